@@ -1,0 +1,136 @@
+package constraint_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// counter is a server that counts its calls.
+type counter struct{ calls atomic.Int64 }
+
+func (c *counter) Call(context.Context, *switchboard.Call) (switchboard.Result, error) {
+	c.calls.Add(1)
+	return switchboard.Result(`{}`), nil
+}
+
+func tool(name string, said, kept []switchboard.Constraint) *switchboard.Tool {
+	t := &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: name}}
+	t.Capabilities = []switchboard.Capability{{Verb: switchboard.Notify, Resource: "slack", Constraints: said}}
+	if kept != nil {
+		t.Kept = []switchboard.Capability{{Verb: switchboard.Notify, Resource: "slack", Constraints: kept}}
+	}
+	return t
+}
+
+func call(tenant switchboard.TenantID, t *switchboard.Tool) *switchboard.Call {
+	return &switchboard.Call{Principal: switchboard.Principal{Tenant: tenant}, Tool: t}
+}
+
+func code(err error) switchboard.Code {
+	var e *switchboard.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+func TestAToolThatNeedsAPersonIsNotCalled(t *testing.T) {
+	hitl := []switchboard.Constraint{switchboard.HumanInTheLoop}
+	for _, tt := range []struct {
+		name string
+		tool *switchboard.Tool
+		want switchboard.Code
+	}{
+		{"free", tool("a", nil, nil), ""},
+		{"said by the winning source", tool("b", hitl, nil), switchboard.CodeApprovalPending},
+		{"kept from a weaker source", tool("c", nil, hitl), switchboard.CodeApprovalPending},
+	} {
+		var server counter
+		_, err := constraint.Approve(&server).Call(t.Context(), call("acme", tt.tool))
+		if code(err) != tt.want {
+			t.Errorf("%s: error %v, want %q", tt.name, err, tt.want)
+		}
+		if made := server.calls.Load() == 1; made != (tt.want == "") {
+			t.Errorf("%s: made = %v", tt.name, made)
+		}
+	}
+}
+
+func TestCallsAreLimitedByTenantAndTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := []switchboard.Constraint{switchboard.RateLimited}
+		acme := []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: 10 * time.Second, Burst: 2}}
+		l := constraint.NewLimiter(func(id switchboard.TenantID) []switchboard.Limit {
+			if id == "acme" {
+				return acme
+			}
+			return nil
+		})
+		var server counter
+		c := l.Limit(&server)
+		try := func(tenant switchboard.TenantID, tl *switchboard.Tool) (switchboard.Code, time.Duration) {
+			_, err := c.Call(t.Context(), call(tenant, tl))
+			var e *switchboard.Error
+			if errors.As(err, &e) {
+				return e.Code, e.RetryAfter
+			}
+			return "", 0
+		}
+		check := func(when string, tenant switchboard.TenantID, tl *switchboard.Tool, want switchboard.Code) {
+			t.Helper()
+			if got, _ := try(tenant, tl); got != want {
+				t.Errorf("%s: code %q, want %q", when, got, want)
+			}
+		}
+		post, other := tool("post", limited, nil), tool("other", nil, limited)
+		check("first", "acme", post, "")
+		check("second, the burst", "acme", post, "")
+		check("third", "acme", post, switchboard.CodeRateLimit)
+		check("another tool has its own", "acme", other, "")
+		check("a free tool has none", "acme", tool("free", nil, nil), "")
+		if got, wait := try("acme", post); got == "" || wait < 10*time.Second || wait > 11*time.Second {
+			t.Errorf("refused with %q, retry after %v; want about 10s", got, wait)
+		}
+		time.Sleep(10 * time.Second)
+		check("one was earned; refusals cost nothing", "acme", post, "")
+		check("and no more than one", "acme", post, switchboard.CodeRateLimit)
+
+		for range constraint.DefaultLimit.Burst {
+			check("a tenant without a limit has the default", "other", post, "")
+		}
+		check("which ends too", "other", post, switchboard.CodeRateLimit)
+		acme = []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: time.Second, Burst: 2}}
+		check("a new limit gives no call away", "acme", post, switchboard.CodeRateLimit)
+		time.Sleep(time.Second)
+		check("and counts from now on", "acme", post, "")
+	})
+}
+
+func TestCallersWhoRaceForTheLastUnitsGetJustThose(t *testing.T) {
+	l := constraint.NewLimiter(func(switchboard.TenantID) []switchboard.Limit {
+		return []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: time.Hour, Burst: 50}}
+	})
+	var server counter
+	c := l.Limit(&server)
+	tl := tool("post", []switchboard.Constraint{switchboard.RateLimited}, nil)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 10 {
+				_, _ = c.Call(t.Context(), call("acme", tl)) // only the server's count matters
+			}
+		})
+	}
+	wg.Wait()
+	if n := server.calls.Load(); n != 50 {
+		t.Errorf("%d calls were made, want 50", n)
+	}
+}

@@ -1,0 +1,152 @@
+// Package identity decides who is calling, and for which tenant.
+//
+// A request is known by an API key (Authorization: Bearer swb_…) or, while no
+// key exists at all, by coming from this machine. Nothing else that a client
+// sends says who it is: no header, no path, no session.
+package identity
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// KeyPrefix starts every key, so that people and secret scanners know one.
+const KeyPrefix = "swb_"
+
+// keyBytes is the entropy of a key. At 256 random bits a plain SHA-256 is as
+// good as a slow hash: there is nothing to guess.
+const keyBytes = 32
+
+// A Key is what is kept of an API key: never the key.
+type Key struct {
+	Tenant switchboard.TenantID
+	ID     string // names the principal
+	Hash   [sha256.Size]byte
+	Tasks  []switchboard.TaskID
+}
+
+// Mint makes a new key. The text is shown to a person once; the hash goes into
+// the tenant's file.
+func Mint() (text, hash string) {
+	var b [keyBytes]byte
+	rand.Read(b[:])
+	text = KeyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	sum := sha256.Sum256([]byte(text))
+	return text, "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// A Ring knows all keys. It is immutable; a reload makes a new one.
+type Ring struct {
+	byHash map[[sha256.Size]byte]switchboard.Principal
+	local  switchboard.Principal
+}
+
+// New returns the ring of keys. While there are none, a caller on this machine
+// is the local principal of the tenant.
+func New(keys []Key, local switchboard.TenantID) *Ring {
+	r := &Ring{byHash: map[[sha256.Size]byte]switchboard.Principal{}, local: Local(local)}
+	for _, k := range keys {
+		r.byHash[k.Hash] = switchboard.Principal{Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks}
+	}
+	return r
+}
+
+// Local is the principal of keyless use: stdio, or loopback while no key exists.
+func Local(tenant switchboard.TenantID) switchboard.Principal {
+	return switchboard.Principal{Tenant: tenant, ID: "local", Auth: switchboard.AuthLocal}
+}
+
+// Keyless reports whether no key exists.
+func (r *Ring) Keyless() bool { return len(r.byHash) == 0 }
+
+// TenantHeader lets a client say which tenant it means to speak for. It grants
+// nothing: it must name the tenant that the key belongs to.
+const TenantHeader = "Switchboard-Tenant"
+
+// Authenticate says who sent req. The error is a *switchboard.Error with
+// SB-AUTH-001, or SB-AUTH-002 where the request names another tenant.
+func (r *Ring) Authenticate(req *http.Request) (switchboard.Principal, error) {
+	p, err := r.principal(req)
+	if err != nil {
+		return switchboard.Principal{}, err
+	}
+	for _, tenant := range req.Header.Values(TenantHeader) {
+		if tenant != string(p.Tenant) {
+			return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthorized,
+				"%s names another tenant than the one that you are known to", TenantHeader)
+		}
+	}
+	return p, nil
+}
+
+func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
+	refuse := func(format string, args ...any) (switchboard.Principal, error) {
+		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, format, args...)
+	}
+	for name := range req.URL.Query() {
+		switch strings.ToLower(name) {
+		case "access_token", "api_key", "apikey", "authorization", "key", "token":
+			return refuse("a key in the URL ends up in logs; send it as \"Authorization: Bearer …\", and replace the one that you sent")
+		}
+	}
+	auth := req.Header.Values("Authorization")
+	if r.Keyless() {
+		if len(auth) > 0 {
+			return refuse("no keys exist here; make one with \"switchboard key new\", or send no Authorization header")
+		}
+		if name, ok := forwarded(req.Header); ok {
+			return refuse("%s is set: behind a proxy, strangers look local; make a key with \"switchboard key new\"", name)
+		}
+		if !loopback(req.RemoteAddr) {
+			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
+		}
+		return r.local, nil
+	}
+	if len(auth) != 1 {
+		return refuse("send exactly one header \"Authorization: Bearer …\" with your key")
+	}
+	text, ok := strings.CutPrefix(auth[0], "Bearer ")
+	if !ok || !strings.HasPrefix(text, KeyPrefix) {
+		return refuse("want \"Authorization: Bearer %s…\"", KeyPrefix)
+	}
+	// The map is looked up by hash: how long it takes says nothing about any
+	// key, since nobody can choose what their guess hashes to.
+	p, ok := r.byHash[sha256.Sum256([]byte(text))]
+	if !ok {
+		return refuse("this key is not known here; it may have been removed")
+	}
+	return p, nil
+}
+
+// forwarded names the header with which a proxy says that it stands in front.
+func forwarded(h http.Header) (string, bool) {
+	for name := range h {
+		if name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+func loopback(addr string) bool {
+	ap, err := netip.ParseAddrPort(addr)
+	return err == nil && ap.Addr().Unmap().IsLoopback()
+}
+
+// ParseHash reads what Mint gave as hash.
+func ParseHash(s string) (h [sha256.Size]byte, err error) {
+	text, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || len(text) != 2*sha256.Size || strings.ToLower(text) != text {
+		return h, fmt.Errorf("want sha256: and %d lower-case hexadecimal digits, as \"switchboard key new\" prints them", 2*sha256.Size)
+	}
+	_, err = hex.Decode(h[:], []byte(text))
+	return h, err
+}

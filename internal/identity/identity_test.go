@@ -1,0 +1,108 @@
+package identity_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func ring(t *testing.T) (r *identity.Ring, alice string) {
+	t.Helper()
+	text, hash := identity.Mint()
+	h, err := identity.ParseHash(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}}}, "default"), text
+}
+
+func request(remote, target string, header ...string) *http.Request {
+	req := httptest.NewRequest(http.MethodPost, target, nil)
+	req.RemoteAddr = remote
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	return req
+}
+
+func TestWhoIsCalling(t *testing.T) {
+	keyed, alice := ring(t)
+	keyless := identity.New(nil, "default")
+	stranger, _ := identity.Mint()
+	const local, far = "127.0.0.1:4711", "192.0.2.7:4711"
+	for _, tt := range []struct {
+		name string
+		ring *identity.Ring
+		req  *http.Request
+		want string // tenant/id, or the code
+	}{
+		{"a key says who", keyed, request(far, "/mcp", "Authorization", "Bearer "+alice), "acme/alice"},
+		{"no key", keyed, request(local, "/mcp"), "SB-AUTH-001"},
+		{"a key that nobody made", keyed, request(local, "/mcp", "Authorization", "Bearer "+stranger), "SB-AUTH-001"},
+		{"AZ-07 two Authorization headers", keyed, request(far, "/mcp", "Authorization", "Bearer "+alice, "Authorization", "Bearer "+alice), "SB-AUTH-001"},
+		{"AZ-07 bearer in lower case", keyed, request(far, "/mcp", "Authorization", "bearer "+alice), "SB-AUTH-001"},
+		{"AZ-07 an empty key", keyed, request(far, "/mcp", "Authorization", "Bearer "), "SB-AUTH-001"},
+		{"AZ-07 a key in the URL", keyed, request(far, "/mcp?Access_Token="+alice, "Authorization", "Bearer "+alice), "SB-AUTH-001"},
+		{"AZ-08 headers that claim an identity change nothing", keyed, request(far, "/mcp", "Authorization", "Bearer "+alice, "X-User", "root", "X-Tenant", "other", "X-Forwarded-For", "127.0.0.1"), "acme/alice"},
+		{"the tenant that the key belongs to may be named", keyed, request(far, "/mcp", "Authorization", "Bearer "+alice, identity.TenantHeader, "acme"), "acme/alice"},
+		{"another tenant may not", keyed, request(far, "/mcp", "Authorization", "Bearer "+alice, identity.TenantHeader, "other"), "SB-AUTH-002"},
+		{"keyless, from this machine", keyless, request(local, "/mcp"), "default/local"},
+		{"keyless, from this machine by IPv6", keyless, request("[::1]:9", "/mcp"), "default/local"},
+		{"keyless, from this machine by a mapped address", keyless, request("[::ffff:127.0.0.1]:9", "/mcp"), "default/local"},
+		{"keyless, from elsewhere", keyless, request(far, "/mcp"), "SB-AUTH-001"},
+		{"keyless, through a proxy", keyless, request(local, "/mcp", "X-Forwarded-For", "203.0.113.9"), "SB-AUTH-001"},
+		{"keyless, through a standard proxy", keyless, request(local, "/mcp", "Forwarded", "for=203.0.113.9"), "SB-AUTH-001"},
+		{"keyless, with a key that cannot exist", keyless, request(local, "/mcp", "Authorization", "Bearer "+stranger), "SB-AUTH-001"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := tt.ring.Authenticate(tt.req)
+			got := string(p.Tenant) + "/" + p.ID
+			if err != nil {
+				var e *switchboard.Error
+				if !errors.As(err, &e) {
+					t.Fatalf("error %v is no *switchboard.Error", err)
+				}
+				got = string(e.Code)
+				if strings.Contains(err.Error(), alice) || strings.Contains(err.Error(), stranger) {
+					t.Errorf("the refusal repeats the key: %v", err)
+				}
+			}
+			if got != tt.want {
+				t.Errorf("got %s, want %s (%v)", got, tt.want, err)
+			}
+		})
+	}
+}
+
+func TestAKeyBringsItsTasks(t *testing.T) {
+	r, alice := ring(t)
+	p, err := r.Authenticate(request("192.0.2.7:1", "/", "Authorization", "Bearer "+alice))
+	if err != nil || len(p.Tasks) != 1 || p.Tasks[0] != "browse" || p.Auth != switchboard.AuthAPIKey {
+		t.Errorf("Authenticate = %+v, %v", p, err)
+	}
+}
+
+func TestMintedKeysDifferAndTheirHashIsNotTheKey(t *testing.T) {
+	a, hashA := identity.Mint()
+	b, hashB := identity.Mint()
+	if a == b || hashA == hashB || strings.Contains(hashA, strings.TrimPrefix(a, identity.KeyPrefix)) {
+		t.Errorf("minted %q (%s) and %q (%s)", a, hashA, b, hashB)
+	}
+	if len(a) != len(identity.KeyPrefix)+43 {
+		t.Errorf("key %q does not hold 256 bits", a)
+	}
+}
+
+func TestOnlyAWholeHashIsRead(t *testing.T) {
+	_, good := identity.Mint()
+	for _, bad := range []string{"", "sha256:", good[:len(good)-1], good + "0", strings.ToUpper(good), "md5:" + good[7:], "sha256:" + strings.Repeat("g", 64)} {
+		if _, err := identity.ParseHash(bad); err == nil {
+			t.Errorf("ParseHash(%q) was taken", bad)
+		}
+	}
+}
