@@ -1,0 +1,53 @@
+package wire
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+)
+
+// Around a header's value that is not plain ASCII.
+const (
+	sentinelOpen  = "=?base64?"
+	sentinelClose = "?="
+)
+
+// EncodeHeader returns s as it stands in Mcp-Name and Mcp-Param-* headers: as it
+// is, or where HTTP would change or refuse it, or it would be taken for the
+// other form, in Base64 between =?base64? and ?=.
+func EncodeHeader(s string) string {
+	if plainHeader(s) && strings.Trim(s, " ") == s && !(strings.HasPrefix(s, sentinelOpen) && strings.HasSuffix(s, sentinelClose)) {
+		return s
+	}
+	return sentinelOpen + base64.StdEncoding.EncodeToString([]byte(s)) + sentinelClose
+}
+
+// DecodeHeader reverses EncodeHeader. It reports false where the value is in
+// neither form, or is not UTF-8 once decoded.
+func DecodeHeader(s string) (string, bool) {
+	if !plainHeader(s) {
+		return "", false
+	}
+	coded, ok := strings.CutPrefix(s, sentinelOpen)
+	if ok {
+		coded, ok = strings.CutSuffix(coded, sentinelClose)
+	}
+	if !ok {
+		return s, true
+	}
+	text, err := base64.StdEncoding.Strict().DecodeString(coded)
+	if err != nil || !utf8.Valid(text) {
+		return "", false
+	}
+	return string(text), true
+}
+
+// plainHeader reports whether s is printable ASCII.
+func plainHeader(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,295 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// MaxDepth bounds how deep objects and arrays may stand in each other. The
+// envelope itself is the first level.
+const MaxDepth = 64
+
+// A flaw is why bytes are not JSON; "" means that they are.
+type flaw string
+
+const (
+	flawEnd       flaw = "the text ends too early"
+	flawValue     flaw = "a value should stand here"
+	flawName      flaw = "a quoted name should stand here"
+	flawColon     flaw = "a colon should stand here"
+	flawComma     flaw = "a comma, or the end of the object or array, should stand here"
+	flawControl   flaw = "a control character stands unescaped in a string"
+	flawEscape    flaw = "no such escape"
+	flawSurrogate flaw = "half of a surrogate pair stands alone"
+	flawDepth     flaw = "objects and arrays stand more than 64 deep in each other"
+)
+
+// skipSpace returns the offset of the first byte from i on that is not space.
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+const (
+	eachByte = 0x0101010101010101
+	highBits = 0x80 * eachByte
+)
+
+// special marks the bytes of w that are a quote, a backslash or a control
+// character by their high bit. A mark is right up to and including the lowest
+// one; above it a borrow can make false ones.
+func special(w uint64) uint64 {
+	return ((w ^ '"'*eachByte - eachByte) | (w ^ '\\'*eachByte - eachByte) | (w - ' '*eachByte)) &^ w & highBits
+}
+
+// skipString returns the offset behind the string that opens at i, and whether
+// it holds an escape. On a flaw the offset is the flaw's. With pairs set, each
+// escaped surrogate must be half of a pair. Whether the bytes are UTF-8 is not
+// its question.
+func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) {
+	i++
+	for {
+		for i+8 <= len(data) {
+			m := special(binary.LittleEndian.Uint64(data[i:]))
+			if m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				break
+			}
+			i += 8
+		}
+		if i >= len(data) {
+			return len(data), escaped, flawEnd
+		}
+		switch c := data[i]; {
+		case c == '"':
+			return i + 1, escaped, ""
+		case c == '\\':
+			escaped = true
+			if i, f = skipEscape(data, i, pairs); f != "" {
+				return i, escaped, f
+			}
+		case c < ' ':
+			return i, escaped, flawControl
+		default:
+			i++
+		}
+	}
+}
+
+// skipEscape returns the offset behind the escape at i.
+func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
+	if i+1 >= len(data) {
+		return len(data), flawEnd
+	}
+	switch data[i+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2, ""
+	case 'u':
+	default:
+		return i, flawEscape
+	}
+	u, ok := hex4(data, i+2)
+	switch {
+	case !ok:
+		return i, flawEscape
+	case !pairs || u < 0xD800 || u > 0xDFFF:
+		return i + 6, ""
+	case u >= 0xDC00 || i+7 >= len(data) || data[i+6] != '\\' || data[i+7] != 'u':
+		return i, flawSurrogate
+	}
+	if low, ok := hex4(data, i+8); !ok || low < 0xDC00 || low > 0xDFFF {
+		return i, flawSurrogate
+	}
+	return i + 12, ""
+}
+
+// hex4 reads the four hexadecimal digits at i.
+func hex4(data []byte, i int) (rune, bool) {
+	if i+4 > len(data) {
+		return 0, false
+	}
+	var r rune
+	for _, c := range data[i : i+4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// skipNumber returns the offset behind the number that starts at i.
+func skipNumber(data []byte, i int) (int, flaw) {
+	if data[i] == '-' {
+		i++
+	}
+	switch {
+	case i >= len(data):
+		return i, flawEnd
+	case data[i] == '0':
+		i++
+	default:
+		var f flaw
+		if i, f = skipDigits(data, i); f != "" {
+			return i, f
+		}
+	}
+	if i < len(data) && data[i] == '.' {
+		var f flaw
+		if i, f = skipDigits(data, i+1); f != "" {
+			return i, f
+		}
+	}
+	if i < len(data) && (data[i] == 'e' || data[i] == 'E') {
+		i++
+		if i < len(data) && (data[i] == '+' || data[i] == '-') {
+			i++
+		}
+		return skipDigits(data, i)
+	}
+	return i, ""
+}
+
+// skipDigits returns the offset behind the digits at i, of which there must be
+// one at least.
+func skipDigits(data []byte, i int) (int, flaw) {
+	from := i
+	for i < len(data) && '0' <= data[i] && data[i] <= '9' {
+		i++
+	}
+	switch {
+	case i > from:
+		return i, ""
+	case i >= len(data):
+		return i, flawEnd
+	}
+	return i, flawValue
+}
+
+// skipScalar returns the offset behind the string, number, true, false or null
+// that starts at i, which is within data.
+func skipScalar(data []byte, i int, pairs bool) (int, flaw) {
+	var word string
+	switch data[i] {
+	case '"':
+		end, _, f := skipString(data, i, pairs)
+		return end, f
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return skipNumber(data, i)
+	case 't':
+		word = "true"
+	case 'f':
+		word = "false"
+	case 'n':
+		word = "null"
+	default:
+		return i, flawValue
+	}
+	if len(data)-i < len(word) || string(data[i:i+len(word)]) != word {
+		return i, flawValue
+	}
+	return i + len(word), ""
+}
+
+// skipName returns the offset of the value of the member whose name starts at i.
+func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool, f flaw) {
+	if i >= len(data) {
+		return i, i, false, flawEnd
+	}
+	if data[i] != '"' {
+		return i, i, false, flawName
+	}
+	nameEnd, escaped, f = skipString(data, i, pairs)
+	if f != "" {
+		return nameEnd, nameEnd, escaped, f
+	}
+	i = skipSpace(data, nameEnd)
+	if i >= len(data) {
+		return i, nameEnd, escaped, flawEnd
+	}
+	if data[i] != ':' {
+		return i, nameEnd, escaped, flawColon
+	}
+	return skipSpace(data, i+1), nameEnd, escaped, ""
+}
+
+// skipValue returns the offset behind the value that starts at i, which stands
+// depth levels deep. It is meant to be quick: it knows the grammar and the
+// depth, and neither names nor surrogates.
+func skipValue(data []byte, i, depth int) (int, flaw) {
+	var (
+		objects uint64 // the open levels, innermost lowest; 1 is an object
+		open    int
+		f       flaw
+	)
+	for {
+		if i = skipSpace(data, i); i >= len(data) {
+			return i, flawEnd
+		}
+		c := data[i]
+		if c == '{' || c == '[' {
+			if depth+open >= MaxDepth {
+				return i, flawDepth
+			}
+			open++
+			objects <<= 1
+			if i = skipSpace(data, i+1); i >= len(data) {
+				return i, flawEnd
+			}
+			if c == '{' {
+				objects |= 1
+				if data[i] != '}' {
+					if i, _, _, f = skipName(data, i, false); f != "" {
+						return i, f
+					}
+					continue
+				}
+			} else if data[i] != ']' {
+				continue
+			}
+		} else if i, f = skipScalar(data, i, false); f != "" {
+			return i, f
+		} else if open == 0 {
+			return i, ""
+		}
+
+		// Behind a value, or at the end of an empty object or array.
+		for {
+			if i = skipSpace(data, i); i >= len(data) {
+				return i, flawEnd
+			}
+			closer := byte(']')
+			if objects&1 == 1 {
+				closer = '}'
+			}
+			if data[i] == closer {
+				i++
+				open--
+				objects >>= 1
+				if open == 0 {
+					return i, ""
+				}
+				continue
+			}
+			if data[i] != ',' {
+				return i, flawComma
+			}
+			i++
+			if objects&1 == 1 {
+				if i, _, _, f = skipName(data, skipSpace(data, i), false); f != "" {
+					return i, f
+				}
+			}
+			break
+		}
+	}
+}

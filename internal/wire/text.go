@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"bytes"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// String decodes a string as it stands in JSON, with its quotes. It reports
+// false for anything else, and for a string that is not Unicode: one with bytes
+// that are not UTF-8, or with half of a surrogate pair.
+func String(raw []byte) (string, bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	end, escaped, f := skipString(raw, 0, true)
+	if f != "" || end != len(raw) || !utf8.Valid(raw) {
+		return "", false
+	}
+	text := raw[1 : end-1]
+	if !escaped {
+		return string(text), true
+	}
+	return string(unescape(nil, text)), true
+}
+
+// unescape appends text, the inside of a string that has no flaw, without its
+// escapes. Half of a surrogate pair becomes U+FFFD.
+func unescape(dst, text []byte) []byte {
+	for {
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 || i+1 >= len(text) {
+			return append(dst, text...)
+		}
+		dst = append(dst, text[:i]...)
+		c := text[i+1]
+		text = text[i+2:]
+		switch c {
+		case 'b':
+			c = '\b'
+		case 'f':
+			c = '\f'
+		case 'n':
+			c = '\n'
+		case 'r':
+			c = '\r'
+		case 't':
+			c = '\t'
+		case 'u':
+			r, _ := hex4(text, 0)
+			text = text[min(4, len(text)):]
+			if utf16.IsSurrogate(r) {
+				low := rune(0)
+				if len(text) >= 6 && text[0] == '\\' && text[1] == 'u' {
+					low, _ = hex4(text, 2)
+				}
+				if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
+					text = text[6:]
+				}
+			}
+			dst = utf8.AppendRune(dst, r)
+			continue
+		}
+		dst = append(dst, c)
+	}
+}
+
+const hexDigits = "0123456789abcdef"
+
+// AppendString appends s as a string in JSON, with its quotes and as few escapes
+// as can be. What is not UTF-8 in s becomes U+FFFD.
+func AppendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				dst = append(dst, s[from:i]...)
+				dst = utf8.AppendRune(dst, utf8.RuneError)
+				from = i + 1
+			}
+			i += n
+			continue
+		}
+		if c >= ' ' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		dst = append(dst, s[from:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, '\\', 'b')
+		case '\f':
+			dst = append(dst, '\\', 'f')
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		from = i
+	}
+	return append(append(dst, s[from:]...), '"')
+}
+
+// IDKey returns what two spellings of the same id have in common, to be the key
+// of a map: ids are answered as they were spelt, but "a" and "\u0061" are one.
+// It reports false where raw can be no id, and so for nil.
+func IDKey(raw []byte) (string, bool) {
+	if len(raw) == 0 {
+		return "", false
+	}
+	if raw[0] == '"' {
+		s, ok := String(raw)
+		return `"` + s, ok && len(raw) <= MaxIDBytes
+	}
+	if end, f := skipScalar(raw, 0, true); f != "" || end != len(raw) || checkID(raw) != "" {
+		return "", false
+	}
+	return string(raw), true
+}
