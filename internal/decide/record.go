@@ -1,0 +1,235 @@
+package decide
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// recordVersion is the version of the form that Canonical writes. A change of
+// the form is a new version, for old records stay as they are.
+const recordVersion = 1
+
+// Canonical returns the Decision as JSON in the canonical form: keys sorted as
+// bytes, no spaces. Equal decisions give equal bytes, and the other way round.
+//
+//	{"principal": {"auth", "id", "tenant"},
+//	 "requirements": [{
+//	    "dropped": [{"capability"?, "missing"?, "place", "reason"?, "score", "source"?, "stage", "tool"}],
+//	    "others": [{"place", "score", "source"?, "tool"}],
+//	    "requirement": {"as"?, "constraints"?, "optional"?, "resource"?, "select"?, "tools"?, "verb"?},
+//	    "selected": [as others],
+//	    "unmet"?: {"capability"?, "missing"?, "reason"?, "stage", "tool"?}}],
+//	 "selected": [{"requirements": [place], "tool"}],
+//	 "snapshot": {"catalog", "taxonomy", "tenant"},
+//	 "task": id, "tenant": id, "v": 1}
+//
+// "source" is where the tool's capabilities come from.
+func (d *Decision) Canonical() []byte {
+	n := 1024
+	for i := range d.Outcomes {
+		n += 256 + 192*d.Outcomes[i].Considered()
+	}
+	return d.append(make([]byte, 0, n))
+}
+
+// Digest returns the digest of Canonical.
+func (d *Decision) Digest() switchboard.Digest { return canonical.Sum(d.Canonical()) }
+
+func (d *Decision) append(b []byte) []byte {
+	b = append(b, `{"principal":{"auth":`...)
+	b = appendString(b, string(d.Principal.Auth))
+	b = append(b, `,"id":`...)
+	b = appendString(b, d.Principal.ID)
+	b = append(b, `,"tenant":`...)
+	b = appendString(b, string(d.Principal.Tenant))
+	b = append(b, `},"requirements":`...)
+	b = appendList(b, d.Outcomes, func(b []byte, o *Outcome) []byte { return o.append(b) })
+	b = append(b, `,"selected":`...)
+	b = appendList(b, d.Selected, func(b []byte, s *Selected) []byte {
+		b = append(b, `{"requirements":`...)
+		b = appendList(b, s.Requirements, func(b []byte, i *int) []byte { return strconv.AppendInt(b, int64(*i), 10) })
+		b = append(b, `,"tool":`...)
+		return append(appendTool(b, s.Tool.ID), '}')
+	})
+	b = append(b, `,"snapshot":{"catalog":`...)
+	b = appendString(b, string(d.Snapshot.Catalog))
+	b = append(b, `,"taxonomy":`...)
+	b = appendString(b, string(d.Snapshot.Taxonomy))
+	b = append(b, `,"tenant":`...)
+	b = appendString(b, string(d.Snapshot.Tenant))
+	b = append(b, `},"task":`...)
+	b = appendString(b, string(d.Task.ID))
+	b = append(b, `,"tenant":`...)
+	b = appendString(b, string(d.Tenant))
+	b = append(b, `,"v":`...)
+	b = strconv.AppendInt(b, recordVersion, 10)
+	return append(b, '}')
+}
+
+func (o *Outcome) append(b []byte) []byte {
+	b = append(b, `{"dropped":`...)
+	b = appendList(b, o.Dropped, func(b []byte, d *Dropped) []byte { return d.append(b) })
+	b = append(b, `,"others":`...)
+	b = appendList(b, o.Others, appendCandidate)
+	b = append(b, `,"requirement":`...)
+	b = appendRequirement(b, o.Requirement)
+	b = append(b, `,"selected":`...)
+	b = appendList(b, o.Selected, appendCandidate)
+	if u := o.Unmet; u != nil {
+		b = append(b, `,"unmet":{`...)
+		b = appendReason(b, u.Reason)
+		b = append(b, `"stage":`...)
+		b = appendString(b, u.Stage)
+		if u.Tool != nil {
+			b = append(b, `,"tool":`...)
+			b = appendTool(b, u.Tool.ID)
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+func appendRequirement(b []byte, r *switchboard.Requirement) []byte {
+	b = append(b, '{')
+	if r.As != "" {
+		b = appendString(append(b, `"as":`...), r.As)
+		b = append(b, ',')
+	}
+	if len(r.Constraints) > 0 {
+		b = appendList(append(b, `"constraints":`...), r.Constraints, appendText)
+		b = append(b, ',')
+	}
+	if r.Optional {
+		b = append(b, `"optional":true,`...)
+	}
+	if r.Resource != "" {
+		b = appendString(append(b, `"resource":`...), string(r.Resource))
+		b = append(b, ',')
+	}
+	if r.Select != "" {
+		b = appendString(append(b, `"select":`...), string(r.Select))
+		b = append(b, ',')
+	}
+	if len(r.Tools) > 0 {
+		b = appendList(append(b, `"tools":`...), r.Tools, appendText)
+		b = append(b, ',')
+	}
+	if r.Verb != "" {
+		b = appendString(append(b, `"verb":`...), string(r.Verb))
+		b = append(b, ',')
+	}
+	if b[len(b)-1] == ',' {
+		b = b[:len(b)-1]
+	}
+	return append(b, '}')
+}
+
+func (d *Dropped) append(b []byte) []byte {
+	b = append(b, '{')
+	if d.Reason.Missing != "" { // these sort before "place", and "reason" after it
+		b = appendReason(b, d.Reason)
+	}
+	b = append(b, `"place":`...)
+	b = strconv.AppendInt(b, int64(d.Place), 10)
+	b = append(b, ',')
+	if d.Reason.Missing == "" {
+		b = appendReason(b, d.Reason)
+	}
+	b = append(b, `"score":`...)
+	b = strconv.AppendInt(b, int64(d.Score), 10)
+	b = appendSource(b, d.Tool)
+	b = append(b, `,"stage":`...)
+	b = appendString(b, d.Stage)
+	b = append(b, `,"tool":`...)
+	return append(appendTool(b, d.Tool.ID), '}')
+}
+
+// appendReason appends members that end in a comma.
+func appendReason(b []byte, r Reason) []byte {
+	if r.Missing == "" {
+		b = appendString(append(b, `"reason":`...), r.Text)
+		return append(b, ',')
+	}
+	if c := r.Capability; c != nil {
+		b = append(b, `"capability":{"constraints":`...)
+		b = appendList(b, c.Constraints, appendText)
+		b = append(b, `,"resource":`...)
+		b = appendString(b, string(c.Resource))
+		b = append(b, `,"source":`...)
+		b = appendString(b, string(c.Source))
+		b = append(b, `,"verb":`...)
+		b = appendString(b, string(c.Verb))
+		b = append(b, `},`...)
+	}
+	b = appendString(append(b, `"missing":`...), string(r.Missing))
+	return append(b, ',')
+}
+
+func appendCandidate(b []byte, c *Candidate) []byte {
+	b = append(b, `{"place":`...)
+	b = strconv.AppendInt(b, int64(c.Place), 10)
+	b = append(b, `,"score":`...)
+	b = strconv.AppendInt(b, int64(c.Score), 10)
+	b = appendSource(b, c.Tool)
+	b = append(b, `,"tool":`...)
+	return append(appendTool(b, c.Tool.ID), '}')
+}
+
+// appendSource appends the source whose word on the tool won, if any has.
+func appendSource(b []byte, t *switchboard.Tool) []byte {
+	if len(t.Capabilities) == 0 {
+		return b
+	}
+	return appendString(append(b, `,"source":`...), string(t.Capabilities[0].Source))
+}
+
+// appendTool appends id as it is written.
+func appendTool(b []byte, id switchboard.ToolID) []byte {
+	if !plain(string(id.Server)) || !plain(id.Name) {
+		return appendString(b, id.String())
+	}
+	b = append(b, '"')
+	b = append(b, id.Server...)
+	b = append(b, '/')
+	b = append(b, id.Name...)
+	return append(b, '"')
+}
+
+func appendText[T ~string](b []byte, s *T) []byte { return appendString(b, string(*s)) }
+
+func appendList[T any](b []byte, list []T, one func([]byte, *T) []byte) []byte {
+	b = append(b, '[')
+	for i := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = one(b, &list[i])
+	}
+	return append(b, ']')
+}
+
+// appendString appends s as canonical JSON has it. What is no UTF-8 becomes
+// U+FFFD, of which there is none in what was strictly parsed.
+func appendString(b []byte, s string) []byte {
+	if plain(s) {
+		b = append(b, '"')
+		b = append(b, s...)
+		return append(b, '"')
+	}
+	b, _ = jsontext.AppendQuote(b, s) // its only error is that it replaced what is no UTF-8
+	return b
+}
+
+// plain reports whether s stands between quotes as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,268 @@
+package matcher_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/matcher"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// shelf is a catalog that matches exactly and by prefix, and counts how often
+// it is asked.
+type shelf struct {
+	tools []*switchboard.Tool
+	asked *int
+}
+
+func (s shelf) Match(v switchboard.Verb, r switchboard.Resource) []*switchboard.Tool {
+	*s.asked++
+	return s.that(func(t *switchboard.Tool) bool {
+		return slices.ContainsFunc(t.Capabilities, func(c switchboard.Capability) bool { return c.Verb == v && c.Resource == r })
+	})
+}
+
+func (s shelf) Named(pattern string) []*switchboard.Tool {
+	*s.asked++
+	return s.that(func(t *switchboard.Tool) bool {
+		return strings.HasPrefix(t.ID.String(), strings.TrimSuffix(pattern, "*"))
+	})
+}
+
+func (s shelf) that(ok func(*switchboard.Tool) bool) (found []*switchboard.Tool) {
+	for _, t := range s.tools {
+		if ok(t) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// tool makes a tool of lines such as "write fs readonly rate_limited"; those
+// after "kept" are Kept.
+func tool(t *testing.T, id string, lines ...string) *switchboard.Tool {
+	t.Helper()
+	tid, err := switchboard.ParseToolID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := &switchboard.Tool{ID: tid}
+	to := &tool.Capabilities
+	for _, line := range lines {
+		if line == "kept" {
+			to = &tool.Kept
+			continue
+		}
+		c := capability(line)
+		c.Source = switchboard.FromTool
+		*to = append(*to, c)
+	}
+	return tool
+}
+
+func capability(line string) switchboard.Capability {
+	f := strings.Fields(line)
+	c := switchboard.Capability{Verb: switchboard.Verb(f[0]), Resource: switchboard.Resource(f[1])}
+	for _, k := range f[2:] {
+		c.Constraints = append(c.Constraints, switchboard.Constraint(k))
+	}
+	return c
+}
+
+func requirement(line string) *switchboard.Requirement {
+	if patterns, ok := strings.CutPrefix(line, "tools "); ok {
+		return &switchboard.Requirement{Tools: strings.Fields(patterns)}
+	}
+	c := capability(line)
+	return &switchboard.Requirement{Verb: c.Verb, Resource: c.Resource, Constraints: c.Constraints}
+}
+
+func taxonomy(t *testing.T, constraints ...switchboard.Constraint) *switchboard.Taxonomy {
+	t.Helper()
+	tax, err := switchboard.NewTaxonomy(nil, constraints)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tax
+}
+
+// apply runs filter and prune, and returns what goes on and what does not.
+func apply(t *testing.T, x *matcher.Index, r *switchboard.Requirement) (on, dropped []string) {
+	t.Helper()
+	q := &decide.Question{Tenant: &switchboard.Tenant{ByName: true}, Task: &switchboard.Task{ID: "t"}, Requirement: r}
+	left, quiet := []decide.Candidate(nil), []decide.Candidate(nil)
+	for _, s := range []decide.Stage{x.Filter(), x.Prune()} {
+		var err error
+		left, err = s.Apply(t.Context(), q, left, func(c decide.Candidate, why decide.Reason) {
+			dropped = append(dropped, c.Tool.ID.String()+": "+s.Name()+": "+why.String())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if quiet, err = s.Apply(t.Context(), q, quiet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(left, quiet) {
+		t.Errorf("%s: with a record %v go on, without one %v", r, left, quiet)
+	}
+	for _, c := range left {
+		on = append(on, c.Tool.ID.String())
+	}
+	return on, dropped
+}
+
+func TestOnlyWhatCarriesTheConstraintsInAllThatItDoesGoesOn(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		tool  []string // its capabilities
+		wants string
+		lacks string // "" means that it goes on
+	}{
+		{"asked for nothing", []string{"write fs"}, "write fs", ""},
+		{"carries it", []string{"read fs readonly"}, "read fs readonly", ""},
+		{"carries more", []string{"read fs pii_safe readonly"}, "read fs readonly", ""},
+		{"does not carry it", []string{"read fs pii_safe"}, "read fs readonly", "its capability read fs [pii_safe] (tool) lacks readonly"},
+		{"carries one of two", []string{"read fs readonly"}, "read fs pii_safe readonly", "its capability read fs [readonly] (tool) lacks pii_safe"},
+		{
+			"reads, and also writes",
+			[]string{"read fs readonly", "write fs"},
+			"read fs readonly", "its capability write fs (tool) lacks readonly",
+		},
+		{
+			"carries it elsewhere only",
+			[]string{"read fs", "read aws readonly"},
+			"read fs readonly", "its capability read fs (tool) lacks readonly",
+		},
+		{
+			"the same capability twice, once without",
+			[]string{"read fs", "read fs readonly"},
+			"read fs readonly", "its capability read fs (tool) lacks readonly",
+		},
+		{
+			"a weaker source knows that it also writes",
+			[]string{"read fs readonly", "kept", "write fs human_in_the_loop"},
+			"read fs readonly", "its capability write fs [human_in_the_loop] (tool) lacks readonly",
+		},
+		{
+			"a weaker source says less of the same: the winner wins",
+			[]string{"read fs readonly", "kept", "read fs human_in_the_loop"},
+			"read fs readonly", "",
+		},
+		{
+			"a weaker source restricts the same, which we enforce",
+			[]string{"write fs", "kept", "write fs human_in_the_loop"},
+			"write fs human_in_the_loop", "",
+		},
+		{
+			"a weaker source restricts something else",
+			[]string{"write fs", "kept", "write aws human_in_the_loop"},
+			"write fs human_in_the_loop", "its capability write fs (tool) lacks human_in_the_loop",
+		},
+		{
+			"a weaker source grants what nobody enforces",
+			[]string{"write fs", "kept", "write fs readonly"},
+			"write fs readonly", "its capability write fs (tool) lacks readonly",
+		},
+		{
+			"weaker sources restrict what only they know of",
+			[]string{"write fs rate_limited", "kept", "write aws", "write aws rate_limited"},
+			"write fs rate_limited", "",
+		},
+		{"by name, and it says nothing of itself", nil, "tools a/x", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", tt.tool...)}, new(int)}, taxonomy(t))
+			on, dropped := apply(t, x, requirement(tt.wants))
+			var want []string
+			if tt.lacks != "" {
+				want = []string{"a/x: prune: " + tt.lacks}
+			}
+			if !slices.Equal(dropped, want) {
+				t.Errorf("dropped %q, want %q", dropped, want)
+			}
+			if goes := len(on) == 1; goes != (tt.lacks == "") {
+				t.Errorf("%q go on", on)
+			}
+		})
+	}
+}
+
+func TestAToolWithoutCapabilitiesCarriesNoConstraint(t *testing.T) {
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
+	r := requirement("tools a/x")
+	r.Constraints = []switchboard.Constraint{switchboard.ReadOnly}
+	on, dropped := apply(t, x, r)
+	if want := []string{"a/x: prune: it states no capability that could carry readonly"}; len(on) != 0 || !slices.Equal(dropped, want) {
+		t.Errorf("%q go on, %q dropped, want none and %q", on, dropped, want)
+	}
+}
+
+func TestConstraintsBeyondTheFastOnesCountAsMuch(t *testing.T) {
+	var many []switchboard.Constraint
+	for i := range 100 {
+		many = append(many, switchboard.Constraint("c"+string(rune('a'+i/26))+string(rune('a'+i%26))))
+	}
+	last := many[len(many)-1]
+	for _, tax := range []*switchboard.Taxonomy{taxonomy(t, many...), taxonomy(t)} {
+		x := matcher.New(shelf{[]*switchboard.Tool{
+			tool(t, "a/with", "read fs "+string(last)+" readonly"),
+			tool(t, "a/without", "read fs readonly"),
+		}, new(int)}, tax)
+		on, dropped := apply(t, x, requirement("read fs "+string(last)+" readonly"))
+		if !slices.Equal(on, []string{"a/with"}) || len(dropped) != 1 {
+			t.Errorf("%q go on, %q dropped", on, dropped)
+		}
+	}
+}
+
+func TestToolsByName(t *testing.T) {
+	tools := []*switchboard.Tool{tool(t, "git/log"), tool(t, "fs/write"), tool(t, "fs/read"), tool(t, "fs/list")}
+	for _, tt := range []struct {
+		name, wants string
+		on, dropped []string
+	}{
+		{"one", "tools fs/read", []string{"fs/read"}, nil},
+		{"in the order of ids", "tools fs/*", []string{"fs/list", "fs/read", "fs/write"}, nil},
+		{"each once", "tools git/* fs/r* fs/read", []string{"fs/read", "git/log"}, nil},
+		{"nothing", "tools nope/*", nil, nil},
+		{"no partial match", "tools fs/read nope/*", nil, []string{"fs/read: filter: no tool is named nope/*, which the requirement names too"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			on, dropped := apply(t, matcher.New(shelf{tools, new(int)}, taxonomy(t)), requirement(tt.wants))
+			if !slices.Equal(on, tt.on) || !slices.Equal(dropped, tt.dropped) {
+				t.Errorf("%q go on, %q dropped; want %q and %q", on, dropped, tt.on, tt.dropped)
+			}
+		})
+	}
+}
+
+func TestByNameIsRefusedToATenantThatMayNot(t *testing.T) {
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
+	q := &decide.Question{Tenant: &switchboard.Tenant{}, Task: &switchboard.Task{ID: "t"}, Requirement: requirement("tools a/*")}
+	on, err := x.Filter().Apply(t.Context(), q, nil, nil)
+	refusal, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || refusal.Code != switchboard.CodeNotAuthorized || len(on) != 0 {
+		t.Errorf("Apply = %v, %v, want SB-AUTH-002", on, err)
+	}
+}
+
+func TestACatalogIsAskedOnceForWhatItHas(t *testing.T) {
+	asked := 0
+	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked}, taxonomy(t))
+	q := &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: requirement("read fs")}
+	for range 5 {
+		in, err := x.Filter().Apply(context.Background(), q, nil, nil)
+		if err != nil || len(in) != 1 {
+			t.Fatal(in, err)
+		}
+		in[0] = decide.Candidate{} // a stage may do as it likes with what it is given
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -1,0 +1,95 @@
+package matcher
+
+import (
+	"context"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type prune struct{ *Index }
+
+// Name implements decide.Stage.
+func (prune) Name() string { return "prune" }
+
+// Apply implements decide.Stage.
+func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+	want := q.Requirement.Constraints
+	if len(want) == 0 {
+		return in, nil
+	}
+	need, all := p.mask(want)
+	on := in[:0]
+	for i := range in {
+		c := &in[i]
+		if all && c.Marks&need == need {
+			on = append(on, *c)
+			continue
+		}
+		if all && drop == nil {
+			continue
+		}
+		why, lacks := lack(c.Tool, want)
+		if !lacks {
+			on = append(on, *c)
+		} else if drop != nil {
+			drop(*c, why)
+		}
+	}
+	return on, nil
+}
+
+// mask returns the bits of the constraints, and whether each of them has one.
+func (x *Index) mask(cs []switchboard.Constraint) (mask uint64, all bool) {
+	for _, c := range cs {
+		bit, ok := x.bits[c]
+		if !ok {
+			return 0, false
+		}
+		mask |= bit
+	}
+	return mask, true
+}
+
+// carries returns the bits of the constraints that every capability of the tool
+// carries. It agrees with lack.
+func (x *Index) carries(t *switchboard.Tool) (marks uint64) {
+	for c, bit := range x.bits {
+		if _, lacks := lack(t, []switchboard.Constraint{c}); !lacks {
+			marks |= bit
+		}
+	}
+	return marks
+}
+
+// lack returns the first of the wanted constraints that some capability of the
+// tool does not carry, and the first capability that does not.
+func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bool) {
+	for _, c := range want {
+		if len(t.Capabilities) == 0 {
+			return decide.Reason{Missing: c}, true
+		}
+		for i := range t.Capabilities {
+			if have := &t.Capabilities[i]; !have.Carries(c) && !kept(t, have, c) {
+				return decide.Reason{Missing: c, Capability: have}, true
+			}
+		}
+		for i := range t.Kept {
+			have := &t.Kept[i]
+			further := !slices.ContainsFunc(t.Capabilities, func(w switchboard.Capability) bool { return same(&w, have) })
+			if further && !have.Carries(c) && !kept(t, have, c) {
+				return decide.Reason{Missing: c, Capability: have}, true
+			}
+		}
+	}
+	return decide.Reason{}, false
+}
+
+// kept reports whether a weaker source says of the same verb and resource that
+// they carry c, and c is one that we enforce.
+func kept(t *switchboard.Tool, have *switchboard.Capability, c switchboard.Constraint) bool {
+	return c.Restricts() && slices.ContainsFunc(t.Kept, func(k switchboard.Capability) bool { return same(&k, have) && k.Carries(c) })
+}
+
+func same(a, b *switchboard.Capability) bool { return a.Verb == b.Verb && a.Resource == b.Resource }

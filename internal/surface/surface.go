@@ -1,0 +1,230 @@
+// Package surface is what the client of one bound task sees: which tools, under
+// which names, in which order, and the finished bytes of tools/list.
+//
+// # Names
+//
+// A tool is shown under the requirement's as, else its own name. When two share
+// a name, every one of them becomes <server>__<tool>. Names that are too long,
+// or have characters that clients do not take, are shortened (see Shorten);
+// names that begin as Reserved are Switchboard's own, and a server's tool with
+// such a name becomes <server>__<tool>. Should even that be no name of its own,
+// because a server's tools imitate our shortened names, <server>__ and a hash
+// is.
+//
+// Names do not change while a task is bound. A Surface that follows another
+// keeps the names that were shown, and gives none of them to another tool, even
+// after the first has gone: a client that does not list again would call the
+// wrong one. So a newcomer whose name was ever shown takes its long name.
+//
+// It decides nothing: what is selected, and in which order, it is told.
+package surface
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// MaxRemembered bounds how many names of tools that have gone are kept for
+// them. Beyond it all are forgotten: nobody relies on the names of a server
+// that has changed them so often.
+const MaxRemembered = 4096
+
+// An Entry is one tool that the client sees.
+type Entry struct {
+	Name string
+
+	// Tool is nil for a tool of Switchboard's own.
+	Tool *switchboard.Tool
+
+	definition []byte
+}
+
+// Append appends the tool's definition as the client sees it: the server's own
+// bytes, but for the name where it is shown under another.
+func (e Entry) Append(dst []byte) []byte {
+	if raw, ok := wire.Field(e.definition, "name"); ok {
+		if name, ok := wire.String(raw); ok && name == e.Name {
+			return append(dst, e.definition...)
+		}
+	}
+	return wire.Rewrite(dst, e.definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
+}
+
+// Own is a tool of Switchboard's own. Name begins as Reserved, and Definition
+// has it.
+type Own struct {
+	Name       string
+	Definition []byte
+}
+
+// Options are what surfaces show besides a task's tools.
+type Options struct {
+	// Own come first in the list.
+	Own []Own
+
+	// ServerInfo is the JSON object that tells modern clients who answers; nil
+	// means that nothing does.
+	ServerInfo []byte
+}
+
+// A Surface is immutable and safe for concurrent use.
+type Surface struct {
+	entries []Entry
+	at      map[string]int // of entries, by name
+
+	// names are of all tools that have been shown since the task was bound,
+	// and of is the other way round.
+	names map[string]switchboard.ToolID
+	of    map[switchboard.ToolID]string
+
+	legacy, modern func() []byte
+}
+
+// New returns the surface of a task's selected tools, in the order in which
+// they are given. prev, where not nil, is what the same client saw until now.
+// task may be nil when nothing is selected.
+func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt Options) *Surface {
+	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}}
+	if prev != nil {
+		s.names, s.of = maps.Clone(prev.names), maps.Clone(prev.of)
+	}
+	s.forget(selected)
+
+	var newcomers []*claim
+	for _, sel := range selected {
+		if _, ok := s.of[sel.Tool.ID]; !ok {
+			newcomers = append(newcomers, &claim{id: sel.Tool.ID, own: wish(task, sel)})
+		}
+	}
+	settle(newcomers, s.names)
+	for _, c := range newcomers {
+		if c.name != "" {
+			s.names[c.name], s.of[c.id] = c.id, c.name
+		}
+	}
+
+	s.entries = make([]Entry, 0, len(opt.Own)+len(selected))
+	for _, own := range opt.Own {
+		s.entries = append(s.entries, Entry{Name: own.Name, definition: own.Definition})
+	}
+	for _, sel := range selected {
+		if name, ok := s.of[sel.Tool.ID]; ok {
+			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool, definition: sel.Tool.Definition})
+		}
+	}
+	s.at = make(map[string]int, len(s.entries))
+	for i, e := range s.entries {
+		s.at[e.Name] = i
+	}
+	s.legacy = sync.OnceValue(func() []byte { return s.list(nil) })
+	s.modern = sync.OnceValue(func() []byte { return s.list(modernMembers(opt.ServerInfo)) })
+	return s
+}
+
+// forget drops the names of tools that have gone, when there are too many.
+func (s *Surface) forget(selected []decide.Selected) {
+	if len(s.names) <= MaxRemembered {
+		return
+	}
+	stay := make(map[switchboard.ToolID]bool, len(selected))
+	for _, sel := range selected {
+		stay[sel.Tool.ID] = true
+	}
+	gone := func(id switchboard.ToolID) bool { return !stay[id] }
+	n := 0
+	for id := range s.of {
+		if gone(id) {
+			n++
+		}
+	}
+	if n > MaxRemembered {
+		maps.DeleteFunc(s.of, func(id switchboard.ToolID, _ string) bool { return gone(id) })
+		maps.DeleteFunc(s.names, func(_ string, id switchboard.ToolID) bool { return gone(id) })
+	}
+}
+
+// wish is the name that the tool is to have if nothing stands against it.
+func wish(task *switchboard.Task, sel decide.Selected) string {
+	for _, r := range sel.Requirements {
+		if as := task.Requirements[r].As; as != "" {
+			return as
+		}
+	}
+	return sel.Tool.ID.Name
+}
+
+// Lookup returns the tool that the client sees under name, by its very bytes.
+func (s *Surface) Lookup(name string) (Entry, bool) {
+	i, ok := s.at[name]
+	if !ok {
+		return Entry{}, false
+	}
+	return s.entries[i], true
+}
+
+// Name returns the name under which the client sees the tool.
+func (s *Surface) Name(id switchboard.ToolID) (string, bool) {
+	name := s.of[id]
+	_, shown := s.at[name]
+	return name, shown
+}
+
+// Entries returns what the client sees, in the list's order. The slice must not
+// be modified.
+func (s *Surface) Entries() []Entry { return s.entries }
+
+// List returns the result of tools/list for a client of the modern or the
+// legacy era. It is made once, and must not be modified.
+func (s *Surface) List(modern bool) []byte {
+	if modern {
+		return s.modern()
+	}
+	return s.legacy()
+}
+
+// Equal reports whether a client sees the same in both: the same tools with the
+// same names and definitions, in the same order.
+func (s *Surface) Equal(other *Surface) bool {
+	return slices.EqualFunc(s.entries, other.entries, func(a, b Entry) bool {
+		return a.Name == b.Name && (a.Tool == nil) == (b.Tool == nil) && bytes.Equal(a.definition, b.definition)
+	})
+}
+
+// list makes the result; members follow the tools and begin with a comma.
+func (s *Surface) list(members []byte) []byte {
+	const slack = MaxNameBytes + 8 // a definition grows by a name at most
+	n := len(members) + 16
+	for _, e := range s.entries {
+		n += len(e.definition) + slack
+	}
+	b := append(make([]byte, 0, n), `{"tools":[`...)
+	for i, e := range s.entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = e.Append(b)
+	}
+	b = append(b, ']')
+	b = append(b, members...)
+	return append(b, '}')
+}
+
+// modernMembers are what a result of the modern era has besides. The list may
+// differ by client, and we say when it changes: nobody is to keep it.
+func modernMembers(serverInfo []byte) []byte {
+	b := []byte(`,"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
+	if serverInfo == nil {
+		return b
+	}
+	b = append(b, `,"_meta":{`...)
+	b = wire.AppendString(b, wire.MetaServerInfo)
+	b = append(b, ':')
+	b = append(b, serverInfo...)
+	return append(b, '}')
+}
