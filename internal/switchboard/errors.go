@@ -31,6 +31,16 @@ const (
 	CodeConfig            Code = "SB-CONF-001"
 )
 
+// Codes returns every code in use, in the order of the documentation.
+func Codes() []Code {
+	return []Code{
+		CodeServerUnknown, CodeServerUnreachable, CodeServerProtocol, CodeNoSuchTool, CodeUnmet, CodeMalformed,
+		CodeNotAuthenticated, CodeNotAuthorized, CodeNoneHealthy, CodeRateLimit, CodeOverloaded,
+		CodeServerFailed, CodeNotExecuted, CodeResultInvalid, CodeOutcomeUnknown,
+		CodeApprovalPending, CodeNoSuchTask, CodeTaskRefused, CodeConfig,
+	}
+}
+
 // Retry says whether asking again can help.
 type Retry string
 

@@ -51,6 +51,9 @@ type ToolID struct {
 // String returns id in the form that ParseToolID reads.
 func (id ToolID) String() string { return string(id.Server) + "/" + id.Name }
 
+// MarshalText implements encoding.TextMarshaler, so that maps by tool encode.
+func (id ToolID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
 // Compare orders ids by server, then by name, as bytes.
 func (id ToolID) Compare(other ToolID) int {
 	if c := strings.Compare(string(id.Server), string(other.Server)); c != 0 {

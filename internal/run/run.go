@@ -1,0 +1,373 @@
+// Package run keeps the runs of tasks: who has bound which task, and what that
+// shows now.
+//
+// What a client sees hangs on its run, never on a connection: a run is minted
+// for each legacy session and stdio process, or on request, and only its
+// principal can name it again. A modern request that names none uses the base
+// run of its tenant, principal and task. When the catalog or the configuration
+// changes, every run is bound again, and told where what it shows has changed.
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Binder decides what a run shows.
+type Binder interface {
+	// Resolve says which task p means by naming task ("" means the tenant's
+	// default; the answer is "" where there is none). A task that p may not
+	// bind, or that does not exist, is SB-TASK-001.
+	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
+
+	// Bind decides for a resolved task. What prev shows keeps its name; prev
+	// is nil at first. A task that cannot be met is an error, and shows
+	// nothing.
+	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error)
+}
+
+// Bounds of a Registry.
+const (
+	// MaxRuns is how many runs one principal may have. The one that was used
+	// longest ago, and that nobody watches, makes room for a new one.
+	MaxRuns = 1000
+
+	// Idle is how long a run that nobody uses is kept for its principal to
+	// name it again.
+	Idle = time.Hour
+)
+
+// A Registry holds all runs of this process. Use New. It is safe for
+// concurrent use.
+type Registry struct {
+	binder  Binder
+	nothing *surface.Surface // what a run shows whose task cannot be met
+
+	// rebind is held while runs are bound again, so that one change is dealt
+	// with after the other.
+	rebind sync.Mutex
+
+	mu    sync.RWMutex
+	runs  map[switchboard.RunID]*Run
+	base  map[baseKey]*Run
+	count map[owner]int
+
+	// fresh holds what a first bind gives in this generation, so that 500
+	// sessions of one task share one surface.
+	fresh      map[baseKey]*surface.Surface
+	generation int
+}
+
+type owner struct {
+	tenant switchboard.TenantID
+	id     string
+}
+
+type baseKey struct {
+	owner
+	task switchboard.TaskID
+}
+
+func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
+
+// New returns an empty Registry. A run whose task cannot be met any more shows
+// nothing, which is a Surface too.
+func New(b Binder, nothing *surface.Surface) *Registry {
+	return &Registry{
+		binder:  b,
+		nothing: nothing,
+		runs:    map[switchboard.RunID]*Run{},
+		base:    map[baseKey]*Run{},
+		count:   map[owner]int{},
+		fresh:   map[baseKey]*surface.Surface{},
+	}
+}
+
+// A Run is one client's use of a task. It is safe for concurrent use.
+type Run struct {
+	id        switchboard.RunID
+	principal switchboard.Principal
+	task      switchboard.TaskID
+
+	shown atomic.Pointer[shown]
+	used  atomic.Int64 // unix nanoseconds
+
+	mu       sync.Mutex
+	watchers map[chan<- struct{}]struct{}
+}
+
+// shown is what a run shows, or why it shows nothing.
+type shown struct {
+	surface *surface.Surface
+	err     error
+}
+
+// ID returns the run's name.
+func (r *Run) ID() switchboard.RunID { return r.id }
+
+// Principal returns whose run it is.
+func (r *Run) Principal() switchboard.Principal { return r.principal }
+
+// Task returns the task that is bound, or "" for none.
+func (r *Run) Task() switchboard.TaskID { return r.task }
+
+// Surface returns what the run shows now. It is never nil. A call goes on with
+// the Surface that it started with.
+func (r *Run) Surface() *surface.Surface {
+	r.used.Store(time.Now().UnixNano())
+	return r.shown.Load().surface
+}
+
+// Err says why the run shows nothing, where a change of the catalog or the
+// configuration has left its task unmet.
+func (r *Run) Err() error { return r.shown.Load().err }
+
+// Tools returns how many tools the run shows. Unlike Surface, it does not count
+// as use of the run.
+func (r *Run) Tools() int { return len(r.shown.Load().surface.Entries()) }
+
+// Watch sends to ch after each change of what the run shows, until stop is
+// called. It never waits for ch: give it a buffer of one, and changes that come
+// before the last was received are one.
+func (r *Run) Watch(ch chan<- struct{}) (stop func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watchers == nil {
+		r.watchers = map[chan<- struct{}]struct{}{}
+	}
+	r.watchers[ch] = struct{}{}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.watchers, ch)
+		r.used.Store(time.Now().UnixNano())
+	}
+}
+
+func (r *Run) show(s shown) {
+	before := r.shown.Swap(&s)
+	if before.surface.Equal(s.surface) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ch := range r.watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *Run) idleSince(t time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.watchers) == 0 && r.used.Load() < t.UnixNano()
+}
+
+// Open mints a run of the task for p and binds it. The error is a
+// *switchboard.Error: SB-TASK-001 for a task that p may not bind, or why the
+// task cannot be met.
+func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
+	task, err := g.binder.Resolve(p, task)
+	if err != nil {
+		return nil, err
+	}
+	return g.bind(ctx, p, task, func(r *Run) (*Run, error) {
+		if !g.makeRoom(ownerOf(p)) {
+			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; end one", MaxRuns)
+		}
+		var b [16]byte
+		rand.Read(b[:])
+		r.id = switchboard.RunID(hex.EncodeToString(b[:]))
+		g.runs[r.id] = r
+		g.count[ownerOf(p)]++
+		return r, nil
+	})
+}
+
+// Base returns the run that modern requests of p for the task share, and binds
+// it at first. Errors are those of Open.
+func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
+	task, err := g.binder.Resolve(p, task)
+	if err != nil {
+		return nil, err
+	}
+	key := baseKey{ownerOf(p), task}
+	g.mu.RLock()
+	r := g.base[key]
+	g.mu.RUnlock()
+	if r != nil && r.Err() == nil {
+		return r, nil
+	}
+	return g.bind(ctx, p, task, func(r *Run) (*Run, error) {
+		if was := g.base[key]; was != nil {
+			was.show(*r.shown.Load())
+			return was, nil
+		}
+		g.base[key] = r
+		return r, nil
+	})
+}
+
+// Find returns the minted run of that name, where it is p's own and p may
+// still bind its task.
+func (g *Registry) Find(p switchboard.Principal, id switchboard.RunID) (*Run, bool) {
+	g.mu.RLock()
+	r := g.runs[id]
+	g.mu.RUnlock()
+	if r == nil || ownerOf(r.principal) != ownerOf(p) {
+		return nil, false
+	}
+	if r.task != "" {
+		if _, err := g.binder.Resolve(p, r.task); err != nil {
+			return nil, false
+		}
+	}
+	return r, true
+}
+
+// bind makes a run, lets put place it under the lock, and returns what put
+// returns. It binds again where the generation changed meanwhile, so that no
+// run is left with what a change has overtaken.
+func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, put func(*Run) (*Run, error)) (*Run, error) {
+	key := baseKey{ownerOf(p), task}
+	for {
+		g.mu.RLock()
+		generation, s := g.generation, g.fresh[key]
+		g.mu.RUnlock()
+		if s == nil {
+			var err error
+			if s, err = g.binder.Bind(ctx, p, task, nil); err != nil {
+				return nil, err
+			}
+		}
+		g.mu.Lock()
+		if g.generation != generation {
+			g.mu.Unlock()
+			continue
+		}
+		g.fresh[key] = s
+		r := &Run{principal: p, task: task}
+		r.used.Store(time.Now().UnixNano())
+		r.shown.Store(&shown{surface: s})
+		r, err := put(r)
+		g.mu.Unlock()
+		return r, err
+	}
+}
+
+// makeRoom lets go of the owner's least recently used run where there are
+// MaxRuns, and reports whether there is room. The caller holds g.mu.
+func (g *Registry) makeRoom(o owner) bool {
+	if g.count[o] < MaxRuns {
+		return true
+	}
+	var oldest *Run
+	for _, r := range g.runs {
+		if ownerOf(r.principal) == o && r.idleSince(time.Now()) && (oldest == nil || r.used.Load() < oldest.used.Load()) {
+			oldest = r
+		}
+	}
+	if oldest != nil {
+		g.drop(oldest)
+	}
+	return oldest != nil
+}
+
+// drop forgets r. The caller holds g.mu.
+func (g *Registry) drop(r *Run) {
+	o := ownerOf(r.principal)
+	delete(g.runs, r.id)
+	if g.count[o]--; g.count[o] <= 0 {
+		delete(g.count, o)
+	}
+}
+
+// Sweep lets go of runs that have been idle for longer than Idle. Whoever
+// wires the program calls it from time to time.
+func (g *Registry) Sweep() {
+	limit := time.Now().Add(-Idle)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.runs {
+		if r.idleSince(limit) {
+			g.drop(r)
+		}
+	}
+	for key, r := range g.base {
+		if r.idleSince(limit) {
+			delete(g.base, key)
+			delete(g.fresh, key)
+		}
+	}
+}
+
+// Rebind binds every run again and tells the watchers of those whose list has
+// changed. A run whose task can no longer be met shows nothing, and Err says
+// why, until a later Rebind can meet it.
+func (g *Registry) Rebind(ctx context.Context) {
+	g.rebind.Lock()
+	defer g.rebind.Unlock()
+	g.mu.Lock()
+	g.generation++
+	clear(g.fresh)
+	runs := make([]*Run, 0, len(g.runs)+len(g.base))
+	for _, r := range g.runs {
+		runs = append(runs, r)
+	}
+	for _, r := range g.base {
+		runs = append(runs, r)
+	}
+	g.mu.Unlock()
+
+	// Runs that showed the same surface for the same principal go on sharing.
+	type from struct {
+		key  baseKey
+		prev *surface.Surface
+	}
+	done := map[from]shown{}
+	for _, r := range runs {
+		f := from{baseKey{ownerOf(r.principal), r.task}, r.shown.Load().surface}
+		s, ok := done[f]
+		if !ok {
+			s = g.again(ctx, r, f.prev)
+			done[f] = s
+		}
+		r.show(s)
+	}
+}
+
+func (g *Registry) again(ctx context.Context, r *Run, prev *surface.Surface) shown {
+	if r.task != "" {
+		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
+			return shown{g.nothing, err}
+		}
+	}
+	s, err := g.binder.Bind(ctx, r.principal, r.task, prev)
+	if err != nil {
+		return shown{g.nothing, err}
+	}
+	return shown{surface: s}
+}
+
+// All returns every run, for those who look in from the side.
+func (g *Registry) All() []*Run {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	all := make([]*Run, 0, len(g.runs)+len(g.base))
+	for _, r := range g.runs {
+		all = append(all, r)
+	}
+	for _, r := range g.base {
+		all = append(all, r)
+	}
+	return all
+}

@@ -1,0 +1,304 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// binder binds every task to the tools that it holds at the moment.
+type binder struct {
+	mu    sync.Mutex
+	tools []string
+	err   error
+	gone  switchboard.TaskID
+	binds int
+}
+
+func (b *binder) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if task == "secret" || task == b.gone && task != "" {
+		return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "no")
+	}
+	return task, nil
+}
+
+func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.binds++
+	if b.err != nil {
+		return nil, b.err
+	}
+	var selected []decide.Selected
+	for _, name := range b.tools {
+		selected = append(selected, decide.Selected{Tool: &switchboard.Tool{
+			ID:         switchboard.ToolID{Server: "s", Name: name},
+			Definition: []byte(`{"name":"` + name + `"}`),
+		}, Requirements: []int{0}})
+	}
+	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
+	return surface.New(task, selected, prev, surface.Options{}), nil
+}
+
+func (b *binder) set(err error, tools ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tools, b.err = tools, err
+}
+
+func registry(b *binder) *run.Registry {
+	return run.New(b, surface.New(nil, nil, nil, surface.Options{}))
+}
+
+var alice = switchboard.Principal{Tenant: "acme", ID: "alice"}
+
+func names(r *run.Run) (names string) {
+	for _, e := range r.Surface().Entries() {
+		names += e.Name + " "
+	}
+	return names
+}
+
+func open(t *testing.T, g *run.Registry, p switchboard.Principal) *run.Run {
+	t.Helper()
+	r, err := g.Open(t.Context(), p, "browse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestOnlyItsPrincipalCanNameARun(t *testing.T) {
+	g := registry(&binder{})
+	r := open(t, g, alice)
+	for _, tt := range []struct {
+		name string
+		p    switchboard.Principal
+		id   switchboard.RunID
+		want bool
+	}{
+		{"its principal", alice, r.ID(), true},
+		{"its principal by another key", switchboard.Principal{Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey}, r.ID(), true},
+		{"somebody else of the tenant", switchboard.Principal{Tenant: "acme", ID: "bob"}, r.ID(), false},
+		{"AZ-01 the same name in another tenant", switchboard.Principal{Tenant: "other", ID: "alice"}, r.ID(), false},
+		{"SE-01 an id that was never minted", alice, "00112233445566778899aabbccddeeff", false},
+		{"the empty id", alice, "", false},
+	} {
+		if _, ok := g.Find(tt.p, tt.id); ok != tt.want {
+			t.Errorf("%s: found = %v, want %v", tt.name, ok, tt.want)
+		}
+	}
+}
+
+func TestARunHas128RandomBits(t *testing.T) {
+	g := registry(&binder{})
+	seen := map[switchboard.RunID]bool{}
+	for range 500 {
+		r := open(t, g, alice)
+		if len(r.ID()) != 32 || seen[r.ID()] {
+			t.Fatalf("run %q", r.ID())
+		}
+		seen[r.ID()] = true
+	}
+}
+
+func TestATaskThatMayNotBeBoundIsRefused(t *testing.T) {
+	g := registry(&binder{})
+	for name, f := range map[string]func(context.Context, switchboard.Principal, switchboard.TaskID) (*run.Run, error){"Open": g.Open, "Base": g.Base} {
+		var refused *switchboard.Error
+		if _, err := f(t.Context(), alice, "secret"); !errors.As(err, &refused) || refused.Code != switchboard.CodeNoSuchTask {
+			t.Errorf("%s: error %v, want %s", name, err, switchboard.CodeNoSuchTask)
+		}
+	}
+}
+
+func TestModernRequestsShareTheBaseRunOfTheirPrincipalAndTask(t *testing.T) {
+	g := registry(&binder{})
+	a1, _ := g.Base(t.Context(), alice, "browse")
+	a2, _ := g.Base(t.Context(), alice, "browse")
+	other, _ := g.Base(t.Context(), alice, "code")
+	bob, _ := g.Base(t.Context(), switchboard.Principal{Tenant: "acme", ID: "bob"}, "browse")
+	if a1 != a2 || a1 == other || a1 == bob {
+		t.Error("base runs are shared wrongly")
+	}
+}
+
+func TestSessionsOfOneTaskShareOneSurface(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r1, r2 := open(t, g, alice), open(t, g, alice)
+	if r1.Surface() != r2.Surface() || b.binds != 1 {
+		t.Errorf("two sessions of one task were bound %d times", b.binds)
+	}
+	b.set(nil, "a", "b")
+	g.Rebind(t.Context())
+	if r1.Surface() != r2.Surface() || b.binds != 2 {
+		t.Errorf("after a change they were bound %d times in all, want 2", b.binds)
+	}
+}
+
+func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r := open(t, g, alice)
+	ch := make(chan struct{}, 1)
+	stop := r.Watch(ch)
+	heard := func() bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	g.Rebind(t.Context())
+	if heard() {
+		t.Error("told of a change that there was not")
+	}
+	b.set(nil, "a", "b")
+	g.Rebind(t.Context())
+	if !heard() || names(r) != "a b " {
+		t.Errorf("not told, or shows %q", names(r))
+	}
+	b.set(nil, "b")
+	g.Rebind(t.Context())
+	b.set(nil, "b", "c")
+	g.Rebind(t.Context()) // must not wait for a watcher that is slow
+	if !heard() || heard() || names(r) != "b c " {
+		t.Errorf("two changes were not one, or shows %q", names(r))
+	}
+	stop()
+	b.set(nil)
+	g.Rebind(t.Context())
+	if heard() {
+		t.Error("told after stop")
+	}
+}
+
+func TestARunWhoseTaskCanNoLongerBeMetShowsNothingAndSaysWhy(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r := open(t, g, alice)
+	started := r.Surface()
+
+	unmet := switchboard.Refuse(switchboard.CodeUnmet, "no")
+	b.set(unmet)
+	g.Rebind(t.Context())
+	if names(r) != "" || !errors.Is(r.Err(), unmet) {
+		t.Errorf("shows %q, says %v", names(r), r.Err())
+	}
+	if _, ok := started.Lookup("a"); !ok {
+		t.Error("a call that had started lost its surface")
+	}
+	b.set(nil, "a")
+	g.Rebind(t.Context())
+	if names(r) != "a " || r.Err() != nil {
+		t.Errorf("met again, but shows %q, says %v", names(r), r.Err())
+	}
+	b.gone = "browse"
+	g.Rebind(t.Context())
+	if names(r) != "" || r.Err() == nil {
+		t.Errorf("its task was removed, but it shows %q", names(r))
+	}
+	if _, ok := g.Find(alice, r.ID()); ok {
+		t.Error("a run of a task that was removed is still found")
+	}
+}
+
+func TestABaseRunRecoversByItself(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r, _ := g.Base(t.Context(), alice, "browse")
+	b.set(errors.New("stage cannot tell"))
+	g.Rebind(t.Context())
+	if _, err := g.Base(t.Context(), alice, "browse"); err == nil {
+		t.Error("a task that cannot be met was bound")
+	}
+	b.set(nil, "a", "b")
+	again, err := g.Base(t.Context(), alice, "browse")
+	if err != nil || again != r || names(again) != "a b " {
+		t.Errorf("got %v, %v", again, err)
+	}
+}
+
+func TestAnIdleRunIsLetGoUnlessSomebodyWatchesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := registry(&binder{})
+		idle, used, watched := open(t, g, alice), open(t, g, alice), open(t, g, alice)
+		defer watched.Watch(make(chan struct{}, 1))()
+		time.Sleep(run.Idle)
+		used.Surface()
+		time.Sleep(time.Minute)
+		g.Sweep()
+		for name, want := range map[*run.Run]bool{idle: false, used: true, watched: true} {
+			if _, ok := g.Find(alice, name.ID()); ok != want {
+				t.Errorf("found = %v, want %v", ok, want)
+			}
+		}
+	})
+}
+
+func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := registry(&binder{})
+		first := open(t, g, alice)
+		for range run.MaxRuns - 1 {
+			time.Sleep(time.Nanosecond)
+			open(t, g, alice).Watch(make(chan struct{}, 1))
+		}
+		time.Sleep(time.Second)
+		last := open(t, g, alice)
+		if _, ok := g.Find(alice, first.ID()); ok {
+			t.Error("the run that was used longest ago made no room")
+		}
+		last.Watch(make(chan struct{}, 1))
+		var refused *switchboard.Error
+		if _, err := g.Open(t.Context(), alice, "browse"); !errors.As(err, &refused) || refused.Code != switchboard.CodeOverloaded {
+			t.Errorf("with all of them watched: error %v, want %s", err, switchboard.CodeOverloaded)
+		}
+		if _, err := g.Open(t.Context(), switchboard.Principal{Tenant: "acme", ID: "bob"}, "browse"); err != nil {
+			t.Errorf("another principal is kept out: %v", err)
+		}
+	})
+}
+
+// No run may be left with what a change has overtaken while it was bound.
+func TestNoRunMissesAChangeThatComesWhileItIsBound(t *testing.T) {
+	b := &binder{tools: []string{"old"}}
+	g := registry(b)
+	var wg sync.WaitGroup
+	runs := make(chan *run.Run, 400)
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if r, err := g.Open(t.Context(), alice, "browse"); err == nil {
+					runs <- r
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 50 {
+			g.Rebind(t.Context())
+		}
+		b.set(nil, "new")
+		g.Rebind(t.Context())
+	})
+	wg.Wait()
+	close(runs)
+	for r := range runs {
+		if names(r) != "new " {
+			t.Fatalf("a run shows %q", names(r))
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package switchboard_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestAnIDLeavesNoSeparatorAmbiguous(t *testing.T) {
+	for id, good := range map[string]bool{
+		"a": true, "brave": true, "local-1": true, "a-b-c": true, strings.Repeat("a", 32): true,
+		"": false, "A": false, "a_b": false, "a__b": false, "-a": false, "a-": false, "a--b": false,
+		"a.b": false, "a/b": false, "ä": false, "a b": false, "а": false /* Cyrillic */, strings.Repeat("a", 33): false,
+	} {
+		if err := switchboard.CheckID(id); (err == nil) != good {
+			t.Errorf("CheckID(%q) = %v, want good = %v", id, err, good)
+		}
+	}
+}
+
+func TestParseToolID(t *testing.T) {
+	for in, want := range map[string]switchboard.ToolID{
+		"github/create_issue": {Server: "github", Name: "create_issue"},
+		"github/a/b":          {Server: "github", Name: "a/b"},
+		"github":              {},
+		"/create_issue":       {},
+		"git__hub/x":          {},
+	} {
+		got, err := switchboard.ParseToolID(in)
+		if got != want || (err == nil) != (want != switchboard.ToolID{}) {
+			t.Errorf("ParseToolID(%q) = %v, %v; want %v", in, got, err, want)
+		}
+		if err == nil && got.String() != in {
+			t.Errorf("ParseToolID(%q).String() = %q", in, got)
+		}
+	}
+}
+
+func TestToolsAreOrderedByServerThenName(t *testing.T) {
+	ids := []switchboard.ToolID{{Server: "b", Name: "a"}, {Server: "a-b", Name: "x"}, {Server: "a", Name: "z"}, {Server: "a", Name: "Z"}}
+	slices.SortFunc(ids, switchboard.ToolID.Compare)
+	if got, want := fmt.Sprint(ids), "[a/Z a/z a-b/x b/a]"; got != want {
+		t.Errorf("sorted %s, want %s", got, want)
+	}
+}
+
+// LK-02: no way of printing gives a secret away, however deep it stands.
+func TestASecretCannotBePrinted(t *testing.T) {
+	const canary = "canary-8d1f"
+	type holder struct {
+		Exported switchboard.Secret
+		hidden   switchboard.Secret
+		m        map[string]switchboard.Secret
+	}
+	s := switchboard.NewSecret(canary)
+	h := holder{Exported: s, hidden: s, m: map[string]switchboard.Secret{"k": s}}
+	var out strings.Builder
+	for _, v := range []any{s, &s, h, &h, []switchboard.Secret{s}} {
+		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			fmt.Fprintf(&out, format+"\n", v)
+		}
+		enc, _ := json.Marshal(v) // what cannot be encoded gives nothing away
+		out.Write(enc)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "v", v)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "v", v)
+	}
+	if strings.Contains(out.String(), canary) || strings.Contains(out.String(), fmt.Sprintf("%x", canary)) {
+		t.Errorf("the secret was printed:\n%s", out.String())
+	}
+	if s.Reveal() != canary || h.hidden.Reveal() != canary {
+		t.Error("Reveal lost the secret")
+	}
+	if (switchboard.Secret{}).Reveal() != "" || !s.Equal(switchboard.NewSecret(canary)) {
+		t.Error("the zero secret is not empty, or equal secrets differ")
+	}
+}
+
+func TestATaxonomyKnowsItsParents(t *testing.T) {
+	tax, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"cloud": "", "aws": "cloud", "s3": "aws"}, []switchboard.Constraint{"eu_only"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(tax.Ancestors("s3")); got != "[aws cloud]" {
+		t.Errorf("Ancestors(s3) = %s", got)
+	}
+	if !tax.HasConstraint("eu_only") || !tax.HasConstraint("readonly") || tax.HasConstraint("nope") || tax.HasResource("nope") {
+		t.Error("terms are not as given")
+	}
+	for name, parents := range map[string]map[switchboard.Resource]switchboard.Resource{
+		"a parent that is no resource": {"s3": "clowd"},
+		"a cycle":                      {"x": "y", "y": "x"},
+		"a term above itself":          {"x": "x"},
+	} {
+		if _, err := switchboard.NewTaxonomy(parents, nil); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+func TestEveryCodeHasASectionOfItsOwn(t *testing.T) {
+	page, err := os.ReadFile("../../docs/errors/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range switchboard.Codes() {
+		if n := strings.Count(string(page), "\n## "+string(code)+" "); n != 1 {
+			t.Errorf("docs/errors/README.md has %d sections for %s, want 1", n, code)
+		}
+	}
+	if n := strings.Count(string(page), "\n## SB-"); n != len(switchboard.Codes()) {
+		t.Errorf("docs/errors/README.md has %d sections; there are %d codes", n, len(switchboard.Codes()))
+	}
+}
+
+func FuzzParseToolID(f *testing.F) {
+	f.Add("github/create_issue")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := switchboard.ParseToolID(s)
+		if err == nil && id.String() != s {
+			t.Errorf("ParseToolID(%q).String() = %q", s, id)
+		}
+	})
+}
