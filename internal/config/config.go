@@ -1,0 +1,203 @@
+// Package config reads the operator's and the tenants' files, and says all
+// that is wrong with them.
+//
+// Load gives either a Config that is valid as a whole, or Faults: every one
+// that was found, over all files, each with file, line, column and what to do.
+// A key that is not known is a fault, at any depth, and so is one whose
+// feature is designed and not yet built. Nothing else in the program checks
+// configuration again. The format is described in docs/configuration.md, whose
+// examples the tests of this package load.
+//
+// LoadMCPServers and Import read the JSON in which other programs keep their
+// MCP servers.
+//
+// What a server offers, and whether a manifest fits it, is for package catalog.
+package config
+
+import (
+	"context"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Config is one consistent reading of all files. It is not modified after
+// Load; a reload makes a new one.
+type Config struct {
+	// Listen is the address to serve HTTP at, DefaultListen if none is given.
+	Listen string
+
+	// Hosts and Origins are what the headers of these names may say besides
+	// the loopback names.
+	Hosts, Origins []string
+
+	// StartDeadline is how long a start waits for servers,
+	// DefaultStartDeadline if none is given.
+	StartDeadline time.Duration
+
+	Servers   []switchboard.Server // sorted by id
+	Manifests map[switchboard.ServerID]Manifest
+	Overlays  map[switchboard.ToolID]switchboard.Overlay // the operator's
+	Tenants   map[switchboard.TenantID]*switchboard.Tenant
+	Taxonomy  *switchboard.Taxonomy
+	Keys      []Key // sorted by tenant and id
+
+	// Implied is set where no tenant is configured: there is then one,
+	// DefaultTenant, with every server and the task LocalTask.
+	Implied bool
+
+	// Watch are the files and folders that were looked at, sorted, also those
+	// that are absent. A change in any of them, or its appearance, can change
+	// the outcome of the next Load.
+	Watch []string
+}
+
+// Defaults, and the names that are implied in single-user use.
+const (
+	DefaultListen                             = "127.0.0.1:7420"
+	DefaultStartDeadline                      = 10 * time.Second
+	DefaultTenant        switchboard.TenantID = "default"
+	LocalTask            switchboard.TaskID   = "local"
+)
+
+// A Manifest is what a file or URL says that a server offers. It is one JSON
+// object; no more of it has been checked.
+type Manifest struct {
+	Name string // the file or URL, for faults
+	Data []byte
+}
+
+// A Key is an API key of a tenant. The key itself is nowhere: Hash is its
+// SHA-256.
+type Key struct {
+	Tenant switchboard.TenantID
+	ID     string // also of the principal
+	Hash   [32]byte
+	Tasks  []switchboard.TaskID // that it may bind; none means only the default task
+}
+
+// Options are where the files come from. The zero value reads the disk and the
+// environment, and fetches nothing.
+type Options struct {
+	// Env looks up ${env:NAME}; nil means os.LookupEnv.
+	Env func(name string) (string, bool)
+
+	// Fetch gets the manifest at a URL that stands in the operator's file. Its
+	// context ends after MaxFetchTime. nil means that such a manifest is a
+	// fault. It must be safe for concurrent use.
+	Fetch func(ctx context.Context, url string) ([]byte, error)
+
+	// FS, where set, is the folder of the configuration, in place of the disk.
+	// Absolute paths are still read from the disk.
+	FS fs.FS
+
+	// Watch, where set, is called with each path of Config.Watch, once or more
+	// often, also where Load then gives Faults: so that their repair is seen.
+	Watch func(path string)
+}
+
+// Load reads file and all that belongs to it: taxonomy.yaml, overlays and
+// tenants in the same folder, and the manifests and secrets that it names. The
+// error is Faults.
+func Load(ctx context.Context, file string, opts Options) (*Config, error) {
+	l := newLoader(file, opts)
+	defer l.close()
+	l.operator()
+	l.taxonomy()
+	l.overlays()
+	l.tenants()
+	l.manifests(ctx)
+	l.reachable()
+	if err := l.sink.err(file); err != nil {
+		return nil, err
+	}
+	slices.Sort(l.cfg.Watch)
+	l.cfg.Watch = slices.Compact(l.cfg.Watch)
+	return l.cfg, nil
+}
+
+// loader is the state of one Load.
+type loader struct {
+	opts Options
+	sink *sink
+	cfg  *Config
+
+	file string // as it was given
+	dir  string // of file, as it was given; faults name files in it
+	abs  string // dir, absolute: the workspace
+	root *os.Root
+	fsys fs.FS // of dir
+
+	// readable is false where switchboard.yaml could not be read: then nobody
+	// knows which names exist, and no reference is checked.
+	readable bool
+
+	listen   value // listen, where it is given
+	servers  map[string]*switchboard.Server
+	ids      []string // of servers, sorted
+	named    []manifestRef
+	bounds   map[string]*bound // of tenants
+	implicit bool              // no tenants: in switchboard.yaml
+	tools    map[switchboard.ToolID]value
+	hashes   map[[32]byte]value // of keys, over all tenants
+}
+
+func newLoader(file string, opts Options) *loader {
+	l := &loader{
+		opts: opts, sink: &sink{}, file: file, dir: filepath.Dir(file),
+		cfg: &Config{
+			Listen: DefaultListen, StartDeadline: DefaultStartDeadline,
+			Manifests: map[switchboard.ServerID]Manifest{},
+			Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
+			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+		},
+		servers: map[string]*switchboard.Server{},
+		bounds:  map[string]*bound{},
+		tools:   map[switchboard.ToolID]value{},
+		hashes:  map[[32]byte]value{},
+	}
+	if l.opts.Env == nil {
+		l.opts.Env = os.LookupEnv
+	}
+	var err error
+	if l.abs, err = filepath.Abs(l.dir); err != nil {
+		l.abs = l.dir
+	}
+	l.fsys = opts.FS
+	if l.fsys == nil {
+		// Through a root, so that no link in a tenant's folder leads to a
+		// file that is none of its business.
+		if l.root, err = os.OpenRoot(l.dir); err == nil {
+			l.fsys = l.root.FS()
+		}
+	}
+	l.watch(".")
+	return l
+}
+
+func (l *loader) close() {
+	if l.root != nil {
+		_ = l.root.Close() // it was only read from
+	}
+}
+
+// reachable refuses an address that strangers reach while nobody has a key.
+func (l *loader) reachable() {
+	if l.listen.sink == nil || len(l.cfg.Keys) > 0 {
+		return
+	}
+	host, _, err := net.SplitHostPort(l.cfg.Listen)
+	if err != nil || host == "localhost" {
+		return
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
+		return
+	}
+	l.listen.fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.shown(), DefaultListen)
+}

@@ -1,0 +1,151 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+var update = flag.Bool("update", false, "rewrite the want files in testdata")
+
+// canary is the value of every secret in these tests: it is never to be seen.
+const canary = "canary-7f3a"
+
+// environ is the environment of these tests.
+func environ(name string) (string, bool) {
+	v, ok := map[string]string{
+		"BRAVE_KEY": canary, "GITHUB_TOKEN": canary, "EMPTY": "", "BROKEN": canary + "\r\nX-Injected: 1", "NUL": canary + "\x00",
+		"LONG": strings.Repeat(canary, 10_000),
+	}[name]
+	return v, ok
+}
+
+// tree is the files of an archive but for those named want….
+func tree(ar *txtar.Archive) fstest.MapFS {
+	fsys := fstest.MapFS{}
+	for _, f := range ar.Files {
+		if !strings.HasPrefix(f.Name, "want") {
+			fsys[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o644}
+		}
+	}
+	return fsys
+}
+
+func archives(t *testing.T, pattern string, run func(t *testing.T, ar *txtar.Archive)) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, ar)
+			if *update && !t.Failed() {
+				if err := os.WriteFile(file, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// golden compares got with the file of an archive, or puts it there.
+func golden(t *testing.T, ar *txtar.Archive, name, got string) {
+	t.Helper()
+	if strings.Contains(got, canary) {
+		t.Errorf("%s shows a secret:\n%s", name, got)
+	}
+	i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == name })
+	if *update {
+		if i < 0 {
+			ar.Files, i = append(ar.Files, txtar.File{Name: name}), len(ar.Files)
+		}
+		ar.Files[i].Data = []byte(got)
+	}
+	if i < 0 {
+		t.Fatalf("the archive has no %s; run with -update", name)
+	}
+	if want := string(ar.Files[i].Data); got != want {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+// Each archive is a folder of configuration and want: what Load says is wrong
+// with it, or what it read.
+func TestLoad(t *testing.T) {
+	archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
+		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{
+			FS: tree(ar), Env: environ,
+			Fetch: func(_ context.Context, url string) ([]byte, error) {
+				if strings.Contains(url, "down") {
+					return nil, errors.New("connection refused")
+				}
+				return []byte(`{"name": "fetched"}`), nil
+			},
+		})
+		if err != nil {
+			golden(t, ar, "want", err.Error()+"\n")
+			return
+		}
+		golden(t, ar, "want", describe(t, c))
+	})
+}
+
+// describe writes a Config out, a line for each thing. The working directory
+// is written as the folder /here.
+func describe(t *testing.T, c *config.Config) string {
+	t.Helper()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	say("listen %s hosts %q origins %q start %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Implied)
+	for _, s := range c.Servers {
+		say("server %+v", s)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Manifests)) {
+		say("manifest of %s: %s: %s", id, c.Manifests[id].Name, strings.TrimSpace(string(c.Manifests[id].Data)))
+	}
+	overlays := func(of string, m map[switchboard.ToolID]switchboard.Overlay) {
+		for _, id := range slices.SortedFunc(maps.Keys(m), switchboard.ToolID.Compare) {
+			say("overlay of %s: %s: %v replace %v", of, id, m[id].Capabilities, m[id].Replace)
+		}
+	}
+	overlays("operator", c.Overlays)
+	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
+		n := c.Tenants[id]
+		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
+		say("  ranking %+v limits %+v", n.Ranking, n.Limits)
+		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
+			for _, r := range n.Tasks[task].Requirements {
+				say("  task %s: %s select %q optional %v as %q", n.Tasks[task].ID, r.String(), r.Select, r.Optional, r.As)
+			}
+		}
+		overlays("tenant "+string(n.ID), n.Overlays)
+	}
+	for _, k := range c.Keys {
+		say("key %s/%s %x tasks %s", k.Tenant, k.ID, k.Hash[:4], k.Tasks)
+	}
+	say("resources %s constraints %s", c.Taxonomy.Resources(), c.Taxonomy.Constraints())
+	say("watch %s", c.Watch)
+	return strings.ReplaceAll(b.String(), here, "/here")
+}

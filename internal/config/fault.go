@@ -1,0 +1,170 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Fault is one thing that is wrong with one file: where, what, and what to
+// do about it. Its text never holds the value of a secret.
+type Fault struct {
+	File string
+
+	// Line and Column count from 1, columns in characters. Line 0 means the
+	// whole file or folder.
+	Line, Column int
+
+	Text string
+}
+
+// String gives "file:line:column: text", or "file: text".
+func (f Fault) String() string {
+	if f.Line == 0 {
+		return f.File + ": " + f.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
+}
+
+// Faults are all that is wrong, sorted by file, line and column. It is the
+// error of this package's functions.
+type Faults []Fault
+
+// Error gives the faults, one a line.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// MaxFaults bounds how many faults are kept; the rest is counted.
+const MaxFaults = 1000
+
+// sink gathers faults.
+type sink struct {
+	faults Faults
+	more   int
+}
+
+func (s *sink) add(f Fault) {
+	if len(s.faults) == MaxFaults {
+		s.more++
+		return
+	}
+	s.faults = append(s.faults, f)
+}
+
+// err returns what was gathered, sorted and without repetitions, or nil. name
+// is the file that a count of further faults is laid to.
+func (s *sink) err(name string) error {
+	if len(s.faults) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(s.faults, func(a, b Fault) int {
+		return cmp.Or(
+			strings.Compare(a.File, b.File),
+			cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column),
+			strings.Compare(a.Text, b.Text),
+		)
+	})
+	s.faults = slices.Compact(s.faults)
+	if s.more > 0 {
+		s.faults = append(s.faults, Fault{File: name, Text: fmt.Sprintf("%d more faults are not listed", s.more)})
+	}
+	return s.faults
+}
+
+// maxShown bounds how much of a value a fault repeats, in bytes.
+const maxShown = 64
+
+// shown quotes what a file says, so that it cannot disturb a terminal, and
+// masks what looks like a credential wherever it stands.
+func shown(s string) string {
+	if credentialValue(s) {
+		return `"***"`
+	}
+	if len(s) > maxShown {
+		cut := maxShown
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		return fmt.Sprintf("%q (and %d bytes more)", s[:cut], len(s)-cut)
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// maxListed bounds how many known names a fault lists.
+const maxListed = 12
+
+// instead says what could have been meant in place of s: the nearest known
+// name, else the known names.
+func instead(s, noun string, known []string) string {
+	if near := nearest(s, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	text := "; " + listed(noun, known)
+	if noun == "resources" || noun == "constraints" {
+		text += "; more of them are named in " + taxonomyFile
+	}
+	return text
+}
+
+func listed(noun string, known []string) string {
+	if len(known) == 0 {
+		return "there are no " + noun
+	}
+	names := known[:min(len(known), maxListed)]
+	text := "known " + noun + ": " + strings.Join(names, ", ")
+	if n := len(known) - len(names); n > 0 {
+		text += fmt.Sprintf(", and %d more", n)
+	}
+	return text
+}
+
+// nearest returns the known name that s was most likely meant to be, or "".
+// Of names that are equally near it is the first.
+func nearest(s string, known []string) string {
+	if s == "" || len(s) > maxShown {
+		return ""
+	}
+	best, far := "", max(1, len(s)/3)+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(s), strings.ToLower(k)); d < far {
+			best, far = k, d
+		}
+	}
+	return best
+}
+
+// distance is how many bytes must be inserted, removed, replaced, or swapped
+// with their neighbour to turn a into b.
+func distance(a, b string) int {
+	if d := len(a) - len(b); d > maxShown || -d > maxShown {
+		return maxShown
+	}
+	// Three rows of the table are enough: the one before last is for swaps.
+	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		older, old, row = old, row, older
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(old[j]+1, row[j-1]+1, old[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of the manifests.
+const (
+	MaxManifestBytes = 8 << 20
+	MaxFetchTime     = 10 * time.Second
+	maxFetches       = 8 // at a time
+)
+
+// manifest notes which manifest a server names.
+func (l *loader) manifest(id switchboard.ServerID, v value) {
+	s, ok := v.str()
+	if !ok {
+		return
+	}
+	if strings.Contains(s, "${") {
+		v.fault("${…} is not read here; write a path or an address")
+		return
+	}
+	ref := manifestRef{server: id, at: v, name: s}
+	switch {
+	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
+		ref.url = true
+		if why := badURL(s); why != "" {
+			v.fault("%s", why)
+			return
+		}
+	case strings.Contains(s, "://"):
+		v.fault("%s: want a file, or an address that begins with http:// or https://", v.shown())
+		return
+	case !filepath.IsAbs(s):
+		name, err := inTree(s)
+		if err != nil {
+			v.fault("%s: %v", v.shown(), err)
+			return
+		}
+		ref.name = name
+	}
+	l.named = append(l.named, ref)
+}
+
+// manifests reads all manifests: files one by one, addresses at the same time.
+func (l *loader) manifests(ctx context.Context) {
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answers := make([]answer, len(l.named))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxFetches)
+	for i, ref := range l.named {
+		if !ref.url {
+			answers[i].data, answers[i].err = l.read(ref.name, MaxManifestBytes)
+			continue
+		}
+		if l.opts.Fetch == nil {
+			answers[i].err = errors.New("addresses are not fetched here; name a file")
+			continue
+		}
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, MaxFetchTime)
+			defer cancel()
+			answers[i].data, answers[i].err = l.opts.Fetch(ctx, ref.name)
+		})
+	}
+	wg.Wait()
+	for i, ref := range l.named {
+		name := ref.name
+		if ref.url {
+			name, _, _ = strings.Cut(name, "?")
+		} else if !filepath.IsAbs(name) {
+			name = l.path(name)
+		}
+		data, err := answers[i].data, answers[i].err
+		switch {
+		case err != nil:
+			ref.at.fault("manifest %s cannot be read: %s", shown(name), fetchWhy(err))
+		case len(data) > MaxManifestBytes:
+			ref.at.fault("manifest %s is larger than %d bytes", shown(name), MaxManifestBytes)
+		default:
+			if line, col, why := badJSONObject(data); why != "" {
+				l.sink.add(Fault{name, line, col, why})
+			}
+			l.cfg.Manifests[ref.server] = Manifest{Name: name, Data: data}
+		}
+	}
+}
+
+// fetchWhy is why, without the address that net/http puts in front.
+func fetchWhy(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return why(err)
+}
+
+// badJSONObject says where data is not one JSON object. Duplicate keys are let
+// through: the catalog lays them to the tool that they stand in.
+func badJSONObject(data []byte) (line, col int, why string) {
+	dec := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
+	if k := dec.PeekKind(); k != '{' {
+		if _, err := dec.ReadToken(); err == nil || errors.Is(err, io.EOF) {
+			return 1, 1, "a manifest is one JSON object"
+		}
+	}
+	if err := dec.SkipValue(); err != nil {
+		line, col = position(data, jsonOffset(err, dec))
+		return line, col, jsonWhy(err)
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		line, col = position(data, int(dec.InputOffset()))
+		return line, col, "something follows the JSON object; a file holds one"
+	}
+	return 0, 0, ""
+}
+
+func jsonOffset(err error, dec *jsontext.Decoder) int {
+	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		return int(e.ByteOffset)
+	}
+	return int(dec.InputOffset())
+}
+
+// jsonWhy says why something is no JSON without repeating any of it, as the
+// decoder's own words do.
+func jsonWhy(err error) string {
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return "a key stands here twice"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the JSON ends too early; a bracket or quote is missing"
+	}
+	return "this is not valid JSON"
+}
+
+// position turns an offset into line and column.
+func position(data []byte, offset int) (line, col int) {
+	before := data[:max(0, min(offset, len(data)))]
+	last := bytes.LastIndexByte(before, '\n')
+	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[last+1:]) + 1
+}

@@ -1,0 +1,204 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxSecretBytes bounds the file of a secret, and the value of a variable.
+const maxSecretBytes = 64 << 10
+
+// A part is a piece of a text: literal, or a reference to what stands
+// elsewhere. "$${" is a literal "${".
+type part struct {
+	kind string // "" literal, "env", "file", "workspace"
+	text string // the literal, the variable, the file
+}
+
+// parts takes a text apart. Its error repeats nothing of the text but the
+// names of variables and files.
+func parts(s string) ([]part, error) {
+	var out []part
+	literal := func(text string) {
+		if n := len(out); n > 0 && out[n-1].kind == "" {
+			out[n-1].text += text
+		} else if text != "" {
+			out = append(out, part{text: text})
+		}
+	}
+	for {
+		i := strings.Index(s, "${")
+		if i < 0 {
+			literal(s)
+			return out, nil
+		}
+		if i > 0 && s[i-1] == '$' {
+			literal(s[:i-1] + "${")
+			s = s[i+2:]
+			continue
+		}
+		literal(s[:i])
+		inner, rest, ok := strings.Cut(s[i+2:], "}")
+		if !ok {
+			return nil, errors.New("a ${ is not closed; write ${env:NAME} or ${file:/path}, or $${ for the characters themselves")
+		}
+		s = rest
+		switch kind, name, colon := strings.Cut(inner, ":"); {
+		case inner == "workspace":
+			out = append(out, part{kind: "workspace"})
+		case kind == "env" && colon && variable(name):
+			out = append(out, part{"env", name})
+		case kind == "env" && colon:
+			return nil, errors.New("${env:…} names no variable; write ${env:NAME} with letters, digits and _")
+		case kind == "file" && colon && name != "":
+			out = append(out, part{"file", name})
+		default:
+			return nil, errors.New("this ${…} is not known; write ${env:NAME}, ${file:/path} or ${workspace}, or $${ for the characters themselves")
+		}
+	}
+}
+
+// variable reports whether s can name a variable of the environment.
+func variable(s string) bool {
+	return s != "" && len(s) <= 128 && (s[0] < '0' || s[0] > '9') &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
+
+// secret reads the value of a header or variable called name, and puts in what
+// it refers to. A credential that stands there itself is a fault.
+func (l *loader) secret(v value, name string) (switchboard.Secret, bool) {
+	s, ok := v.str()
+	if !ok {
+		return switchboard.Secret{}, false
+	}
+	ps, err := parts(s)
+	if err != nil {
+		v.fault("%v", err)
+		return switchboard.Secret{}, false
+	}
+	refers := slices.ContainsFunc(ps, func(p part) bool { return p.kind == "env" || p.kind == "file" })
+	if !refers && credentialName(name) || slices.ContainsFunc(ps, func(p part) bool { return p.kind == "" && credentialValue(p.text) }) {
+		v.fault("a secret stands in the file itself; put it elsewhere and write ${env:NAME} or ${file:/path} in its place")
+		return switchboard.Secret{}, false
+	}
+	var b strings.Builder
+	for _, p := range ps {
+		text, err := l.resolve(p)
+		if err != nil {
+			v.fault("%v", err)
+			ok = false
+		}
+		b.WriteString(text)
+	}
+	return switchboard.NewSecret(b.String()), ok
+}
+
+// resolve returns what a part stands for. Its error names the variable or
+// file, never what it holds.
+func (l *loader) resolve(p part) (string, error) {
+	switch p.kind {
+	case "workspace":
+		return l.abs, nil
+	case "env":
+		text, ok := l.opts.Env(p.text)
+		switch {
+		case !ok:
+			return "", fmt.Errorf("the variable %s is not set; set it before the start", p.text)
+		case text == "":
+			return "", fmt.Errorf("the variable %s is empty", p.text)
+		case len(text) > maxSecretBytes:
+			return "", fmt.Errorf("the variable %s is longer than %d bytes", p.text, maxSecretBytes)
+		}
+		return text, nil
+	case "file":
+		name := p.text
+		if !filepath.IsAbs(name) {
+			var err error
+			if name, err = inTree(name); err != nil {
+				return "", fmt.Errorf("file %s: %w", shown(p.text), err)
+			}
+		}
+		data, err := l.read(name, maxSecretBytes)
+		if err != nil {
+			return "", fmt.Errorf("file %s: %s", shown(p.text), why(err))
+		}
+		// Editors end a file with a line break that is no part of the secret.
+		text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+		if text == "" {
+			return "", fmt.Errorf("file %s is empty", shown(p.text))
+		}
+		return text, nil
+	}
+	return p.text, nil
+}
+
+// inTree returns a relative path with slashes, if it stays in its folder.
+func inTree(name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", errors.New("it leads out of the folder of switchboard.yaml; use a path within it, or an absolute one")
+	}
+	return filepath.ToSlash(filepath.Clean(name)), nil
+}
+
+// credentialWords end the words of names whose value is a secret.
+var credentialWords = []string{
+	"token", "key", "keys", "secret", "secrets", "password", "passwd", "passphrase", "pat",
+	"credential", "credentials", "authorization", "cookie",
+}
+
+// credentialName reports whether a header or variable of the name carries a
+// secret: AUTHORIZATION, X-Api-Key, githubToken; not MAX_TOKENS or KEY_FILE.
+func credentialName(name string) bool {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '_' || r == '-' || r == '.' })
+	if len(words) > 0 && slices.Contains([]string{"path", "file", "dir"}, words[len(words)-1]) {
+		return false
+	}
+	return slices.ContainsFunc(words, func(w string) bool {
+		if w == "pat" {
+			return true
+		}
+		return slices.ContainsFunc(credentialWords, func(c string) bool { return c != "pat" && strings.HasSuffix(w, c) })
+	})
+}
+
+// credentialStarts are how well-known credentials begin.
+var credentialStarts = []string{
+	"sk-", "sk_live_", "sk_test_", "rk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+	"xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "eyJ", "hf_", "npm_", "tvly-",
+	"dop_v1_", "shpat_", "pypi-",
+}
+
+// credentialValue reports whether a text holds what looks like a credential:
+// one of a well-known form, an Authorization value, or a URL with a password.
+func credentialValue(s string) bool {
+	words := strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`=:,;&?/(){}[]<>|", r) })
+	for i, w := range words {
+		for _, start := range credentialStarts {
+			// Without a digit it is a word that begins alike, as npm_config_cache.
+			if rest, ok := strings.CutPrefix(w, start); ok && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
+				return true
+			}
+		}
+		if i > 0 && len(w) >= 8 && (strings.EqualFold(words[i-1], "bearer") || strings.EqualFold(words[i-1], "basic")) {
+			return true
+		}
+	}
+	if strings.Contains(s, "-----BEGIN ") {
+		return true
+	}
+	_, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return false
+	}
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	user, _, ok := strings.Cut(rest, "@")
+	_, password, colon := strings.Cut(user, ":")
+	return ok && colon && password != ""
+}

@@ -1,0 +1,469 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of what one file may hold.
+const (
+	maxServers = 2000
+	maxTenants = 1000
+	maxItems   = 1000 // of a list, or of a map of the user's own names
+	maxArgs    = 256
+	maxText    = 8 << 10 // bytes of an argument or address
+)
+
+var mainShape = &shape{
+	keys:  []string{"listen", "hosts", "origins", "start_deadline", "servers", "tenants"},
+	later: []string{"store", "identity", "telemetry", "defaults", "token_budget", "budgets", "limits", "admin", "cluster", "policies", "capabilities", "receipts", "approvals", "cache", "health"},
+	hints: map[string]string{
+		"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
+		"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
+		"tasks": "they stand in tenants/<id>/tasks/", "tenant": `write "tenants"`, "server": `write "servers"`,
+	},
+}
+
+var serverShape = &shape{
+	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout"},
+	later: []string{"oauth", "health", "sandbox", "cache"},
+	hints: map[string]string{
+		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
+		"httpUrl": `write "url"`, "serverUrl": `write "url"`, "endpoint": `write "url"`,
+		"disabled": "remove the server, or leave it out of every tenant's servers",
+	},
+}
+
+// A manifestRef is a manifest that a server names.
+type manifestRef struct {
+	server switchboard.ServerID
+	at     value
+	url    bool
+	name   string // file or URL
+}
+
+// operator reads switchboard.yaml.
+func (l *loader) operator() {
+	l.cfg.Implied = true
+	data, err := l.readMain()
+	if err != nil {
+		l.sink.add(Fault{File: l.file, Text: "this cannot be read: " + why(err)})
+		return
+	}
+	doc, ok := readYAML(l.file, data, l.sink)
+	if !ok {
+		return
+	}
+	top, ok := doc.object(mainShape)
+	if !ok {
+		return
+	}
+	l.readable = true
+	if v, ok := top.get("listen"); ok {
+		if s, ok := v.str(); ok && v.address(s) {
+			l.cfg.Listen, l.listen = s, v
+		}
+	}
+	if v, ok := top.get("hosts"); ok {
+		for _, t := range v.texts(maxItems) {
+			if why := badHost(t.s); why != "" {
+				t.fault("%s: %s", t.shown(), why)
+			}
+			l.cfg.Hosts = append(l.cfg.Hosts, t.s)
+		}
+	}
+	if v, ok := top.get("origins"); ok {
+		for _, t := range v.texts(maxItems) {
+			if why := badOrigin(t.s); why != "" {
+				t.fault("%s: %s", t.shown(), why)
+			}
+			l.cfg.Origins = append(l.cfg.Origins, t.s)
+		}
+	}
+	if v, ok := top.get("start_deadline"); ok {
+		if d, ok := v.duration(100*time.Millisecond, 10*time.Minute); ok {
+			l.cfg.StartDeadline = d
+		}
+	}
+	if v, ok := top.need("servers", "name at least one MCP server"); ok {
+		for _, e := range v.entries(maxServers, true) {
+			l.server(e)
+		}
+	}
+	for id := range l.servers {
+		l.ids = append(l.ids, id)
+	}
+	slices.Sort(l.ids)
+	for _, id := range l.ids {
+		l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
+	}
+	l.implicit = !top.has("tenants")
+	if v, ok := top.get("tenants"); ok {
+		l.readBounds(v)
+	}
+}
+
+// address reports whether s is an address to listen at.
+func (v value) address(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		v.fault("%s is no address; write one such as %s", v.shown(), DefaultListen)
+		return false
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		v.fault("%s: the port must be a number from 0 to 65535", v.shown())
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && host != "" {
+		v.fault("%s: the part before the port must be an IP address or localhost", v.shown())
+		return false
+	}
+	return true
+}
+
+func badHost(s string) string {
+	if strings.ContainsAny(s, "*/@ ?#") || len(s) > 255 {
+		return "want the name of a host as a client would send it, such as mcp.example.com"
+	}
+	u, err := url.Parse("http://" + s)
+	if err != nil || u.Host != s || u.Hostname() == "" {
+		return "want the name of a host as a client would send it, such as mcp.example.com"
+	}
+	return ""
+}
+
+func badOrigin(s string) string {
+	const want = "want an origin such as https://app.example.com"
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.Scheme+"://"+u.Host != s || strings.Contains(s, "*") {
+		return want
+	}
+	return ""
+}
+
+// server reads one server. It counts as known whatever is wrong with it.
+func (l *loader) server(e entry) {
+	if err := switchboard.CheckID(e.name); err != nil {
+		e.key.fault("%v", err)
+		return
+	}
+	s := &switchboard.Server{ID: switchboard.ServerID(e.name), Trust: switchboard.TrustDeclared, Share: switchboard.SharePrincipal}
+	l.servers[e.name] = s
+	o, ok := e.val.about("server %q: ", e.name).object(serverShape)
+	if !ok {
+		return
+	}
+	// Faults about what is missing stand best at the server's name.
+	o.line, o.col = e.key.line, e.key.col
+	l.transport(s, o)
+	if v, ok := o.get("manifest"); ok {
+		l.manifest(s.ID, v)
+	}
+	if v, ok := o.get("class"); ok {
+		if c, ok := v.str(); ok && v.term(c) {
+			s.Class = c
+		}
+	}
+	if v, ok := o.get("trust"); ok {
+		t, _ := v.one("trust", string(switchboard.TrustOperator), string(switchboard.TrustDeclared))
+		s.Trust = switchboard.Trust(t)
+	}
+	if v, ok := o.get("share"); ok {
+		sh, _ := v.one("share", string(switchboard.SharePrincipal), string(switchboard.ShareTenant), string(switchboard.ShareAll))
+		s.Share = switchboard.Share(sh)
+	}
+	if v, ok := o.get("timeout"); ok {
+		s.Timeout, _ = v.duration(100*time.Millisecond, time.Hour)
+	}
+}
+
+func (l *loader) transport(s *switchboard.Server, o object) {
+	v, ok := o.need("transport", "write transport: stdio for a program, or transport: http for an address")
+	if !ok {
+		return
+	}
+	if v.kind == textKind && v.text == "sse" {
+		v.fault("%q is not supported yet; use http where the server has it", v.text)
+		return
+	}
+	t, ok := v.one("transport", string(switchboard.TransportHTTP), string(switchboard.TransportStdio))
+	if !ok {
+		return
+	}
+	s.Transport = switchboard.Transport(t)
+	mine, others := []string{"url", "headers"}, []string{"command", "env", "dir"}
+	if s.Transport == switchboard.TransportStdio {
+		mine, others = others, mine
+	}
+	for _, k := range others {
+		if v, ok := o.get(k); ok {
+			v.ctx = o.ctx
+			v.fault("%q does not go with transport: %s; that has %s", k, t, strings.Join(mine, ", "))
+		}
+	}
+	if s.Transport == switchboard.TransportHTTP {
+		if v, ok := o.need("url", "write the address of the server"); ok {
+			s.URL = v.url()
+		}
+		if v, ok := o.get("headers"); ok {
+			s.Headers = l.headers(v)
+		}
+		return
+	}
+	if v, ok := o.need("command", "write the program and its arguments as a list"); ok {
+		s.Command = l.command(v)
+	}
+	if v, ok := o.get("env"); ok {
+		s.Env = l.env(v)
+	}
+	if v, ok := o.get("dir"); ok {
+		if d, ok := l.argument(v); ok {
+			s.Dir = l.place(d)
+		}
+	}
+}
+
+// place makes a path in the configuration's folder absolute.
+func (l *loader) place(p string) string {
+	if filepath.IsAbs(p) {
+		return filepath.Clean(p)
+	}
+	return filepath.Join(l.abs, p)
+}
+
+// url returns the address of a server. No fault repeats more of it than
+// scheme and host.
+func (v value) url() string {
+	v.hidden = true
+	s, ok := v.str()
+	if !ok {
+		return ""
+	}
+	if why := badURL(s); why != "" {
+		v.fault("%s", why)
+		return ""
+	}
+	return s
+}
+
+func badURL(s string) string {
+	if strings.Contains(s, "${") {
+		return "${…} is not read in an address, which logs and status show; hand a secret over in headers"
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return "this is no URL; write one such as https://mcp.example.com/mcp"
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "want an address that begins with http:// or https://"
+	case u.User != nil:
+		return "an address must not hold a user or password; hand them over in headers: {Authorization: \"Basic ${env:NAME}\"}"
+	case u.Hostname() == "":
+		return "the address names no host"
+	case strings.Contains(s, "#"):
+		return "an address must not hold a fragment (#…), which is never sent"
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "the part after ? is no query that can be read"
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if credentialName(name) || strings.HasSuffix(strings.ToLower(name), "key") || slices.ContainsFunc(query[name], credentialValue) {
+			return "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
+		}
+	}
+	return ""
+}
+
+// ownHeaders are set by Switchboard itself, or must never be sent.
+var ownHeaders = []string{
+	"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "Keep-Alive",
+	"Last-Event-Id", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "X-Idempotency-Key",
+}
+
+func (l *loader) headers(v value) map[string]switchboard.Secret {
+	v.hidden = true
+	out := map[string]switchboard.Secret{}
+	for _, e := range v.entries(maxItems, false) {
+		name := textproto.CanonicalMIMEHeaderKey(e.name)
+		e.val.ctx = v.ctx + e.key.name() + ": "
+		switch {
+		case !headerName(e.name):
+			e.key.fault("%s is no name of a header", e.key.name())
+			continue
+		case slices.Contains(ownHeaders, name) || strings.HasPrefix(name, "Mcp-"):
+			e.key.fault("%s is not for you to set: Switchboard sets it, or must never send it", e.key.name())
+			continue
+		}
+		if _, ok := out[name]; ok {
+			e.key.fault("%s stands here twice, in another case", e.key.name())
+			continue
+		}
+		s, ok := l.secret(e.val, e.name)
+		if ok && !headerValue(s.Reveal()) {
+			e.val.fault("the value holds a line break or a control character, which no header can")
+		}
+		out[name] = s
+	}
+	return out
+}
+
+// name is the name of a header or variable as faults show it.
+func (v value) name() string {
+	if v.hidden {
+		return "a name that is not shown, since it may be a secret,"
+	}
+	return v.text
+}
+
+func (l *loader) env(v value) map[string]switchboard.Secret {
+	v.hidden = true
+	out := map[string]switchboard.Secret{}
+	for _, e := range v.entries(maxItems, false) {
+		e.val.ctx = v.ctx + e.key.name() + ": "
+		if !variable(e.name) {
+			e.key.fault("%s is no name of a variable; use letters, digits and _", e.key.name())
+			continue
+		}
+		if why := refusedVariable(e.name); why != "" {
+			e.key.fault("%s is not handed to a server: %s", e.name, why)
+			continue
+		}
+		s, ok := l.secret(e.val, e.name)
+		if ok && strings.Contains(s.Reveal(), "\x00") {
+			e.val.fault("the value holds a NUL, which no variable can")
+		}
+		out[e.name] = s
+	}
+	return out
+}
+
+// refusedVariable says why a variable may not be given to a server, or "".
+// Those are refused that make a program load or run something that its
+// command does not name. The paths on which interpreters look for modules are
+// let through: they are how a server is run from a checkout.
+func refusedVariable(name string) string {
+	upper := strings.ToUpper(name)
+	switch {
+	case strings.HasPrefix(upper, "LD_"), strings.HasPrefix(upper, "DYLD_"), upper == "GCONV_PATH", upper == "GLIBC_TUNABLES":
+		return "it makes the program load other code"
+	case upper == "PATH", upper == "PATHEXT":
+		return "it decides which program runs; name the program in command by its full path"
+	case slices.Contains([]string{
+		"NODE_OPTIONS", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PERL5OPT", "PERL5DB", "RUBYOPT",
+		"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS4", "IFS",
+		"BUN_OPTIONS", "DENO_V8_FLAGS", "ELECTRON_RUN_AS_NODE", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH",
+	}, upper):
+		return "it makes the program run something else first; put what the server needs into command"
+	case strings.HasPrefix(upper, "BASH_FUNC_"), upper == "NPM_CONFIG_SCRIPT_SHELL", upper == "NPM_CONFIG_NODE_OPTIONS":
+		return "it makes the program run something else first; put what the server needs into command"
+	}
+	return ""
+}
+
+func (l *loader) command(v value) []string {
+	v.hidden = true
+	if v.kind == textKind {
+		v.fault(`want a list, since no shell takes the text apart: command: [npx, -y, some-server]`)
+		return nil
+	}
+	items := v.list(maxArgs)
+	if v.kind == listKind && len(v.items) == 0 {
+		v.fault("the list is empty; its first item is the program")
+	}
+	var out []string
+	for i, item := range items {
+		item.ctx = fmt.Sprintf("%sitem %d: ", v.ctx, i+1)
+		if i > 0 && item.kind == textKind && item.quoted && item.text == "" {
+			out = append(out, "") // an empty argument is one
+			continue
+		}
+		arg, ok := l.argument(item)
+		if !ok {
+			continue
+		}
+		// A program that is named by a path stands where the file says, not
+		// where Switchboard happens to be started.
+		if i == 0 && strings.ContainsRune(filepath.ToSlash(arg), '/') {
+			arg = l.place(arg)
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+// argument reads a text that is shown to every user of the machine.
+func (l *loader) argument(v value) (string, bool) {
+	v.hidden = true
+	s, ok := v.str()
+	if !ok {
+		return "", false
+	}
+	ps, err := parts(s)
+	if err != nil {
+		v.fault("%v", err)
+		return "", false
+	}
+	var b strings.Builder
+	for _, p := range ps {
+		switch p.kind {
+		case "env", "file":
+			v.fault("${%s:…} is not read here, since every user of the machine can see the arguments of a program; hand the value over in env", p.kind)
+			return "", false
+		case "workspace":
+			b.WriteString(l.abs)
+		default:
+			b.WriteString(p.text)
+		}
+	}
+	s = b.String()
+	if strings.ContainsAny(s, "\x00\n\r") || len(s) > maxText {
+		v.fault("it holds a line break or a NUL, or is longer than %d bytes", maxText)
+		return "", false
+	}
+	return s, true
+}
+
+// term reports whether s can be the name of a class, resource or constraint.
+func (v value) term(s string) bool {
+	if badTerm(s) {
+		v.fault("%s: use at most 64 lower-case letters and digits, in words parted by _ or -", v.shown())
+		return false
+	}
+	return true
+}
+
+func badTerm(s string) bool {
+	if len(s) > 64 {
+		return true
+	}
+	for word := range strings.SplitSeq(strings.ReplaceAll(s, "-", "_"), "_") {
+		if word == "" || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// headerName reports whether s is a token of RFC 9110.
+func headerName(s string) bool {
+	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
+	})
+}
+
+// headerValue reports whether s can be sent as the value of a header.
+func headerValue(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}

@@ -1,0 +1,387 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+var (
+	boundShape = &shape{
+		keys:  []string{"servers", "allow"},
+		later: []string{"tier", "roles", "token_budget", "declare", "budgets", "models", "permissions"},
+		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml"},
+	}
+	tenantShape = &shape{
+		keys:  []string{"tenant", "servers", "default_task", "ranking", "limits", "keys"},
+		later: []string{"mode", "token_budget", "budgets", "roles", "tier", "declare", "obligations", "approvals", "cache", "redact", "lazy"},
+		hints: map[string]string{"allow": "only the operator says it, in switchboard.yaml", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`},
+	}
+	keyShape = &shape{
+		keys:  []string{"id", "hash", "tasks"},
+		later: []string{"roles", "tier", "expires"},
+		hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
+	}
+	limitShape = &shape{keys: []string{"match", "rate", "burst"}, later: []string{"limit", "window", "currency"}}
+	matchShape = &shape{keys: []string{"constraint"}, later: []string{"cost_class", "side_effects", "risk_level", "verb", "resource", "server", "tool", "capability"}}
+)
+
+// A bound is what the operator lets a tenant have at most.
+type bound struct {
+	servers []string // sorted
+	byName  bool
+}
+
+// tenant is the state of reading one tenant's folder.
+type tenant struct {
+	out     *switchboard.Tenant
+	bound   *bound
+	servers []string // out.Servers
+	tasks   map[string]value
+	tools   map[switchboard.ToolID]value
+}
+
+// readBounds reads tenants: of switchboard.yaml.
+func (l *loader) readBounds(v value) {
+	for _, e := range v.entries(maxTenants, true) {
+		if err := switchboard.CheckID(e.name); err != nil {
+			e.key.fault("%v", err)
+			continue
+		}
+		b := &bound{}
+		l.bounds[e.name] = b
+		o, ok := e.val.about("tenant %q: ", e.name).object(boundShape)
+		if !ok {
+			continue
+		}
+		o.line, o.col = e.key.line, e.key.col
+		if v, ok := o.need("servers", `name the servers that it may use at most; servers: ["*"] for all`); ok {
+			b.servers = l.some(v, l.ids)
+		}
+		if v, ok := o.get("allow"); ok {
+			for _, t := range v.texts(maxItems) {
+				if s, ok := t.one("permission", "by_name"); ok {
+					b.byName = b.byName || s == "by_name"
+				}
+			}
+		}
+	}
+}
+
+// some reads a list of servers, in which * stands for any text, out of known.
+func (l *loader) some(v value, known []string) []string {
+	var out []string
+	for _, t := range v.texts(maxItems) {
+		out = append(out, l.matching(t.value, t.s, known)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// matching returns which of known a pattern means. One that means none is a
+// fault.
+func (l *loader) matching(v value, pattern string, known []string) []string {
+	if !strings.Contains(pattern, "*") {
+		if l.known(v, pattern, known) {
+			return []string{pattern}
+		}
+		return nil
+	}
+	var out []string
+	for _, k := range known {
+		if match(pattern, k) {
+			out = append(out, k)
+		}
+	}
+	if len(out) == 0 && l.readable {
+		v.fault("%s matches no server here; %s", shown(pattern), listed("servers", known))
+	}
+	return out
+}
+
+// match reports whether s is pattern, in which * stands for any text.
+func match(pattern, s string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == s
+	}
+	s, ok := strings.CutPrefix(s, first)
+	if !ok {
+		return false
+	}
+	middle := strings.Split(rest, "*")
+	last := middle[len(middle)-1]
+	for _, m := range middle[:len(middle)-1] {
+		_, after, ok := strings.Cut(s, m)
+		if !ok {
+			return false
+		}
+		s = after
+	}
+	return strings.HasSuffix(s, last)
+}
+
+// tenants reads tenants/, and makes the tenants of it and of the operator's
+// rows.
+func (l *loader) tenants() {
+	if l.exists("tenants") && !l.isFolder("tenants") {
+		l.fault("tenants", "this must be a folder, with a folder for each tenant")
+		return
+	}
+	names, ok := l.folder("tenants")
+	if !ok {
+		return
+	}
+	l.cfg.Implied = l.implicit && len(names) == 0
+	if l.implicit {
+		// Single-user use: the local tenant's row is implied.
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.ids, byName: true}
+	}
+	for id, b := range l.bounds {
+		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
+			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers),
+			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
+		}
+	}
+	if l.cfg.Implied {
+		t := l.cfg.Tenants[DefaultTenant]
+		t.Tasks[LocalTask], t.DefaultTask = localTask(), LocalTask
+	} else if l.implicit && !slices.Contains(names, string(DefaultTenant)) {
+		delete(l.cfg.Tenants, DefaultTenant)
+	}
+	for _, n := range names {
+		folder := path.Join("tenants", n)
+		if !l.isFolder(folder) {
+			l.fault(folder, "only folders are read here, one for each tenant; move this file away")
+			continue
+		}
+		if err := switchboard.CheckID(n); err != nil {
+			l.fault(folder, "the folder cannot be that of a tenant: %v", err)
+			continue
+		}
+		l.tenant(n, folder)
+	}
+	slices.SortFunc(l.cfg.Keys, func(a, b Key) int { return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID) })
+}
+
+func serverIDs(names []string) []switchboard.ServerID {
+	out := make([]switchboard.ServerID, len(names))
+	for i, n := range names {
+		out[i] = switchboard.ServerID(n)
+	}
+	return out
+}
+
+// localTask is every tool of every server, by name.
+func localTask() *switchboard.Task {
+	return &switchboard.Task{ID: LocalTask, Requirements: []switchboard.Requirement{{Tools: []string{"*/*"}}}}
+}
+
+// tenantFiles are what a tenant's folder may hold.
+var tenantFiles = []string{"tenant.yaml", "tasks", "overlays", "policies"}
+
+// tenant reads the folder of one tenant.
+func (l *loader) tenant(id, folder string) {
+	b, ok := l.bounds[id]
+	if !ok {
+		b = &bound{}
+		if l.readable {
+			l.fault(folder, "the tenant has nothing, since switchboard.yaml has no row for it; add tenants: {%s: {servers: [%s]}}%s", id, "…", rows(id, l.bounds))
+			// Its other faults would be that it asks for more than nothing.
+			b.servers, b.byName = l.ids, true
+		}
+	}
+	t := &tenant{bound: b, servers: b.servers, tasks: map[string]value{}, tools: map[switchboard.ToolID]value{}}
+	if t.out = l.cfg.Tenants[switchboard.TenantID(id)]; t.out == nil {
+		t.out = &switchboard.Tenant{ID: switchboard.TenantID(id), Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{}}
+	}
+	names, _ := l.folder(folder)
+	for _, n := range names {
+		if !contains(tenantFiles, n) {
+			l.fault(path.Join(folder, n), "this is not read%s", instead(n, "names", tenantFiles))
+		}
+	}
+	l.notYet(path.Join(folder, "policies"))
+
+	// The file first, for what it narrows; its references to tasks after them.
+	var top object
+	if file := path.Join(folder, "tenant.yaml"); l.exists(file) {
+		if doc, ok := l.document(file); ok {
+			top, _ = doc.object(tenantShape)
+		}
+	}
+	if v, ok := top.get("tenant"); ok {
+		if s, ok := v.str(); ok && s != id {
+			v.fault("%s stands in the folder of %q; they must be the same", v.shown(), id)
+		}
+	}
+	if v, ok := top.get("servers"); ok {
+		t.servers = l.narrowed(v, b)
+		t.out.Servers = serverIDs(t.servers)
+	}
+	for _, doc := range l.documents(path.Join(folder, "tasks")) {
+		l.task(doc, t)
+	}
+	for _, doc := range l.documents(path.Join(folder, "overlays")) {
+		l.overlay(doc, switchboard.FromTenantOverlay, t.servers, t.tools, t.out.Overlays)
+	}
+	if v, ok := top.get("default_task"); ok {
+		t.out.DefaultTask = l.taskName(v, t)
+	}
+	if v, ok := top.get("ranking"); ok {
+		t.out.Ranking = l.ranking(v, t)
+	}
+	if v, ok := top.get("limits"); ok {
+		t.out.Limits = l.limits(v)
+	}
+	if v, ok := top.get("keys"); ok {
+		l.keys(v, t)
+	}
+}
+
+func rows(id string, bounds map[string]*bound) string {
+	known := make([]string, 0, len(bounds))
+	for k := range bounds {
+		known = append(known, k)
+	}
+	slices.Sort(known)
+	if near := nearest(id, known); near != "" {
+		return fmt.Sprintf(", or is it %q?", near)
+	}
+	return ""
+}
+
+// narrowed reads the servers that a tenant chooses out of its bound.
+func (l *loader) narrowed(v value, b *bound) []string {
+	var out []string
+	for _, t := range v.texts(maxItems) {
+		if !strings.Contains(t.s, "*") && l.readable && !contains(b.servers, t.s) {
+			t.fault("%s is not among the servers that the operator allows this tenant%s", t.shown(), instead(t.s, "servers", b.servers))
+			continue
+		}
+		out = append(out, l.matching(t.value, t.s, b.servers)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// taskName reads the name of one of the tenant's tasks.
+func (l *loader) taskName(v value, t *tenant) switchboard.TaskID {
+	s, ok := v.str()
+	if _, known := t.tasks[s]; ok && !known {
+		names := make([]string, 0, len(t.tasks))
+		for n := range t.tasks {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		v.fault("the tenant has no task %s%s", v.shown(), instead(s, "tasks", names))
+	}
+	return switchboard.TaskID(s)
+}
+
+// limits reads how often a tenant may call.
+func (l *loader) limits(v value) []switchboard.Limit {
+	var out []switchboard.Limit
+	first := map[switchboard.Constraint]value{}
+	for _, item := range v.list(maxItems) {
+		o, ok := item.object(limitShape)
+		if !ok {
+			continue
+		}
+		limit := switchboard.Limit{Burst: 1}
+		if v, ok := o.need("match", "say which calls are counted: match: {constraint: rate_limited}"); ok {
+			if m, ok := v.object(matchShape); ok {
+				if v, ok := m.need("constraint", "name the constraint of the tools that are counted"); ok {
+					limit.Constraint = l.constraint(v)
+					if at, ok := first[limit.Constraint]; ok {
+						v.fault("%s has a limit already, at line %d", v.shown(), at.line)
+					}
+					first[limit.Constraint] = v
+				}
+			}
+		}
+		if v, ok := o.need("rate", "write a number of calls in a time, such as 60/min"); ok {
+			limit.Every = v.rate()
+		}
+		if v, ok := o.get("burst"); ok {
+			limit.Burst, _ = v.integer(1, 1_000_000)
+		}
+		out = append(out, limit)
+	}
+	return out
+}
+
+var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
+
+// rate reads "60/min" and returns the time in which one call is earned.
+func (v value) rate() time.Duration {
+	s, ok := v.str()
+	if !ok {
+		return 0
+	}
+	count, unit, _ := strings.Cut(s, "/")
+	n, err := strconv.Atoi(count)
+	if per := rateUnits[unit]; err == nil && strconv.Itoa(n) == count && n >= 1 && n <= 1_000_000 && per > 0 {
+		return per / time.Duration(n)
+	}
+	v.fault("%s is no rate; write a number of calls in a time (s, min, h or d), such as 60/min", v.shown())
+	return 0
+}
+
+// keys reads the hashes of a tenant's API keys.
+func (l *loader) keys(v value, t *tenant) {
+	seen := map[string]value{}
+	for _, item := range v.list(maxItems) {
+		o, ok := item.object(keyShape)
+		if !ok {
+			continue
+		}
+		k := Key{Tenant: t.out.ID}
+		if v, ok := o.need("id", "name who calls with the key"); ok {
+			if s, ok := v.str(); ok {
+				k.ID = s
+				if err := switchboard.CheckID(s); err != nil {
+					v.fault("%v", err)
+				} else if at, ok := seen[s]; ok {
+					v.fault("%s is the id of another key, at line %d", v.shown(), at.line)
+				}
+				seen[s] = v
+			}
+		}
+		if v, ok := o.need("hash", "make a key with `switchboard key new`, which prints its hash"); ok {
+			v.hidden = true
+			if h, ok := v.hash(); ok {
+				if at, ok := l.hashes[h]; ok {
+					v.fault("this key has another row already, at %s:%d; make one for each", at.file, at.line)
+				}
+				l.hashes[h] = v
+				k.Hash = h
+			}
+		}
+		if v, ok := o.get("tasks"); ok {
+			for _, task := range v.texts(maxItems) {
+				k.Tasks = append(k.Tasks, l.taskName(task.value, t))
+			}
+		}
+		l.cfg.Keys = append(l.cfg.Keys, k)
+	}
+}
+
+func (v value) hash() (h [32]byte, ok bool) {
+	s, ok := v.str()
+	if !ok {
+		return h, false
+	}
+	digits, ok := strings.CutPrefix(s, "sha256:")
+	if raw, err := hex.DecodeString(digits); ok && err == nil && len(raw) == len(h) && digits == strings.ToLower(digits) {
+		return [32]byte(raw), true
+	}
+	v.fault(`this is no hash of a key; write "sha256:" and 64 hexadecimal digits, as "switchboard key new" prints them, and never the key itself`)
+	return h, false
+}

@@ -1,0 +1,276 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds of one YAML file. The parser's time grows with the square of the
+// number of keys in a map and of the depth, and its stack with the depth, so
+// they are checked on the tokens, before it is asked.
+const (
+	MaxFileBytes = 1 << 20
+	maxTokens    = 200_000
+	maxDepth     = 24   // maps and lists within each other
+	maxKeys      = 2048 // of one map
+)
+
+// readYAML reads one document. ok is false, and the fault said, where there is
+// none that can be read.
+func readYAML(name string, data []byte, s *sink) (v value, ok bool) {
+	v = value{file: name, sink: s}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	if line, col, why := badText(data); why != "" {
+		s.add(Fault{name, line, col, why})
+		return v, false
+	}
+	tokens := lexer.Tokenize(string(data))
+	if f := checkTokens(tokens); f.Text != "" {
+		f.File = name
+		s.add(f)
+		return v, false
+	}
+	body, err := parse(tokens)
+	if err != nil {
+		f := Fault{File: name, Text: "this cannot be read as YAML"}
+		if e, ok := errors.AsType[*yaml.SyntaxError](err); ok && e.Token != nil {
+			f = Fault{name, e.Token.Position.Line, e.Token.Position.Column, syntax(e.Message)}
+		}
+		s.add(f)
+		return v, false
+	}
+	if body == nil {
+		s.add(Fault{File: name, Text: "the file holds nothing; fill it or remove it"})
+		return v, false
+	}
+	v.node, err = convert(body, 0)
+	if err != nil {
+		s.add(Fault{File: name, Text: err.Error()})
+		return v, false
+	}
+	return v, true
+}
+
+// parse returns the body of the document, nil where it has none.
+func parse(tokens token.Tokens) (body ast.Node, err error) {
+	// The parser has panicked on broken input before; here that is one more
+	// way to say that it cannot be read.
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("the parser gave up")
+		}
+	}()
+	// Duplicate keys are let through, to be reported with all the rest.
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range file.Docs {
+		if d.Body != nil {
+			if _, comment := d.Body.(*ast.CommentGroupNode); !comment {
+				return d.Body, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// badText finds what no configuration should hold: what is not UTF-8, and
+// characters that show nothing or turn the text around them.
+func badText(data []byte) (line, col int, why string) {
+	line, col = 1, 1
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return line, col, "this is not UTF-8; save the file in that encoding"
+		case r == '\n':
+			line, col = line+1, 0
+		case r < ' ' && r != '\t', r >= 0x7f && r < 0xa0, r == 0xfeff, r == 0x2028, r == 0x2029, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+			return line, col, fmt.Sprintf("the invisible character %U stands here; remove it", r)
+		}
+		col++
+		data = data[n:]
+	}
+	return 0, 0, ""
+}
+
+// checkTokens refuses what is not read here, and what the parser must not be
+// asked to read.
+func checkTokens(tokens token.Tokens) (f Fault) {
+	fault := func(t *token.Token, format string, args ...any) Fault {
+		return Fault{Line: t.Position.Line, Column: t.Position.Column, Text: fmt.Sprintf(format, args...)}
+	}
+	if len(tokens) > maxTokens {
+		return fault(tokens[maxTokens], "the file holds more than %d words and signs; split it", maxTokens)
+	}
+	var levels []level // block maps and lists that are open
+	var flow []int     // flow maps and lists that are open, with their keys
+	begun := false
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			return fault(t, "anchors, aliases and merge keys (&, *, <<) are not read here; write the value out, or put a text that begins so in quotes")
+		case token.TagType:
+			return fault(t, "tags (!) are not read here; put a text that begins so in quotes")
+		case token.DirectiveType:
+			return fault(t, "directives (%%) are not read here; put a text that begins so in quotes")
+		case token.MappingKeyType:
+			return fault(t, "keys that begin with ? are not read here; write key: value")
+		case token.DocumentHeaderType:
+			if begun {
+				return fault(t, "a second document begins here; a file holds one")
+			}
+			continue
+		case token.DocumentEndType:
+			return fault(t, "the document ends here (...); a file holds one, without this line")
+		case token.CommentType:
+			continue
+		case token.SequenceStartType, token.MappingStartType:
+			flow = append(flow, 0)
+		case token.SequenceEndType, token.MappingEndType:
+			if len(flow) > 0 {
+				flow = flow[:len(flow)-1]
+			}
+		case token.CollectEntryType:
+			if len(flow) > 0 {
+				flow[len(flow)-1]++
+				if flow[len(flow)-1] > maxKeys {
+					return fault(t, "more than %d entries stand here; split the file", maxKeys)
+				}
+			}
+		case token.MappingValueType:
+			if len(flow) == 0 && t.Prev != nil {
+				levels = enter(levels, t.Prev.Position.Column)
+				levels[len(levels)-1].keys++
+				if levels[len(levels)-1].keys > maxKeys {
+					return fault(t, "more than %d keys stand in this map; split the file", maxKeys)
+				}
+			}
+		case token.SequenceEntryType:
+			if len(flow) == 0 {
+				levels = enter(levels, t.Position.Column)
+			}
+		}
+		begun = true
+		if len(levels)+len(flow) > maxDepth {
+			return fault(t, "maps and lists stand within each other more than %d deep", maxDepth)
+		}
+	}
+	return Fault{}
+}
+
+type level struct{ col, keys int }
+
+// enter returns the open levels after something began in the column.
+func enter(levels []level, col int) []level {
+	for len(levels) > 0 && levels[len(levels)-1].col > col {
+		levels = levels[:len(levels)-1]
+	}
+	if len(levels) == 0 || levels[len(levels)-1].col < col {
+		levels = append(levels, level{col: col})
+	}
+	return levels
+}
+
+// syntax gives the parser's word with a remedy where people need one. Whatever
+// of the file it repeats is cut off, since it may be a secret.
+func syntax(message string) string {
+	message, _, _ = strings.Cut(message, ": ")
+	switch {
+	case strings.Contains(message, `'\t'`), strings.Contains(message, "\t"):
+		return "a tab stands here; indent with spaces"
+	case strings.Contains(message, "reserved character"):
+		return message + "; put the text in quotes"
+	case strings.Contains(message, "mapping value is not allowed"):
+		return `a ": " within a text; put the text in quotes, or begin the map on a line of its own`
+	case strings.Contains(message, "end character"):
+		return message + "; a quote is missing"
+	}
+	return message
+}
+
+// convert returns the node of a syntax tree. Its error holds nothing of the
+// file.
+func convert(n ast.Node, depth int) (node, error) {
+	if depth > 2*maxDepth {
+		return node{}, errors.New("maps and lists stand within each other too deep")
+	}
+	out := node{}
+	if t := n.GetToken(); t != nil {
+		out.text, out.line, out.col = t.Value, t.Position.Line, t.Position.Column
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		out.kind, out.text = mapKind, ""
+		for _, p := range n.Values {
+			if err := out.pair(p, depth); err != nil {
+				return node{}, err
+			}
+		}
+		if !n.IsFlowStyle && len(out.pairs) > 0 {
+			out.line, out.col = out.pairs[0].key.line, out.pairs[0].key.col
+		}
+	case *ast.MappingValueNode:
+		out.kind, out.text = mapKind, ""
+		if err := out.pair(n, depth); err != nil {
+			return node{}, err
+		}
+		out.line, out.col = out.pairs[0].key.line, out.pairs[0].key.col
+	case *ast.SequenceNode:
+		out.kind, out.text = listKind, ""
+		for _, v := range n.Values {
+			item, err := convert(v, depth+1)
+			if err != nil {
+				return node{}, err
+			}
+			out.items = append(out.items, item)
+		}
+	case *ast.StringNode:
+		out.kind, out.text = textKind, n.Value
+		out.quoted = n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
+	case *ast.LiteralNode:
+		out.kind, out.text, out.quoted = textKind, n.Value.Value, true
+	case *ast.IntegerNode:
+		out.kind = intKind
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		out.kind = floatKind
+	case *ast.BoolNode:
+		out.kind = boolKind
+	case *ast.NullNode:
+		out.kind = nullKind
+	default:
+		return node{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.line, n.Type())
+	}
+	return out, nil
+}
+
+func (out *node) pair(p *ast.MappingValueNode, depth int) error {
+	if p.Key == nil || p.Value == nil {
+		return errors.New("a key or a value is missing")
+	}
+	key, err := convert(p.Key, depth+1)
+	if err != nil {
+		return err
+	}
+	val, err := convert(p.Value, depth+1)
+	if err != nil {
+		return err
+	}
+	if val.kind == nullKind {
+		// What is not there has no place of its own.
+		val.line, val.col = key.line, key.col
+	}
+	out.pairs = append(out.pairs, pair{key, val})
+	return nil
+}
