@@ -1,0 +1,63 @@
+package catalog
+
+import (
+	"strconv"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Digests are of a sequence of fields, each as its length in decimal, a colon,
+// and its bytes; a list is its length followed by its fields. So no two
+// different values have the same bytes.
+
+func appendField(dst []byte, s string) []byte {
+	dst = strconv.AppendInt(dst, int64(len(s)), 10)
+	dst = append(dst, ':')
+	return append(dst, s...)
+}
+
+func appendCount(dst []byte, n int) []byte {
+	dst = strconv.AppendInt(dst, int64(n), 10)
+	return append(dst, ';')
+}
+
+// appendTool appends what decisions read of a tool. Stale is left out: a
+// server that is away still has the tools that it had.
+func appendTool(dst []byte, t *switchboard.Tool) []byte {
+	dst = appendField(dst, string(t.ID.Server))
+	dst = appendField(dst, t.ID.Name)
+	dst = appendField(dst, string(t.Digest))
+	dst = appendField(dst, t.Class)
+	dst = appendField(dst, string(t.Trust))
+	dst = appendCapabilities(dst, t.Capabilities)
+	return appendCapabilities(dst, t.Kept)
+}
+
+func appendCapabilities(dst []byte, caps []switchboard.Capability) []byte {
+	dst = appendCount(dst, len(caps))
+	for _, c := range caps {
+		dst = appendField(dst, string(c.Verb))
+		dst = appendField(dst, string(c.Resource))
+		dst = appendField(dst, string(c.Source))
+		dst = appendCount(dst, len(c.Constraints))
+		for _, k := range c.Constraints {
+			dst = appendField(dst, string(k))
+		}
+	}
+	return dst
+}
+
+// taxonomyWords gives the taxonomy as fields: equal taxonomies, equal words.
+func taxonomyWords(tax *switchboard.Taxonomy) string {
+	rs, cs := tax.Resources(), tax.Constraints()
+	dst := appendCount(nil, len(rs))
+	for _, r := range rs {
+		dst = appendField(dst, string(r))
+		dst = appendField(dst, string(tax.Parent(r)))
+	}
+	dst = appendCount(dst, len(cs))
+	for _, c := range cs {
+		dst = appendField(dst, string(c))
+	}
+	return string(dst)
+}
