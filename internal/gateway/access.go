@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// allowed is which hosts and origins there are besides this machine's own.
+type allowed struct {
+	hosts   map[string]bool // "name" or "name:port"
+	origins map[string]bool
+}
+
+func newAllowed(hosts, origins []string) *allowed {
+	a := &allowed{hosts: map[string]bool{}, origins: map[string]bool{}}
+	for _, h := range hosts {
+		a.hosts[strings.ToLower(h)] = true
+	}
+	for _, o := range origins {
+		a.origins[strings.ToLower(strings.TrimSuffix(o, "/"))] = true
+	}
+	return a
+}
+
+// refuse says why r may not be answered, or "". A web page can make a browser
+// on this machine send requests here: to a name of its own that resolves to us
+// (then Host is that name), or across origins (then Origin or Sec-Fetch-Site
+// tells).
+func (a *allowed) refuse(r *http.Request) string {
+	if !a.host(r.Host) {
+		return "this host name is not allowed here; whoever runs Switchboard can add it to hosts"
+	}
+	origins := r.Header.Values("Origin")
+	if len(origins) > 1 {
+		return "more than one Origin"
+	}
+	if len(origins) == 1 {
+		origin := strings.ToLower(origins[0])
+		if a.origins[origin] {
+			return ""
+		}
+		if !sameOrLocal(origin, r.Host) {
+			return "this origin is not allowed here; whoever runs Switchboard can add it to origins"
+		}
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if strings.EqualFold(site, "cross-site") {
+			return "requests of other sites' pages are not allowed here"
+		}
+	}
+	return ""
+}
+
+// host reports whether a request may name this host.
+func (a *allowed) host(host string) bool {
+	host = strings.ToLower(host)
+	name, _, err := net.SplitHostPort(host)
+	if err != nil { // there is no port
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	return local(name) || a.hosts[name] || a.hosts[host]
+}
+
+// listed returns the origin of r where it is one that was configured.
+func (a *allowed) listed(r *http.Request) (string, bool) {
+	origin := r.Header.Get("Origin")
+	return origin, origin != "" && a.origins[strings.ToLower(origin)]
+}
+
+// sameOrLocal reports whether origin is the host itself or on this machine.
+func sameOrLocal(origin, host string) bool {
+	u, err := url.Parse(origin)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return false
+	}
+	return strings.EqualFold(u.Host, host) || local(u.Hostname())
+}
+
+// local reports whether name can only mean this machine.
+func local(name string) bool {
+	if name == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
+}
+
+// answerCORS tells a browser that pages of a configured origin may talk to us,
+// and reports whether that was all it asked. Other origins hear nothing.
+func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool) {
+	origin, ok := g.allowed.Load().listed(r)
+	if !ok {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	// The Mcp-Param headers of tools have names of their own, so what was asked
+	// for is granted: with a configured origin, nothing hangs on header names.
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}

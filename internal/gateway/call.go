@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// call answers tools/call: the name is looked up in what the run shows, and the
+// params go on as they are.
+func (g *Gateway) call(ctx context.Context, q *request) answer {
+	raw, ok := field(q.Params, "name")
+	if !ok || raw[0] != '"' {
+		return answer{failure: invalidParams("tools/call: params.name must be a string")}
+	}
+	name, _ := wire.String(raw)
+	if args, ok := field(q.Params, "arguments"); ok && args[0] != '{' {
+		return answer{failure: invalidParams("tools/call: params.arguments must be an object")}
+	}
+	r, err := q.bind(ctx)
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	if r.Task() == "" && name == StatusTool {
+		return g.ask(ctx, q)
+	}
+	if err := r.Err(); err != nil {
+		return g.refusal(q, err)
+	}
+	entry, ok := r.Surface().Lookup(name)
+	if !ok || entry.Tool == nil {
+		return answer{failure: unknownTool(name)}
+	}
+	if q.modern && q.header != nil {
+		if f := checkParamHeaders(q.header, entry.Tool, q.Params); f != nil {
+			return answer{failure: f}
+		}
+	}
+	account := g.account(q.principal)
+	if !take(&account.calls, MaxCallsEach) {
+		return g.refusal(q, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your calls are under way; wait for some to end"})
+	}
+	defer account.calls.Add(-1)
+
+	c := &switchboard.Call{
+		Principal: q.principal,
+		Task:      r.Task(),
+		Run:       r.ID(),
+		Tool:      entry.Tool,
+		Params:    q.Params,
+	}
+	if q.notify != nil {
+		c.LogLevel = q.logLevel()
+		c.Notify = func(n switchboard.Notification) { q.pass(n, c.LogLevel) }
+	}
+	result, err := g.caller.Call(ctx, c)
+	if err == nil {
+		result, err = g.bridge(result, q.modern)
+	}
+	if err == nil {
+		return answer{result: result}
+	}
+	var own *switchboard.Error
+	if errors.As(err, &own) && own.Code == switchboard.CodeNoSuchTool {
+		return answer{failure: unknownTool(name)}
+	}
+	return g.refusal(q, err)
+}
+
+// logLevel is the least severity of log messages that the client wants. A
+// modern client says it with the request; "" means none.
+func (q *request) logLevel() string {
+	if !q.modern {
+		return q.client.logLevel()
+	}
+	raw, ok := metaField(q.Params, wire.MetaLogLevel)
+	if !ok {
+		return ""
+	}
+	level, _ := wire.String(raw)
+	return level
+}
+
+// pass tells the client what a server says about its call: progress, and log
+// messages of the level that it wants. Nothing else belongs to a call.
+func (q *request) pass(n switchboard.Notification, level string) {
+	switch n.Method {
+	case wire.MethodProgress:
+	case wire.MethodLog:
+		raw, _ := field(n.Params, "level")
+		said, _ := wire.String(raw)
+		if level == "" || severity(said) < severity(level) {
+			return
+		}
+	default:
+		return
+	}
+	q.notify(n.Method, cleanParams(n.Params))
+}
+
+// checkParamHeaders holds the Mcp-Param headers of a modern call to its
+// arguments, as the tool's schema asks for.
+func checkParamHeaders(h http.Header, tool *switchboard.Tool, params []byte) *failure {
+	// Few tools ask for a header, and reading a schema costs more than the call.
+	if !bytes.Contains(tool.Definition, []byte("x-mcp-header")) {
+		return nil
+	}
+	schema, ok := wire.Field(tool.Definition, "inputSchema")
+	if !ok {
+		return nil
+	}
+	for name, values := range h {
+		if strings.HasPrefix(name, wire.HeaderParamPrefix) && len(values) > 1 {
+			return mismatch("header mismatch: " + name + " is given twice")
+		}
+	}
+	lookup := func(name string) (string, bool) {
+		values := h.Values(name)
+		if len(values) == 0 {
+			return "", false
+		}
+		return values[0], true
+	}
+	if err := mcp.ValidateParamHeadersLookup(lookup, &mcp.Tool{RawInputSchema: schema}, params); err != nil {
+		return mismatch(err.Error())
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+// Package gateway is the MCP server in front: Streamable HTTP and stdio, and on
+// both the two eras of the protocol. Legacy clients open with initialize and
+// have a session; modern ones (2026-07-28) have neither, and say with each
+// request who they are.
+//
+// It decides whether bytes from outside are a request that may be answered, and
+// is the one place where errors become protocol (errors.go). What a client sees
+// it asks of its run, and how a call is made it leaves to the Caller.
+//
+// What passes through is bytes. A request is scanned strictly, and its params
+// go to the Caller as they are; a result comes back as it is, but for the
+// fields in which the eras differ (result.go) and the envelope around it. Only
+// what Switchboard says about itself goes through mcp-go (own.go).
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Bounds of what clients can ask for.
+const (
+	// MaxMessage is how long a message of a client may be, in bytes.
+	MaxMessage = 4 << 20
+
+	// MaxSessions and MaxSessionsEach bound the legacy sessions, in all and of
+	// one principal. A principal's longest idle session makes room for a new
+	// one, once it has been idle for sessionGrace.
+	MaxSessions     = 10_000
+	MaxSessionsEach = 256
+
+	// MaxStreamsEach bounds the streams that one principal keeps open to hear
+	// of changes.
+	MaxStreamsEach = 256
+
+	// MaxCallsEach bounds the calls of one principal that are under way.
+	MaxCallsEach = 512
+
+	// MaxInFlight bounds the requests of one session, or of stdio, that are
+	// under way.
+	MaxInFlight = 256
+)
+
+// Times.
+const (
+	// SessionIdle is how long a session is kept that nobody uses.
+	SessionIdle = 30 * time.Minute
+
+	// KeepAlive is how long a client hears nothing on an event stream, or waits
+	// for a result, before it is sent a comment. It is also how often a stream
+	// that stays open is asked again who is listening.
+	KeepAlive = 15 * time.Second
+
+	bodyTimeout  = 30 * time.Second // for a whole body to come in
+	writeTimeout = 30 * time.Second // for a client to take writeChunk
+	stdioDrain   = 10 * time.Second // for calls to finish once stdin has ended
+	sessionGrace = time.Minute
+)
+
+// Options are what a Gateway is made of.
+type Options struct {
+	Runs   *run.Registry
+	Caller switchboard.Caller
+
+	// Authenticate says who sent a request, and refuses with SB-AUTH-001 or
+	// SB-AUTH-002. It is also asked again for requests whose answer is a
+	// stream that stays open.
+	Authenticate func(*http.Request) (switchboard.Principal, error)
+
+	// Status gives the JSON text with which switchboard_status answers.
+	Status func(switchboard.Principal) []byte
+
+	// Hosts and Origins are allowed besides those of this machine; see Allow.
+	Hosts   []string
+	Origins []string
+
+	Log *slog.Logger // nil means that nothing is logged
+
+	// Name and Version are what Switchboard calls itself.
+	Name    string
+	Version string
+}
+
+// A Gateway answers clients. Use New. It is safe for concurrent use.
+type Gateway struct {
+	runs         *run.Registry
+	caller       switchboard.Caller
+	authenticate func(*http.Request) (switchboard.Principal, error)
+	status       func(switchboard.Principal) []byte
+	log          *slog.Logger
+
+	own     *server.MCPServer
+	info    []byte // our serverInfo, an object
+	allowed atomic.Pointer[allowed]
+
+	sessions sessions
+	accounts sync.Map // owner → *account
+
+	closing chan struct{} // closed by Close
+	close   func()
+}
+
+// New returns a Gateway.
+func New(o Options) *Gateway {
+	g := &Gateway{
+		runs:         o.Runs,
+		caller:       o.Caller,
+		authenticate: o.Authenticate,
+		status:       o.Status,
+		info:         ServerInfo(o.Name, o.Version),
+		log:          o.Log,
+		own:          newOwn(o.Name, o.Version, o.Status),
+		closing:      make(chan struct{}),
+	}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	g.close = sync.OnceFunc(func() { close(g.closing) })
+	g.Allow(o.Hosts, o.Origins)
+	return g
+}
+
+// ServerInfo is the object that tells modern clients who answers.
+func ServerInfo(name, version string) []byte {
+	b := wire.AppendString([]byte(`{"name":`), name)
+	return append(wire.AppendString(append(b, `,"version":`...), version), '}')
+}
+
+// Allow sets which names of hosts, and which origins of web pages, requests may
+// carry besides those of this machine. A host is "name", for any port, or
+// "name:port"; an origin is "https://name", with its port where it has one.
+func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(hosts, origins)) }
+
+// Close ends the streams that clients listen on and all sessions, and refuses
+// what comes after. Calls under way are left to finish.
+func (g *Gateway) Close() {
+	g.close()
+	g.sessions.endAll()
+}
+
+func (g *Gateway) closed() bool {
+	select {
+	case <-g.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// An owner is what a principal is counted as.
+type owner struct {
+	tenant switchboard.TenantID
+	id     string
+}
+
+func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
+
+// An account counts what one principal has open. There are as many as there
+// are principals, so they are never let go.
+type account struct {
+	calls   atomic.Int64
+	streams atomic.Int64
+}
+
+func (g *Gateway) account(p switchboard.Principal) *account {
+	o := ownerOf(p)
+	if a, ok := g.accounts.Load(o); ok {
+		return a.(*account)
+	}
+	a, _ := g.accounts.LoadOrStore(o, &account{})
+	return a.(*account)
+}
+
+// take counts one more, unless there are limit already.
+func take(n *atomic.Int64, limit int64) bool {
+	if n.Add(1) <= limit {
+		return true
+	}
+	n.Add(-1)
+	return false
+}
+
+// A binder finds or mints the run that a request is for.
+type binder func(context.Context) (*run.Run, error)

@@ -1,0 +1,389 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// The headers with which a client says what it wants to be bound to. The path
+// can say it too.
+const (
+	HeaderTask = "Switchboard-Task"
+	HeaderRun  = "Switchboard-Run"
+)
+
+// A target is the task or run that a request names; "" means none.
+type target struct {
+	task switchboard.TaskID
+	run  switchboard.RunID
+}
+
+// A place is what a path leads to.
+type place uint8
+
+const (
+	nowhere  place = iota
+	mcpHere        // the MCP endpoint
+	runsHere       // where runs are minted
+	healthHere
+)
+
+// route reads a path as it stands in the request: there is one spelling of each.
+func route(path string) (place, target) {
+	switch path {
+	case "/mcp":
+		return mcpHere, target{}
+	case "/healthz":
+		return healthHere, target{}
+	}
+	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && switchboard.CheckID(id) == nil {
+		return mcpHere, target{task: switchboard.TaskID(id)}
+	}
+	if id, ok := strings.CutPrefix(path, "/mcp/runs/"); ok && isRun(id) {
+		return mcpHere, target{run: switchboard.RunID(id)}
+	}
+	if rest, ok := strings.CutPrefix(path, "/v1/tasks/"); ok {
+		if id, ok := strings.CutSuffix(rest, "/runs"); ok && switchboard.CheckID(id) == nil {
+			return runsHere, target{task: switchboard.TaskID(id)}
+		}
+	}
+	return nowhere, target{}
+}
+
+// isRun reports whether s has the form of a run's name.
+func isRun(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// join adds what the headers name to what the path does. Both may name the
+// same, but not different things.
+func (t target) join(h http.Header) (target, *failure) {
+	tasks, runs := h.Values(HeaderTask), h.Values(HeaderRun)
+	for _, s := range tasks {
+		if err := switchboard.CheckID(s); err != nil {
+			return t, invalidRequest(HeaderTask + ": " + err.Error())
+		}
+		if t.task != "" && t.task != switchboard.TaskID(s) {
+			return t, invalidRequest("the request names two tasks, " + string(t.task) + " and " + s + "; name one")
+		}
+		t.task = switchboard.TaskID(s)
+	}
+	for _, s := range runs {
+		if !isRun(s) {
+			return t, invalidRequest(HeaderRun + " is no name of a run: that has 32 hexadecimal digits")
+		}
+		if t.run != "" && t.run != switchboard.RunID(s) {
+			return t, invalidRequest("the request names two runs; name one")
+		}
+		t.run = switchboard.RunID(s)
+	}
+	return t, nil
+}
+
+// ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
+// at POST /v1/tasks/<id>/runs; and says at /healthz that it is there.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			panic(http.ErrAbortHandler) // what was written so far is no answer
+		}
+	}()
+	// What an earlier request on this connection has set ends here.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+
+	where, t := route(r.URL.EscapedPath())
+	switch where {
+	case nowhere:
+		http.Error(w, "nothing is here; MCP is at /mcp", http.StatusNotFound)
+		return
+	case healthHere:
+		g.serveHealth(w, r)
+		return
+	}
+	if why := g.allowed.Load().refuse(r); why != "" {
+		g.log.Warn("refused a request", "why", why, "host", cut(r.Host), "origin", cut(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
+		return
+	}
+	if g.answerCORS(w, r) {
+		return
+	}
+	methods := []string{http.MethodPost}
+	if where == mcpHere {
+		methods = []string{http.MethodGet, http.MethodPost, http.MethodDelete}
+	}
+	if !slices.Contains(methods, r.Method) {
+		notAllowed(w, methods...)
+		return
+	}
+	p, err := g.authenticate(r)
+	if err != nil {
+		g.refuseCaller(w, r, where, err)
+		return
+	}
+	if g.closed() {
+		w.Header().Set("Retry-After", "1")
+		g.refuse(w, where, http.StatusServiceUnavailable, nil, switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping"))
+		return
+	}
+	if where == runsHere {
+		g.serveRuns(w, r, p, t.task)
+		return
+	}
+	t, f := t.join(r.Header)
+	if f != nil {
+		writeFailure(w, http.StatusBadRequest, nil, f)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		g.servePost(w, r, p, t)
+	case http.MethodGet:
+		g.serveGet(w, r, p, t)
+	case http.MethodDelete:
+		g.serveDelete(w, r, p)
+	}
+}
+
+func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		notAllowed(w, http.MethodGet, http.MethodHead)
+		return
+	}
+	if g.closed() {
+		http.Error(w, "stopping", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// notAllowed answers a request whose HTTP method is none of these.
+func notAllowed(w http.ResponseWriter, methods ...string) {
+	allow := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allow)
+	http.Error(w, "answered here: "+allow, http.StatusMethodNotAllowed)
+}
+
+// refuseCaller answers a request of whom we do not know, or not for this.
+func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where place, err error) {
+	var e *switchboard.Error
+	if !errors.As(err, &e) {
+		g.log.Error("cannot tell who is calling", "err", err)
+		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
+	}
+	g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr)
+	if e.Code == switchboard.CodeNotAuthenticated {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	g.refuse(w, where, httpStatus(e.Code), nil, e)
+}
+
+// refuse answers with e in the form that the place has: JSON-RPC, or problem
+// details.
+func (g *Gateway) refuse(w http.ResponseWriter, where place, status int, id []byte, e *switchboard.Error) {
+	if where == mcpHere {
+		writeFailure(w, status, id, refused(e))
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	writeAll(w, status, problem(e))
+}
+
+// writeFailure answers with a JSON-RPC error; a nil id is null.
+func writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
+	w.Header().Set("Content-Type", "application/json")
+	writeAll(w, status, f.envelope(id))
+}
+
+// serveRuns mints a run of the task.
+func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboard.Principal, task switchboard.TaskID) {
+	if r.ContentLength != 0 && !isJSON(r.Header) {
+		http.Error(w, "send no body, or one of application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	if _, ok := g.readBody(w, r); !ok {
+		return
+	}
+	minted, err := g.runs.Open(r.Context(), p, task)
+	if err != nil {
+		var e *switchboard.Error
+		if !errors.As(err, &e) {
+			g.log.Error("cannot open a run", "task", task, "err", err)
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internal.message)
+		}
+		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
+		g.refuse(w, runsHere, httpStatus(e.Code), nil, e)
+		return
+	}
+	path := "/mcp/runs/" + string(minted.ID())
+	body, _ := json.Marshal(struct {
+		Run  switchboard.RunID  `json:"run"`
+		Task switchboard.TaskID `json:"task"`
+		Path string             `json:"path"`
+	}{minted.ID(), minted.Task(), path})
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", path)
+	writeAll(w, http.StatusCreated, body)
+}
+
+// isJSON reports whether a body is JSON in no encoding but its own. A form or
+// plain text is what a page of another origin can send without asking first.
+func isJSON(h http.Header) bool {
+	if e := h.Get("Content-Encoding"); e != "" && e != "identity" {
+		return false
+	}
+	types := h.Values("Content-Type")
+	if len(types) != 1 {
+		return false
+	}
+	t, _, err := mime.ParseMediaType(types[0])
+	return err == nil && t == "application/json"
+}
+
+// readBody reads the whole body, or answers why not. Forwarding starts only
+// then: net/http cuts some answers otherwise (golang/go#40747).
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	tooLong := func() ([]byte, bool) {
+		w.Header().Set("Connection", "close")
+		writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
+		return nil, false
+	}
+	if r.ContentLength > MaxMessage {
+		return tooLong()
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
+	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection that has no deadlines needs none reset
+	// A length is only a promise: memory follows what really comes.
+	body := make([]byte, 0, min(max(r.ContentLength, 0)+1, 64<<10))
+	src := http.MaxBytesReader(w, r.Body, MaxMessage)
+	for {
+		if len(body) == cap(body) {
+			body = append(body, 0)[:len(body)]
+		}
+		n, err := src.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		var long *http.MaxBytesError
+		switch {
+		case err == nil:
+		case err == io.EOF:
+			return body, true
+		case errors.As(err, &long):
+			return tooLong()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			w.Header().Set("Connection", "close")
+			writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
+			return nil, false
+		default:
+			w.Header().Set("Connection", "close")
+			writeFailure(w, http.StatusBadRequest, nil, invalidRequest("the message could not be read to its end"))
+			return nil, false
+		}
+	}
+}
+
+// servePost answers one message.
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
+	if !isJSON(r.Header) {
+		writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest("Content-Type must be application/json"))
+		return
+	}
+	accepts := accepted(r.Header)
+	if !accepts.json && !accepts.events {
+		writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
+		return
+	}
+	body, ok := g.readBody(w, r)
+	if !ok {
+		return
+	}
+	m, err := wire.Parse(body)
+	if err != nil {
+		f, id := unparsed(err)
+		writeFailure(w, http.StatusBadRequest, id, f)
+		return
+	}
+	x := &exchange{g: g, w: w, r: r, principal: p, target: t, accepts: accepts, message: m}
+	header := r.Header.Get(wire.HeaderProtocolVersion)
+	if wire.Modern(header) || wire.Modern(metaVersion(m.Params)) {
+		x.serveModern(header)
+		return
+	}
+	x.serveLegacy(header)
+}
+
+// accepts is which forms of an answer a client reads.
+type accepts struct{ json, events bool }
+
+// accepted reads the Accept headers. A client that sends none gets no event
+// stream: it has not said that it can read one.
+func accepted(h http.Header) (a accepts) {
+	values := h.Values("Accept")
+	if len(values) == 0 {
+		return accepts{json: true}
+	}
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			kind, params, _ := strings.Cut(part, ";")
+			if strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;") {
+				continue
+			}
+			switch strings.ToLower(strings.TrimSpace(kind)) {
+			case "*/*":
+				a.json, a.events = true, true
+			case "application/json", "application/*":
+				a.json = true
+			case "text/event-stream", "text/*":
+				a.events = true
+			}
+		}
+	}
+	return a
+}
+
+// known reports whether we speak a version.
+func known(version string) bool { return slices.Contains(wire.Versions, version) }
+
+// An exchange is one POST and its answer.
+type exchange struct {
+	g         *Gateway
+	w         http.ResponseWriter
+	r         *http.Request
+	principal switchboard.Principal
+	target    target
+	accepts   accepts
+	message   wire.Message
+}
+
+func (x *exchange) fail(status int, f *failure) { writeFailure(x.w, status, x.message.ID, f) }
+
+// answer lets the gateway answer q and sends what it says. Cancelling ctx, and
+// losing the client, ends the work. done is called before the answer is sent.
+func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, q *request, done func()) {
+	p := newReply(x.w, x.accepts, q.modern, func(err error) { cancel(err) })
+	if x.accepts.events {
+		q.notify = p.notify
+	}
+	a := x.g.answer(ctx, q)
+	done()
+	if n := p.stop(); n > 0 {
+		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
+	}
+	p.end(q.ID, a)
+}

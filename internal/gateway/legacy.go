@@ -1,0 +1,236 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// noSession is the answer to an id that was never issued, is no longer good, or
+// is somebody else's: all the same.
+var noSession = invalidRequest("there is no such session; send initialize to open one")
+
+// sessionID returns the session that a request names, "" for none.
+func sessionID(h http.Header) string {
+	ids := h.Values(wire.HeaderSessionID)
+	switch len(ids) {
+	case 0:
+		return ""
+	case 1:
+		if ids[0] != "" {
+			return ids[0]
+		}
+	}
+	return "more than one, or none" // no id looks like this
+}
+
+// serveLegacy answers a message of a client that has, or opens, a session.
+func (x *exchange) serveLegacy(version string) {
+	if version != "" && !known(version) {
+		x.fail(http.StatusBadRequest, unsupported(version))
+		return
+	}
+	m, id := x.message, sessionID(x.r.Header)
+	opens := m.Kind == wire.Request && m.Method == wire.MethodInitialize
+	if id == "" {
+		if !opens {
+			x.fail(http.StatusBadRequest, invalidRequest("there is no session: send initialize first, and then the Mcp-Session-Id of its answer with every request; or speak "+wire.Latest+", which has none"))
+			return
+		}
+		x.open()
+		return
+	}
+	g := x.g
+	s := g.sessions.find(id, x.principal)
+	if s == nil {
+		x.fail(http.StatusNotFound, noSession)
+		return
+	}
+	defer g.sessions.leave(s)
+	if f := s.fits(x.target); f != nil {
+		x.fail(http.StatusBadRequest, f)
+		return
+	}
+	switch {
+	case opens:
+		x.fail(http.StatusBadRequest, invalidRequest("this session is open already; to open another, send initialize without Mcp-Session-Id"))
+	case m.Kind == wire.Response:
+		x.fail(http.StatusBadRequest, unasked)
+	case m.Kind == wire.Notification:
+		if m.Method == wire.MethodCancelled {
+			s.flight.cancelled(m.Params)
+		}
+		x.w.WriteHeader(http.StatusAccepted)
+	default:
+		x.request(s)
+	}
+}
+
+// unasked is the answer to a response: we ask clients nothing yet, so none can
+// be outstanding.
+var unasked = invalidRequest("a response to nothing that was asked")
+
+// request answers a request within s.
+func (x *exchange) request(s *session) {
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(errCancelled) })()
+	if f := s.flight.enter(x.message.ID, cancel); f != nil {
+		status := http.StatusBadRequest
+		if f.code != wire.CodeInvalidRequest {
+			status = http.StatusTooManyRequests
+		}
+		x.fail(status, f)
+		return
+	}
+	x.answer(ctx, cancel, &request{
+		Message:   x.message,
+		principal: x.principal,
+		client:    s.client,
+		header:    x.r.Header,
+		bind:      func(context.Context) (*run.Run, error) { return s.run, nil },
+	}, func() { s.flight.leave(x.message.ID) })
+}
+
+// open answers initialize, and opens a session with it. The session exists once
+// its run is bound, and its id is sent with the answer.
+func (x *exchange) open() {
+	g := x.g
+	s, own := g.sessions.reserve(x.principal)
+	if s == nil {
+		status := http.StatusServiceUnavailable
+		if own {
+			status = http.StatusTooManyRequests
+		}
+		x.w.Header().Set("Retry-After", "60")
+		x.fail(status, refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many sessions are open", Hint: "end a session with DELETE, or wait for one to expire"}))
+		return
+	}
+	defer g.sessions.leave(s)
+	var bound *run.Run
+	q := &request{
+		Message:   x.message,
+		principal: x.principal,
+		client:    s.client,
+		header:    x.r.Header,
+		bind: func(ctx context.Context) (_ *run.Run, err error) {
+			bound, err = x.g.bindSession(ctx, x.principal, x.target)
+			return bound, err
+		},
+	}
+	a := g.answer(x.r.Context(), q)
+	if a.result == nil {
+		g.sessions.end(s)
+	} else {
+		g.sessions.open(s, bound)
+		x.w.Header().Set(wire.HeaderSessionID, s.id)
+		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", bound.Task())
+	}
+	// A stream is for what can take long; its headers could not name the session.
+	p := newReply(x.w, accepts{json: x.accepts.json}, false, func(error) {})
+	p.end(x.message.ID, a)
+}
+
+// bindSession returns the run of a new session: the one that the client names,
+// or a new one.
+func (g *Gateway) bindSession(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+	if t.run != "" {
+		return g.findRun(p, t)
+	}
+	return g.runs.Open(ctx, p, t.task)
+}
+
+// findRun returns the run that p names.
+func (g *Gateway) findRun(p switchboard.Principal, t target) (*run.Run, error) {
+	r, ok := g.runs.Find(p, t.run)
+	if !ok {
+		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run that nobody uses for long ends"}
+	}
+	if t.task != "" && t.task != r.Task() {
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run that the request names is of another task than %s", t.task)
+	}
+	return r, nil
+}
+
+// legacySession finds the session of a GET or DELETE, or answers why not. The
+// caller has to leave it.
+func (g *Gateway) legacySession(w http.ResponseWriter, r *http.Request, p switchboard.Principal) *session {
+	version, id := r.Header.Get(wire.HeaderProtocolVersion), sessionID(r.Header)
+	switch {
+	case wire.Modern(version):
+		w.Header().Set("Allow", http.MethodPost)
+		writeFailure(w, http.StatusMethodNotAllowed, nil, invalidRequest(wire.Latest+" has no "+r.Method+"; changes are heard of by "+wire.MethodListen))
+		return nil
+	case version != "" && !known(version):
+		writeFailure(w, http.StatusBadRequest, nil, unsupported(version))
+		return nil
+	case id == "":
+		writeFailure(w, http.StatusBadRequest, nil, invalidRequest(r.Method+" needs the Mcp-Session-Id of a session"))
+		return nil
+	}
+	s := g.sessions.find(id, p)
+	if s == nil {
+		writeFailure(w, http.StatusNotFound, nil, noSession)
+	}
+	return s
+}
+
+// serveDelete ends a session, and what is under way in it.
+func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
+	s := g.legacySession(w, r, p)
+	if s == nil {
+		return
+	}
+	defer g.sessions.leave(s)
+	g.sessions.end(s)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// serveGet is the event stream of a session, on which it hears of changes. We
+// give events no ids, so that there is nothing to resume: a Last-Event-ID is
+// not ours, and a change that was missed is told on the next stream.
+func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
+	s := g.legacySession(w, r, p)
+	if s == nil {
+		return
+	}
+	defer g.sessions.leave(s)
+	if f := s.fits(t); f != nil {
+		writeFailure(w, http.StatusBadRequest, nil, f)
+		return
+	}
+	if !accepted(r.Header).events {
+		writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold text/event-stream"))
+		return
+	}
+	account := g.account(p)
+	if !take(&account.streams, MaxStreamsEach) {
+		refuseStream(w, nil)
+		return
+	}
+	defer account.streams.Add(-1)
+
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	defer context.AfterFunc(s.ctx, stop)()
+	s.listen(stop)
+	e := events{w: w, c: http.NewResponseController(w)}
+	if e.start() != nil {
+		return
+	}
+	message := wire.AppendNotification(nil, wire.MethodToolsChanged, nil)
+	g.follow(ctx, s.changed, listener{
+		still: func() bool { return g.still(r, p) },
+		say:   func() error { return e.send(message) },
+		beat:  e.comment,
+	})
+}
+
+// refuseStream answers that there are too many streams.
+func refuseStream(w http.ResponseWriter, id []byte) {
+	w.Header().Set("Retry-After", "60")
+	writeFailure(w, http.StatusTooManyRequests, id, refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your streams are open; close one"}))
+}

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// serveModern answers a message of a client without a session. A session id
+// that it sends all the same says nothing here.
+func (x *exchange) serveModern(version string) {
+	m := x.message
+	switch m.Kind {
+	case wire.Response:
+		x.fail(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
+		return
+	case wire.Notification:
+		// A client cancels by closing the stream of the request; there is
+		// nothing else that it could notify us of.
+		x.w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if f := checkHeaders(x.r.Header, version, m); f != nil {
+		x.fail(http.StatusBadRequest, f)
+		return
+	}
+	q := &request{
+		Message:   m,
+		modern:    true,
+		principal: x.principal,
+		client:    newClient("", x.principal),
+		header:    x.r.Header,
+		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.bindModern(ctx, x.principal, x.target) },
+	}
+	if m.Method == wire.MethodListen {
+		x.serveListen(q)
+		return
+	}
+	// Ids need not differ here: each request has a stream of its own, and two
+	// clients of one principal cannot be told apart.
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	x.answer(ctx, cancel, q, func() {})
+}
+
+// bindModern returns the run that a request names, or else the one that all
+// requests of p for the task share.
+func (g *Gateway) bindModern(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+	if t.run != "" {
+		return g.findRun(p, t)
+	}
+	return g.runs.Base(ctx, p, t.task)
+}
+
+// checkVersion checks the version that a modern request names.
+func checkVersion(version string) *failure {
+	switch {
+	case version == "":
+		return invalidParams("params._meta must hold " + wire.MetaProtocolVersion + ", a string")
+	case !known(version):
+		return unsupported(version)
+	}
+	return nil
+}
+
+// checkHeaders holds the headers of a modern request to its body. Whoever
+// stands between may have decided by them.
+func checkHeaders(h http.Header, version string, m wire.Message) *failure {
+	inBody := metaVersion(m.Params)
+	switch {
+	case len(h.Values(wire.HeaderLastEventID)) > 0:
+		return mismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
+	case version == "":
+		return mismatch("the header MCP-Protocol-Version is missing")
+	case inBody == "":
+		return checkVersion("")
+	case version != inBody || len(h.Values(wire.HeaderProtocolVersion)) > 1:
+		return mismatch("the header MCP-Protocol-Version says other than params._meta")
+	}
+	if f := checkVersion(inBody); f != nil {
+		return f
+	}
+	if method, f := single(h, wire.HeaderMethod); f != nil {
+		return f
+	} else if method != m.Method {
+		return mismatch("the header Mcp-Method says other than the message")
+	}
+	member := ""
+	switch m.Method {
+	case wire.MethodToolsCall, wire.MethodPromptsGet:
+		member = "name"
+	case wire.MethodResourcesRead:
+		member = "uri"
+	default:
+		return nil
+	}
+	header, f := single(h, wire.HeaderName)
+	if f != nil {
+		return f
+	}
+	said, ok := wire.DecodeHeader(header)
+	if !ok {
+		return mismatch("the header Mcp-Name is no valid base64")
+	}
+	raw, _ := field(m.Params, member)
+	if name, ok := wire.String(raw); !ok || name != said {
+		return mismatch("the header Mcp-Name says other than params." + member)
+	}
+	return nil
+}
+
+// single returns the one value of a header.
+func single(h http.Header, name string) (string, *failure) {
+	values := h.Values(name)
+	switch {
+	case len(values) == 0 || values[0] == "":
+		return "", mismatch("the header " + name + " is missing")
+	case len(values) > 1:
+		return "", mismatch("the header " + name + " is given twice")
+	}
+	return values[0], nil
+}

@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// StatusTool is the tool of our own, which is there while no task is bound.
+const StatusTool = "switchboard_status"
+
+// newOwn returns the server that answers for Switchboard itself: initialize,
+// server/discover, ping, logging/setLevel and the calls of StatusTool. It
+// declares what is built, and no more.
+func newOwn(name, version string, status func(switchboard.Principal) []byte) *server.MCPServer {
+	s := server.NewMCPServer(name, version,
+		server.WithToolCapabilities(true),
+		server.WithLogging(),
+	)
+	tool := mcp.NewTool(StatusTool,
+		mcp.WithDescription("Says what Switchboard is connected to, and how to bind a task. No task is bound now: that is why this is the only tool."),
+		mcp.WithReadOnlyHintAnnotation(true),
+		mcp.WithDestructiveHintAnnotation(false),
+		mcp.WithIdempotentHintAnnotation(true),
+		mcp.WithOpenWorldHintAnnotation(false),
+	)
+	s.AddTool(tool, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		c, _ := server.ClientSessionFromContext(ctx).(*client)
+		return mcp.NewToolResultText(string(status(c.principal))), nil
+	})
+	return s
+}
+
+// A client is what mcp-go needs to know of a legacy session, of the process on
+// the other side of stdio, or of a single modern request. It implements
+// server.SessionWithLogging.
+type client struct {
+	id        string
+	principal switchboard.Principal
+
+	initialized atomic.Bool
+	level       atomic.Value // string; what logging/setLevel has set
+}
+
+func newClient(id string, p switchboard.Principal) *client {
+	c := &client{id: id, principal: p}
+	// A legacy client that does not say hears what is worth telling anybody.
+	c.level.Store("info")
+	return c
+}
+
+func (c *client) Initialize()                    { c.initialized.Store(true) }
+func (c *client) Initialized() bool              { return c.initialized.Load() }
+func (c *client) SessionID() string              { return c.id }
+func (c *client) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
+func (c *client) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
+func (c *client) logLevel() string               { return c.level.Load().(string) }
+
+// NotificationChannel is nil: mcp-go has nothing to notify of, and a send on it
+// would be dropped.
+func (c *client) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
+
+// ownID stands for the client's id while mcp-go answers. mcp-go would decode
+// the client's: it takes integers for floats, and so corrupts those over 2^53.
+var ownID = []byte("1")
+
+// ask lets mcp-go answer q. Its result is spliced behind the client's own id.
+func (g *Gateway) ask(ctx context.Context, q *request) answer {
+	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
+	switch r := g.own.HandleMessage(g.own.WithContext(ctx, q.client), message).(type) {
+	case mcp.JSONRPCResponse:
+		result, err := json.Marshal(r.Result)
+		if err != nil {
+			return g.refusal(q, err)
+		}
+		return answer{result: result}
+	case mcp.JSONRPCError:
+		f := &failure{code: r.Error.Code, message: r.Error.Message}
+		if r.Error.Data != nil {
+			f.data, _ = json.Marshal(r.Error.Data) // it came from mcp-go's own types
+		}
+		return answer{failure: f}
+	}
+	return answer{failure: internal}
+}

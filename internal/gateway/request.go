@@ -1,0 +1,215 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A request is one request of a client, with what answering it takes.
+type request struct {
+	wire.Message
+	modern    bool
+	principal switchboard.Principal
+	client    *client
+	bind      binder
+
+	// header is what the request came with over HTTP; nil on stdio.
+	header http.Header
+
+	// notify tells the client something before the result; nil where the
+	// client takes nothing but the result.
+	notify func(method string, params []byte)
+}
+
+// An answer is a result or a failure; or neither, where the client no longer
+// wants one.
+type answer struct {
+	result  []byte // an object
+	failure *failure
+}
+
+func (a answer) none() bool { return a.result == nil && a.failure == nil }
+
+// message returns the answer as a message.
+func (a answer) message(id []byte) []byte {
+	if a.failure != nil {
+		return a.failure.envelope(id)
+	}
+	return wire.AppendResult(make([]byte, 0, len(a.result)+len(id)+40), id, a.result)
+}
+
+// answer answers q, but for subscriptions/listen. A panic is that request's
+// alone.
+func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			a = answer{failure: internal}
+		}
+		if ctx.Err() != nil {
+			a = answer{} // nobody waits for it any more
+		}
+	}()
+	if q.modern {
+		if f := checkMeta(q.Params); f != nil {
+			return answer{failure: f}
+		}
+	}
+	switch q.Method {
+	case wire.MethodInitialize:
+		return g.initialize(ctx, q)
+	case wire.MethodDiscover, wire.MethodPing, wire.MethodSetLevel:
+		return g.ask(ctx, q)
+	case wire.MethodToolsList:
+		return g.list(ctx, q)
+	case wire.MethodToolsCall:
+		return g.call(ctx, q)
+	}
+	return answer{failure: noMethod(q.Method)}
+}
+
+// initialize binds the run of a legacy client before it is told that it is
+// welcome, so that a task that cannot start is said where it was asked for.
+func (g *Gateway) initialize(ctx context.Context, q *request) answer {
+	if !q.modern {
+		if version, ok := field(q.Params, "protocolVersion"); !ok || version[0] != '"' {
+			return answer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
+		}
+		if _, err := q.bind(ctx); err != nil {
+			return g.refusal(q, err)
+		}
+	}
+	return g.ask(ctx, q)
+}
+
+// list answers tools/list with bytes that are finished already.
+func (g *Gateway) list(ctx context.Context, q *request) answer {
+	if cursor, ok := field(q.Params, "cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
+		return answer{failure: invalidParams("no such cursor: this list has one page")}
+	}
+	r, err := q.bind(ctx)
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	if r.Task() == "" {
+		return g.ask(ctx, q)
+	}
+	if err := r.Err(); err != nil {
+		return g.refusal(q, err)
+	}
+	return answer{result: r.Surface().List(q.modern)}
+}
+
+// meta is the _meta of a modern result of our own.
+func (g *Gateway) meta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), g.info...)
+	for _, s := range more {
+		m = append(append(m, ','), s...)
+	}
+	return append(m, '}')
+}
+
+// field returns a member of params, which may be nil.
+func field(params []byte, name string) ([]byte, bool) {
+	if params == nil {
+		return nil, false
+	}
+	return wire.Field(params, name)
+}
+
+// metaField returns a member of params._meta.
+func metaField(params []byte, name string) ([]byte, bool) {
+	meta, ok := field(params, "_meta")
+	if !ok || meta[0] != '{' {
+		return nil, false
+	}
+	return wire.Field(meta, name)
+}
+
+// metaVersion returns the version that params._meta names, or "".
+func metaVersion(params []byte) string {
+	raw, ok := metaField(params, wire.MetaProtocolVersion)
+	if !ok {
+		return ""
+	}
+	version, _ := wire.String(raw)
+	return version
+}
+
+// checkMeta checks what each modern request has to say of its client besides
+// the version.
+func checkMeta(params []byte) *failure {
+	if caps, ok := metaField(params, wire.MetaClientCapabilities); !ok || caps[0] != '{' {
+		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
+	}
+	if raw, ok := metaField(params, wire.MetaLogLevel); ok {
+		if level, _ := wire.String(raw); severity(level) < 0 {
+			return invalidParams("params._meta: " + wire.MetaLogLevel + " must be one of debug, info, notice, warning, error, critical, alert, emergency")
+		}
+	}
+	return nil
+}
+
+// levels are the severities of log messages, least first.
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+func severity(level string) int { return slices.Index(levels, level) }
+
+// errCancelled is why a request ends that its client has cancelled.
+var errCancelled = errors.New("cancelled by the client")
+
+// A flight is the requests of one client that are under way, by id. The zero
+// flight is empty.
+type flight struct {
+	mu sync.Mutex
+	m  map[string]context.CancelCauseFunc
+}
+
+// enter notes a request. It is refused where one with the same id is under way,
+// or too many are.
+func (f *flight) enter(id []byte, cancel context.CancelCauseFunc) *failure {
+	key, _ := wire.IDKey(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.m[key]; ok {
+		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still under way; use another id"}
+	}
+	if len(f.m) >= MaxInFlight {
+		return refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your requests are under way; wait for some to end"})
+	}
+	if f.m == nil {
+		f.m = map[string]context.CancelCauseFunc{}
+	}
+	f.m[key] = cancel
+	return nil
+}
+
+func (f *flight) leave(id []byte) {
+	key, _ := wire.IDKey(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.m, key)
+}
+
+// cancelled does what the params of notifications/cancelled ask for. A request
+// that is not under way, or never was, is none of anybody's business.
+func (f *flight) cancelled(params []byte) {
+	id, _ := field(params, "requestId")
+	key, ok := wire.IDKey(id)
+	if !ok {
+		return
+	}
+	f.mu.Lock()
+	cancel := f.m[key]
+	f.mu.Unlock()
+	if cancel != nil {
+		cancel(errCancelled)
+	}
+}

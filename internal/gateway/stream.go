@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// writeChunk is how much a client has to take within writeTimeout.
+const writeChunk = 256 << 10
+
+// writeTimed writes b so that a client that stops reading is let go, while one
+// that is only slow is not.
+func writeTimed(w http.ResponseWriter, c *http.ResponseController, b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), writeChunk)
+		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := w.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// writeAll writes a whole answer. Where the client is gone there is nobody to
+// tell.
+func writeAll(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_ = writeTimed(w, http.NewResponseController(w), body)
+}
+
+// events writes an event stream.
+type events struct {
+	w       http.ResponseWriter
+	c       *http.ResponseController
+	started bool
+	buf     []byte
+}
+
+func (e *events) start() error {
+	if e.started {
+		return nil
+	}
+	e.started = true
+	h := e.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no") // a proxy in between holds events back otherwise
+	e.w.WriteHeader(http.StatusOK)
+	return e.flush()
+}
+
+func (e *events) flush() error {
+	_ = e.c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return e.c.Flush()
+}
+
+// send writes one message, and starts the stream before the first.
+func (e *events) send(message []byte) error {
+	if err := e.start(); err != nil {
+		return err
+	}
+	e.buf = wire.WriteEvent(e.buf[:0], "message", "", wire.OneLine(message))
+	if err := writeTimed(e.w, e.c, e.buf); err != nil {
+		return err
+	}
+	if cap(e.buf) > writeChunk {
+		e.buf = nil
+	}
+	return e.flush()
+}
+
+// comment writes what readers skip, so that nobody in between takes the
+// connection for dead.
+func (e *events) comment() error {
+	if err := e.start(); err != nil {
+		return err
+	}
+	if err := writeTimed(e.w, e.c, []byte(": still here\n\n")); err != nil {
+		return err
+	}
+	return e.flush()
+}
+
+// A reply is the answer to one request over HTTP: plain JSON, unless something
+// is said before the result; then it is an event stream.
+type reply struct {
+	accepts accepts
+	modern  bool
+	events  events // written to by the outbox, and by the handler once that is flushed
+	out     *outbox
+
+	mu    sync.Mutex
+	beat  *time.Timer // nil where the client reads no events
+	ended bool
+}
+
+// newReply returns the reply to a request. Once the client has waited for
+// KeepAlive it is told that it still waits for something. When it cannot be
+// written to, lost is called.
+func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error)) *reply {
+	p := &reply{accepts: a, modern: modern, events: events{w: w, c: http.NewResponseController(w)}}
+	p.out = newOutbox(func(m []byte) error {
+		if m == nil {
+			return p.events.comment()
+		}
+		return p.events.send(m)
+	}, lost)
+	if a.events {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.beat = time.AfterFunc(KeepAlive, func() { p.say(nil) })
+	}
+	return p
+}
+
+// notify sends a notification, in the order of the calls, unless the client
+// lags far behind.
+func (p *reply) notify(method string, params []byte) {
+	p.say(wire.AppendNotification(nil, method, params))
+}
+
+// say sends a message, or with nil a comment.
+func (p *reply) say(message []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended || !p.accepts.events {
+		return
+	}
+	p.out.offer(message)
+	p.beat.Reset(KeepAlive)
+}
+
+// stop makes sure that nothing but the answer is written from now on.
+func (p *reply) stop() (dropped int) {
+	p.mu.Lock()
+	p.ended = true
+	if p.beat != nil {
+		p.beat.Stop()
+	}
+	p.mu.Unlock()
+	return p.out.flush()
+}
+
+// end sends the answer, after all notifications. With none, the client has said
+// that it wants none: the stream ends, or is an empty answer. Where the client
+// is gone there is nobody to tell.
+func (p *reply) end(id []byte, a answer) {
+	switch {
+	case a.none():
+		if !p.events.started {
+			p.events.w.WriteHeader(http.StatusAccepted)
+		}
+	case p.events.started || !p.accepts.json:
+		_ = p.events.send(a.message(id))
+	default:
+		status := http.StatusOK
+		if a.failure != nil {
+			status = a.failure.status(p.modern)
+		}
+		p.events.w.Header().Set("Content-Type", "application/json")
+		writeAll(p.events.w, status, a.message(id))
+	}
+}
