@@ -385,8 +385,8 @@ func TestAMalformedBlockRefusesItsToolAlone(t *testing.T) {
 		},
 		{
 			name: "a weaker source is heard even where a stronger one speaks",
-			in:   world{overlay: overlay("read fs"), tool: own("read fs human_in_teh_loop")},
-			want: []string{`server "s", tool "t", tool: x-summit-capabilities[0].constraints[0]: "human_in_teh_loop" is not a constraint here; did you mean "human_in_the_loop"?`},
+			in:   world{overlay: overlay("read fs"), tool: own("read fs human_in_the_lop")},
+			want: []string{`server "s", tool "t", tool: x-summit-capabilities[0].constraints[0]: "human_in_the_lop" is not a constraint here; did you mean "human_in_the_loop"?`},
 		},
 		{
 			name: "one source says two things",
@@ -436,7 +436,7 @@ func TestWhatCannotBeReadAsAWholeRefusesAllThatItMayHaveRestricted(t *testing.T)
 		{name: "a manifest with a name twice", in: world{manifest: `{"capabilities":{"tools":{},"tools":{}}}`}, want: `server "s", manifest m.json: is not strict JSON: duplicate object member name at "/capabilities/tools"`},
 		{name: "a manifest that is a list", in: world{manifest: `[]`}, want: `server "s", manifest m.json: is a list; want an object`},
 		{name: "a manifest without tools", in: world{manifest: `{"capabilities":{}}`}, want: `server "s", manifest m.json: capabilities.tools: is missing; `},
-		{name: "a manifest with a slip", in: world{manifest: `{"capabilites":{"tools":{}}}`}, want: `server "s", manifest m.json: "capabilites" is not a field here; did you mean "capabilities"?`},
+		{name: "a manifest with a slip", in: world{manifest: `{"capabilitie":{"tools":{}}}`}, want: `server "s", manifest m.json: "capabilitie" is not a field here; did you mean "capabilities"?`},
 		{name: "a manifest with another case", in: world{manifest: `{"capabilities":{"tools":{},"Tools":{}}}`}, want: `server "s", manifest m.json: capabilities: "Tools" is not a field here; did you mean "tools"?`},
 		{name: "a manifest with two values", in: world{manifest: `{"capabilities":{"tools":{}}} {}`}, want: `server "s", manifest m.json: cannot be read: something follows the value`},
 		{name: "a handshake with a name twice", in: world{handshake: `{"tools":{"t":{"x-summit-capabilities":[]}},"tools":{}}`}, want: `server "s", handshake: is not strict JSON: duplicate object member name at "/tools"`},

@@ -41,7 +41,9 @@ func readDefinition(t *tree, raw []byte) *definition {
 	}
 	if d.fault = t.parse(raw, definitionLimits); d.fault != nil {
 		// What was read until then may tell whose fault it is.
-		d.name, _ = t.text(t.member(0, "name"))
+		if name := t.member(0, "name"); name != none {
+			d.name, _ = t.text(name)
+		}
 		return d
 	}
 	if t.nodes[0].kind != '{' {

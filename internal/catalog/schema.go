@@ -108,7 +108,8 @@ func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
 		if !ok {
 			continue
 		}
-		if s.nodes[m].kind != '[' && !(s.nodes[m].kind == '{' && slices.Contains(named, string(s.nodes[m].name))) {
+		several := s.nodes[m].kind == '[' || s.nodes[m].kind == '{' && slices.Contains(named, string(s.nodes[m].name))
+		if !several {
 			if isSchema(s.nodes[m].kind) {
 				f(m, e)
 			}

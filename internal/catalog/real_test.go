@@ -1,0 +1,235 @@
+package catalog_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A real is the catalog of real servers, with the labels that a machine made
+// as the operator's overlays.
+type real struct {
+	sources  []catalog.Source
+	overlays map[switchboard.ToolID]switchboard.Overlay
+	tax      *switchboard.Taxonomy
+	defined  int // tools, as the servers gave them
+}
+
+var readReal = sync.OnceValues(func() (*real, error) {
+	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
+	r := &real{overlays: map[switchboard.ToolID]switchboard.Overlay{}}
+	byName := map[string]switchboard.ServerID{}
+	err := eachLine(filepath.Join(dir, "catalog", "servers.jsonl.gz"), func(line []byte) error {
+		var s struct {
+			ID       string
+			Category string
+			Tools    []json.RawMessage
+		}
+		if err := json.Unmarshal(line, &s); err != nil {
+			return err
+		}
+		id := switchboard.ServerID("s" + strconv.Itoa(len(byName)))
+		byName[s.ID] = id
+		src := catalog.Source{Offer: switchboard.Offer{Server: id, Capabilities: []byte(`{"tools":{"listChanged":true}}`)}, Class: "c" + strconv.Itoa(len(byName)%3)}
+		for _, t := range s.Tools {
+			src.Offer.Tools = append(src.Offer.Tools, bytes.Clone(t))
+		}
+		r.defined += len(s.Tools)
+		r.sources = append(r.sources, src)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	resources := map[switchboard.Resource]switchboard.Resource{"web": ""}
+	err = eachLine(filepath.Join(dir, "catalog", "capabilities-machine.jsonl.gz"), func(line []byte) error {
+		var c struct {
+			Server, Tool string
+			Verb         switchboard.Verb
+			Resource     switchboard.Resource
+			Constraints  []switchboard.Constraint
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			return err
+		}
+		resources[c.Resource] = ""
+		id := switchboard.ToolID{Server: byName[c.Server], Name: c.Tool}
+		o := r.overlays[id]
+		o.Capabilities = append(o.Capabilities, switchboard.Capability{Verb: c.Verb, Resource: c.Resource, Constraints: c.Constraints})
+		r.overlays[id] = o
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, below := range []switchboard.Resource{"internet", "browser", "social"} {
+		resources[below] = "web"
+	}
+	r.tax, err = switchboard.NewTaxonomy(resources, nil)
+	return r, err
+})
+
+func eachLine(file string, f func([]byte) error) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReaderSize(z, 1<<20)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			if err := f(line); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func realCatalog(t testing.TB) *real {
+	t.Helper()
+	r, err := readReal()
+	if os.IsNotExist(err) {
+		t.Skipf("the catalog of real servers is not here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *real) tenant() *switchboard.Tenant {
+	t := &switchboard.Tenant{}
+	for _, s := range r.sources {
+		t.Servers = append(t.Servers, s.Offer.Server)
+	}
+	return t
+}
+
+func TestRealServersAreUsableButForWhatIsAmbiguous(t *testing.T) {
+	r := realCatalog(t)
+	s := catalog.Build(r.sources, r.overlays, r.tax)
+	refused := map[string]bool{}
+	for _, f := range s.Faults() {
+		if f.Reason != "is that of more than one definition" {
+			t.Errorf("unexpected: %v", f)
+		}
+		refused[string(f.Server)+"/"+f.Tool] = true
+	}
+	// Three servers list a name twice, with different definitions.
+	if got, want := len(s.Tools()), r.defined-2*len(refused); len(refused) != 3 || got != want {
+		t.Errorf("%d of %d tools are usable, %d names refused", got, r.defined, len(refused))
+	}
+	v := s.For(r.tenant())
+	if v.Len() != len(s.Tools()) || v.Digest() != s.Digest() {
+		t.Errorf("a tenant with every server sees %d of %d tools", v.Len(), len(s.Tools()))
+	}
+	total := 0
+	for _, verb := range switchboard.Verbs {
+		web := v.Match(verb, "web")
+		below := 0
+		for _, res := range []switchboard.Resource{"internet", "browser", "social"} {
+			below += len(v.Match(verb, res))
+		}
+		if len(web) != below {
+			t.Errorf("%s web finds %d tools, the resources below it %d", verb, len(web), below)
+		}
+		for _, res := range r.tax.Resources() {
+			if r.tax.Parent(res) == "" {
+				total += len(v.Match(verb, res))
+			}
+		}
+	}
+	if total != len(s.Tools()) {
+		t.Errorf("the index leads to %d tools, want all %d", total, len(s.Tools()))
+	}
+}
+
+func TestShufflesOfTheRealCatalogGiveOneDigest(t *testing.T) {
+	r := realCatalog(t)
+	s := catalog.Build(r.sources, r.overlays, r.tax)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		shuffled := slices.Clone(r.sources)
+		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		for i := range shuffled {
+			tools := slices.Clone(shuffled[i].Offer.Tools)
+			rng.Shuffle(len(tools), func(i, j int) { tools[i], tools[j] = tools[j], tools[i] })
+			shuffled[i].Offer.Tools = tools
+			shuffled[i].Offer.Stale = rng.IntN(2) == 0
+		}
+		other := s.Rebuild(shuffled, r.overlays, r.tax)
+		if other.Digest() != s.Digest() {
+			t.Fatal("the digest depends on the order")
+		}
+		if !slices.Equal(texts(other.Faults()), texts(s.Faults())) {
+			t.Errorf("faults: %q, then %q", texts(s.Faults()), texts(other.Faults()))
+		}
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	r := realCatalog(b)
+	for b.Loop() {
+		if s := catalog.Build(r.sources, r.overlays, r.tax); len(s.Tools()) < 9_000 {
+			b.Fatal("tools are missing")
+		}
+	}
+	b.ReportMetric(float64(r.defined), "tools")
+}
+
+// One server has changed a description.
+func BenchmarkRebuild(b *testing.B) {
+	r := realCatalog(b)
+	s := catalog.Build(r.sources, r.overlays, r.tax)
+	largest := 0
+	for i := range r.sources {
+		if len(r.sources[i].Offer.Tools) > len(r.sources[largest].Offer.Tools) {
+			largest = i
+		}
+	}
+	changed := slices.Clone(r.sources)
+	tools := slices.Clone(changed[largest].Offer.Tools)
+	tools[0] = []byte(strings.Replace(string(tools[0]), `"name"`, `"x":1,"name"`, 1))
+	changed[largest].Offer.Tools = tools
+	for b.Loop() {
+		if next := s.Rebuild(changed, r.overlays, r.tax); next.Digest() == s.Digest() {
+			b.Fatal("the change is not seen")
+		}
+	}
+}
+
+func BenchmarkFor(b *testing.B) {
+	r := realCatalog(b)
+	s := catalog.Build(r.sources, r.overlays, r.tax)
+	tenant := r.tenant()
+	for b.Loop() {
+		if s.For(tenant).Len() < 9_000 {
+			b.Fatal("tools are missing")
+		}
+	}
+}
