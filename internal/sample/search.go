@@ -1,0 +1,296 @@
+package sample
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Bounds of both searches.
+const (
+	maxQuery = 400 // bytes
+	maxFound = 20
+)
+
+// words returns the words of text, in lower case and in order.
+func words(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+}
+
+// queryWords returns the distinct words of a query that say something.
+func queryWords(query string) ([]string, error) {
+	if err := bounded("query", query, maxQuery); err != nil {
+		return nil, err
+	}
+	var kept []string
+	for _, w := range words(query) {
+		if !stopWords[w] && !slices.Contains(kept, w) {
+			kept = append(kept, w)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("query %q has no word to search for", query)
+	}
+	return kept, nil
+}
+
+var stopWords = map[string]bool{
+	"a": true, "an": true, "and": true, "are": true, "as": true, "at": true, "by": true, "can": true, "do": true,
+	"does": true, "for": true, "from": true, "how": true, "in": true, "is": true, "it": true, "of": true, "on": true,
+	"or": true, "the": true, "to": true, "what": true, "when": true, "which": true, "why": true, "with": true,
+}
+
+// snippet returns the sentence of text that has most of the words.
+func snippet(text string, query []string) string {
+	best, most := "", -1
+	for s := range strings.SplitAfterSeq(text, ". ") {
+		if n := common(words(s), query); n > most {
+			best, most = strings.TrimSpace(s), n
+		}
+	}
+	return best
+}
+
+// common returns how many of the query's words are among has.
+func common(has, query []string) int {
+	n := 0
+	for _, q := range query {
+		if slices.Contains(has, q) {
+			n++
+		}
+	}
+	return n
+}
+
+// An atlas searches by BM25 over title and text.
+type atlas struct {
+	terms  []map[string]int // by page: how often each word occurs; the title counts twice
+	length []float64        // by page, in words
+	in     map[string]int   // by word: in how many pages
+	mean   float64          // length
+}
+
+// atlasResult is one page that atlas found.
+type atlasResult struct {
+	Title   string  `json:"title"`
+	URL     string  `json:"url"`
+	Snippet string  `json:"snippet"`
+	Score   float64 `json:"score" jsonschema:"BM25; higher is better"`
+}
+
+// atlasAnswer is what atlas's tool answers.
+type atlasAnswer struct {
+	Query   string        `json:"query"`
+	Total   int           `json:"total" jsonschema:"pages found, also those not shown"`
+	Results []atlasResult `json:"results"`
+}
+
+func newAtlas(Options) (*bench, func(), error) {
+	e := &atlas{in: map[string]int{}}
+	for _, p := range corpus {
+		n, terms := 0, map[string]int{}
+		for _, w := range words(p.title + " " + p.title + " " + p.text) {
+			terms[w]++
+			n++
+		}
+		for w := range terms {
+			e.in[w]++
+		}
+		e.terms, e.length = append(e.terms, terms), append(e.length, float64(n))
+		e.mean += float64(n) / float64(len(corpus))
+	}
+	b := &bench{
+		name: "atlas-search", title: "Atlas Search", place: onTool,
+		instructions: "Searches a small web that is part of the program. Nothing is logged.",
+	}
+	add(b, "search_web", "Search the web. Gives pages with a snippet, the most relevant first.",
+		can("search", "internet", "pii_safe", "readonly"), e.search, mcp.WithOutputSchema[atlasAnswer]())
+	return b, func() {}, nil
+}
+
+func (e *atlas) search(_ context.Context, a struct {
+	Query string `json:"query" jsonschema:"what to search for, in words"`
+	Site  string `json:"site,omitempty" jsonschema:"only pages of this host"`
+	Limit int    `json:"limit,omitempty" jsonschema:"at most so many, 1 to 20; 5 if not given"`
+},
+) (any, error) {
+	most, err := limit("limit", a.Limit, 5, maxFound)
+	if err != nil {
+		return nil, err
+	}
+	query, err := queryWords(a.Query)
+	if err != nil {
+		return nil, err
+	}
+	found := []atlasResult{}
+	for i, p := range corpus {
+		if a.Site != "" && !strings.EqualFold(a.Site, p.host()) {
+			continue
+		}
+		if score := e.score(i, query); score > 0 {
+			found = append(found, atlasResult{p.title, p.url, snippet(p.text, query), math.Round(score*1000) / 1000})
+		}
+	}
+	slices.SortFunc(found, func(x, y atlasResult) int {
+		return cmp.Or(cmp.Compare(y.Score, x.Score), strings.Compare(x.URL, y.URL))
+	})
+	return atlasAnswer{a.Query, len(found), found[:min(most, len(found))]}, nil
+}
+
+// score is BM25 with the customary constants.
+func (e *atlas) score(page int, query []string) float64 {
+	const k, b = 1.2, 0.75
+	n, sum := float64(len(e.terms)), 0.0
+	for _, w := range query {
+		f, in := float64(e.terms[page][w]), float64(e.in[w])
+		idf := math.Log(1 + (n-in+0.5)/(in+0.5))
+		sum += idf * f * (k + 1) / (f + k*(1-b+b*e.length[page]/e.mean))
+	}
+	return sum
+}
+
+func newNimbus(Options) (*bench, func(), error) {
+	b := &bench{
+		name: "nimbus-search", title: "Nimbus Search", place: inExperimental,
+		instructions: "Searches the web and the news of a small web that is part of the program. The newest comes first.",
+	}
+	add(b, "web_search", "Web search. Every word must occur; newer pages come first among those that match as well. Answers in text, as a numbered list.",
+		can("search", "internet", "readonly"), nimbusWeb)
+	add(b, "news_search", "Search news articles, newest first.",
+		can("search", "internet", "rate_limited", "readonly"), nimbusNews)
+	return b, func() {}, nil
+}
+
+// fits reports whether every word of the query occurs in the page, also as the
+// beginning of a longer one, and how many of them are in the title.
+func fits(p page, query []string) (inTitle int, ok bool) {
+	title, all := words(p.title), words(p.title+" "+p.text)
+	for _, q := range query {
+		begins := func(w string) bool { return strings.HasPrefix(w, q) }
+		if !slices.ContainsFunc(all, begins) {
+			return 0, false
+		}
+		if slices.ContainsFunc(title, begins) {
+			inTitle++
+		}
+	}
+	return inTitle, true
+}
+
+func nimbusWeb(_ context.Context, a struct {
+	Q         string `json:"q" jsonschema:"search query"`
+	Count     int    `json:"count,omitempty" jsonschema:"results per page, 1 to 20; 10 if not given"`
+	Offset    int    `json:"offset,omitempty" jsonschema:"results to skip"`
+	Freshness string `json:"freshness,omitempty" jsonschema:"enum=any,enum=year,enum=month" jsonschema_description:"how old a page may be"`
+},
+) (any, error) {
+	most, err := limit("count", a.Count, 10, maxFound)
+	if err != nil {
+		return nil, err
+	}
+	if a.Offset < 0 {
+		return nil, fmt.Errorf("offset is %d; it cannot be negative", a.Offset)
+	}
+	query, err := queryWords(a.Q)
+	if err != nil {
+		return nil, err
+	}
+	since := ""
+	switch a.Freshness {
+	case "year":
+		since = daysBeforeNewest(365)
+	case "month":
+		since = daysBeforeNewest(31)
+	}
+	type match struct {
+		page
+		inTitle int
+	}
+	var found []match
+	for _, p := range corpus {
+		if n, ok := fits(p, query); ok && p.date >= since {
+			found = append(found, match{p, n})
+		}
+	}
+	slices.SortFunc(found, func(x, y match) int {
+		return cmp.Or(cmp.Compare(y.inTitle, x.inTitle), strings.Compare(y.date, x.date), strings.Compare(x.url, y.url))
+	})
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d results for %q\n", len(found), a.Q)
+	for i, m := range found {
+		if i >= a.Offset && i-a.Offset < most {
+			fmt.Fprintf(&out, "\n%d. %s\n   %s (%s)\n   %s\n", i+1, m.title, m.url, m.date, snippet(m.text, query))
+		}
+	}
+	return out.String(), nil
+}
+
+// nimbusArticle is one article that nimbus found.
+type nimbusArticle struct {
+	Headline  string `json:"headline"`
+	Source    string `json:"source"`
+	Published string `json:"published"`
+	Link      string `json:"link"`
+	Summary   string `json:"summary"`
+}
+
+func nimbusNews(_ context.Context, a struct {
+	Topic string `json:"topic" jsonschema:"what the articles are about"`
+	Since string `json:"since,omitempty" jsonschema:"only articles of this day or later, as 2026-01-31"`
+	Count int    `json:"count,omitempty" jsonschema:"at most so many, 1 to 20; 5 if not given"`
+},
+) (any, error) {
+	most, err := limit("count", a.Count, 5, maxFound)
+	if err != nil {
+		return nil, err
+	}
+	if a.Since != "" {
+		if _, err := time.Parse(time.DateOnly, a.Since); err != nil {
+			return nil, fmt.Errorf("since is %q; want a day as 2026-01-31", a.Since)
+		}
+	}
+	query, err := queryWords(a.Topic)
+	if err != nil {
+		return nil, err
+	}
+	found := []nimbusArticle{}
+	for _, p := range corpus {
+		if p.news && p.date >= a.Since && common(words(p.title+" "+p.text), query) > 0 {
+			found = append(found, nimbusArticle{p.title, p.host(), p.date, p.url, snippet(p.text, query)})
+		}
+	}
+	slices.SortFunc(found, func(x, y nimbusArticle) int {
+		return cmp.Or(strings.Compare(y.Published, x.Published), strings.Compare(x.Link, y.Link))
+	})
+	return map[string]any{"articles": found[:min(most, len(found))]}, nil
+}
+
+// daysBeforeNewest returns the day that lies so many days before the newest
+// page: the corpus is its own clock, so that answers do not change with time.
+func daysBeforeNewest(days int) string {
+	newest := slices.MaxFunc(corpus, func(x, y page) int { return strings.Compare(x.date, y.date) })
+	day, err := time.Parse(time.DateOnly, newest.date)
+	if err != nil {
+		return newest.date
+	}
+	return day.AddDate(0, 0, -days).Format(time.DateOnly)
+}
+
+// host returns the host of the page's address.
+func (p page) host() string {
+	u, err := url.Parse(p.url)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
