@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 // stdio starts a sample as a process of its own.
 func stdio(t *testing.T, name, root string) *client.Client {
 	t.Helper()
-	c, err := client.NewStdioMCPClient(os.Args[0], []string{"SAMPLE=" + name, "SAMPLE_ROOT=" + root})
+	// The race detector sleeps for a second at the end of a process.
+	c, err := client.NewStdioMCPClient(os.Args[0], []string{"SAMPLE=" + name, "SAMPLE_ROOT=" + root, "GORACE=atexit_sleep_ms=0"})
 	if err != nil {
 		t.Fatal(err)
 	}
