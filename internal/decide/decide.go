@@ -56,10 +56,14 @@ type Candidate struct {
 	// mean by it.
 	Marks uint64
 
-	// Score and Place are the ranking's: Place is the server's place in the
+	// Index is the tool's place among all that the tenant has, from 0 and in the
+	// order of ids. It spares who knows them all a search, and is not relied on.
+	Index int32
+
+	// Place and Score are the ranking's: Place is the server's place in the
 	// row that prefers it, from 1, or 0 where none does.
+	Place int32
 	Score int
-	Place int
 }
 
 // A Reason says why a candidate did not go on.

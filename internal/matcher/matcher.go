@@ -31,8 +31,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Catalog is what a tenant's servers offer. It does not change; neither do
-// the slices that it returns.
+// A Catalog is what a tenant's servers offer. It does not change, and neither do
+// the slices that it returns, which are sorted by id.
 type Catalog interface {
 	// Match returns the tools with a capability of v on r or on any descendant
 	// of r.
@@ -46,6 +46,7 @@ type Catalog interface {
 // once. It is safe for concurrent use.
 type Index struct {
 	catalog Catalog
+	all     []*switchboard.Tool
 	bits    map[switchboard.Constraint]uint64 // one bit each, of the first 64 constraints
 
 	mu    sync.RWMutex
@@ -62,7 +63,7 @@ type query struct {
 // New returns an Index of the catalog. The constraints of tax are those that
 // are compared fast (the first 64 of them); others are compared all the same.
 func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
-	x := &Index{catalog: catalog, bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
+	x := &Index{catalog: catalog, all: catalog.Named("*/*"), bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
 	for i, c := range tax.Constraints() {
 		if i < 64 {
 			x.bits[c] = 1 << i
@@ -157,8 +158,14 @@ func (x *Index) candidates(tools []*switchboard.Tool) []decide.Candidate {
 	for i, t := range tools {
 		found[i] = decide.Candidate{Tool: t, Marks: x.carries(t)}
 	}
-	// A catalog gives them in this order, and then this is quick.
 	slices.SortFunc(found, byID)
+	at := 0
+	for i := range found {
+		// Both are sorted, and what is found is some of them all.
+		n, _ := slices.BinarySearchFunc(x.all[at:], found[i].Tool.ID, func(t *switchboard.Tool, id switchboard.ToolID) int { return t.ID.Compare(id) })
+		at += n
+		found[i].Index = int32(at)
+	}
 	return found
 }
 

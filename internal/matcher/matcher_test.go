@@ -255,6 +255,7 @@ func TestACatalogIsAskedOnceForWhatItHas(t *testing.T) {
 	asked := 0
 	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x", "read fs")}, &asked}, taxonomy(t))
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: requirement("read fs")}
+	asked = 0
 	for range 5 {
 		in, err := x.Filter().Apply(context.Background(), q, nil, nil)
 		if err != nil || len(in) != 1 {

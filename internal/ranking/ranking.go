@@ -31,6 +31,7 @@ type Rank struct {
 	// says where in it a server is.
 	servers []server
 	at      map[switchboard.ServerID]int
+	of      []int // the same, by decide.Candidate.Index
 
 	prefer []prefer
 	pool   sync.Pool // of *workspace
@@ -48,7 +49,10 @@ type prefer struct {
 	servers  []preferred
 }
 
-type preferred struct{ server, place int }
+type preferred struct {
+	server int
+	place  int32
+}
 
 // New returns the stage that orders by r. The tools are all that can be
 // candidates; what counts of them is the server and its class, of which the
@@ -74,11 +78,15 @@ func New(r switchboard.Ranking, tools []*switchboard.Tool) *Rank {
 	for i, s := range k.servers {
 		k.at[s.id] = i
 	}
+	k.of = make([]int, len(tools))
+	for i, t := range slices.SortedFunc(slices.Values(tools), func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) }) {
+		k.of[i] = k.at[t.ID.Server]
+	}
 	for _, row := range r.Prefer {
 		p := prefer{verb: row.Verb, resource: row.Resource}
 		for i, id := range row.Servers {
 			if at, ok := k.at[id]; ok && !slices.ContainsFunc(p.servers, func(o preferred) bool { return o.server == at }) {
-				p.servers = append(p.servers, preferred{at, i + 1})
+				p.servers = append(p.servers, preferred{at, int32(i + 1)})
 			}
 		}
 		k.prefer = append(k.prefer, p)
@@ -163,9 +171,11 @@ func (k *Rank) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 // find notes which servers have candidates, and where. Until they are ranked,
 // candidates come in the order of their ids; if they do not, they are put so.
 func (k *Rank) find(w *workspace, in []decide.Candidate) error {
-	if !slices.IsSortedFunc(in, byID) {
-		slices.SortFunc(in, byID)
+	if k.findByIndex(w, in) {
+		return nil
 	}
+	clear(w.present)
+	slices.SortFunc(in, func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) })
 	for from := 0; from < len(in); {
 		id := in[from].Tool.ID.Server
 		to := from + 1
@@ -176,11 +186,46 @@ func (k *Rank) find(w *workspace, in []decide.Candidate) error {
 		if !ok {
 			return fmt.Errorf("server %s has a candidate, and was not among the servers to be ranked", id)
 		}
-		w.present[at/64] |= 1 << (at % 64)
-		w.runs[at] = run{from, to}
+		w.note(at, from, to)
 		from = to
 	}
 	return nil
+}
+
+// findByIndex is find without a look at the tools but for the first of each
+// server. It gives up when the indexes are not in order, or not of our tools.
+func (k *Rank) findByIndex(w *workspace, in []decide.Candidate) bool {
+	next := int32(0) // the least that an index may be
+	for from := 0; from < len(in); {
+		first := in[from].Index
+		if first < next || int(first) >= len(k.of) {
+			return false
+		}
+		at := k.of[first]
+		if k.servers[at].id != in[from].Tool.ID.Server {
+			return false
+		}
+		to := from
+		for to < len(in) {
+			i := in[to].Index
+			if i < next || int(i) >= len(k.of) {
+				return false
+			}
+			if k.of[i] != at {
+				break
+			}
+			next = i + 1
+			to++
+		}
+		w.note(at, from, to)
+		from = to
+	}
+	return true
+}
+
+func (w *workspace) note(server, from, to int) {
+	w.present[server/64] |= 1 << (server % 64)
+	w.runs[server] = run{from, to}
 }
 
 // preferred returns the servers of the first row that fits r.
@@ -196,7 +241,8 @@ func (k *Rank) preferred(r *switchboard.Requirement) []preferred {
 	return nil
 }
 
-func (k *Rank) emit(w *workspace, in []decide.Candidate, server, place int) {
+// emit appends the server's candidates, as they are placed.
+func (k *Rank) emit(w *workspace, in []decide.Candidate, server int, place int32) {
 	n := len(w.out)
 	r := w.runs[server]
 	w.out = append(w.out, in[r.from:r.to]...)
@@ -204,5 +250,3 @@ func (k *Rank) emit(w *workspace, in []decide.Candidate, server, place int) {
 		w.out[i].Score, w.out[i].Place = k.servers[server].score, place
 	}
 }
-
-func byID(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }
