@@ -185,8 +185,8 @@ const MetaError = wire.MetaOurPrefix + "error"
 // the same data as an error would have for programs.
 func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	text := e.Text
-	if hint := hintOf(e); hint != "" {
-		text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(hint[:1]) + hint[1:]
+	if e.Hint != "" {
+		text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(e.Hint[:1]) + e.Hint[1:]
 	}
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), text+" ("+string(e.Code)+")")
 	b = append(b, `}],"isError":true,`...)

@@ -17,6 +17,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,11 @@ type Options struct {
 	// Status gives the JSON text with which switchboard_status answers.
 	Status func(switchboard.Principal) []byte
 
+	// Inspect are what people ask from the side, by path: GET of one answers
+	// with JSON, or with the problem details of the *switchboard.Error. The
+	// same checks stand before them as before MCP.
+	Inspect map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
+
 	// Hosts and Origins are allowed besides those of this machine; see Allow.
 	Hosts   []string
 	Origins []string
@@ -97,6 +103,7 @@ type Gateway struct {
 	caller       switchboard.Caller
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	status       func(switchboard.Principal) []byte
+	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
 	log          *slog.Logger
 
 	own     *server.MCPServer
@@ -117,6 +124,7 @@ func New(o Options) *Gateway {
 		caller:       o.Caller,
 		authenticate: o.Authenticate,
 		status:       o.Status,
+		inspect:      o.Inspect,
 		info:         ServerInfo(o.Name, o.Version),
 		log:          o.Log,
 		own:          newOwn(o.Name, o.Version, o.Status),
@@ -189,6 +197,3 @@ func take(n *atomic.Int64, limit int64) bool {
 	n.Add(-1)
 	return false
 }
-
-// A binder finds or mints the run that a request is for.
-type binder func(context.Context) (*run.Run, error)

@@ -17,19 +17,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The headers with which a client says what it wants to be bound to. The path
-// can say it too.
-const (
-	HeaderTask = "Switchboard-Task"
-	HeaderRun  = "Switchboard-Run"
-)
-
-// A target is the task or run that a request names; "" means none.
-type target struct {
-	task switchboard.TaskID
-	run  switchboard.RunID
-}
-
 // A place is what a path leads to.
 type place uint8
 
@@ -38,6 +25,7 @@ const (
 	mcpHere        // the MCP endpoint
 	runsHere       // where runs are minted
 	healthHere
+	inspectHere
 )
 
 // route reads a path as it stands in the request: there is one spelling of each.
@@ -48,49 +36,23 @@ func route(path string) (place, target) {
 	case "/healthz":
 		return healthHere, target{}
 	}
-	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && switchboard.CheckID(id) == nil {
+	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
 		return mcpHere, target{task: switchboard.TaskID(id)}
 	}
-	if id, ok := strings.CutPrefix(path, "/mcp/runs/"); ok && isRun(id) {
+	if id, ok := strings.CutPrefix(path, "/mcp/runs/"); ok && isSegment(id) {
 		return mcpHere, target{run: switchboard.RunID(id)}
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/tasks/"); ok {
-		if id, ok := strings.CutSuffix(rest, "/runs"); ok && switchboard.CheckID(id) == nil {
+		if id, ok := strings.CutSuffix(rest, "/runs"); ok && isSegment(id) {
 			return runsHere, target{task: switchboard.TaskID(id)}
 		}
 	}
 	return nowhere, target{}
 }
 
-// isRun reports whether s has the form of a run's name.
-func isRun(s string) bool {
-	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
-}
-
-// join adds what the headers name to what the path does. Both may name the
-// same, but not different things.
-func (t target) join(h http.Header) (target, *failure) {
-	tasks, runs := h.Values(HeaderTask), h.Values(HeaderRun)
-	for _, s := range tasks {
-		if err := switchboard.CheckID(s); err != nil {
-			return t, invalidRequest(HeaderTask + ": " + err.Error())
-		}
-		if t.task != "" && t.task != switchboard.TaskID(s) {
-			return t, invalidRequest("the request names two tasks, " + string(t.task) + " and " + s + "; name one")
-		}
-		t.task = switchboard.TaskID(s)
-	}
-	for _, s := range runs {
-		if !isRun(s) {
-			return t, invalidRequest(HeaderRun + " is no name of a run: that has 32 hexadecimal digits")
-		}
-		if t.run != "" && t.run != switchboard.RunID(s) {
-			return t, invalidRequest("the request names two runs; name one")
-		}
-		t.run = switchboard.RunID(s)
-	}
-	return t, nil
-}
+// isSegment reports whether s is one segment of a path that is spelt as it is
+// meant. Whether it names anything is seen once we know who asks.
+func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
 // ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
 // at POST /v1/tasks/<id>/runs; and says at /healthz that it is there.
@@ -107,6 +69,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 
 	where, t := route(r.URL.EscapedPath())
+	if where == nowhere && g.inspect[r.URL.EscapedPath()] != nil {
+		where = inspectHere
+	}
 	switch where {
 	case nowhere:
 		http.Error(w, "nothing is here; MCP is at /mcp", http.StatusNotFound)
@@ -117,7 +82,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if why := g.allowed.Load().refuse(r); why != "" {
 		g.log.Warn("refused a request", "why", why, "host", cut(r.Host), "origin", cut(r.Header.Get("Origin")), "remote", r.RemoteAddr)
-		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
+		refuse(w, where, http.StatusForbidden, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
 		return
 	}
 	if g.answerCORS(w, r) {
@@ -138,16 +103,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if g.closed() {
 		w.Header().Set("Retry-After", "1")
-		g.refuse(w, where, http.StatusServiceUnavailable, nil, switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping"))
+		refuse(w, where, http.StatusServiceUnavailable, switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping"))
 		return
 	}
-	if where == runsHere {
+	switch where {
+	case runsHere:
 		g.serveRuns(w, r, p, t.task)
 		return
-	}
-	t, f := t.join(r.Header)
-	if f != nil {
-		writeFailure(w, http.StatusBadRequest, nil, f)
+	case inspectHere:
+		g.serveInspect(w, r, p)
 		return
 	}
 	switch r.Method {
@@ -191,14 +155,14 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 	if e.Code == switchboard.CodeNotAuthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	g.refuse(w, where, httpStatus(e.Code), nil, e)
+	refuse(w, where, httpStatus(e.Code), e)
 }
 
 // refuse answers with e in the form that the place has: JSON-RPC, or problem
 // details.
-func (g *Gateway) refuse(w http.ResponseWriter, where place, status int, id []byte, e *switchboard.Error) {
+func refuse(w http.ResponseWriter, where place, status int, e *switchboard.Error) {
 	if where == mcpHere {
-		writeFailure(w, status, id, refused(e))
+		writeFailure(w, status, nil, refused(e))
 		return
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -211,6 +175,22 @@ func writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
 	writeAll(w, status, f.envelope(id))
 }
 
+// serveInspect answers those who look in from the side.
+func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
+	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
+	if err != nil {
+		e, ok := errors.AsType[*switchboard.Error](err)
+		if !ok {
+			g.log.Error("inspect", "path", r.URL.Path, "err", err)
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log of Switchboard has more")
+		}
+		refuse(w, inspectHere, httpStatus(e.Code), e)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	writeAll(w, http.StatusOK, text)
+}
+
 // serveRuns mints a run of the task.
 func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboard.Principal, task switchboard.TaskID) {
 	if r.ContentLength != 0 && !isJSON(r.Header) {
@@ -220,7 +200,7 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 	if _, ok := g.readBody(w, r); !ok {
 		return
 	}
-	minted, err := g.runs.Open(r.Context(), p, task)
+	minted, err := g.openRun(r.Context(), p, target{task: task})
 	if err != nil {
 		var e *switchboard.Error
 		if !errors.As(err, &e) {
@@ -228,7 +208,7 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internal.message)
 		}
 		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		g.refuse(w, runsHere, httpStatus(e.Code), nil, e)
+		refuse(w, runsHere, httpStatus(e.Code), e)
 		return
 	}
 	path := "/mcp/runs/" + string(minted.ID())
@@ -319,7 +299,12 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 		writeFailure(w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, target: t, accepts: accepts, message: m}
+	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m}
+	var f *failure
+	if x.target, f = t.join(r.Header); f != nil {
+		x.fail(http.StatusBadRequest, f)
+		return
+	}
 	header := r.Header.Get(wire.HeaderProtocolVersion)
 	if wire.Modern(header) || wire.Modern(metaVersion(m.Params)) {
 		x.serveModern(header)
@@ -371,7 +356,14 @@ type exchange struct {
 	message   wire.Message
 }
 
-func (x *exchange) fail(status int, f *failure) { writeFailure(x.w, status, x.message.ID, f) }
+// fail refuses the message. The id of a response is of no request here.
+func (x *exchange) fail(status int, f *failure) {
+	id := x.message.ID
+	if x.message.Kind == wire.Response {
+		id = nil
+	}
+	writeFailure(x.w, status, id, f)
+}
 
 // answer lets the gateway answer q and sends what it says. Cancelling ctx, and
 // losing the client, ends the work. done is called before the answer is sent.

@@ -117,7 +117,7 @@ func (x *exchange) open() {
 		client:    s.client,
 		header:    x.r.Header,
 		bind: func(ctx context.Context) (_ *run.Run, err error) {
-			bound, err = x.g.bindSession(ctx, x.principal, x.target)
+			bound, err = g.openRun(ctx, x.principal, x.target)
 			return bound, err
 		},
 	}
@@ -132,27 +132,6 @@ func (x *exchange) open() {
 	// A stream is for what can take long; its headers could not name the session.
 	p := newReply(x.w, accepts{json: x.accepts.json}, false, func(error) {})
 	p.end(x.message.ID, a)
-}
-
-// bindSession returns the run of a new session: the one that the client names,
-// or a new one.
-func (g *Gateway) bindSession(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
-	if t.run != "" {
-		return g.findRun(p, t)
-	}
-	return g.runs.Open(ctx, p, t.task)
-}
-
-// findRun returns the run that p names.
-func (g *Gateway) findRun(p switchboard.Principal, t target) (*run.Run, error) {
-	r, ok := g.runs.Find(p, t.run)
-	if !ok {
-		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run that nobody uses for long ends"}
-	}
-	if t.task != "" && t.task != r.Task() {
-		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run that the request names is of another task than %s", t.task)
-	}
-	return r, nil
 }
 
 // legacySession finds the session of a GET or DELETE, or answers why not. The
@@ -198,7 +177,11 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 		return
 	}
 	defer g.sessions.leave(s)
-	if f := s.fits(t); f != nil {
+	t, f := t.join(r.Header)
+	if f == nil {
+		f = s.fits(t)
+	}
+	if f != nil {
 		writeFailure(w, http.StatusBadRequest, nil, f)
 		return
 	}

@@ -33,7 +33,7 @@ func (x *exchange) serveModern(version string) {
 		principal: x.principal,
 		client:    newClient("", x.principal),
 		header:    x.r.Header,
-		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.bindModern(ctx, x.principal, x.target) },
+		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.baseRun(ctx, x.principal, x.target) },
 	}
 	if m.Method == wire.MethodListen {
 		x.serveListen(q)
@@ -44,15 +44,6 @@ func (x *exchange) serveModern(version string) {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
 	x.answer(ctx, cancel, q, func() {})
-}
-
-// bindModern returns the run that a request names, or else the one that all
-// requests of p for the task share.
-func (g *Gateway) bindModern(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
-	if t.run != "" {
-		return g.findRun(p, t)
-	}
-	return g.runs.Base(ctx, p, t.task)
 }
 
 // checkVersion checks the version that a modern request names.
