@@ -1,0 +1,337 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
+
+// desk is a run.Binder: which tasks there are, and which tools all of them
+// show.
+type desk struct {
+	mu      sync.Mutex
+	tools   []string
+	reverse bool // the task work can no longer be met
+}
+
+func (d *desk) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	switch {
+	case task == "" && p.ID == "idle": // a principal without a default task
+		return "", nil
+	case task == "":
+		return "work", nil
+	case task == "work", task == "play", task == "unmet":
+		return task, nil
+	}
+	return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %q for you", task)
+}
+
+func (d *desk) Bind(_ context.Context, _ switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if task == "unmet" || task == "work" && d.reverse {
+		return nil, &switchboard.Error{
+			Code: switchboard.CodeUnmet, Text: "requirement 1 cannot be met", Requirement: "search internet [readonly]", Stage: "prune",
+			Hint: "ask whoever runs Switchboard for a server that can", Cause: errors.New("cause for the operator"),
+		}
+	}
+	if task == "" {
+		return nothing, nil
+	}
+	var selected []decide.Selected
+	for _, name := range d.tools {
+		selected = append(selected, decide.Selected{Tool: toolNamed(name), Requirements: []int{0}})
+	}
+	info := surface.Options{ServerInfo: gateway.ServerInfo("switchboard", "0.0-test")}
+	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, prev, info), nil
+}
+
+var (
+	nothing = surface.New(nil, nil, nil, surface.Options{})
+	tools   sync.Map
+)
+
+// toolNamed returns a tool of the server "s", the same one each time.
+func toolNamed(name string) *switchboard.Tool {
+	schema := `{"type":"object"}`
+	if name == "region" {
+		schema = `{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Region"}}}`
+	}
+	t, _ := tools.LoadOrStore(name, &switchboard.Tool{
+		ID:         switchboard.ToolID{Server: "s", Name: name},
+		Definition: []byte(`{"name":` + string(wire.AppendString(nil, name)) + `,"inputSchema":` + schema + `,"x-kept": 1.0}`),
+	})
+	return t.(*switchboard.Tool)
+}
+
+// A world is a gateway over HTTP, with everything around it played.
+type world struct {
+	*gateway.Gateway
+	t    *testing.T
+	desk *desk
+	runs *run.Registry
+	url  string
+	log  *logs
+
+	mu      sync.Mutex
+	act     map[string]switchboard.CallerFunc // by tool
+	revoked map[string]bool                   // keys that are no longer good
+	called  []string                          // params of the calls, in their order
+}
+
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newGateway returns a world without a listener.
+func newGateway(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, desk: &desk{tools: []string{"echo", "region"}}, log: &logs{}, act: map[string]switchboard.CallerFunc{}, revoked: map[string]bool{}}
+	w.runs = run.New(w.desk, nothing)
+	w.Gateway = gateway.New(gateway.Options{
+		Runs:         w.runs,
+		Caller:       switchboard.CallerFunc(w.call),
+		Authenticate: w.authenticate,
+		Status:       func(p switchboard.Principal) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
+		Hosts:        []string{"gw.example.com", "other.example.com:8443"},
+		Origins:      []string{"https://app.example.com"},
+		Log:          slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Name:         "switchboard",
+		Version:      "0.0-test",
+	})
+	t.Cleanup(w.Close)
+	return w
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := newGateway(t)
+	s := httptest.NewServer(w)
+	t.Cleanup(func() {
+		w.Close()
+		s.CloseClientConnections()
+		s.Close()
+	})
+	w.url = s.URL
+	return w
+}
+
+// authenticate knows a caller by "Bearer NAME"; whoever sends nothing is local.
+func (w *world) authenticate(r *http.Request) (switchboard.Principal, error) {
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.revoked[key]:
+		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, "this key is not known here")
+	case key == "":
+		return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}, nil
+	}
+	return switchboard.Principal{Tenant: "acme", ID: key, Auth: switchboard.AuthAPIKey}, nil
+}
+
+func (w *world) revoke(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.revoked[key] = true
+}
+
+// call answers with what was played for the tool, else with the arguments.
+func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	w.mu.Lock()
+	f := w.act[c.Tool.ID.Name]
+	w.called = append(w.called, string(c.Params))
+	w.mu.Unlock()
+	if f != nil {
+		return f(ctx, c)
+	}
+	args, ok := wire.Field(c.Params, "arguments")
+	if !ok {
+		args = []byte("null")
+	}
+	return switchboard.Result(`{"content":[],"echo":` + string(args) + `}`), nil
+}
+
+func (w *world) calls() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.called)
+}
+
+// play lets a tool answer by f.
+func (w *world) play(tool string, f switchboard.CallerFunc) {
+	w.mu.Lock()
+	w.act[tool] = f
+	w.mu.Unlock()
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	for _, t := range w.desk.tools {
+		if t == tool {
+			return
+		}
+	}
+	w.desk.tools = append(w.desk.tools, tool)
+}
+
+// answers lets a tool answer with text.
+func (w *world) answers(tool, result string) {
+	w.play(tool, func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+		return switchboard.Result(result), nil
+	})
+}
+
+// change makes the list longer by a tool.
+func (w *world) change(tool string) {
+	w.desk.mu.Lock()
+	w.desk.tools = append(w.desk.tools, tool)
+	w.desk.mu.Unlock()
+	w.runs.Rebind(context.Background())
+}
+
+// A head is headers, by name; "-" for a value leaves a usual one out.
+type head map[string]string
+
+const both = "application/json, text/event-stream"
+
+// do sends a request to the path and returns the answer, read to its end.
+func (w *world) do(method, path, body string, h head) (*http.Response, string) {
+	w.t.Helper()
+	res := w.open(w.t.Context(), method, path, body, h)
+	defer res.Body.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return res, string(text)
+}
+
+// open sends a request and returns the answer as soon as it begins.
+func (w *world) open(ctx context.Context, method, path, body string, h head) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	usual := head{"Accept": both}
+	if method == http.MethodPost {
+		usual["Content-Type"] = "application/json"
+	}
+	for _, set := range []head{usual, h} {
+		for name, value := range set {
+			switch {
+			case value == "-":
+				req.Header.Del(name)
+			case name == "Host":
+				req.Host = value
+			default:
+				req.Header.Set(name, value)
+			}
+		}
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return res
+}
+
+func (w *world) post(body string, h head) (*http.Response, string) {
+	w.t.Helper()
+	return w.do(http.MethodPost, "/mcp", body, h)
+}
+
+const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+
+// session opens a legacy session and returns the headers of one.
+func (w *world) session(h head) head {
+	w.t.Helper()
+	res, body := w.post(initialize, h)
+	id := res.Header.Get("Mcp-Session-Id")
+	if res.StatusCode != http.StatusOK || id == "" {
+		w.t.Fatalf("initialize: %s %s", res.Status, body)
+	}
+	in := head{"Mcp-Session-Id": id, "Mcp-Protocol-Version": "2025-11-25"}
+	for k, v := range h {
+		in[k] = v
+	}
+	return in
+}
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+
+// modern returns a modern request, and its headers. params are members with a
+// comma after them.
+func modern(id, method, params, name string) (string, head) {
+	h := head{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+	if name != "" {
+		h["Mcp-Name"] = wire.EncodeHeader(name)
+	}
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{` + params + modernMeta + `}}`, h
+}
+
+func legacyCall(id, tool, more string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `"` + more + `}}`
+}
+
+// until waits for what another goroutine brings about.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// data returns the folder of the shared test data, or skips the test.
+func data(t *testing.T, folder string) string {
+	t.Helper()
+	root := os.Getenv("SWITCHBOARD_DATA")
+	if root == "" {
+		root = "../../../shared/data"
+	}
+	if _, err := os.Stat(root + "/" + folder); err != nil {
+		t.Skipf("no %s in the test data; set SWITCHBOARD_DATA to the folder that has it", folder)
+	}
+	return root + "/" + folder
+}
