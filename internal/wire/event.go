@@ -24,7 +24,8 @@ const (
 	// event: the name of its field.
 	eventLineSlack = 64
 
-	eventBuffer = 16 << 10
+	eventBuffer     = 16 << 10
+	keptEventBuffer = 64 << 10
 )
 
 // An Event is one event of a stream.
@@ -147,15 +148,15 @@ func (e *EventReader) line() ([]byte, error) {
 	for {
 		if e.ready() {
 			end := e.lineEnd()
-			length := e.to - e.from
-			if end >= 0 {
-				length = end - e.from
+			found := end >= 0
+			if !found {
+				end = e.to
 			}
-			if length > e.max+eventLineSlack {
+			line := e.buf[e.from:end]
+			if len(line) > e.max+eventLineSlack {
 				return nil, e.fail(ErrEventTooLong)
 			}
-			if end >= 0 {
-				line := e.buf[e.from:end]
+			if found {
 				e.skipLF = e.buf[end] == '\r'
 				e.from = end + 1
 				return line, nil
@@ -232,7 +233,10 @@ func (e *EventReader) fill() error {
 		}
 		e.from, e.to = 0, e.to-e.from
 	}
-	if e.to == len(e.buf) {
+	switch {
+	case e.to == 0 && len(e.buf) > keptEventBuffer:
+		e.buf = make([]byte, eventBuffer) // the long event was an exception
+	case e.to == len(e.buf):
 		e.buf = append(e.buf, make([]byte, max(len(e.buf), eventBuffer))...)
 	}
 	for range maxEmptyReads {
@@ -258,21 +262,18 @@ const maxEmptyReads = 100
 func WriteEvent(dst []byte, kind, id string, data []byte) []byte {
 	dst = appendEventField(dst, "event: ", kind)
 	dst = appendEventField(dst, "id: ", id)
-	for {
-		i := bytes.IndexAny(data, "\r\n")
-		line := data
-		if i >= 0 {
-			line = data[:i]
+	line := 0 // where it starts
+	if bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
+		for i, c := range data {
+			if c == '\r' || c == '\n' && (i == 0 || data[i-1] != '\r') {
+				dst = append(append(append(dst, "data: "...), data[line:i]...), '\n')
+			}
+			if c == '\r' || c == '\n' {
+				line = i + 1
+			}
 		}
-		dst = append(append(append(dst, "data: "...), line...), '\n')
-		if i < 0 {
-			return append(dst, '\n')
-		}
-		if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
-			i++
-		}
-		data = data[i+1:]
 	}
+	return append(append(append(dst, "data: "...), data[line:]...), "\n\n"...)
 }
 
 func appendEventField(dst []byte, field, value string) []byte {

@@ -16,7 +16,8 @@ const (
 // is, or where HTTP would change or refuse it, or it would be taken for the
 // other form, in Base64 between =?base64? and ?=.
 func EncodeHeader(s string) string {
-	if plainHeader(s) && strings.Trim(s, " ") == s && !(strings.HasPrefix(s, sentinelOpen) && strings.HasSuffix(s, sentinelClose)) {
+	coded := strings.HasPrefix(s, sentinelOpen) && strings.HasSuffix(s, sentinelClose)
+	if plainHeader(s) && !coded && strings.Trim(s, " ") == s {
 		return s
 	}
 	return sentinelOpen + base64.StdEncoding.EncodeToString([]byte(s)) + sentinelClose

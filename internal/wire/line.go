@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 )
 
 // ErrLineTooLong reports a line beyond the limit. The rest of it is passed over.
@@ -33,31 +34,36 @@ func NewLineReader(r io.Reader, maxLine int) *LineReader {
 func (l *LineReader) Next() ([]byte, error) {
 	for l.long {
 		_, err := l.r.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		if l.long = errors.Is(err, bufio.ErrBufferFull); err != nil && !l.long {
 			return nil, err
 		}
-		l.long = err != nil
 	}
 	var line []byte
 	for {
 		part, err := l.r.ReadSlice('\n')
-		full := errors.Is(err, bufio.ErrBufferFull)
-		if err != nil && !full {
-			if len(line)+len(part) == 0 || !errors.Is(err, io.EOF) {
-				return nil, err
-			}
+		switch {
+		case err == nil:
+			line = bytes.TrimSuffix(join(line, part[:len(part)-1]), []byte("\r"))
+		case errors.Is(err, bufio.ErrBufferFull), errors.Is(err, io.EOF) && len(line)+len(part) > 0:
+			line = join(line, part)
+		default:
+			return nil, err
 		}
-		ended := err == nil
-		if ended {
-			part = bytes.TrimSuffix(part[:len(part)-1], []byte("\r"))
-		}
-		if len(line)+len(part) > l.max {
-			l.long = full
+		l.long = errors.Is(err, bufio.ErrBufferFull)
+		switch {
+		case len(line) > l.max && !(l.long && len(line) == l.max+1): // that may be a CR
 			return nil, ErrLineTooLong
-		}
-		line = append(line, part...)
-		if !full {
+		case !l.long:
 			return line, nil
 		}
 	}
+}
+
+// join appends part, making room for twice as much where it has to, so that a
+// long line is not copied again and again.
+func join(line, part []byte) []byte {
+	if n := len(line); n > 0 && n+len(part) > cap(line) {
+		line = slices.Grow(line, n+len(part))
+	}
+	return append(line, part...)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -101,8 +103,9 @@ func parse(data []byte, strict bool) (Message, error) {
 		}
 		return Message{}, &ParseError{Code: CodeInvalidRequest, Reason: "a message is an object", Offset: from}
 	}
-	var names [24]span
-	e := envelope{scanner: scanner{data: data, names: names[:0]}, strict: strict}
+	e := envelopes.Get().(*envelope)
+	defer e.release()
+	e.data, e.strict = data, strict
 	end, f := e.read(from)
 	switch {
 	case f != "":
@@ -114,7 +117,10 @@ func parse(data []byte, strict bool) (Message, error) {
 	if e.refused != "" {
 		return Message{}, &ParseError{Code: CodeInvalidRequest, ID: e.knownID(), Reason: e.refused, Offset: e.refusedAt}
 	}
-	m.Raw = data[from:end:end]
+	m.Raw = data[from:end]
+	for _, part := range [...]*[]byte{&m.ID, &m.Params, &m.Result, &m.ErrorObject, &m.Raw} {
+		*part = slices.Clip(*part) // so that to append to it does not write on
+	}
 	return m, nil
 }
 
@@ -146,6 +152,24 @@ type envelope struct {
 	version, id, method, params, result, failure []byte // as spelt
 	start                                        int
 	twice                                        bool // more than one id
+}
+
+// envelopes are for use again, with the room that they have for names.
+var envelopes = sync.Pool{New: func() any { return new(envelope) }}
+
+// maxKeptNames is for up to how many names that room is kept.
+const maxKeptNames = 4 << 10
+
+func (e *envelope) release() {
+	names, table := e.names[:0], e.table
+	if cap(names) > maxKeptNames {
+		names = nil
+	}
+	if cap(table) > 4*maxKeptNames {
+		table = nil
+	}
+	*e = envelope{scanner: scanner{names: names, table: table}}
+	envelopes.Put(e)
 }
 
 // read returns the offset behind the object that opens at i.
@@ -193,8 +217,8 @@ func (e *envelope) member(name span) (*[]byte, place) {
 	}
 	if e.strict || !name.escaped {
 		e.watch(name, inEnvelope)
-	} else if like, found := lookalike(text, inEnvelope); found {
-		e.refuse(int(name.start), imitates, text, like)
+	} else {
+		e.imitation(name, text, inEnvelope)
 	}
 	switch string(text) {
 	case "jsonrpc":
@@ -218,7 +242,7 @@ func (e *envelope) knownID() []byte {
 	if e.twice || checkID(e.id) != "" {
 		return nil
 	}
-	return e.id
+	return slices.Clip(e.id)
 }
 
 // message makes the message of what was read, or refuses.

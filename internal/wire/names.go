@@ -39,7 +39,7 @@ func watched(names ...string) map[string]string {
 const maxWatched = 64
 
 // lookalike returns the watched name that a lenient reader could take name
-// for, and reports whether name is another. like is "" where there is none.
+// for, where that is not name itself.
 func lookalike(name []byte, where place) (like string, found bool) {
 	var scratch [maxWatched]byte
 	folded, ok := fold(scratch[:0], name)
@@ -47,8 +47,8 @@ func lookalike(name []byte, where place) (like string, found bool) {
 		like, found = watchedNames[where][string(folded)]
 	}
 	if !found {
-		if i := bytes.IndexByte(name, 0); i >= 0 {
-			if folded, ok = fold(scratch[:0], name[:i]); ok {
+		if before, _, cut := bytes.Cut(name, []byte{0}); cut {
+			if folded, ok = fold(scratch[:0], before); ok {
 				like, found = watchedNames[where][string(folded)]
 			}
 		}
@@ -71,16 +71,23 @@ func lookalike(name []byte, where place) (like string, found bool) {
 // and reports false where the result can equal no watched name.
 func fold(dst, name []byte) ([]byte, bool) {
 	for i := 0; i < len(name); {
-		r, n := rune(name[i]), 1
-		if r >= utf8.RuneSelf {
-			r, n = utf8.DecodeRune(name[i:])
+		c := name[i]
+		if c < utf8.RuneSelf {
+			i++
+			if c = foldASCII[c]; c == 0 {
+				continue
+			}
+		} else {
+			r, n := utf8.DecodeRune(name[i:])
+			i += n
+			if unseen(r) {
+				continue
+			}
+			if c = foldRune(r); c == 0 {
+				return dst, false
+			}
 		}
-		i += n
-		if unseen(r) {
-			continue
-		}
-		c, ok := foldRune(r)
-		if !ok || len(dst) == maxWatched {
+		if len(dst) == maxWatched {
 			return dst, false
 		}
 		dst = append(dst, c)
@@ -88,29 +95,30 @@ func fold(dst, name []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// foldRune returns the lower-case ASCII character that r equals for some reader
-// that ignores case: ſ is s, the Kelvin sign is k, and for those that map to
-// upper or lower case rather than fold, İ and ı are i.
-func foldRune(r rune) (byte, bool) {
-	if 'A' <= r && r <= 'Z' {
-		return byte(r) + 'a' - 'A', true
-	}
-	if r < utf8.RuneSelf {
-		return byte(r), true
-	}
-	for _, c := range [...]rune{unicode.SimpleFold(r), unicode.ToLower(r), unicode.ToUpper(r)} {
-		if c < utf8.RuneSelf {
-			return byte(unicode.ToLower(c)), true
+// foldASCII is the lower case of each character, and 0 where it leaves no mark.
+var foldASCII = func() (t [utf8.RuneSelf]byte) {
+	for c := range rune(utf8.RuneSelf) {
+		if !unseen(c) {
+			t[c] = byte(unicode.ToLower(c))
 		}
 	}
-	return 0, false
+	return t
+}()
+
+// foldRune returns the lower-case ASCII character that r, which is not ASCII,
+// equals for some reader that ignores case, or 0: ſ is s, the Kelvin sign is k,
+// and for those that map to upper or lower case rather than fold, İ and ı are i.
+func foldRune(r rune) byte {
+	for _, c := range [...]rune{unicode.SimpleFold(r), unicode.ToLower(r), unicode.ToUpper(r)} {
+		if c < utf8.RuneSelf {
+			return byte(unicode.ToLower(c))
+		}
+	}
+	return 0
 }
 
 // unseen reports whether r leaves no mark: controls, spaces, formats (zero
 // width, bidirectional, tags) and variation selectors.
 func unseen(r rune) bool {
-	if r < utf8.RuneSelf {
-		return r <= ' ' || r == 0x7F
-	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Z, unicode.Variation_Selector)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"strings"
 )
 
 // A span is a name, without its quotes, in the scanned text.
@@ -127,28 +128,36 @@ func next(data []byte, i int, closer byte) (end int, last bool, f flaw) {
 	return i, false, flawComma
 }
 
-const imitates = "the name %.60q could be taken for %q"
-
 // watch refuses a name that a lenient reader could take for another, or that
 // has to be unescaped to be one of ours, and says where the object under it
 // stands.
 func (s *scanner) watch(name span, where place) place {
 	raw := s.data[name.start:name.end]
-	text := raw
-	if name.escaped {
-		text = unescape(nil, raw)
+	if !name.escaped {
+		switch string(raw) {
+		case "jsonrpc", "id", "method", "params", "name", "arguments", "progressToken": // most names there are
+			return elsewhere
+		}
+		s.imitation(name, raw, where)
+	} else if text := unescape(nil, raw); !s.imitation(name, text, where) {
+		if own, ok := watchedNames[where][strings.ToLower(string(text))]; ok {
+			s.refuse(int(name.start), "the name %q is spelt with escapes", own)
+		}
 	}
-	like, found := lookalike(text, where)
-	if name.escaped && like != "" {
-		found = true
-	}
-	switch {
-	case found:
-		s.refuse(int(name.start), imitates, raw, like)
-	case where == inParams && string(text) == "_meta":
+	if where == inParams && string(raw) == "_meta" {
 		return inMeta
 	}
 	return elsewhere
+}
+
+// imitation refuses a name, unescaped as text, that a lenient reader could take
+// for another, and reports whether it is one.
+func (s *scanner) imitation(name span, text []byte, where place) bool {
+	like, found := lookalike(text, where)
+	if found {
+		s.refuse(int(name.start), "the name %+.60q could be taken for %q", string(text), like)
+	}
+	return found
 }
 
 // manyNames is from how many names on an object's are hashed to find equals.
@@ -199,7 +208,7 @@ func (s *scanner) unique(names []span) {
 }
 
 func (s *scanner) duplicate(name span) {
-	s.refuse(int(name.start), "the name %.60q stands twice in one object", s.data[name.start:name.end])
+	s.refuse(int(name.start), "the name %+.60q stands twice in one object", string(unescape(nil, s.data[name.start:name.end])))
 }
 
 // same reports whether two names are equal once unescaped.
