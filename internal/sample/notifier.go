@@ -36,7 +36,7 @@ func newNotifier(Options) (*bench, func(), error) {
 		name: "notifier", title: "Notifier", place: onToolPrefixed,
 		instructions: "Sends messages to the channels of a chat workspace that is kept in memory.",
 	}
-	add(b, "send_message", "Send a message to a channel. People are told at once, and it cannot be taken back.",
+	add(b, "notify", "Send a message to a channel. People are told at once, and it cannot be taken back.",
 		can("notify", "slack", "human_in_the_loop"), n.send, destroys(false))
 	add(b, "list_channels", "List the channels that messages can be sent to.",
 		can("read", "slack", "readonly"), n.list)

@@ -138,7 +138,7 @@ var tools = map[string]struct {
 	"atlas-search":  {1, "search_web", object{"query": "domain spoofing"}, "spoofing"},
 	"aws-like":      {63, "s3_list_buckets", object{}, "reports"},
 	"code-reader":   {3, "list_files", object{}, "hello.go"},
-	"nimbus-search": {2, "web_search", object{"q": "domain spoofing"}, "spoofing"},
+	"nimbus-search": {2, "web_search", object{"query": "domain spoofing"}, "spoofing"},
 	"notifier":      {3, "list_channels", object{}, "security"},
 }
 
@@ -246,7 +246,7 @@ func TestEachSampleSaysWhatItsToolsDo(t *testing.T) {
 		"aws-like":      {"x-summit-capabilities", "iam_attach_user_policy", `[{"constraints":["human_in_the_loop"],"resource":"aws","verb":"write"}]`},
 		"code-reader":   {"extensions", "search_code", `[{"constraints":["readonly"],"resource":"codebase","verb":"search"}]`},
 		"nimbus-search": {"experimental", "news_search", `[{"constraints":["rate_limited","readonly"],"resource":"internet","verb":"search"}]`},
-		"notifier":      {"io.switchboard/x-summit-capabilities", "send_message", `[{"constraints":["human_in_the_loop"],"resource":"slack","verb":"notify"}]`},
+		"notifier":      {"io.switchboard/x-summit-capabilities", "notify", `[{"constraints":["human_in_the_loop"],"resource":"slack","verb":"notify"}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			where, says := said(t, name)

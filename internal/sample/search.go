@@ -164,31 +164,31 @@ func newNimbus(Options) (*bench, func(), error) {
 		name: "nimbus-search", title: "Nimbus Search", place: inExperimental,
 		instructions: "Searches the web and the news of a small web that is part of the program. The newest comes first.",
 	}
-	add(b, "web_search", "Web search. Every word must occur; newer pages come first among those that match as well. Answers in text, as a numbered list.",
+	add(b, "web_search", "Web search. Pages with most of the words come first, and the newer of those that match as well. Answers in text, as a numbered list.",
 		can("search", "internet", "readonly"), nimbusWeb)
 	add(b, "news_search", "Search news articles, newest first.",
 		can("search", "internet", "rate_limited", "readonly"), nimbusNews)
 	return b, func() {}, nil
 }
 
-// fits reports whether every word of the query occurs in the page, also as the
-// beginning of a longer one, and how many of them are in the title.
-func fits(p page, query []string) (inTitle int, ok bool) {
+// fit says how well a page answers a query: how many of its words occur, also
+// as the beginning of a longer one, and how many of them in the title.
+func fit(p page, query []string) (anywhere, inTitle int) {
 	title, all := words(p.title), words(p.title+" "+p.text)
 	for _, q := range query {
 		begins := func(w string) bool { return strings.HasPrefix(w, q) }
-		if !slices.ContainsFunc(all, begins) {
-			return 0, false
+		if slices.ContainsFunc(all, begins) {
+			anywhere++
 		}
 		if slices.ContainsFunc(title, begins) {
 			inTitle++
 		}
 	}
-	return inTitle, true
+	return anywhere, inTitle
 }
 
 func nimbusWeb(_ context.Context, a struct {
-	Q         string `json:"q" jsonschema:"search query"`
+	Query     string `json:"query" jsonschema:"search query"`
 	Count     int    `json:"count,omitempty" jsonschema:"results per page, 1 to 20; 10 if not given"`
 	Offset    int    `json:"offset,omitempty" jsonschema:"results to skip"`
 	Freshness string `json:"freshness,omitempty" jsonschema:"enum=any,enum=year,enum=month" jsonschema_description:"how old a page may be"`
@@ -201,7 +201,7 @@ func nimbusWeb(_ context.Context, a struct {
 	if a.Offset < 0 {
 		return nil, fmt.Errorf("offset is %d; it cannot be negative", a.Offset)
 	}
-	query, err := queryWords(a.Q)
+	query, err := queryWords(a.Query)
 	if err != nil {
 		return nil, err
 	}
@@ -214,19 +214,20 @@ func nimbusWeb(_ context.Context, a struct {
 	}
 	type match struct {
 		page
-		inTitle int
+		anywhere, inTitle int
 	}
 	var found []match
 	for _, p := range corpus {
-		if n, ok := fits(p, query); ok && p.date >= since {
-			found = append(found, match{p, n})
+		// Half of the words must be there.
+		if n, inTitle := fit(p, query); 2*n >= len(query) && p.date >= since {
+			found = append(found, match{p, n, inTitle})
 		}
 	}
 	slices.SortFunc(found, func(x, y match) int {
-		return cmp.Or(cmp.Compare(y.inTitle, x.inTitle), strings.Compare(y.date, x.date), strings.Compare(x.url, y.url))
+		return cmp.Or(cmp.Compare(y.anywhere, x.anywhere), cmp.Compare(y.inTitle, x.inTitle), strings.Compare(y.date, x.date), strings.Compare(x.url, y.url))
 	})
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d results for %q\n", len(found), a.Q)
+	fmt.Fprintf(&out, "%d results for %q\n", len(found), a.Query)
 	for i, m := range found {
 		if i >= a.Offset && i-a.Offset < most {
 			fmt.Fprintf(&out, "\n%d. %s\n   %s (%s)\n   %s\n", i+1, m.title, m.url, m.date, snippet(m.text, query))

@@ -76,25 +76,25 @@ func TestAtlasRanksByRelevance(t *testing.T) {
 	refused(t, c, "search_web", object{}, "query")
 }
 
-func TestNimbusWantsEveryWordAndPutsTheNewestFirst(t *testing.T) {
+func TestNimbusPutsMostWordsFirstThenTheNewest(t *testing.T) {
 	c := started(t, "nimbus-search", "")
-	text := must(t, c, "web_search", object{"q": "domain spoof", "count": 20})
+	text := must(t, c, "web_search", object{"query": "domain spoof", "count": 20})
 	if !strings.Contains(text, "1. Registry takes 3,000 spoofing domains down in one day\n   https://gazette.example/domain-takedown (2026-10-05)") {
 		t.Errorf("the first is not the newest with both words in the title:\n%s", text)
 	}
-	if text := must(t, c, "web_search", object{"q": "sourdough comet"}); !strings.HasPrefix(text, "0 results") {
-		t.Errorf("no page has both words, but:\n%s", text)
+	if text := must(t, c, "web_search", object{"query": "sourdough comet yoghurt"}); !strings.HasPrefix(text, "0 results") {
+		t.Errorf("no page has half of the words, but:\n%s", text)
 	}
-	if text := must(t, c, "web_search", object{"q": "domain", "offset": 1, "count": 1}); strings.Contains(text, "\n1. ") || !strings.Contains(text, "\n2. ") || strings.Contains(text, "\n3. ") {
+	if text := must(t, c, "web_search", object{"query": "domain", "offset": 1, "count": 1}); strings.Contains(text, "\n1. ") || !strings.Contains(text, "\n2. ") || strings.Contains(text, "\n3. ") {
 		t.Errorf("the second page of one result is\n%s", text)
 	}
-	month := must(t, c, "web_search", object{"q": "domain", "freshness": "month"})
-	year := must(t, c, "web_search", object{"q": "domain", "freshness": "year"})
+	month := must(t, c, "web_search", object{"query": "domain", "freshness": "month"})
+	year := must(t, c, "web_search", object{"query": "domain", "freshness": "year"})
 	if strings.Contains(month, "2026-09") || !strings.Contains(year, "2026-09") || strings.Contains(year, "2025-06") {
 		t.Errorf("freshness: month\n%s\nyear\n%s", month, year)
 	}
-	refused(t, c, "web_search", object{"q": "domain", "freshness": "decade"}, "freshness")
-	refused(t, c, "web_search", object{"q": "domain", "offset": -1}, "negative")
+	refused(t, c, "web_search", object{"query": "domain", "freshness": "decade"}, "freshness")
+	refused(t, c, "web_search", object{"query": "domain", "offset": -1}, "negative")
 
 	news := decoded[found](t, c, "news_search", object{"topic": "domain bucket", "count": 20})
 	days := []string{}
@@ -112,21 +112,21 @@ func TestNimbusWantsEveryWordAndPutsTheNewestFirst(t *testing.T) {
 
 func TestNotifierKeepsWhatItSent(t *testing.T) {
 	c := started(t, "notifier", "")
-	must(t, c, "send_message", object{"channel": "security", "text": "look-alike found"})
-	must(t, c, "send_message", object{"channel": "general", "text": "lunch"})
+	must(t, c, "notify", object{"channel": "security", "text": "look-alike found"})
+	must(t, c, "notify", object{"channel": "general", "text": "lunch"})
 	if text := must(t, c, "read_messages", object{"channel": "security"}); text != `{"messages":[{"id":1,"channel":"security","text":"look-alike found"}],"total":1}` {
 		t.Errorf("read_messages = %s", text)
 	}
 	if text := must(t, c, "read_messages", object{"limit": 1}); text != `{"messages":[{"id":2,"channel":"general","text":"lunch"}],"total":2}` {
 		t.Errorf("the newest = %s", text)
 	}
-	refused(t, c, "send_message", object{"channel": "nowhere", "text": "x"}, "there are alerts, general, security")
-	refused(t, c, "send_message", object{"channel": "general", "text": ""}, "empty")
-	refused(t, c, "send_message", object{"channel": "general", "text": strings.Repeat("x", 4001)}, "at most 4000")
+	refused(t, c, "notify", object{"channel": "nowhere", "text": "x"}, "there are alerts, general, security")
+	refused(t, c, "notify", object{"channel": "general", "text": ""}, "empty")
+	refused(t, c, "notify", object{"channel": "general", "text": strings.Repeat("x", 4001)}, "at most 4000")
 	for range 198 {
-		must(t, c, "send_message", object{"channel": "alerts", "text": "x"})
+		must(t, c, "notify", object{"channel": "alerts", "text": "x"})
 	}
-	refused(t, c, "send_message", object{"channel": "alerts", "text": "x"}, "full")
+	refused(t, c, "notify", object{"channel": "alerts", "text": "x"}, "full")
 }
 
 // tree makes a source tree with what a reader must not give away beside it.
