@@ -1,0 +1,342 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary is also the servers that the tests talk to: with fakeEnv set
+// it is the fake of that name, with guardEnv the guard, with parentEnv the
+// process whose death a test looks at.
+const (
+	fakeEnv   = "UPSTREAM_TEST_FAKE"
+	parentEnv = "UPSTREAM_TEST_PARENT"
+	guardArg  = "upstream-test-guard"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == guardArg:
+		Guard(os.Stdin)
+	case os.Getenv(fakeEnv) != "":
+		fakes[os.Getenv(fakeEnv)](&fake{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout})
+	case os.Getenv(parentEnv) != "":
+		parent()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+// A fake is a server on stdio.
+type fake struct {
+	in  *bufio.Reader
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// A msg is a message, decoded as a test needs it.
+type msg struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Name      string                     `json:"name"`
+		Cursor    *string                    `json:"cursor"`
+		Arguments map[string]any             `json:"arguments"`
+		Meta      map[string]json.RawMessage `json:"_meta"`
+		RequestID json.RawMessage            `json:"requestId"`
+		Level     string                     `json:"level"`
+	} `json:"params"`
+	Raw json.RawMessage `json:"-"`
+}
+
+func (m *msg) modern() bool { return m.Params.Meta["io.modelcontextprotocol/protocolVersion"] != nil }
+
+func parseMsg(data []byte) *msg {
+	m := &msg{Raw: bytes.Clone(bytes.TrimSpace(data))}
+	if err := json.Unmarshal(data, m); err != nil {
+		panic(fmt.Sprintf("%v: %s", err, data))
+	}
+	return m
+}
+
+// next returns the next message, or nil at the end of input.
+func (f *fake) next() *msg {
+	data, err := f.in.ReadBytes('\n')
+	if err != nil {
+		return nil
+	}
+	return parseMsg(data)
+}
+
+func (f *fake) say(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, _ = fmt.Fprintf(f.out, format+"\n", args...)
+}
+
+func (f *fake) result(id json.RawMessage, result string) {
+	f.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+func (f *fake) error(id json.RawMessage, code int, text string) {
+	f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, id, code, text)
+}
+
+// tool is a definition with things in it that SDKs drop.
+func tool(name string) string {
+	return fmt.Sprintf(`{"name":%q,"x-summit-capabilities":[{"verb":"read","resource":"fs"}],"inputSchema":{"type":"object","$schema":"x","n":1.0}}`, name)
+}
+
+const (
+	legacyHello = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{"name":"fake","version":"1"}}`
+	modernHello = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"2"}},"ttlMs":0,"cacheScope":"private"}`
+)
+
+// serve answers what a well-behaved legacy server does, and gives special the
+// first word on each message.
+func (f *fake) serve(special func(m *msg) (done bool)) {
+	for m := f.next(); m != nil; m = f.next() {
+		if special != nil && special(m) {
+			continue
+		}
+		switch m.Method {
+		case "initialize":
+			f.result(m.ID, legacyHello)
+		case "tools/list":
+			f.result(m.ID, `{"tools":[`+tool("echo")+`,`+tool("slow")+`]}`)
+		case "tools/call":
+			f.result(m.ID, fmt.Sprintf(`{"content":[],"got":%s,"pid":%d}`, m.Raw, os.Getpid()))
+		case "logging/setLevel", "ping":
+			f.result(m.ID, `{}`)
+		default:
+			if m.ID != nil {
+				f.error(m.ID, -32601, "no such method")
+			}
+		}
+	}
+}
+
+// fakes are the servers by name.
+var fakes = map[string]func(f *fake){
+	"legacy": func(f *fake) { f.serve(nil) },
+	"modern": func(f *fake) { f.serve(f.modern) },
+
+	// Those that go wrong from the start.
+	"hang":  func(*fake) { forever() },
+	"exit":  func(*fake) { fmt.Fprintln(os.Stderr, "no configuration \x1b[31mfound\x07"); os.Exit(3) },
+	"flood": func(f *fake) { f.flood("not a message, but a lot of it") },
+	"flood-notifications": func(f *fake) {
+		f.flood(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	},
+	"endless": func(f *fake) {
+		junk := strings.Repeat("x", 1<<16)
+		for {
+			_, _ = io.WriteString(f.out, junk)
+		}
+	},
+
+	// Those that are peculiar about how they are spoken to.
+	"exits-when-probed": func(f *fake) {
+		f.serve(func(m *msg) bool {
+			if m.Method == "server/discover" {
+				os.Exit(7)
+			}
+			return false
+		})
+	},
+	"silent-when-probed": func(f *fake) {
+		f.serve(func(m *msg) bool { return m.Method == "server/discover" })
+	},
+	"empty-discover": func(f *fake) {
+		f.serve(func(m *msg) bool {
+			if m.Method == "server/discover" {
+				f.result(m.ID, `{}`)
+				return true
+			}
+			return false
+		})
+	},
+	"banner": func(f *fake) {
+		f.say("Welcome to the fake server!\n\n   {not json}")
+		f.serve(nil)
+	},
+	"stubborn": func(f *fake) { // ends neither with its input nor on SIGTERM
+		signal.Ignore(syscall.SIGTERM)
+		f.serve(nil)
+		forever()
+	},
+	"family": func(f *fake) { // has a grandchild in its group that outlives its input
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fakeEnv+"=hang")
+		if err := cmd.Start(); err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(os.Stderr, "grandchild %d\n", cmd.Process.Pid)
+		f.serve(func(m *msg) bool {
+			if m.Method == "tools/call" {
+				f.result(m.ID, fmt.Sprintf(`{"pid":%d,"grandchild":%d}`, os.Getpid(), cmd.Process.Pid))
+				return true
+			}
+			return false
+		})
+	},
+
+	// The rest of what the tests of calls need.
+	"calls":  func(f *fake) { f.serve(f.call) },
+	"list":   func(f *fake) { f.serve(f.list) },
+	"inside": func(f *fake) { f.serve(f.inside) },
+}
+
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+func (f *fake) flood(line string) {
+	text := strings.Repeat(line+"\n", 100)
+	for {
+		_, _ = io.WriteString(f.out, text)
+	}
+}
+
+// modern makes serve speak 2026-07-28 and nothing else.
+func (f *fake) modern(m *msg) bool {
+	switch {
+	case m.Method == "initialize":
+		f.error(m.ID, -32601, "no such method")
+	case m.ID != nil && !m.modern():
+		f.error(m.ID, -32602, "no version in _meta")
+	case m.Method == "server/discover":
+		f.result(m.ID, modernHello)
+	case m.Method == "subscriptions/listen":
+		f.say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
+	default:
+		return false
+	}
+	return true
+}
+
+// call does what the argument "do" says.
+func (f *fake) call(m *msg) bool {
+	if m.Method == "notifications/cancelled" {
+		_ = os.WriteFile(os.Getenv("RECORD"), m.Raw, 0o600)
+		return true
+	}
+	if m.Method != "tools/call" {
+		return false
+	}
+	token := m.Params.Meta["progressToken"]
+	switch m.Params.Arguments["do"] {
+	case "die":
+		os.Exit(9)
+	case "never":
+	case "error":
+		f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1234567,"message":"token is %s","data":{"n":12345678901234567890}}}`, m.ID, os.Getenv("TOKEN"))
+	case "wrong-ids":
+		f.result(json.RawMessage("4711"), `{"wrong":1}`)
+		f.result(json.RawMessage(fmt.Sprintf("%q", m.ID)), `{"wrong":2}`)
+		f.say(`{"jsonrpc":"2.0","id":%s,"method":"x","result":{"wrong":3}}`, m.ID)
+		f.result(m.ID, `{"right":1}`)
+		f.result(m.ID, `{"wrong":4}`)
+	case "ask":
+		f.say(`{"jsonrpc":"2.0","id":"p1","method":"ping"}`)
+		pong := f.next()
+		f.say(`{"jsonrpc":"2.0","id":2.5e0,"method":"ping"}`) // no id that could be
+		f.say(`{"jsonrpc":"2.0","id":77,"method":"sampling/createMessage","params":{}}`)
+		refused := f.next()
+		f.result(m.ID, fmt.Sprintf(`{"pong":%s,"refused":%s}`, pong.Raw, refused.Raw))
+	case "progress":
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"nobody","progress":0}}`)
+		for i := range 3000 {
+			f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"x":1.0,"progressToken":%s,"progress":%d}}`, token, i)
+		}
+		f.result(m.ID, `{"done":true}`)
+	case "log":
+		for _, level := range []string{"debug", "info", "error"} {
+			f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":%q,"data":{"a":1.0}}}`, level)
+		}
+		f.result(m.ID, `{}`)
+	case "large":
+		f.result(m.ID, `{"text":"`+strings.Repeat("x", maxMessage)+`"}`)
+	case "no-object":
+		f.result(m.ID, `[1]`)
+	default:
+		return false
+	}
+	return true
+}
+
+// list pages in the way that the variable PAGES says.
+func (f *fake) list(m *msg) bool {
+	if m.Method != "tools/list" {
+		return false
+	}
+	cursor := "none"
+	if m.Params.Cursor != nil {
+		cursor = *m.Params.Cursor
+	}
+	var n int
+	_, _ = fmt.Sscan(cursor, &n)
+	tools := `{"tools":[` + tool("t-"+cursor) + `]`
+	switch os.Getenv("PAGES") {
+	case "three":
+		if n < 2 {
+			tools += fmt.Sprintf(`,"nextCursor":"%d"`, n+1)
+		}
+	case "same":
+		tools += `,"nextCursor":"again"`
+	case "alternating":
+		tools += fmt.Sprintf(`,"nextCursor":"%d"`, 1+n%2)
+	case "always-new":
+		tools += fmt.Sprintf(`,"nextCursor":"%d"`, n+1)
+	case "empty":
+		tools += `,"nextCursor":""`
+	case "number":
+		tools += `,"nextCursor":5`
+	case "many":
+		tools = `{"tools":[` + strings.Repeat(`{},`, maxTools) + `{}]`
+	case "large":
+		tools = `{"tools":[{"x":"` + strings.Repeat("x", 12<<20) + fmt.Sprintf(`"}],"nextCursor":"%d"`, n+1)
+	case "none":
+		tools = `{"tool":[]`
+	}
+	f.result(m.ID, tools+"}")
+	return true
+}
+
+// inside tells what a child sees of the world.
+func (f *fake) inside(m *msg) bool {
+	if m.Method != "tools/call" {
+		return false
+	}
+	fds, _ := os.ReadDir("/proc/self/fd")
+	var open []string
+	for _, fd := range fds {
+		// Go's own poller, and the folder that is being read.
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/proc/") {
+			open = append(open, fd.Name())
+		}
+	}
+	flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_GETFL, 0)
+	group, _ := syscall.Getpgid(0)
+	text, _ := json.Marshal(map[string]any{
+		"env": os.Environ(), "fds": open, "nonblock": flags&syscall.O_NONBLOCK != 0, "leader": group == os.Getpid(), "pid": os.Getpid(),
+	})
+	f.result(m.ID, string(text))
+	return true
+}
+

@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// paramHeader is the annotation by which a schema asks for an argument to be
+// repeated in a header.
+const paramHeader = "x-mcp-header"
+
+// addParamHeaders sets the Mcp-Param-* headers that the tool's definition asks
+// for. arguments is the object that is sent.
+func addParamHeaders(h http.Header, definition, arguments []byte) {
+	if !bytes.Contains(definition, []byte(paramHeader)) {
+		return
+	}
+	schema, _ := wire.Field(definition, "inputSchema")
+	addProperties(h, schema, arguments)
+}
+
+func addProperties(h http.Header, schema, object []byte) {
+	properties, _ := wire.Field(schema, "properties")
+	for name, property := range wire.Members(properties) {
+		value, ok := wire.Field(object, name)
+		if !ok {
+			continue
+		}
+		raw, _ := wire.Field(property, paramHeader)
+		if header, ok := wire.String(raw); ok && isToken(header) {
+			if text, ok := headerText(value); ok {
+				h[http.CanonicalHeaderKey(wire.HeaderParamPrefix+header)] = []string{wire.EncodeHeader(text)}
+			}
+		}
+		addProperties(h, property, value)
+	}
+}
+
+// headerText is an argument as it stands in a header: a string, a boolean, or
+// an integer that every reader can hold. Nothing else is repeated.
+func headerText(value []byte) (string, bool) {
+	switch {
+	case len(value) == 0:
+		return "", false
+	case value[0] == '"':
+		return wire.String(value)
+	case string(value) == "true", string(value) == "false":
+		return string(value), true
+	}
+	n, err := strconv.ParseFloat(string(value), 64)
+	if const53 := float64(1<<53 - 1); err != nil || n != math.Trunc(n) || math.Abs(n) > const53 {
+		return "", false
+	}
+	return strconv.FormatInt(int64(n), 10), true
+}
+
+// isToken reports whether s can be part of a header's name.
+func isToken(s string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
+	return s != "" && strings.Trim(s, letters) == ""
+}

@@ -1,0 +1,174 @@
+package upstream
+
+import (
+	"bufio"
+	"errors"
+	"io"
+)
+
+// maxSkipped is how long a line may be for us to wait for its end. A server
+// that writes more without a newline has its connection closed.
+const maxSkipped = 4 * maxMessage
+
+var errEndless = errors.New("it writes a line without end")
+
+// A lineReader reads lines of at most max bytes. Of a longer one it keeps
+// nothing, but says whose answer it was.
+type lineReader struct {
+	r   *bufio.Reader
+	max int
+}
+
+func newLineReader(r io.Reader, limit int) *lineReader {
+	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
+}
+
+// A line is what was read: text, which is the caller's own, or for a line that
+// is too long its length, and the id in it where it was an answer.
+type line struct {
+	text []byte
+	long int
+	id   []byte
+}
+
+// next returns the next line, without its end. A last line that does not end
+// is no line.
+func (l *lineReader) next() (line, error) {
+	var text []byte
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if err == nil && text == nil {
+			text = part[:len(part)-1]
+			if len(text) > l.max {
+				s := skim{}
+				s.feed(text)
+				return line{long: len(text), id: s.answered()}, nil
+			}
+			return line{text: append(make([]byte, 0, len(text)), text...)}, nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return line{}, err
+		}
+		text = append(text, part...)
+		switch {
+		case len(text) > l.max+1:
+			return l.skip(text, err == nil)
+		case err == nil:
+			text = text[:len(text)-1]
+			if len(text) > l.max {
+				return l.skip(text, true)
+			}
+			return line{text: text}, nil
+		}
+	}
+}
+
+// skip reads on to the end of a line that is too long already.
+func (l *lineReader) skip(text []byte, ended bool) (line, error) {
+	s := skim{}
+	s.feed(text)
+	n := len(text)
+	text = nil
+	for !ended {
+		part, err := l.r.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return line{}, err
+		}
+		s.feed(part)
+		if n += len(part); n > maxSkipped {
+			return line{}, errEndless
+		}
+		ended = err == nil
+	}
+	return line{long: n, id: s.answered()}, nil
+}
+
+// A skim reads a message that nobody keeps, piece by piece, to learn which
+// request it answers. It trusts that the message is JSON: one that is not is
+// nobody's answer in the worst case, or tells a caller that its answer was too
+// long, which is no lie.
+type skim struct {
+	depth  int
+	quoted bool
+	escape bool
+	value  bool // the value of a member of the envelope is due
+	text   []byte
+	member string // the last name read in the envelope
+	id     []byte
+	method bool
+}
+
+// maxSkim is how much of a name or an id is of interest.
+const maxSkim = 64
+
+func (s *skim) feed(data []byte) {
+	for _, c := range data {
+		s.byte(c)
+	}
+}
+
+func (s *skim) byte(c byte) {
+	if s.quoted {
+		switch {
+		case s.escape:
+			s.escape = false
+		case c == '\\':
+			s.escape = true
+		case c == '"':
+			s.quoted = false
+		}
+		s.keep(c)
+		return
+	}
+	switch c {
+	case '"':
+		s.quoted = true
+		if s.depth == 1 && !s.value {
+			s.text = s.text[:0]
+		}
+		s.keep(c)
+	case '{', '[':
+		s.depth++
+	case '}', ']':
+		s.end()
+		s.depth--
+	case ':':
+		if s.depth == 1 {
+			s.member, s.value, s.text = string(s.text), true, s.text[:0]
+		}
+	case ',':
+		s.end()
+	case ' ', '\t', '\r', '\n':
+	default:
+		s.keep(c)
+	}
+}
+
+// keep remembers c where it is part of a name or a scalar of the envelope.
+func (s *skim) keep(c byte) {
+	if s.depth == 1 && len(s.text) < maxSkim {
+		s.text = append(s.text, c)
+	}
+}
+
+// end notes the member of the envelope that ends here, if one does.
+func (s *skim) end() {
+	if s.depth != 1 || !s.value {
+		return
+	}
+	switch s.member {
+	case `"id"`:
+		s.id = append([]byte(nil), s.text...)
+	case `"method"`:
+		s.method = true
+	}
+	s.value, s.text = false, s.text[:0]
+}
+
+// answered returns the id of the answer that was read, or nil.
+func (s *skim) answered() []byte {
+	if s.method {
+		return nil
+	}
+	return s.id
+}

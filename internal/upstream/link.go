@@ -1,0 +1,405 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// The limits of what a server may send. Beyond them its message is dropped, or
+// its connection is closed.
+const (
+	maxMessage = 16 << 20 // bytes of one message
+
+	floodWindow     = 10 * time.Second
+	maxJunk         = 1_000   // lines that are no message, in a window
+	maxJunkBytes    = 8 << 20 // and their bytes
+	maxChatter      = 100_000 // notifications and dropped messages, in a window
+	maxBacklog      = 1_024   // messages that wait to be written to a child
+	maxServerAsks   = 16      // answers to a server's own requests, at once over HTTP
+	cancelPatience  = 5 * time.Second
+	levelPatience   = 5 * time.Second
+	maxServerInfo   = 256     // bytes of a server's name or version that are kept
+	maxCapabilities = 1 << 20 // bytes of a server's capabilities object
+)
+
+// A port carries messages to one server: a child's pipes, or HTTP.
+type port interface {
+	// start sends f's request and returns at once. The answer, or why there
+	// is none, finishes f.
+	start(f *flight)
+
+	// abandon is told that nobody waits for f any more, and whether it may
+	// have been sent.
+	abandon(f *flight, sent bool)
+
+	// tell sends a notification, or the answer to a request of the server's,
+	// as soon as it can, and reports no failure.
+	tell(message []byte)
+
+	// shut ends the connection, gently until hurry is closed.
+	shut(hurry <-chan struct{})
+}
+
+// A hello is what a server said of itself when the link was made.
+type hello struct {
+	version      string // of the protocol
+	name         string // of the server's software; never used for identity
+	release      string
+	capabilities []byte // as sent; nil means none
+	logging      bool   // it takes logging/setLevel
+	listChanged  bool   // it tells when its tools change
+}
+
+func (h *hello) modern() bool { return wire.Modern(h.version) }
+
+// A link is one connection to a server: a child process, an HTTP session or,
+// in the modern era, an address. It matches answers with requests.
+type link struct {
+	log  *slog.Logger
+	mask *mask
+	port port
+	ours identity
+	made time.Time
+
+	relist func()                // told when the server's tools have changed
+	said   atomic.Pointer[hello] // nil until the handshake is done
+
+	id      atomic.Int64
+	dropped atomic.Int64 // messages of the server's that meant nothing to us
+
+	mu      sync.Mutex
+	flights map[string]*flight // by id as spelt
+	err     error              // why the link ended
+	ended   time.Time
+	level   int // rank of the level that the server was asked for
+
+	done chan struct{} // closed when the link has ended
+
+	// severs says that what is under way ends with the link. Over HTTP each
+	// exchange ends by itself.
+	severs bool
+
+	// polled says that the server's tools must be asked for from time to
+	// time, because it may not say when they change.
+	polled bool
+
+	flood flood // of the one stream that all share
+}
+
+// hello returns what the server said of itself; the zero hello until it has.
+func (l *link) hello() *hello {
+	if h := l.said.Load(); h != nil {
+		return h
+	}
+	return &hello{}
+}
+
+func newLink(log *slog.Logger, m *mask, ours identity, relist func()) *link {
+	return &link{
+		log: log, mask: m, ours: ours, made: time.Now(), relist: relist,
+		flights: map[string]*flight{}, done: make(chan struct{}),
+	}
+}
+
+// newFlight returns a request with a fresh id. params is a whole object.
+func (l *link) newFlight(method string, params func(id []byte) []byte) *flight {
+	f := &flight{
+		id:     strconv.AppendInt(nil, l.id.Add(1), 10),
+		method: method,
+		wake:   make(chan struct{}, 1),
+		room:   make(chan struct{}, 1),
+	}
+	f.body = wire.AppendRequest(nil, f.id, method, params(f.id))
+	return f
+}
+
+// ask makes a request of ours, without notifications, and returns the answer's
+// result. An error of the server's is a fault with its code.
+func (l *link) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	f := l.newFlight(method, func([]byte) []byte { return params })
+	if err := l.fly(ctx, f, nil); err != nil {
+		return nil, err
+	}
+	return l.result(f)
+}
+
+// result returns the result that ended f.
+func (l *link) result(f *flight) ([]byte, error) {
+	if f.answer.ErrorObject == nil {
+		return f.answer.Result, nil
+	}
+	e := faultf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.line(f.answer.ErrorObject, maxQuoted, true))
+	e.object, e.code, e.status = f.answer.ErrorObject, errorCode(f.answer.ErrorObject), f.status
+	return nil, e
+}
+
+// fly makes the request and waits for its end, passing on what the server says
+// meanwhile. The error is a *fault.
+func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		gone := *asFault(l.err)
+		gone.sent = false
+		return &gone
+	}
+	l.flights[string(f.id)] = f
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.flights, string(f.id))
+		l.mu.Unlock()
+	}()
+
+	l.port.start(f)
+	for {
+		select {
+		case <-f.wake:
+			said, over := f.take()
+			for _, n := range said {
+				if ctx.Err() != nil {
+					break
+				}
+				if notify != nil {
+					notify(n)
+				}
+			}
+			if over {
+				return f.err
+			}
+		case <-ctx.Done():
+			sent := !f.withdraw()
+			if f.finish(wire.Message{}, 0, context.Cause(ctx)) {
+				l.port.abandon(f, sent)
+			}
+			return faultf(kindSilent, sent, "no answer to %s in time", f.method)
+		}
+	}
+}
+
+// fail ends the link because of err, and with it all that is under way on it.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.err, l.ended = err, time.Now()
+	var flights []*flight
+	if l.severs {
+		flights = slices.Collect(maps.Values(l.flights))
+	}
+	l.mu.Unlock()
+	close(l.done)
+	for _, f := range flights {
+		gone := *asFault(err)
+		gone.sent = !f.withdraw()
+		f.finish(wire.Message{}, 0, &gone)
+	}
+}
+
+// failure returns why the link ended, or nil while it has not.
+func (l *link) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// endedAt returns when the link ended.
+func (l *link) endedAt() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// close ends the link because we want it to.
+func (l *link) close() { l.fail(faultf(kindLost, true, "closed by us")) }
+
+// drop counts a message of the server's that means nothing to us.
+func (l *link) drop(why string) {
+	if l.dropped.Add(1) == 1 { // the first says it all; status has the number
+		l.log.Warn("a server's message was dropped", "why", why)
+	}
+}
+
+// dispatch takes a message of the server's. via is the request on whose own
+// stream it came, or nil for a stream that all share.
+func (l *link) dispatch(m wire.Message, via *flight) {
+	switch m.Kind {
+	case wire.Response:
+		f := via
+		if f == nil {
+			l.mu.Lock()
+			f = l.flights[string(m.ID)]
+			l.mu.Unlock()
+		}
+		if f == nil || string(f.id) != string(m.ID) || !f.maybeSent() || !f.finish(m, 0, nil) {
+			l.drop("it answers nothing that was asked")
+		}
+	case wire.Notification:
+		l.hear(m, via)
+	case wire.Request:
+		l.reply(m)
+	}
+}
+
+// hear takes a notification.
+func (l *link) hear(m wire.Message, via *flight) {
+	switch m.Method {
+	case wire.MethodToolsChanged:
+		l.relist()
+	case wire.MethodProgress:
+		l.progress(m, via)
+	case wire.MethodLog:
+		l.logged(m, via)
+	}
+	// Nothing else is asked for yet, so that nothing else means anything.
+}
+
+// progress passes progress on to the call that our token names.
+func (l *link) progress(m wire.Message, via *flight) {
+	token, ok := wire.Field(m.Params, wire.MetaProgressToken)
+	if !ok {
+		l.drop("progress without a token")
+		return
+	}
+	l.mu.Lock()
+	f := l.flights[string(token)]
+	l.mu.Unlock()
+	if f == nil || f.token == nil || via != nil && f != via {
+		l.drop("progress of a call that is not under way")
+		return
+	}
+	params := wire.Rewrite(make([]byte, 0, len(m.Params)+len(f.token)), m.Params, wire.Edit{Name: wire.MetaProgressToken, Value: f.token})
+	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: params})
+}
+
+// logged passes a log message on. It does not say to which call it belongs: on
+// a stream that is no call's own, it can only be meant for a call that is
+// alone. We never guess.
+func (l *link) logged(m wire.Message, via *flight) {
+	f := via
+	if f == nil {
+		f = l.alone()
+	}
+	if f == nil {
+		l.drop("a log message that could be any call's")
+		return
+	}
+	raw, _ := wire.Field(m.Params, "level")
+	level, _ := wire.String(raw)
+	if rank := levelRank(level); f.level == 0 || rank < f.level {
+		return // the client does not want it
+	}
+	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
+}
+
+// alone returns the one tool call under way, or nil where there is none or
+// more than one.
+func (l *link) alone() *flight {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var one *flight
+	for _, f := range l.flights {
+		if f.method != wire.MethodToolsCall {
+			continue
+		}
+		if one != nil {
+			return nil
+		}
+		one = f
+	}
+	return one
+}
+
+// deliver hands n to f's caller. On f's own stream it waits for room, and the
+// server with it; a stream that others share waits for nobody.
+func (l *link) deliver(f, via *flight, n switchboard.Notification) {
+	for !f.push(n) {
+		if via == nil {
+			l.drop("more notifications than the client takes")
+			return
+		}
+		<-f.room
+	}
+}
+
+// reply answers a request of the server's. We have declared nothing that it
+// could ask for.
+func (l *link) reply(m wire.Message) {
+	if l.hello().modern() {
+		l.drop("a request, which servers of this protocol do not make")
+		return
+	}
+	if m.Method == wire.MethodPing {
+		l.port.tell(wire.AppendResult(nil, m.ID, []byte("{}")))
+		return
+	}
+	l.dropped.Add(1)
+	l.port.tell(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+}
+
+// raise sees to it that a legacy server sends log messages of the rank: it is
+// asked once for the most verbose level that anybody wanted so far, and what
+// each call takes is filtered here.
+func (l *link) raise(ctx context.Context, rank int) {
+	if rank == 0 || l.hello().modern() || !l.hello().logging {
+		return
+	}
+	l.mu.Lock()
+	wanted := l.level == 0 || rank < l.level
+	if wanted {
+		l.level = rank
+	}
+	l.mu.Unlock()
+	if !wanted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, levelPatience)
+	defer cancel()
+	params := append(wire.AppendString([]byte(`{"level":`), levels[rank-1]), '}')
+	if _, err := l.ask(ctx, wire.MethodSetLevel, params); err != nil {
+		l.log.Debug("a server's log level was not set", "error", err)
+	}
+}
+
+// levels are the levels of log messages, least severe first. The rank of one
+// is its place, counted from 1.
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+func levelRank(level string) int { return slices.Index(levels, level) + 1 }
+
+// A flood counts what a server says unasked within a window of time. It is not
+// safe for concurrent use.
+type flood struct {
+	since                    time.Time
+	junk, junkBytes, chatter int
+}
+
+// tick counts, and says why it is too much, or "".
+func (w *flood) tick(junk, junkBytes, chatter int) string {
+	if now := time.Now(); now.Sub(w.since) > floodWindow {
+		*w = flood{since: now}
+	}
+	w.junk += junk
+	w.junkBytes += junkBytes
+	w.chatter += chatter
+	switch {
+	case w.junk > maxJunk:
+		return "it writes lines that are no messages, without end"
+	case w.junkBytes > maxJunkBytes:
+		return "it writes text that is no message, without end"
+	case w.chatter > maxChatter:
+		return "it sends notifications without end"
+	}
+	return ""
+}

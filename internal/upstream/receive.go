@@ -1,0 +1,274 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Resuming a stream that the server ended before the answer.
+const (
+	maxResumes  = 10
+	resumeDelay = time.Second
+	maxResume   = 30 * time.Second
+	maxStream   = 1 << 30 // bytes of one answer's stream
+)
+
+// receive reads the answer to f, and what the server says before it. It
+// returns a *fault where there is none, and nil where f is finished.
+func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error {
+	version, session := w.state()
+	legacy := !wire.Modern(version)
+	switch {
+	case resp.StatusCode == http.StatusNotFound && legacy && session != "":
+		// The server does not know the session, and so has done nothing.
+		e := faultf(kindGone, false, "it no longer knows our session")
+		e.status = resp.StatusCode
+		return e
+	case resp.StatusCode/100 != 2:
+		return w.refused(f, resp)
+	}
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return faultf(kindInvalid, true, "its answer is compressed, which was not asked for")
+	}
+	if f.method == wire.MethodInitialize {
+		id := resp.Header.Get(wire.HeaderSessionID)
+		if !okSession(id) {
+			return faultf(kindProtocol, true, "the id of its session is no id")
+		}
+		w.mu.Lock()
+		w.session = id
+		w.mu.Unlock()
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch kind {
+	case "application/json":
+		return w.single(f, resp)
+	case "text/event-stream":
+		return w.stream(ctx, f, resp, legacy)
+	}
+	return faultf(kindInvalid, true, "its answer has HTTP status %d and is neither JSON nor a stream of events", resp.StatusCode)
+}
+
+// refused reads an answer that is not 2xx.
+func (w *web) refused(f *flight, resp *http.Response) error {
+	e := httpFault(resp)
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		return e
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody+1))
+	if err != nil || len(body) > maxErrorBody {
+		return e
+	}
+	m, err := wire.ParseEnvelope(body)
+	if err != nil || m.ErrorObject == nil || len(m.ID) > 0 && string(m.ID) != string(f.id) {
+		return e
+	}
+	f.finish(m, resp.StatusCode, nil)
+	return nil
+}
+
+// httpFault is what a status other than 2xx means.
+func httpFault(resp *http.Response) *fault {
+	e := faultf(kindRefused, true, "it answered with HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	e.status = resp.StatusCode
+	switch code := resp.StatusCode; {
+	case code == http.StatusTooManyRequests:
+		e.kind, e.after = kindLimited, retryAfter(resp.Header.Get("Retry-After"))
+	case code >= 500:
+		e.kind = kindBroken
+	case code/100 == 3:
+		e.text += ": redirects are not followed; configure the address that it names"
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		e.text += ": check the credentials in its headers"
+	}
+	return e
+}
+
+// retryAfter reads a number of seconds, up to an hour. Dates are passed over.
+func retryAfter(s string) time.Duration {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, time.Hour)
+}
+
+// single reads an answer that is one message.
+func (w *web) single(f *flight, resp *http.Response) error {
+	if resp.ContentLength > maxMessage {
+		return tooLarge(int(resp.ContentLength))
+	}
+	body, err := readAll(resp.Body, int(resp.ContentLength))
+	switch {
+	case errors.Is(err, errTooLarge):
+		return faultf(kindInvalid, true, "its answer is larger than the %d bytes that are allowed", maxMessage)
+	case err != nil:
+		return faultf(kindLost, true, "its answer broke off: %s", w.plain(err))
+	}
+	m, err := wire.ParseEnvelope(body)
+	if err != nil {
+		w.link.drop("its answer is no message")
+		return faultf(kindInvalid, true, "its answer is no message of JSON-RPC")
+	}
+	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
+		w.link.drop("it answers something else")
+		return faultf(kindInvalid, true, "it answered something else than what was asked")
+	}
+	f.finish(m, resp.StatusCode, nil)
+	return nil
+}
+
+var errTooLarge = errors.New("too large")
+
+// readAll reads at most maxMessage bytes. size is how many to expect, or -1.
+func readAll(r io.Reader, size int) ([]byte, error) {
+	const first = 4 << 10
+	if size < 0 {
+		size = first
+	}
+	buf := make([]byte, 0, size+1)
+	for {
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > maxMessage:
+			return nil, errTooLarge
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return nil, err
+		case len(buf) == cap(buf):
+			buf = append(buf, 0)[:len(buf)]
+		}
+	}
+}
+
+// stream reads an answer that is a stream of events, resuming it where a legacy
+// server has ended it and told how to go on.
+func (w *web) stream(ctx context.Context, f *flight, resp *http.Response, legacy bool) error {
+	last, retry, err := w.events(resp.Body, f)
+	for range maxResumes {
+		if err != nil || f.ended() {
+			break
+		}
+		if !legacy || last == "" {
+			return faultf(kindLost, true, "its stream ended without an answer")
+		}
+		if retry == 0 {
+			retry = resumeDelay
+		}
+		if sleep(ctx, min(retry, maxResume)) != nil {
+			return faultf(kindLost, true, "its stream ended without an answer")
+		}
+		var again *http.Response
+		if again, err = w.get(ctx, last); err != nil {
+			return faultf(kindLost, true, "its stream ended without an answer, and was not resumed: %s", err)
+		}
+		var next string
+		next, retry, err = w.events(again.Body, f)
+		_ = again.Body.Close()
+		if next != "" {
+			last = next
+		}
+	}
+	switch {
+	case f.ended():
+		w.drain(ctx, f, resp)
+		return nil
+	case err != nil:
+		return err
+	}
+	return faultf(kindLost, true, "its stream ended without an answer, %d times", maxResumes)
+}
+
+// drain reads a stream that has said all to its end, so that the connection can
+// be used again.
+func (w *web) drain(ctx context.Context, f *flight, resp *http.Response) {
+	timer := time.AfterFunc(drainPatience, f.stop)
+	defer timer.Stop()
+	if ctx.Err() == nil {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
+	}
+}
+
+// events reads events until the stream ends or f, which may be nil, does. It
+// returns what is needed to resume; the error is a *fault.
+func (w *web) events(body io.Reader, f *flight) (last string, retry time.Duration, err error) {
+	events := wire.NewEventReader(io.LimitReader(body, maxStream), maxMessage)
+	own := flood{since: time.Now()}
+	for {
+		e, err := events.Next()
+		switch {
+		case errors.Is(err, wire.ErrEventTooLong):
+			return "", 0, faultf(kindInvalid, true, "its stream has an event larger than the %d bytes that are allowed", maxMessage)
+		case errors.Is(err, io.EOF):
+			return events.LastID(), events.Retry(), nil
+		case err != nil && events.LastID() == "":
+			return "", 0, faultf(kindLost, true, "its stream broke off: %s", w.plain(err))
+		case err != nil:
+			return events.LastID(), events.Retry(), nil
+		case len(e.Data) == 0 || e.Type != "" && e.Type != "message":
+			continue
+		}
+		m, err := wire.ParseEnvelope(e.Data)
+		junk, chatter := 0, 0
+		switch {
+		case err != nil:
+			w.link.drop("an event is no message")
+			junk = 1
+		default:
+			w.link.dispatch(m, f)
+			chatter = 1
+		}
+		if f != nil && f.ended() {
+			return "", 0, nil
+		}
+		if too := own.tick(junk, len(e.Data)*junk, chatter); too != "" {
+			return "", 0, faultf(kindLost, true, "%s", too)
+		}
+	}
+}
+
+// get opens a stream of the server's own, after the event last.
+func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
+	req, err := w.request(ctx, http.MethodGet, nil)
+	if err != nil {
+		return nil, faultf(kindLost, true, "%s", w.plain(err))
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set(wire.HeaderLastEventID, last)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, faultf(kindLost, true, "no stream: %s", w.plain(err))
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode/100 == 2 && kind == "text/event-stream" {
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		return nil, faultf(kindRefused, true, "it answered a request for a stream with something else")
+	}
+	return nil, httpFault(resp)
+}
+
+// sleep waits for d, or returns ctx's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

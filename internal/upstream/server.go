@@ -1,0 +1,382 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// How a changed list is asked for.
+const (
+	relistQuiet = 100 * time.Millisecond // changes within it are one
+	relistEvery = time.Second            // at most so often, however often it is said to have changed
+	pollEvery   = 5 * time.Minute        // where the server has no way to say so
+)
+
+// A server is one server behind us: it is kept connected, its tools are known,
+// and calls go to it.
+type server struct {
+	id     switchboard.ServerID
+	opts   *Options
+	spawn  *spawner
+	client *http.Client
+	log    *slog.Logger
+	mask   *mask
+	ours   identity
+	moved  func() // told when what the server offers has changed
+
+	// connect makes a link that is not yet known to anybody, bounded in time.
+	// It is a field so that tests need no server.
+	connect func(ctx context.Context, o owner) (*link, error)
+
+	known *memory
+
+	ctx    context.Context // ends when the server is to go
+	cancel context.CancelFunc
+	calls  group // calls under way
+	links  group // links that have not ended, and what keeps them
+	tried  chan struct{}
+	once   sync.Once
+	relist chan struct{} // holds one signal when the tools have changed
+	main   *slot         // our own
+
+	mu    sync.Mutex
+	cfg   switchboard.Server
+	slots map[owner]*slot
+	record
+}
+
+// A record is what is known of a server, for others to read.
+type record struct {
+	state    State
+	hello    hello
+	began    time.Time // of the attempt under way
+	offer    *switchboard.Offer
+	note     string
+	failure  *Failure
+	restarts int
+	next     time.Time
+	dropped  int64 // by links that have ended
+}
+
+// newServer returns a server that does nothing yet. old, which may be nil, is
+// what stood under its id before: where it is the same program or address,
+// what is known of it holds until the new one says otherwise.
+func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
+	s := &server{
+		id: cfg.ID, opts: &f.opts, spawn: f.spawner, ours: f.ours, moved: f.touch, cfg: cfg,
+		log:    f.opts.Log.With("server", string(cfg.ID)),
+		mask:   newMask(&cfg),
+		known:  &memory{},
+		client: newClient(),
+		tried:  make(chan struct{}),
+		relist: make(chan struct{}, 1),
+		slots:  map[owner]*slot{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.connect = s.open
+	s.main = s.newSlot(owner{own: true})
+	s.state = StateStarting
+	if old != nil {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		if old.cfg.URL != cfg.URL || !slices.Equal(old.cfg.Command, cfg.Command) {
+			return s
+		}
+		s.known = old.known
+		if old.offer != nil {
+			stale := *old.offer
+			stale.Stale = true
+			s.offer = &stale
+		}
+	}
+	return s
+}
+
+func (s *server) newSlot(o owner) *slot {
+	sl := newSlot(func() (*link, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, startPatience)
+		defer cancel()
+		return s.connect(ctx, o)
+	})
+	s.slots[o] = sl
+	return sl
+}
+
+// update takes settings that need no new connection.
+func (s *server) update(cfg switchboard.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg = cfg
+}
+
+func (s *server) config() switchboard.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg
+}
+
+// open connects for the owner: it starts the process or opens the session, and
+// finds out how to speak.
+func (s *server) open(ctx context.Context, o owner) (*link, error) {
+	cfg := s.config()
+	if cfg.Transport == switchboard.TransportHTTP {
+		l := s.newLink()
+		w, err := openWeb(l, &cfg, s.client)
+		if err != nil {
+			return nil, faultf(kindUnreachable, false, "%s", err)
+		}
+		return s.greet(l, o, w, func() (hello, error) { return greetWeb(ctx, l, w, s.known) })
+	}
+	l, err := s.openProcess(ctx, &cfg, o)
+	if era, shy := s.known.recall(); err != nil && era == "" && shy && l != nil {
+		// It ended because it was probed: once more, the way that it wants.
+		l, err = s.openProcess(ctx, &cfg, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// openProcess starts the process. With an error it returns the link only where
+// the process ended because it was probed.
+func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o owner) (*link, error) {
+	proc, err := s.spawn.start(cfg)
+	if err != nil {
+		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error())}
+	}
+	l := s.newLink()
+	openStdio(l, proc)
+	_, wasShy := s.known.recall()
+	got, err := s.greet(l, o, nil, func() (hello, error) { return greetPipes(ctx, l, s.known) })
+	if _, shy := s.known.recall(); err != nil && shy && !wasShy {
+		return l, err
+	}
+	return got, err
+}
+
+func (s *server) newLink() *link {
+	return newLink(s.log, s.mask, s.ours, func() {
+		select {
+		case s.relist <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// greet makes a usable link of one that was opened, and sees to it that it is
+// shut when it has ended.
+func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)) (*link, error) {
+	if !s.links.run(func() {
+		<-l.done
+		l.port.shut(s.opts.hurry)
+		s.mu.Lock()
+		s.dropped += l.dropped.Load()
+		s.mu.Unlock()
+	}) {
+		l.close()
+		l.port.shut(s.opts.hurry)
+		return nil, faultf(kindLost, false, "it is being closed")
+	}
+	h, err := handshake()
+	if err != nil {
+		l.fail(err)
+		e := *asFault(err)
+		e.sent = false // no call was
+		return nil, &e
+	}
+	l.said.Store(&h)
+	l.polled = w != nil || h.modern() && !h.listChanged
+	if o.own {
+		l.listen(w)
+	}
+	return l, nil
+}
+
+// run keeps the server connected and its tools known, until it is to go.
+func (s *server) run() {
+	fails := 0
+	for s.ctx.Err() == nil {
+		began := time.Now()
+		s.begin(began)
+		l, err := s.main.get(s.ctx, true)
+		stage := StageConnect
+		if err == nil {
+			select {
+			case <-s.main.up: // that was this
+			default:
+			}
+			stage = StageList
+			if err = s.refresh(l); err == nil {
+				s.first()
+				stage = StageServe
+				began = time.Now()
+				err = s.tend(l)
+			}
+			l.fail(err)
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		if asFault(err).kind == kindGone && time.Since(began) > nudged {
+			continue // a session was forgotten: no more than that
+		}
+		if stage != StageServe {
+			began = time.Now()
+		}
+		fails = again(fails, began)
+		wait := backoff(fails)
+		s.down(stage, err, wait)
+		timer := time.NewTimer(wait)
+		select {
+		case <-s.ctx.Done():
+		case <-timer.C:
+		case <-s.main.up: // a call could not wait
+		}
+		timer.Stop()
+	}
+}
+
+// refresh asks for the server's tools and publishes them.
+func (s *server) refresh(l *link) error {
+	select {
+	case <-s.relist: // what was said until now is answered by this
+	default:
+	}
+	got, err := l.list(s.ctx)
+	if err != nil {
+		return err
+	}
+	h := l.hello()
+	s.mu.Lock()
+	offer := &switchboard.Offer{Server: s.id, Capabilities: h.capabilities, Tools: got.tools}
+	was := s.offer
+	changed := was == nil || was.Stale || string(was.Capabilities) != string(offer.Capabilities) || !same(was.Tools, offer.Tools)
+	if changed {
+		s.offer = offer
+	}
+	if s.state == StateRetrying && s.hello.version != "" {
+		s.restarts++
+	}
+	s.state, s.hello, s.note, s.failure, s.next = StateReady, *h, got.note, nil, time.Time{}
+	s.mu.Unlock()
+	if got.note != "" {
+		s.log.Warn("a server's tools were cut", "note", got.note)
+	}
+	if changed {
+		s.moved()
+	}
+	return nil
+}
+
+// tend waits for the link's end, and asks for the tools again when they have
+// changed.
+func (s *server) tend(l *link) error {
+	last := time.Now()
+	fails := 0
+	poll := time.NewTimer(pollEvery)
+	defer poll.Stop()
+	for {
+		var polled <-chan time.Time
+		if l.polled || fails > 0 {
+			polled = poll.C
+		}
+		select {
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case <-l.done:
+			return l.failure()
+		case <-polled:
+		case <-s.relist:
+			if sleep(s.ctx, max(relistQuiet, relistEvery-time.Since(last))) != nil {
+				return s.ctx.Err()
+			}
+		}
+		last = time.Now()
+		err := s.refresh(l)
+		switch {
+		case err == nil:
+			fails = 0
+			poll.Reset(pollEvery)
+			continue
+		case l.failure() != nil:
+			return l.failure()
+		case saysNothing(err):
+			return err
+		}
+		// It is there, but its list is not. What it offered last still counts.
+		fails++
+		wait := backoff(fails)
+		poll.Reset(wait)
+		s.trouble(StageList, err)
+	}
+}
+
+func (s *server) begin(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began, s.next = now, time.Time{}
+}
+
+// first notes that the first attempt is over.
+func (s *server) first() { s.once.Do(func() { close(s.tried) }) }
+
+// down notes that the server is away, and when it is tried again.
+func (s *server) down(stage Stage, err error, wait time.Duration) {
+	s.trouble(stage, err)
+	s.mu.Lock()
+	s.state, s.next, s.began = StateRetrying, time.Now().Add(wait), time.Time{}
+	s.mu.Unlock()
+	s.first()
+}
+
+// trouble notes a failure. What the server offered last is kept, and marked.
+func (s *server) trouble(stage Stage, err error) {
+	message := s.mask.text(err.Error())
+	s.mu.Lock()
+	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
+	since := time.Now()
+	if s.failure != nil {
+		since = s.failure.Since
+	}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since}
+	changed := s.offer != nil && !s.offer.Stale
+	if changed {
+		stale := *s.offer
+		stale.Stale = true
+		s.offer = &stale
+	}
+	s.mu.Unlock()
+	if !repeated {
+		s.log.Warn("a server is in trouble", "stage", string(stage), "error", message)
+	}
+	if changed {
+		s.moved()
+	}
+}
+
+// drain closes the server once the calls under way have ended.
+func (s *server) drain() {
+	ended := s.calls.close()
+	select {
+	case <-ended:
+	case <-s.opts.hurry:
+	}
+	s.cancel()
+	s.mu.Lock()
+	slots := s.slots
+	s.slots = map[owner]*slot{}
+	s.mu.Unlock()
+	for _, sl := range slots {
+		sl.close(true)
+	}
+	<-s.links.close()
+	<-ended
+	s.client.CloseIdleConnections()
+}

@@ -1,0 +1,114 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A State is how a server fares.
+type State string
+
+// The states.
+const (
+	StateStarting State = "starting" // has not answered yet, nor failed
+	StateReady    State = "ready"
+	StateRetrying State = "retrying" // failed, and is tried again
+)
+
+// A Stage is what was being done when a server failed.
+type Stage string
+
+// The stages.
+const (
+	StageConnect Stage = "connect" // start its process or reach it, and agree on a protocol
+	StageList    Stage = "list"    // ask for its tools
+	StageServe   Stage = "serve"   // after it was ready
+)
+
+// A Failure is what is wrong with a server. It holds no secret.
+type Failure struct {
+	Stage   Stage     `json:"stage"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since"` // when the trouble began
+}
+
+// A ServerStatus is how one server fares.
+type ServerStatus struct {
+	ID        switchboard.ServerID  `json:"id"`
+	Transport switchboard.Transport `json:"transport"`
+	State     State                 `json:"state"`
+
+	// Era is "" until it is known. Version is the protocol's that is spoken.
+	Era     Era    `json:"era,omitempty"`
+	Version string `json:"protocol,omitempty"`
+
+	// Name and Release are what the server calls its software. They are never
+	// used for identity.
+	Name    string `json:"name,omitempty"`
+	Release string `json:"release,omitempty"`
+
+	Tools int    `json:"tools"`           // that it listed last
+	Stale bool   `json:"stale,omitempty"` // the tools are its last known word
+	Note  string `json:"note,omitempty"`  // what was left out of them, and why
+
+	// LastFailure is nil while all is well. Of a server that should have
+	// answered long ago it says so.
+	LastFailure *Failure  `json:"last_failure,omitempty"`
+	Restarts    int       `json:"restarts"`              // how often it came back
+	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero while none is planned
+
+	Connections int   `json:"connections"`    // processes, or sessions
+	PIDs        []int `json:"pids,omitempty"` // of its processes, sorted
+	InFlight    int   `json:"in_flight"`      // calls under way
+	Dropped     int64 `json:"dropped"`        // messages of its that meant nothing
+}
+
+// Status returns how each server of the last Set fares, sorted by id.
+func (f *Fleet) Status() []ServerStatus {
+	servers := f.all()
+	list := make([]ServerStatus, 0, len(servers))
+	for _, s := range servers {
+		list = append(list, s.status())
+	}
+	return list
+}
+
+func (s *server) status() ServerStatus {
+	era, _ := s.known.recall()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := ServerStatus{
+		ID: s.id, Transport: s.cfg.Transport, State: s.state,
+		Era: era, Version: s.hello.version, Name: s.hello.name, Release: s.hello.release,
+		Note: s.note, LastFailure: s.failure, Restarts: s.restarts, NextAttempt: s.next,
+		InFlight: s.calls.size(), Dropped: s.dropped,
+	}
+	if s.offer != nil {
+		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale
+	}
+	if age := time.Since(s.began); s.failure == nil && s.state == StateStarting && !s.began.IsZero() && age > s.opts.StartDeadline/2 {
+		st.LastFailure = &Failure{
+			Stage:   StageConnect,
+			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
+			Since:   s.began,
+		}
+	}
+	for _, sl := range s.slots {
+		sl.mu.Lock()
+		l := sl.link
+		sl.mu.Unlock()
+		if l == nil || l.failure() != nil {
+			continue
+		}
+		st.Connections++
+		st.Dropped += l.dropped.Load()
+		if p, ok := l.port.(*stdio); ok {
+			st.PIDs = append(st.PIDs, p.proc.pid)
+		}
+	}
+	slices.Sort(st.PIDs)
+	return st
+}
