@@ -27,7 +27,7 @@ const canary = "canary-7f3a"
 // environ is the environment of these tests.
 func environ(name string) (string, bool) {
 	v, ok := map[string]string{
-		"BRAVE_KEY": canary, "GITHUB_TOKEN": canary, "EMPTY": "", "BROKEN": canary + "\r\nX-Injected: 1", "NUL": canary + "\x00",
+		"BRAVE_KEY": canary, "VISIBLE_TOKEN": "for-all-to-see", "GITHUB_TOKEN": canary, "EMPTY": "", "BROKEN": canary + "\r\nX-Injected: 1", "NUL": canary + "\x00",
 		"LONG": strings.Repeat(canary, 10_000),
 	}[name]
 	return v, ok

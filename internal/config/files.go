@@ -51,13 +51,13 @@ func (l *loader) read(name string, limit int64) ([]byte, error) {
 
 // readMain reads file itself, which may be a link to anywhere: whoever placed
 // it is the operator.
-func (l *loader) readMain() ([]byte, error) {
+func (l *loader) readMain(limit int64) ([]byte, error) {
 	if l.opts.FS != nil {
-		return l.read(filepath.Base(l.file), MaxFileBytes)
+		return l.read(filepath.Base(l.file), limit)
 	}
 	l.watch(filepath.Base(l.file))
 	return readBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
-		func() (fs.File, error) { return os.Open(l.file) }, MaxFileBytes)
+		func() (fs.File, error) { return os.Open(l.file) }, limit)
 }
 
 func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error), limit int64) ([]byte, error) {

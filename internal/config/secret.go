@@ -16,8 +16,10 @@ const maxSecretBytes = 64 << 10
 // A part is a piece of a text: literal, or a reference to what stands
 // elsewhere. "$${" is a literal "${".
 type part struct {
-	kind string // "" literal, "env", "file", "workspace"
+	kind string // "" literal, "env", "file", "workspace", and "default" in other programs' files
 	text string // the literal, the variable, the file
+
+	fallback string // of "default": what counts where the variable is not set
 }
 
 // parts takes a text apart. Its error repeats nothing of the text but the
@@ -52,11 +54,11 @@ func parts(s string) ([]part, error) {
 		case inner == "workspace":
 			out = append(out, part{kind: "workspace"})
 		case kind == "env" && colon && variable(name):
-			out = append(out, part{"env", name})
+			out = append(out, part{kind: "env", text: name})
 		case kind == "env" && colon:
 			return nil, errors.New("${env:…} names no variable; write ${env:NAME} with letters, digits and _")
 		case kind == "file" && colon && name != "":
-			out = append(out, part{"file", name})
+			out = append(out, part{kind: "file", text: name})
 		default:
 			return nil, errors.New("this ${…} is not known; write ${env:NAME}, ${file:/path} or ${workspace}, or $${ for the characters themselves")
 		}

@@ -56,7 +56,7 @@ type manifestRef struct {
 // operator reads switchboard.yaml.
 func (l *loader) operator() {
 	l.cfg.Implied = true
-	data, err := l.readMain()
+	data, err := l.readMain(MaxFileBytes)
 	if err != nil {
 		l.sink.add(Fault{File: l.file, Text: "this cannot be read: " + why(err)})
 		return
@@ -236,10 +236,7 @@ func (l *loader) transport(s *switchboard.Server, o object) {
 
 // place makes a path in the configuration's folder absolute.
 func (l *loader) place(p string) string {
-	if filepath.IsAbs(p) {
-		return filepath.Clean(p)
-	}
-	return filepath.Join(l.abs, p)
+	return within(l.abs, p)
 }
 
 // url returns the address of a server. No fault repeats more of it than
@@ -257,6 +254,10 @@ func (v value) url() string {
 	return s
 }
 
+// secretInURL is what badURL says of an address that is otherwise fine.
+const secretInURL = "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
+
+// badURL says why s is no address of a server, or "".
 func badURL(s string) string {
 	if strings.Contains(s, "${") {
 		return "${…} is not read in an address, which logs and status show; hand a secret over in headers"
@@ -280,7 +281,7 @@ func badURL(s string) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		if credentialName(name) || strings.HasSuffix(strings.ToLower(name), "key") || slices.ContainsFunc(query[name], credentialValue) {
-			return "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
+			return secretInURL
 		}
 	}
 	return ""

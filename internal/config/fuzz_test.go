@@ -1,0 +1,317 @@
+package config_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+	"unicode"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// resolved is the value of every variable here: unlike a canary, which a
+// mangled file may hold where nobody could tell that it is a secret, it stands
+// in no file.
+const resolved = "resolved-5d1e"
+
+func all(string) (string, bool) { return resolved, true }
+
+// located fails the test unless err is nil, or Faults that name places which
+// exist, in order, in text that a terminal can show.
+func located(t *testing.T, fsys fstest.MapFS, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	fs, ok := errors.AsType[config.Faults](err)
+	if !ok || len(fs) == 0 {
+		t.Fatalf("error is %T %v, want Faults", err, err)
+	}
+	for _, f := range fs {
+		if f.Text == "" || strings.ContainsFunc(f.String(), func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("fault %q does not print", f)
+		}
+		file, ok := fsys[f.File]
+		if lines := 1; ok {
+			lines += bytes.Count(file.Data, []byte("\n"))
+			if f.Line < 0 || f.Line > lines || f.Line > 0 && f.Column < 1 {
+				t.Errorf("fault %q is in no line of its file, which has %d", f, lines)
+			}
+		}
+		if f.File == "" {
+			t.Errorf("fault %q names no file", f)
+		}
+	}
+	if !slices.IsSortedFunc(fs[:min(len(fs), config.MaxFaults)], func(a, b config.Fault) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	}) {
+		t.Errorf("the faults are not sorted:\n%v", err)
+	}
+	if strings.Contains(err.Error(), resolved) {
+		t.Errorf("a fault shows a secret:\n%v", err)
+	}
+}
+
+// Whatever the files hold, Load ends soon, in a Config or in Faults, and in
+// the same one again.
+func FuzzLoad(f *testing.F) {
+	files, err := filepath.Glob("testdata/load/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		fsys := tree(ar)
+		one := func(pattern string) []byte {
+			names, _ := filepath.Glob(pattern)
+			for name := range fsys {
+				if ok, _ := filepath.Match(pattern, name); ok {
+					names = append(names, name)
+				}
+			}
+			if len(names) == 0 {
+				return nil
+			}
+			return fsys[slices.Min(names)].Data
+		}
+		f.Add(one("switchboard.yaml"), one("tenants/*/tenant.yaml"), one("tenants/*/tasks/*.yaml"), one("overlays/*.yaml"), one("taxonomy.yaml"))
+	}
+	f.Fuzz(func(t *testing.T, main, tenant, task, overlay, taxonomy []byte) {
+		fsys := fstest.MapFS{}
+		for name, data := range map[string][]byte{
+			"switchboard.yaml": main, "tenants/default/tenant.yaml": tenant, "tenants/default/tasks/a.yaml": task,
+			"overlays/a.yaml": overlay, "tenants/default/overlays/a.yaml": overlay, "taxonomy.yaml": taxonomy,
+		} {
+			if data != nil {
+				fsys[name] = &fstest.MapFile{Data: data}
+			}
+		}
+		opts := config.Options{FS: fsys, Env: all}
+		began := time.Now()
+		c, err := config.Load(t.Context(), "switchboard.yaml", opts)
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("Load took %v", d)
+		}
+		located(t, fsys, err)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("Load = %v, %v; want one of them", c, err)
+		}
+		again, err2 := config.Load(t.Context(), "switchboard.yaml", opts)
+		if err != nil {
+			if err2 == nil || err.Error() != err2.Error() {
+				t.Fatalf("Load = %v, and then %v", err, err2)
+			}
+			return
+		}
+		if a, b := describe(t, c), describe(t, again); a != b {
+			t.Fatalf("Load read\n%s and then\n%s", a, b)
+		}
+		for _, s := range c.Servers {
+			if err := switchboard.CheckID(string(s.ID)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Whatever another program's file holds, there is a Config or Faults; and what
+// Import writes is read as the same servers.
+func FuzzMCPServers(f *testing.F) {
+	files, err := filepath.Glob("testdata/mcp/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(ar.Files[0].Data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fsys := fstest.MapFS{"mcp.json": {Data: data}}
+		opts := config.Options{FS: fsys, Env: all}
+		c, mapping, err := config.LoadMCPServers("mcp.json", opts)
+		located(t, fsys, err)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("LoadMCPServers = %v, %v; want one of them", c, err)
+		}
+		ids := map[switchboard.ServerID]bool{}
+		for _, m := range mapping {
+			if m.ID == "" {
+				continue
+			}
+			if err := switchboard.CheckID(string(m.ID)); err != nil || ids[m.ID] {
+				t.Errorf("%q became %q: %v", m.Name, m.ID, err)
+			}
+			ids[m.ID] = true
+		}
+		if c == nil {
+			return
+		}
+		text, secrets, mapping, err := config.Import("mcp.json", opts)
+		located(t, fsys, err)
+		if err == nil {
+			sameServers(t, c, text, secrets, mapping, all)
+		}
+	})
+}
+
+// data is the folder of real data beside the checkout.
+func data(t *testing.T, name string) []byte {
+	t.Helper()
+	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), "../../../shared/data")
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Skipf("no %s; set SWITCHBOARD_DATA to the folder of test data", name)
+	}
+	return b
+}
+
+// Naughty strings as every kind of key and value end in Faults or in the same
+// text, never in anything else.
+func TestNaughtyStrings(t *testing.T) {
+	var naughty []string
+	if err := json.Unmarshal(data(t, "badinput/blns/blns.json"), &naughty); err != nil || len(naughty) < 400 {
+		t.Fatalf("%d strings, %v", len(naughty), err)
+	}
+	for i, s := range naughty {
+		quoted := strconv.QuoteToASCII(s)
+		if strings.Contains(quoted, `\x`) && !strings.Contains(s, "\x00") {
+			quoted = `"x"`
+		}
+		for _, form := range []string{quoted, s} {
+			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(strings.NewReplacer("KEY", form, "VALUE", form).Replace(
+				"KEY: VALUE\nlisten: VALUE\nservers:\n  KEY: {transport: VALUE}\n  a:\n    transport: stdio\n    command: [x, VALUE]\n    class: VALUE\n    env:\n      A: VALUE\n      KEY: b\n",
+			))}}
+			c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+			if err == nil {
+				t.Errorf("string %d %q is a key: %+v", i, s, c.Servers)
+			}
+			located(t, fsys, err)
+		}
+		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers: {a: {transport: stdio, command: [x, " + quoted + "]}}")}}
+		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+		located(t, fsys, err)
+		if err == nil && quoted != `"x"` && strings.ReplaceAll(c.Servers[0].Command[1], "${", "$${") != s {
+			t.Errorf("string %d: %q was read as %q", i, s, c.Servers[0].Command[1])
+		}
+		if name, err := json.Marshal(s); err == nil {
+			fsys := fstest.MapFS{"mcp.json": {Data: []byte(`{"mcpServers": {` + string(name) + `: {"command": "x", "args": [` + string(name) + `], "env": {"A": ` + string(name) + `}}}}`)}}
+			c, m, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})
+			located(t, fsys, err)
+			if err == nil && (len(c.Servers) != 1 || m[0].Name != s) {
+				t.Errorf("string %d: %q became %v", i, s, m)
+			}
+		}
+	}
+}
+
+// Every file of the JSON test suite is read or refused, never more than that.
+func TestJSONTestSuiteAsAFileOfAnotherProgram(t *testing.T) {
+	data(t, "badinput/JSONTestSuite/README.md")
+	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), "../../../shared/data")
+	files, err := filepath.Glob(filepath.Join(dir, "badinput/JSONTestSuite/test_parsing/*.json"))
+	if err != nil || len(files) < 300 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys := fstest.MapFS{"mcp.json": {Data: body}, "switchboard.yaml": {Data: body}}
+		// None of them holds servers.
+		if _, _, err = config.LoadMCPServers("mcp.json", config.Options{FS: fsys}); err == nil {
+			t.Errorf("%s: LoadMCPServers found servers", filepath.Base(file))
+		}
+		located(t, fsys, err)
+		if _, err = config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
+			t.Errorf("%s: Load found servers", filepath.Base(file))
+		}
+		located(t, fsys, err)
+	}
+}
+
+// Files that are made to keep a reader busy are refused at once.
+func TestFilesThatWouldKeepAParserBusy(t *testing.T) {
+	const n = 100_000
+	for name, text := range map[string]string{
+		"nested lists":     strings.Repeat("[", n),
+		"closed lists":     strings.Repeat("[", n) + strings.Repeat("]", n),
+		"nested maps":      strings.Repeat("{a: ", n),
+		"nested entries":   strings.Repeat("- ", n) + "a",
+		"question marks":   strings.Repeat("? ", n) + "a",
+		"many keys":        strings.Repeat("a: b\n", n),
+		"many other keys":  numbered("k%d: b\n", n),
+		"many flow keys":   "{" + numbered("k%d: b, ", n) + "}",
+		"many entries":     strings.Repeat("- a\n", n),
+		"open quotes":      strings.Repeat("a: '\n", n),
+		"anchors":          strings.Repeat("&a ", n),
+		"tags":             strings.Repeat("!a ", n),
+		"documents":        strings.Repeat("---\n", n),
+		"comments":         "a: b\n" + strings.Repeat("# x\n", n),
+		"comments on keys": strings.Repeat("a: b # c\n", n),
+		"blank":            strings.Repeat("\n", n),
+		"a long line":      "a: " + strings.Repeat("x ", n),
+		"a block":          "a: |\n" + strings.Repeat("  x\n", n),
+		"too large":        strings.Repeat("# x\n", n*3),
+		"steps": func() string {
+			var b strings.Builder
+			for i := range 1000 {
+				b.WriteString(strings.Repeat(" ", i) + "a:\n")
+			}
+			return b.String()
+		}(),
+		"many small maps": func() string {
+			var b strings.Builder
+			for i := range 60 {
+				b.WriteString("a" + strconv.Itoa(i) + ":\n" + strings.Repeat("  b: c\n", 1000))
+			}
+			return b.String()
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(text)}}
+			began := time.Now()
+			_, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys})
+			if err == nil {
+				t.Error("Load took it for a configuration")
+			}
+			located(t, fsys, err)
+			if d := time.Since(began); d > 3*time.Second {
+				t.Errorf("Load took %v", d)
+			}
+		})
+	}
+	t.Run("nested JSON", func(t *testing.T) {
+		fsys := fstest.MapFS{"mcp.json": {Data: []byte(strings.Repeat(`{"mcpServers":`, n))}}
+		_, _, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys})
+		if err == nil || !strings.Contains(err.Error(), "too deep") {
+			t.Errorf("LoadMCPServers error = %v, want that it is too deep", err)
+		}
+	})
+}
+
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Replace(format, "%d", strconv.Itoa(i), 1))
+	}
+	return b.String()
+}

@@ -1,0 +1,153 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Each archive is the file of another program, what LoadMCPServers makes of
+// it, and what Import does.
+func TestFilesOfOtherPrograms(t *testing.T) {
+	archives(t, "testdata/mcp/*.txtar", func(t *testing.T, ar *txtar.Archive) {
+		file := ar.Files[0].Name
+		// The folder of an editor lies in the one that it has open.
+		opts := config.Options{FS: fstest.MapFS{filepath.Base(file): {Data: ar.Files[0].Data}}, Env: environ}
+		c, mapping, err := config.LoadMCPServers(file, opts)
+		got := became(mapping)
+		if err != nil {
+			got += err.Error() + "\n"
+		} else {
+			got += describe(t, c)
+		}
+		golden(t, ar, "want load", got)
+
+		text, secrets, mapping, err := config.Import(file, opts)
+		if err != nil {
+			golden(t, ar, "want import", became(mapping)+err.Error()+"\n")
+			return
+		}
+		here, _ := filepath.Abs(".")
+		got = strings.ReplaceAll(string(text), here, "/here") + became(mapping)
+		for _, s := range secrets {
+			got += fmt.Sprintf("%v %s: %v\n", config.SecretMode, s.Name, s)
+		}
+		golden(t, ar, "want import", got)
+		if c != nil {
+			sameServers(t, c, text, secrets, mapping, environ)
+		}
+	})
+}
+
+func became(m config.Mapping) string {
+	var b strings.Builder
+	for _, s := range m {
+		fmt.Fprintf(&b, "%q is %q %q\n", s.Name, s.ID, s.Note)
+	}
+	return b.String()
+}
+
+// sameServers reads what Import wrote, and compares it with what
+// LoadMCPServers made of the same file.
+func sameServers(t *testing.T, c *config.Config, text []byte, secrets []config.SecretFile, mapping config.Mapping, env func(string) (string, bool)) {
+	t.Helper()
+	fsys := fstest.MapFS{"switchboard.yaml": {Data: text}}
+	for _, s := range secrets {
+		fsys[s.Name] = &fstest.MapFile{Data: []byte(s.Content.Reveal())}
+	}
+	got, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
+	if err != nil {
+		t.Fatalf("what Import wrote is refused: %v\n%s", err, text)
+	}
+	written := func(s switchboard.Server) bool {
+		return slices.ContainsFunc(mapping, func(m config.Mapped) bool { return m.ID == s.ID })
+	}
+	var want []switchboard.Server
+	for _, s := range c.Servers {
+		if written(s) {
+			want = append(want, s)
+		}
+	}
+	if len(want) != len(got.Servers) {
+		t.Fatalf("%d servers were written, want %d:\n%s", len(got.Servers), len(want), text)
+	}
+	for i, w := range want {
+		g := got.Servers[i]
+		if revealed(g) != revealed(w) {
+			t.Errorf("server %s:\n got %s\nwant %s\n%s", w.ID, revealed(g), revealed(w), text)
+		}
+	}
+}
+
+// revealed writes a server out with its secrets, leaving out what is empty.
+func revealed(s switchboard.Server) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %q %q %q", s.ID, s.Transport, s.URL, s.Command, s.Dir)
+	for _, m := range []map[string]switchboard.Secret{s.Headers, s.Env} {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if v := m[k].Reveal(); v != "" {
+				fmt.Fprintf(&b, " %s=%q", k, v)
+			}
+		}
+	}
+	return b.String()
+}
+
+// The ids hang on the names alone: another order of the file gives the same.
+func TestIDsDoNotHangOnTheOrderOfTheFile(t *testing.T) {
+	names := []string{"a b", "A-B", "a-b", "a_b", "ab", "!", "?", strings.Repeat("x", 40), strings.Repeat("x", 41), "a-b-2"}
+	ids := func(names []string) map[string]switchboard.ServerID {
+		var b strings.Builder
+		for i, n := range names {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, `%q: {"command": "x"}`, n)
+		}
+		_, m, err := config.LoadMCPServers("mcp.json", config.Options{FS: fstest.MapFS{"mcp.json": {Data: []byte(`{"mcpServers": {` + b.String() + `}}`)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]switchboard.ServerID{}
+		for _, s := range m {
+			if err := switchboard.CheckID(string(s.ID)); err != nil {
+				t.Errorf("%q: %v", s.Name, err)
+			}
+			out[s.Name] = s.ID
+		}
+		return out
+	}
+	want := ids(names)
+	if want["a-b"] != "a-b" || want["a-b-2"] != "a-b-2" {
+		t.Errorf("a name that is an id became another: %v", want)
+	}
+	if n := len(slices.Compact(slices.Sorted(maps.Values(want)))); n != len(names) {
+		t.Errorf("%d names share %d ids: %v", len(names), n, want)
+	}
+	slices.Reverse(names)
+	if got := ids(names); !reflect.DeepEqual(got, want) {
+		t.Errorf("reversed: %v, want %v", got, want)
+	}
+}
+
+func TestAFileOfAnotherProgramThatIsAbsentIsAFault(t *testing.T) {
+	_, _, err := config.LoadMCPServers("gone.json", config.Options{FS: fstest.MapFS{}})
+	if got, want := fmt.Sprint(err), "gone.json: this cannot be read: there is no such file"; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Error("the error is Faults and nothing else")
+	}
+}
