@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// target is which Switchboard a command asks: a running one by URL, or one
+// that it starts for itself.
+type target struct {
+	common
+	URL  string             `name:"url" help:"Ask the Switchboard that runs at URL. Its key, if it wants one, is taken from the environment: SWITCHBOARD_KEY." placeholder:"URL"`
+	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
+}
+
+// maxAnswer bounds what a command reads of one answer.
+const maxAnswer = 64 << 20
+
+// A client asks a Switchboard, as any MCP client of 2026-07-28 would, and gets
+// the bytes of the result.
+type client struct {
+	send func(ctx context.Context, method, name string, message []byte) ([]byte, error)
+	stop func()
+}
+
+// connect returns a client of the target. Call its stop in the end.
+func (t *target) connect(ctx context.Context, log *slog.Logger) (*client, error) {
+	if t.URL != "" {
+		return t.overHTTP()
+	}
+	a, err := t.start(ctx, log, "")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	clientIn, serverOut := io.Pipe()
+	serverIn, clientOut := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		err := a.ServeStdio(ctx, serverIn, serverOut, t.Task)
+		_ = serverOut.CloseWithError(errors.Join(io.EOF, err))
+		served <- err
+	}()
+	lines := wire.NewLineReader(clientIn, maxAnswer)
+	return &client{
+		send: func(_ context.Context, _, _ string, message []byte) ([]byte, error) {
+			if _, err := clientOut.Write(append(message, '\n')); err != nil {
+				return nil, err
+			}
+			for {
+				line, err := lines.Next()
+				if err != nil {
+					return nil, err
+				}
+				if m, err := wire.ParseEnvelope(line); err == nil && m.Kind == wire.Response {
+					return bytes.Clone(line), nil
+				}
+			}
+		},
+		stop: func() {
+			_ = clientOut.Close()
+			cancel()
+			<-served
+			a.Stop()
+		},
+	}, nil
+}
+
+// base returns where the target listens, without a path.
+func (t *target) base() (string, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return "", usageError{fmt.Errorf("--url %q: want http://HOST:PORT", t.URL)}
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// keyVariable holds the API key with which commands ask a running Switchboard.
+const keyVariable = "SWITCHBOARD_KEY"
+
+func (t *target) overHTTP() (*client, error) {
+	endpoint, err := t.base()
+	if err != nil {
+		return nil, err
+	}
+	endpoint += "/mcp"
+	if t.Task != "" {
+		endpoint += "/tasks/" + url.PathEscape(string(t.Task))
+	}
+	return &client{
+		stop: func() {},
+		send: func(ctx context.Context, method, name string, message []byte) ([]byte, error) {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(message))
+			if err != nil {
+				return nil, err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Accept", "application/json, text/event-stream")
+			req.Header.Set(wire.HeaderProtocolVersion, wire.Latest)
+			req.Header.Set(wire.HeaderMethod, method)
+			if name != "" {
+				req.Header.Set(wire.HeaderName, wire.EncodeHeader(name))
+			}
+			body, err := fetchAnswer(req)
+			if err != nil {
+				return nil, err
+			}
+			return body, nil
+		},
+	}, nil
+}
+
+// fetchAnswer sends req with the key and returns the JSON-RPC answer.
+func fetchAnswer(req *http.Request) ([]byte, error) {
+	if key := os.Getenv(keyVariable); key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, unreachable{err}
+	}
+	defer resp.Body.Close()
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return nil, unreachable{err}
+		}
+		if !json.Valid(body) {
+			return nil, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, body)
+		}
+		return body, nil
+	}
+	events := wire.NewEventReader(resp.Body, maxAnswer)
+	for {
+		e, err := events.Next()
+		if err != nil {
+			return nil, unreachable{fmt.Errorf("the stream ended without an answer: %w", err)}
+		}
+		if m, err := wire.ParseEnvelope(e.Data); err == nil && m.Kind == wire.Response {
+			return bytes.Clone(e.Data), nil
+		}
+	}
+}
+
+// An answerError is a JSON-RPC error object with which a Switchboard answered.
+type answerError struct {
+	Message string `json:"message"`
+	Data    struct {
+		Code switchboard.Code `json:"code"`
+		Hint string           `json:"hint"`
+	} `json:"data"`
+}
+
+// ask sends one request and returns the bytes of its result. An error with
+// which Switchboard answered is a *switchboard.Error with its text.
+func (c *client) ask(ctx context.Context, method, name string, params ...wire.Edit) ([]byte, error) {
+	meta := wire.Rewrite(nil, []byte(`{}`),
+		wire.Edit{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, wire.Latest)},
+		wire.Edit{Name: wire.MetaClientInfo, Value: []byte(`{"name":"switchboard-cli","version":"1"}`)},
+		wire.Edit{Name: wire.MetaClientCapabilities, Value: []byte(`{}`)})
+	body := wire.Rewrite(nil, []byte(`{}`), append(params, wire.Edit{Name: "_meta", Value: meta})...)
+	answer, err := c.send(ctx, method, name, wire.AppendRequest(nil, []byte("1"), method, body))
+	if err != nil {
+		return nil, err
+	}
+	m, err := wire.ParseEnvelope(answer)
+	if err != nil {
+		return nil, fmt.Errorf("what answers is no MCP server: %w", err)
+	}
+	if m.ErrorObject != nil {
+		e := &answerError{}
+		if err := json.Unmarshal(m.ErrorObject, e); err != nil {
+			return nil, fmt.Errorf("what answers is no Switchboard: %s", m.ErrorObject)
+		}
+		return nil, &switchboard.Error{Code: e.Data.Code, Text: e.Message, Hint: e.Data.Hint}
+	}
+	return bytes.Clone(m.Result), nil
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	_ "embed" // for demo.yaml
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/tenants"
+)
+
+//go:embed demo.yaml
+var demoConfig string
+
+type demoCmd struct {
+	Keep   bool   `help:"Stay up afterwards, for a client of yours, until interrupted."`
+	Listen string `help:"Listen on ADDR." default:"127.0.0.1:0" placeholder:"ADDR"`
+}
+
+const (
+	demoTenant switchboard.TenantID = "example"
+	demoTask   switchboard.TaskID   = "research"
+)
+
+// Run starts the gateway over real transports with the sample servers, and
+// tells what happens as a story.
+func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	dir, err := os.MkdirTemp("", "switchboard-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	stopNimbus, err := layOut(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer stopNimbus()
+
+	files := common{Config: filepath.Join(dir, "switchboard.yaml"), Tenant: demoTenant}
+	if !log.Enabled(ctx, slog.LevelDebug) {
+		log = slog.New(slog.DiscardHandler) // the story is on stdout; -v shows the log too
+	}
+	began := time.Now()
+	a, err := files.start(ctx, log, d.Listen)
+	if err != nil {
+		return err
+	}
+	defer a.Stop()
+	l, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx, l) }()
+	if err := a.Ready(ctx); err != nil {
+		return err
+	}
+
+	s := story{w: io.out, a: a, url: "http://" + l.Addr().String(), took: time.Since(began)}
+	if err := s.tell(ctx); err != nil {
+		return err
+	}
+	if !d.Keep {
+		fmt.Fprintf(io.out, "\nThat was it, and everything is stopped again. To try it with your own client:  switchboard demo --keep\n")
+		cancel()
+		return <-served
+	}
+	fmt.Fprintf(io.out, "\nServing %s/mcp until you press Ctrl-C. The configuration is in %s.\n", s.url, dir)
+	return <-served
+}
+
+// layOut writes the demo's configuration into dir and starts the one server
+// that Switchboard does not start itself.
+func layOut(ctx context.Context, dir string) (stop func(), err error) {
+	program, err := self()
+	if err != nil {
+		return nil, err
+	}
+	code := filepath.Join(dir, "code")
+	if err := os.Mkdir(code, 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(code, "login.go"), []byte(demoSource), 0o644); err != nil {
+		return nil, err
+	}
+	example, err := fs.Sub(tenants.Example, "example")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(filepath.Join(dir, "tenants", "example"), example); err != nil {
+		return nil, err
+	}
+	nimbus, stop, err := startHTTPSample(ctx, program, "nimbus-search")
+	if err != nil {
+		return nil, err
+	}
+	text := strings.NewReplacer("SELF", strconv.Quote(program), "NIMBUS", nimbus, "CODE", strconv.Quote(code)).Replace(demoConfig)
+	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(text), 0o600); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// demoSource is what the code reader has to read.
+const demoSource = `package login
+
+// Verify reports whether the domain that sent the mail is one of ours.
+func Verify(domain string) bool {
+	return domain == "example.com" // look-alikes such as examp1e.com are not
+}
+`
+
+// startHTTPSample runs a sample server on a free port and returns its URL.
+func startHTTPSample(ctx context.Context, program, name string) (url string, stop func(), err error) {
+	cmd := exec.CommandContext(ctx, program, "sample", name, "--http", "127.0.0.1:0")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 3 * time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait() // how it ends does not matter any more
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		stop()
+		return "", nil, fmt.Errorf("sample %s said no address: %w", name, err)
+	}
+	return strings.TrimSpace(line), stop, nil
+}
+
+// A story is told in a few steps, each with what really happened.
+type story struct {
+	w    io.Writer
+	a    *app.App
+	url  string
+	took time.Duration
+	step int
+}
+
+func (s *story) head(text string) {
+	s.step++
+	fmt.Fprintf(s.w, "\n%d. %s\n\n", s.step, text)
+}
+
+func (s *story) tell(ctx context.Context) error {
+	st := s.a.Status("")
+	fmt.Fprintf(s.w, "Switchboard is one MCP endpoint in front of many MCP servers.\nBehind this one stand %s with %s, started and asked in %s:\n\n",
+		count(len(st.Servers), "sample server"), count(st.Catalog.Tools, "tool"), s.took.Round(time.Millisecond))
+	for _, server := range st.Servers {
+		fmt.Fprintf(s.w, "   %-8s %-5s %2d tools, speaks MCP %s\n", server.ID, server.Transport, server.Tools, server.Version)
+	}
+
+	s.head("A task says what it needs, not which tools (tasks/research.yaml)")
+	task, err := tenants.Example.ReadFile("example/tasks/research.yaml")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(task)) {
+		if !strings.HasPrefix(line, "#") {
+			fmt.Fprint(s.w, "   ", line)
+		}
+	}
+
+	s.head("Switchboard decides which server's tool serves each need, and can say why")
+	x, err := s.a.Explain(ctx, identity.Local(demoTenant), demoTask)
+	if err != nil {
+		return err
+	}
+	writeExplanation(indent{s.w}, x)
+
+	s.head("A client that connects sees just these tools, and calls them by name")
+	if err := s.calls(ctx); err != nil {
+		return err
+	}
+
+	s.head("What your client puts into its configuration")
+	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{
+		"switchboard": map[string]any{"type": "http", "url": s.url + "/mcp/tasks/" + string(demoTask)},
+	}}, "   ", "  ")
+	fmt.Fprintf(s.w, "   %s\n", config)
+	return err
+}
+
+// calls does what a client does: list, call, and meet two refusals.
+func (s *story) calls(ctx context.Context) error {
+	c, err := (&target{URL: s.url, Task: demoTask}).connect(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	list, err := c.ask(ctx, "tools/list", "")
+	if err != nil {
+		return err
+	}
+	var names struct {
+		Tools []struct {
+			Name string `json:"name"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(list, &names); err != nil {
+		return err
+	}
+	var shown []string
+	for _, t := range names.Tools {
+		shown = append(shown, t.Name)
+	}
+	fmt.Fprintf(s.w, "   tools/list  → %s\n", strings.Join(shown, ", "))
+	for _, call := range []struct{ tool, arguments, remark string }{
+		{"web_search", `{"query":"look-alike domains in phishing mail"}`, ""},
+		{"notify", `{"channel":"security","text":"examp1e.com imitates us"}`, "human_in_the_loop: no call without a person's approval"},
+		{"s3_delete_bucket", `{"bucket":"backups"}`, "the cloud server has such a tool; this task does not see it, so it does not exist"},
+	} {
+		answer, err := s.call(ctx, c, call.tool, call.arguments)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.w, "\n   %s %s\n", call.tool, call.arguments)
+		for line := range strings.Lines(answer) {
+			fmt.Fprintf(s.w, "     → %s", strings.TrimRight(line, "\n")+"\n")
+		}
+		if call.remark != "" {
+			fmt.Fprintf(s.w, "     (%s)\n", call.remark)
+		}
+	}
+	return nil
+}
+
+// maxLines bounds what the story shows of a result.
+const maxLines = 6
+
+// call makes one call and gives what came of it, as text.
+func (s *story) call(ctx context.Context, c *client, tool, arguments string) (string, error) {
+	result, err := c.ask(ctx, "tools/call", tool,
+		wire.Edit{Name: "name", Value: wire.AppendString(nil, tool)},
+		wire.Edit{Name: "arguments", Value: []byte(arguments)})
+	var refused *switchboard.Error
+	if errors.As(err, &refused) {
+		return refused.Error(), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var r struct {
+		Content []struct {
+			Text string `json:"text"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, block := range r.Content {
+		for line := range strings.Lines(block.Text) {
+			if line = strings.TrimSpace(line); line != "" {
+				lines = append(lines, line)
+			}
+		}
+	}
+	if len(lines) > maxLines {
+		lines = append(lines[:maxLines], "…")
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// indent writes lines a little to the right.
+type indent struct{ w io.Writer }
+
+func (i indent) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if strings.TrimSpace(line) != "" {
+			line = "   " + line
+		}
+		if _, err := io.WriteString(i.w, line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type explainCmd struct {
+	common
+	output
+	URL  string             `name:"url" help:"Ask the Switchboard that runs at URL." placeholder:"URL"`
+	Task switchboard.TaskID `arg:"" optional:"" help:"The task. Without it, the tenant's default task."`
+	Tool string             `help:"Speak of this one tool only, given as SERVER/TOOL." placeholder:"ID"`
+}
+
+// Run prints what happened to every candidate. It exits 1 when the task may
+// not start.
+func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	x, err := explanation(ctx, target{common: e.common, URL: e.URL, Task: e.Task}, log)
+	if err != nil {
+		return err
+	}
+	if e.Tool != "" {
+		if _, err := switchboard.ParseToolID(e.Tool); err != nil {
+			return usageError{err}
+		}
+		only(x, e.Tool)
+	}
+	if e.JSON {
+		enc := json.NewEncoder(io.out)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(x); err != nil {
+			return err
+		}
+	} else {
+		writeExplanation(io.out, x)
+	}
+	if x.Why != "" {
+		return errNo
+	}
+	return nil
+}
+
+// explanation asks the target why a task gets what it gets.
+func explanation(ctx context.Context, t target, log *slog.Logger) (*app.Explanation, error) {
+	if t.URL == "" {
+		a, err := t.start(ctx, log, "")
+		if err != nil {
+			return nil, err
+		}
+		defer a.Stop()
+		return a.Explain(ctx, identity.Local(t.Tenant), t.Task)
+	}
+	var x app.Explanation
+	return &x, t.inspect(ctx, "/v1/explain?task="+url.QueryEscape(string(t.Task)), &x)
+}
+
+// inspect reads what a running Switchboard says of itself at path into v.
+func (t *target) inspect(ctx context.Context, path string, v any) error {
+	base, err := t.base()
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+	if err != nil {
+		return usageError{err}
+	}
+	body, err := fetchAnswer(req)
+	if err != nil {
+		return err
+	}
+	var problem struct {
+		Code   switchboard.Code `json:"code"`
+		Detail string           `json:"detail"`
+	}
+	if err := json.Unmarshal(body, &problem); err == nil && problem.Code != "" {
+		return &switchboard.Error{Code: problem.Code, Text: problem.Detail}
+	}
+	return json.Unmarshal(body, v)
+}
+
+// only leaves of the explanation what it says of one tool.
+func only(x *app.Explanation, tool string) {
+	for i := range x.Requirements {
+		r := &x.Requirements[i]
+		other := func(c app.Candidate) bool { return c.Tool != tool }
+		r.Selected = slices.DeleteFunc(r.Selected, other)
+		r.Others = slices.DeleteFunc(r.Others, other)
+		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.Dropped) bool { return d.Tool != tool })
+		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
+			r.Dropped = []app.Dropped{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
+		}
+	}
+	x.Tools = slices.DeleteFunc(x.Tools, func(e app.Exposed) bool { return string(e.Server)+"/"+e.Tool != tool })
+}
+
+// writeExplanation tells the decision, requirement by requirement.
+func writeExplanation(w io.Writer, x *app.Explanation) {
+	fmt.Fprintf(w, "Task %s of tenant %s\n", x.Task, x.Tenant)
+	shown := map[string]string{}
+	for _, e := range x.Tools {
+		shown[string(e.Server)+"/"+e.Tool] = e.Name
+	}
+	for i, r := range x.Requirements {
+		optional := ""
+		if r.Optional {
+			optional = ", optional"
+		}
+		fmt.Fprintf(w, "\n%d. needs %s%s\n", i+1, r.Requirement, optional)
+		rows := [][4]string{}
+		for _, c := range r.Selected {
+			name := shown[c.Tool]
+			if name == "" {
+				name = "nothing, for the task may not start"
+			}
+			rows = append(rows, [4]string{"  selected", c.Tool, "shown as " + name, standing(c)})
+		}
+		for _, c := range r.Others {
+			rows = append(rows, [4]string{"  ranked behind", c.Tool, "", standing(c)})
+		}
+		for _, d := range r.Dropped {
+			rows = append(rows, [4]string{"  dropped", d.Tool, "at " + d.Stage, d.Reason})
+		}
+		table(w, rows)
+		if r.Unmet != "" {
+			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
+		}
+	}
+	if x.Why != "" {
+		fmt.Fprintf(w, "\nThe task may not start. %s\n", x.Why)
+	}
+	fmt.Fprintf(w, "\ndecision %s\n", x.Digest)
+}
+
+// standing says why a candidate stands where it stands.
+func standing(c app.Candidate) string {
+	s := fmt.Sprintf("score %d", c.Score)
+	if c.Preferred > 0 {
+		s = fmt.Sprintf("preferred (%d.), %s", c.Preferred, s)
+	}
+	if len(c.Capabilities) > 0 {
+		s += "; " + strings.Join(c.Capabilities, "; ")
+	}
+	if c.Stale {
+		s += "; its server is away"
+	}
+	return s
+}
+
+// table writes rows in columns that are as wide as they need to be.
+func table(w io.Writer, rows [][4]string) {
+	var width [3]int
+	for _, row := range rows {
+		for i := range width {
+			width[i] = max(width[i], len([]rune(row[i])))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row[:3] {
+			if width[i] > 0 {
+				fmt.Fprintf(&line, "%-*s  ", width[i], cell)
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String()+row[3], " "))
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+)
+
+type importCmd struct {
+	output
+	File   string `arg:"" help:"The file in which a client keeps its MCP servers: mcpServers, servers or context_servers."`
+	Dir    string `help:"Write into DIR." default:"." placeholder:"DIR"`
+	DryRun bool   `help:"Show what would be written, and write nothing."`
+}
+
+// Run writes switchboard.yaml and the secrets that were found in the client's
+// file. It overwrites nothing.
+func (i *importCmd) Run(io streams) error {
+	text, secrets, mapping, err := config.Import(i.File, config.Options{Env: os.LookupEnv})
+	if err != nil {
+		return err
+	}
+	if i.DryRun {
+		if _, err := io.out.Write(text); err != nil {
+			return err
+		}
+	} else if err := i.write(text, secrets); err != nil {
+		return err
+	}
+	if i.JSON {
+		return json.NewEncoder(io.err).Encode(mapping)
+	}
+	for _, m := range mapping {
+		if m.ID == "" {
+			fmt.Fprintf(io.err, "%s: left out\n", m.Name)
+		} else {
+			fmt.Fprintf(io.err, "%s: server %s\n", m.Name, m.ID)
+		}
+		for _, note := range m.Note {
+			fmt.Fprintf(io.err, "  %s\n", note)
+		}
+	}
+	if !i.DryRun {
+		fmt.Fprintf(io.out, "wrote %s and %s\n", filepath.Join(i.Dir, "switchboard.yaml"), count(len(secrets), "secret"))
+	}
+	return nil
+}
+
+// write makes the files; the secrets first, so that what names them is whole
+// once it is there.
+func (i *importCmd) write(text []byte, secrets []config.SecretFile) error {
+	target := filepath.Join(i.Dir, "switchboard.yaml")
+	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there already; name another folder with --dir, or see what it would be with --dry-run", target)
+	}
+	for _, s := range secrets {
+		file := filepath.Join(i.Dir, filepath.FromSlash(s.Name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return err
+		}
+		if err := create(file, []byte(s.Content.Reveal()), config.SecretMode); err != nil {
+			return err
+		}
+	}
+	return create(target, text, 0o600)
+}
+
+// create writes a file that must not be there yet.
+func create(name string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type keyCmd struct {
+	New keyNewCmd `cmd:"" help:"Make an API key: print it once, and the lines that belong into the tenant's file."`
+}
+
+type keyNewCmd struct {
+	output
+	Tenant switchboard.TenantID `help:"The tenant whose key it is." default:"default"`
+	ID     string               `arg:"" help:"Who will use it: names the principal in decisions and logs."`
+	Tasks  []switchboard.TaskID `name:"task" help:"A task that the key may bind; may be given more than once. Without it, only the default task."`
+}
+
+// Run prints the key and its hash. Nothing is written: who may call is for the
+// person who edits the tenant's file to say.
+func (k *keyNewCmd) Run(io streams) error {
+	if err := switchboard.CheckID(k.ID); err != nil {
+		return usageError{err}
+	}
+	text, hash := identity.Mint()
+	if k.JSON {
+		return json.NewEncoder(io.out).Encode(map[string]any{"tenant": k.Tenant, "id": k.ID, "key": text, "hash": hash, "tasks": k.Tasks})
+	}
+	fmt.Fprintf(io.out, "%s\n\n", text)
+	fmt.Fprintf(io.out, "This key is shown once; give it to %s. Then add to tenants/%s/tenant.yaml:\n\nkeys:\n  - id: %s\n    hash: %s\n", k.ID, k.Tenant, k.ID, hash)
+	if len(k.Tasks) > 0 {
+		fmt.Fprintf(io.out, "    tasks: [%s]\n", join(k.Tasks))
+	}
+	return nil
+}
+
+func join(tasks []switchboard.TaskID) (s string) {
+	for i, t := range tasks {
+		if i > 0 {
+			s += ", "
+		}
+		s += string(t)
+	}
+	return s
+}

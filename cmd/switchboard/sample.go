@@ -1,0 +1,18 @@
+package main
+
+import (
+	"context"
+
+	"github.com/summit-switchboard/switchboard/internal/sample"
+)
+
+type sampleCmd struct {
+	Name string `arg:"" help:"Which one."`
+	Root string `help:"The folder that code-reader reads." placeholder:"DIR"`
+	HTTP string `name:"http" help:"Serve Streamable HTTP on ADDR instead of stdio." placeholder:"ADDR"`
+}
+
+// Run serves the sample until it is told to stop or its client hangs up.
+func (s *sampleCmd) Run(ctx context.Context, io streams) error {
+	return sample.Serve(ctx, s.Name, sample.Options{Root: s.Root, HTTP: s.HTTP, Stdin: io.in, Stdout: io.out, Stderr: io.err})
+}

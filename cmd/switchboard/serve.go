@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+type serveCmd struct {
+	common
+	Listen string `help:"Listen on ADDR instead of the configured address; port 0 picks a free one." placeholder:"ADDR"`
+}
+
+// Run serves until it is told to stop.
+func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	a, err := s.start(ctx, log, s.Listen)
+	if err != nil {
+		return err
+	}
+	defer a.Stop()
+	l, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	// The first line on stdout is the address, for people and scripts alike.
+	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", l.Addr()); err != nil {
+		return err
+	}
+	go watch(ctx, a, log)
+	return a.Serve(ctx, l)
+}
+
+type stdioCmd struct {
+	common
+	Task switchboard.TaskID `help:"The task to bind. Without it, the tenant's default task." placeholder:"ID"`
+}
+
+// Run serves the client that started this process, until it hangs up.
+func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	a, err := s.start(ctx, log, "")
+	if err != nil {
+		return err
+	}
+	defer a.Stop()
+	go watch(ctx, a, log)
+	return a.ServeStdio(ctx, io.in, io.out, s.Task)
+}
+
+// watch reloads when files change or on SIGHUP.
+func watch(ctx context.Context, a *app.App, log *slog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	if err := a.Watch(ctx, hup); err != nil {
+		log.Warn("no reload by itself", "err", err)
+	}
+}
+
+// start starts the Switchboard that the flags describe.
+func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*app.App, error) {
+	program, err := self()
+	if err != nil {
+		return nil, err
+	}
+	return app.New(ctx, app.Options{
+		Guard:   []string{program, "guard"},
+		Load:    func(ctx context.Context) (*config.Config, error) { return c.load(ctx, log) },
+		Tenant:  c.Tenant,
+		Listen:  listen,
+		Log:     log,
+		Name:    name,
+		Version: version(),
+	})
+}
+
+// load reads the configuration that the flags name.
+func (c *common) load(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+	o := config.Options{Env: os.LookupEnv, Fetch: fetch}
+	if c.MCPConfig != "" {
+		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
+		for _, m := range mapping {
+			if m.Name != string(m.ID) || len(m.Note) > 0 {
+				log.Info("server of "+c.MCPConfig, "name", m.Name, "id", m.ID, "note", m.Note)
+			}
+		}
+		return cfg, err
+	}
+	if _, err := os.Stat(c.Config); os.IsNotExist(err) {
+		return nil, fmt.Errorf(`there is no %s here. Start in one of these ways:
+  switchboard demo                             shows what Switchboard does, with sample servers
+  switchboard serve --mcp-config FILE          serves the mcpServers JSON that your client already has
+  switchboard import FILE                      turns that JSON into a switchboard.yaml to build on
+  switchboard serve --config FILE              serves a configuration that stands elsewhere`, c.Config)
+	}
+	return config.Load(ctx, c.Config, o)
+}
+
+type guardCmd struct{}
+
+// Run is the guard's process; see upstream.Options.
+func (guardCmd) Run(io streams) error {
+	upstream.Guard(io.in)
+	return nil
+}
+
+// self is the path of this program, to be run again.
+func self() (string, error) {
+	program, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(program)
+}

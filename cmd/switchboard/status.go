@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"text/tabwriter"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+)
+
+type statusCmd struct {
+	output
+	URL string `name:"url" help:"Where Switchboard runs." default:"http://127.0.0.1:7420" placeholder:"URL"`
+}
+
+// Run asks a running Switchboard how it is. It exits 1 when a server is not
+// ready or the last reload was refused.
+func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
+	var st app.Status
+	if err := (&target{URL: s.URL}).inspect(ctx, "/v1/status", &st); err != nil {
+		return err
+	}
+	bad := st.Refused != nil || len(st.Catalog.Faults) > 0
+	for _, server := range st.Servers {
+		bad = bad || server.State != "ready"
+	}
+	if s.JSON {
+		if err := json.NewEncoder(io.out).Encode(st); err != nil {
+			return err
+		}
+	} else {
+		writeStatus(io, &st)
+	}
+	if bad {
+		return errNo
+	}
+	return nil
+}
+
+func writeStatus(io streams, st *app.Status) {
+	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
+		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
+	if r := st.Refused; r != nil {
+		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on:\n%s\n",
+			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), r.Why)
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tLAST FAILURE")
+	for _, s := range st.Servers {
+		failure := ""
+		if f := s.LastFailure; f != nil {
+			failure = fmt.Sprintf("%s: %s (%s ago)", f.Stage, summary(f.Message), time.Since(f.Since).Round(time.Second))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\n", s.ID, s.State, s.Tools, s.Version, s.Restarts, failure)
+	}
+	if len(st.Tasks) > 0 {
+		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")
+		for _, t := range st.Tasks {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, t.Why)
+		}
+	}
+	_ = w.Flush() // a terminal that is gone needs no table
+	for i, f := range st.Catalog.Faults {
+		if i == 0 {
+			fmt.Fprintln(io.out, "\nTools that are refused:")
+		}
+		fmt.Fprintln(io.out, " ", f)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+)
+
+type validateCmd struct {
+	common
+	output
+}
+
+// Run reads the configuration and says what is wrong with it, or what it holds.
+func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	c, err := v.load(ctx, log)
+	if err != nil {
+		return err
+	}
+	tasks := 0
+	for _, t := range c.Tenants {
+		tasks += len(t.Tasks)
+	}
+	sum := struct {
+		Servers  int `json:"servers"`
+		Tenants  int `json:"tenants"`
+		Tasks    int `json:"tasks"`
+		Keys     int `json:"keys"`
+		Overlays int `json:"tools_in_overlays"`
+	}{len(c.Servers), len(c.Tenants), tasks, len(c.Keys), len(c.Overlays)}
+	if v.JSON {
+		return json.NewEncoder(io.out).Encode(sum)
+	}
+	file := v.Config
+	if v.MCPConfig != "" {
+		file = v.MCPConfig
+	}
+	_, err = fmt.Fprintf(io.out, "%s: good: %s, %s, %s, %s\n", file,
+		count(sum.Servers, "server"), count(sum.Tenants, "tenant"), count(sum.Tasks, "task"), count(sum.Keys, "key"))
+	return err
+}
+
+// count gives "1 server" or "2 servers".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
+}

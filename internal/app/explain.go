@@ -1,0 +1,138 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// An Explanation says what was decided for a task, and why, for people and
+// programs. Its fields are what "switchboard explain --json" prints.
+type Explanation struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Task   switchboard.TaskID   `json:"task"`
+	Digest switchboard.Digest   `json:"digest,omitempty"`
+
+	// Requirements say what happened to every candidate. They are the
+	// operator's: a caller who is known by a key does not get them.
+	Requirements []Explained `json:"requirements,omitempty"`
+
+	// Tools are what the client sees, in its order; none where Refused says
+	// why the task may not start.
+	Tools   []Exposed          `json:"tools"`
+	Refused *switchboard.Error `json:"-"`
+	Why     string             `json:"refused,omitempty"`
+
+	// Decision is the record itself, in canonical form.
+	Decision json.RawMessage `json:"decision,omitempty"`
+}
+
+// Explained is one requirement and its candidates.
+type Explained struct {
+	Requirement string      `json:"requirement"`
+	Optional    bool        `json:"optional,omitempty"`
+	Selected    []Candidate `json:"selected,omitempty"`
+	Others      []Candidate `json:"others,omitempty"`
+	Dropped     []Dropped   `json:"dropped,omitempty"`
+	Unmet       string      `json:"unmet,omitempty"`
+}
+
+// A Candidate is a tool that reached the end of the decision.
+type Candidate struct {
+	Tool         string   `json:"tool"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	Score        int      `json:"score"`
+	Preferred    int      `json:"preferred,omitempty"` // its place in the row that prefers it, from 1
+	Stale        bool     `json:"stale,omitempty"`
+}
+
+// A Dropped is a candidate that did not.
+type Dropped struct {
+	Tool   string `json:"tool"`
+	Stage  string `json:"stage"`
+	Reason string `json:"reason"`
+}
+
+// Exposed is a tool as the client sees it, and whose it is.
+type Exposed struct {
+	Name        string               `json:"name"`
+	Server      switchboard.ServerID `json:"server"`
+	Tool        string               `json:"tool"`
+	Description string               `json:"description,omitempty"`
+}
+
+// Explain makes the decision for a task that p may bind ("" means the default
+// task), and says what happened. That the task may not start is no error: see
+// Explanation.Refused.
+func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Explanation, error) {
+	if err := a.Ready(ctx); err != nil {
+		return nil, err
+	}
+	st := a.state.Load()
+	task, err := st.resolve(p, task)
+	if err != nil {
+		return nil, err
+	}
+	if task == "" {
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
+	}
+	d, err := st.decide(ctx, p, task)
+	if err != nil {
+		return nil, err
+	}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}}
+	if p.Auth == switchboard.AuthLocal {
+		x.Decision = d.Canonical()
+		for i := range d.Outcomes {
+			x.Requirements = append(x.Requirements, explained(&d.Outcomes[i]))
+		}
+	}
+	if err := d.Err(); err != nil {
+		if !errors.As(err, &x.Refused) {
+			return nil, err
+		}
+		x.Why = x.Refused.Error()
+		if p.Auth != switchboard.AuthLocal {
+			x.Why = x.Refused.Text
+		}
+		return x, nil
+	}
+	for _, e := range surface.New(d.Task, d.Selected, nil, surface.Options{}).Entries() {
+		var def struct {
+			Description string `json:"description"`
+		}
+		_ = json.Unmarshal(e.Tool.Definition, &def) // a description that is no text is none
+		x.Tools = append(x.Tools, Exposed{e.Name, e.Tool.ID.Server, e.Tool.ID.Name, def.Description})
+	}
+	return x, nil
+}
+
+func explained(o *decide.Outcome) Explained {
+	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
+	for _, c := range o.Selected {
+		x.Selected = append(x.Selected, candidate(c))
+	}
+	for _, c := range o.Others {
+		x.Others = append(x.Others, candidate(c))
+	}
+	for _, c := range o.Dropped {
+		x.Dropped = append(x.Dropped, Dropped{c.Tool.ID.String(), c.Stage, c.Reason.String()})
+	}
+	if o.Unmet != nil {
+		x.Unmet = o.Unmet.Stage + ": " + o.Unmet.Reason.String()
+	}
+	return x
+}
+
+func candidate(c decide.Candidate) Candidate {
+	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
+	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
+		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
+	}
+	return x
+}

@@ -1,0 +1,66 @@
+package app_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allowed is the plan of the house: which of our packages each may import. A
+// new edge is a change of design; make it here, with a word in the review.
+var allowed = map[string]string{
+	"internal/switchboard": "",
+	"internal/wire":        "",
+	"internal/sample":      "",
+	"internal/config":      "internal/switchboard",
+	"internal/canonical":   "internal/switchboard",
+	"internal/identity":    "internal/switchboard",
+	"internal/constraint":  "internal/switchboard",
+	"internal/catalog":     "internal/switchboard internal/canonical internal/wire",
+	"internal/decide":      "internal/switchboard internal/canonical",
+	"internal/matcher":     "internal/switchboard internal/decide",
+	"internal/ranking":     "internal/switchboard internal/decide",
+	"internal/surface":     "internal/switchboard internal/decide internal/wire",
+	"internal/run":         "internal/switchboard internal/surface",
+	"internal/upstream":    "internal/switchboard internal/wire",
+	"internal/gateway":     "internal/switchboard internal/wire internal/run internal/surface",
+	"tenants":              "",
+	"cmd/switchboard":      "internal/upstream internal/app internal/config internal/decide internal/identity internal/sample internal/switchboard internal/wire tenants",
+}
+
+func TestImportsFollowThePlan(t *testing.T) {
+	const module = "github.com/summit-switchboard/switchboard/"
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`, module+"...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		pkg := strings.TrimPrefix(f[0], module)
+		if pkg == "internal/app" || strings.HasPrefix(pkg, "test/") { // they know all the others
+			continue
+		}
+		may, ok := allowed[pkg]
+		if !ok {
+			t.Errorf("%s is not on the plan; add it to allowed", pkg)
+		}
+		for _, imp := range f[1:] {
+			if in, ok := strings.CutPrefix(imp, module); ok && !slices.Contains(strings.Fields(may), in) {
+				t.Errorf("%s imports %s, which the plan does not allow", pkg, in)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}: {{.Doc}}`, "github.com/summit-switchboard/switchboard/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if pkg, doc, _ := strings.Cut(line, ": "); strings.TrimSpace(doc) == "" && !strings.Contains(pkg, "/test/") {
+			t.Errorf("%s has no package comment", pkg)
+		}
+	}
+}

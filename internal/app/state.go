@@ -1,0 +1,151 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/matcher"
+	"github.com/summit-switchboard/switchboard/internal/ranking"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A state is all that a decision reads: one reading of the configuration and
+// what the servers offered at one moment. It is immutable, and replaced whole.
+type state struct {
+	config  *config.Config
+	loaded  time.Time // when config was read
+	ring    *identity.Ring
+	catalog *catalog.Snapshot
+	tenants map[switchboard.TenantID]*tenant
+}
+
+// A tenant is what the decisions of one tenant's tasks are made with.
+type tenant struct {
+	*switchboard.Tenant
+	view     *catalog.View
+	pipeline decide.Pipeline
+	snapshot decide.Snapshot
+}
+
+// newState builds a state. was, where not nil, is the one before: what has not
+// changed is not worked out again.
+func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
+	s := &state{config: c, loaded: loaded, tenants: map[switchboard.TenantID]*tenant{}}
+	keys := make([]identity.Key, len(c.Keys))
+	for i, k := range c.Keys {
+		keys[i] = identity.Key(k)
+	}
+	s.ring = identity.New(keys, local)
+
+	servers := map[switchboard.ServerID]*switchboard.Server{}
+	for i := range c.Servers {
+		servers[c.Servers[i].ID] = &c.Servers[i]
+	}
+	var sources []catalog.Source
+	for _, o := range offers {
+		server := servers[o.Server]
+		if server == nil {
+			continue // it was removed by the reload that this state is built for
+		}
+		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
+		if m, ok := c.Manifests[o.Server]; ok {
+			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data}
+		}
+		sources = append(sources, src)
+	}
+	if was == nil {
+		s.catalog = catalog.Build(sources, c.Overlays, c.Taxonomy)
+	} else {
+		s.catalog = was.catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
+	}
+	taxonomy := digest(terms(c.Taxonomy))
+	for id, t := range c.Tenants {
+		view := s.catalog.For(t)
+		index := matcher.New(view, c.Taxonomy)
+		s.tenants[id] = &tenant{
+			Tenant: t,
+			view:   view,
+			pipeline: decide.Pipeline{
+				index.Filter(),
+				index.Prune(),
+				ranking.New(t.Ranking, view.Named("*/*")),
+			},
+			snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxonomy},
+		}
+	}
+	return s
+}
+
+// terms is a taxonomy as it goes into a digest.
+func terms(t *switchboard.Taxonomy) any {
+	parents := map[switchboard.Resource]switchboard.Resource{}
+	for _, r := range t.Resources() {
+		parents[r] = t.Parent(r)
+	}
+	return []any{parents, t.Constraints()}
+}
+
+// digest is of v's JSON.
+func digest(v any) switchboard.Digest { return canonical.Sum(encode(v)) }
+
+// resolve says which task p means; see run.Binder.
+func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	t := s.tenants[p.Tenant]
+	if t == nil {
+		return "", switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	}
+	if task == "" {
+		return t.DefaultTask, nil
+	}
+	_, exists := t.Tasks[task]
+	may := slices.Contains(p.Tasks, task) || // its key names it
+		len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || task == t.DefaultTask)
+	if !exists || !may {
+		return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+	}
+	return task, nil
+}
+
+// decide makes the decision for a task that resolve gave.
+func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*decide.Decision, error) {
+	t := s.tenants[p.Tenant]
+	if t == nil || t.Tasks[task] == nil {
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+	}
+	d, err := t.pipeline.Decide(ctx, decide.Input{
+		Tenant:    t.Tenant,
+		Principal: p,
+		Task:      t.Tasks[task],
+		Snapshot:  t.snapshot,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tenant %s, task %s: %w", p.Tenant, task, err)
+	}
+	return d, nil
+}
+
+// bind decides for a task and gives what it shows; see run.Binder.
+func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, o surface.Options) (*surface.Surface, error) {
+	d, err := s.decide(ctx, p, task)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Err(); err != nil {
+		return nil, err
+	}
+	return surface.New(d.Task, d.Selected, prev, o), nil
+}
+
+// serves reports whether the tenant may use the server.
+func (t *tenant) serves(id switchboard.ServerID) bool {
+	_, ok := slices.BinarySearch(t.Servers, id)
+	return ok
+}

@@ -1,0 +1,41 @@
+package app
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// tasks counts the runs by tenant and task, in byte order.
+func (a *App) tasks(id switchboard.TenantID) []TaskStatus {
+	type key struct {
+		tenant switchboard.TenantID
+		task   switchboard.TaskID
+	}
+	by := map[key]*TaskStatus{}
+	for _, r := range a.runs.All() {
+		p := r.Principal()
+		if r.Task() == "" || id != "" && p.Tenant != id {
+			continue
+		}
+		k := key{p.Tenant, r.Task()}
+		if by[k] == nil {
+			by[k] = &TaskStatus{Tenant: p.Tenant, Task: r.Task()}
+		}
+		t := by[k]
+		t.Runs++
+		t.Tools = max(t.Tools, r.Tools())
+		if err := r.Err(); err != nil {
+			t.Why = err.Error()
+		}
+	}
+	all := make([]TaskStatus, 0, len(by))
+	for _, t := range by {
+		all = append(all, *t)
+	}
+	slices.SortFunc(all, func(x, y TaskStatus) int {
+		return cmp.Or(cmp.Compare(x.Tenant, y.Tenant), cmp.Compare(x.Task, y.Task))
+	})
+	return all
+}

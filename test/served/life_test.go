@@ -1,0 +1,309 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const tool = `{"name":"%s","inputSchema":{"type":"object"}}`
+
+// fakes is a configuration of fake servers, one line each, and a task for all.
+func fakes(servers ...string) string {
+	return `
+-- switchboard.yaml --
+start_deadline: 5s
+servers:
+  ` + strings.Join(servers, "\n  ") + `
+tenants:
+  default: {servers: ["*"], allow: [by_name]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: all
+-- tenants/default/tasks/all.yaml --
+task_id: all
+required_capabilities:
+  - {tools: ["*/*"]}
+`
+}
+
+func fakeServer(id string, args ...string) string {
+	quoted, _ := json.Marshal(args)
+	return fmt.Sprintf("%s: {transport: stdio, command: [FAKE, %s]}", id, strings.Trim(string(quoted), "[]"))
+}
+
+type status struct {
+	Refused *struct {
+		Why string `json:"why"`
+	} `json:"configuration_refused"`
+	Servers []struct {
+		ID          string `json:"id"`
+		State       string `json:"state"`
+		LastFailure *struct {
+			Stage, Message string
+		} `json:"last_failure"`
+	} `json:"servers"`
+}
+
+func (g *gateway) status() (st status) {
+	g.t.Helper()
+	out, errs, _ := command(g.t, g.dir, "status", "--json", "--url", g.url)
+	if err := json.Unmarshal([]byte(out), &st); err != nil {
+		g.t.Fatalf("status: %v\n%s%s", err, out, errs)
+	}
+	return st
+}
+
+// children are the process ids of whom pid has started, and of theirs.
+func children(pid int) (all []int) {
+	list, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range list {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(rest)
+		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if len(f) > 1 && f[1] == strconv.Itoa(pid) {
+			all = append(append(all, child), children(child)...)
+		}
+	}
+	return all
+}
+
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
+
+func TestThirtyServersAreReadyWhileTenOthersHangExitOrFlood(t *testing.T) {
+	var servers []string
+	for i := range 30 {
+		servers = append(servers, fakeServer(fmt.Sprint("good-", i), fmt.Sprintf(tool, fmt.Sprint("tool_", i))))
+	}
+	var bad []string
+	for mood, n := range map[string]int{"hang": 5, "exit": 3, "flood": 2} {
+		for i := range n {
+			id := fmt.Sprint(mood, "-", i)
+			bad = append(bad, id)
+			servers = append(servers, fakeServer(id, "mood="+mood, fmt.Sprintf(tool, "never")))
+		}
+	}
+	g := serve(t, layOut(t, fakes(servers...)))
+	began := time.Now()
+	s := g.open("/mcp", false)
+	if got := names(t, s); len(got) != 30 {
+		t.Errorf("listed %d tools, want the 30 of the good servers: %q", len(got), got)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("ready after %v; the start deadline is 5s", took)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"tool_7","arguments":{}}`); m.Error != nil {
+		t.Errorf("a good server beside the bad ones: %s", m.raw)
+	}
+	st := g.status()
+	for _, server := range st.Servers {
+		isBad := slices.Contains(bad, server.ID)
+		if !isBad && (server.State != "ready" || server.LastFailure != nil) {
+			t.Errorf("%s is %+v", server.ID, server)
+		}
+		if isBad && (server.State == "ready" || server.LastFailure == nil || server.LastFailure.Message == "") {
+			t.Errorf("status does not say what is wrong with %s: %+v", server.ID, server)
+		}
+	}
+	if len(st.Servers) != 40 {
+		t.Errorf("status speaks of %d servers", len(st.Servers))
+	}
+}
+
+func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {
+	marks := filepath.Join(t.TempDir(), "marks")
+	g := serve(t, layOut(t, fakes(fakeServer("frail", "marks="+marks, fmt.Sprintf(tool, "work")), fakeServer("other", fmt.Sprintf(tool, "rest")))))
+	s := g.open("/mcp", false)
+	began := time.Now()
+	m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{"do":"die"}}`)
+	if !strings.Contains(string(m.raw), "SB-EXEC-004") {
+		t.Errorf("the call of a child that died gave %s", m.raw)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v to say so", took)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"rest","arguments":{}}`); m.Error != nil {
+		t.Errorf("the other server: %s", m.raw)
+	}
+	if got := names(t, s); !slices.Contains(got, "work") {
+		t.Errorf("the list flapped: %q", got)
+	}
+	eventually(t, "the child comes back", func() string {
+		m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`)
+		if strings.Contains(string(m.raw), "SB-") {
+			return string(m.raw)
+		}
+		return ""
+	})
+	text, _ := os.ReadFile(marks)
+	if n := strings.Count(string(text), "work"); n != 2 {
+		t.Errorf("the server executed %d calls, want 2: the call that killed it must not be repeated", n)
+	}
+	for _, pid := range children(g.cmd.Process.Pid) {
+		if !alive(pid) {
+			t.Errorf("child %d is a zombie", pid)
+		}
+	}
+}
+
+func TestNoChildOutlivesSwitchboard(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			var servers []string
+			for i := range 5 {
+				servers = append(servers, fakeServer(fmt.Sprint("s-", i), fmt.Sprintf(tool, fmt.Sprint("t", i))))
+			}
+			servers = append(servers, fakeServer("deaf", "mood=hang", fmt.Sprintf(tool, "never")))
+			g := serve(t, layOut(t, fakes(servers...)))
+			names(t, g.open("/mcp", true))
+			pids := children(g.cmd.Process.Pid)
+			if len(pids) < 6 {
+				t.Fatalf("there are only %d children", len(pids))
+			}
+			if err := g.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "all children are gone", func() string {
+				for _, pid := range pids {
+					if alive(pid) {
+						return fmt.Sprint(pid, " lives")
+					}
+				}
+				return ""
+			})
+		})
+	}
+}
+
+func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
+	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one")), fakeServer("b", fmt.Sprintf(tool, "two"))))
+	write(t, filepath.Join(dir, "tenants/default/tasks/only-a.yaml"), "task_id: only-a\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
+	g := serve(t, dir)
+	all, onlyA := stdio(t, dir, false), g.open("/mcp/tasks/only-a", true)
+	if got := names(t, all); !slices.Equal(got, []string{"one", "two"}) {
+		t.Fatalf("listed %q", got)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "switchboard.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	three := strings.Replace(strings.Replace(string(text), "  b:", "  c:", 1), `\"two\"`, `\"three\"`, 1)
+	write(t, filepath.Join(dir, "switchboard.yaml"), three)
+	for {
+		line, err := all.out.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, "notifications/tools/list_changed") {
+			break
+		}
+	}
+	if got := names(t, all); !slices.Equal(got, []string{"one", "three"}) {
+		t.Errorf("after the reload it lists %q", got)
+	}
+	if got := names(t, onlyA); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("the other task lists %q", got)
+	}
+
+	// A faulty file changes nothing, and is said.
+	eventually(t, "the gateway has reloaded too", func() string {
+		if st := g.status(); len(st.Servers) != 2 || st.Servers[1].ID != "c" {
+			return fmt.Sprintf("%+v", st)
+		}
+		return ""
+	})
+	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(three, "transport:", "tranport:", 1))
+	eventually(t, "the fault is said", func() string {
+		if st := g.status(); st.Refused == nil || !strings.Contains(st.Refused.Why, `did you mean "transport"`) || !strings.Contains(st.Refused.Why, "switchboard.yaml:4:") {
+			return fmt.Sprintf("%+v", st)
+		}
+		return ""
+	})
+	if got := names(t, g.open("/mcp", true)); !slices.Equal(got, []string{"one", "three"}) {
+		t.Errorf("with a faulty file it lists %q", got)
+	}
+	write(t, filepath.Join(dir, "switchboard.yaml"), three)
+	eventually(t, "the mended file is taken", func() string {
+		if st := g.status(); st.Refused != nil {
+			return st.Refused.Why
+		}
+		return ""
+	})
+}
+
+func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
+	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
+	g := serve(t, dir)
+	s := g.open("/mcp", false)
+	names(t, s)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c := g.open("/mcp", true)
+				if m, _ := c.ask(t, "tools/call", `{"name":"one","arguments":{"x":"y"}}`); !strings.Contains(string(m.raw), `\"x\":\"y\"`) {
+					t.Errorf("a call during a reload gave %s", m.raw)
+					return
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		write(t, filepath.Join(dir, fmt.Sprintf("tenants/default/tasks/t%d.yaml", i)), fmt.Sprintf("task_id: t%d\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n", i))
+		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the new task is there", func() string {
+			m, _ := g.open(fmt.Sprintf("/mcp/tasks/t%d", i), true).ask(t, "tools/list", "")
+			if m.Error != nil {
+				return string(m.raw)
+			}
+			return ""
+		})
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// AZ-03: ids are each client's own.
+func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
+	g := serve(t, layOut(t, fakes(
+		fakeServer("a", fmt.Sprintf(tool, "one")), fakeServer("b", fmt.Sprintf(tool, "two")), fakeServer("c", fmt.Sprintf(tool, "three")))))
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			s := g.open("/mcp", i%2 == 0)
+			for j := range 20 {
+				name := []string{"one", "two", "three"}[(i+j)%3]
+				mark := fmt.Sprintf("client-%d-call-%d", i, j)
+				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"mark":%q}}`, name, mark))
+				if !strings.Contains(string(m.Result), `\"`+mark+`\"`) {
+					t.Errorf("client %d got %s", i, m.raw)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,311 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// newKey makes a key with the command line, as a person would.
+func newKey(t *testing.T, id string, args ...string) (key, rows string) {
+	t.Helper()
+	out, errs, code := command(t, t.TempDir(), append([]string{"key", "new", id, "--json"}, args...)...)
+	var k struct {
+		Key, Hash string
+		Tasks     []string
+	}
+	if err := json.Unmarshal([]byte(out), &k); err != nil || code != 0 {
+		t.Fatalf("key new: exit %d, %v\n%s%s", code, err, out, errs)
+	}
+	rows = fmt.Sprintf("  - {id: %s, hash: %q", id, k.Hash)
+	if len(k.Tasks) > 0 {
+		rows += ", tasks: [" + strings.Join(k.Tasks, ", ") + "]"
+	}
+	return k.Key, rows + "}\n"
+}
+
+// twoTenants is acme with alice and bob, and other with eve.
+func twoTenants(t *testing.T) (dir string, keys map[string]string) {
+	t.Helper()
+	keys = map[string]string{}
+	rows := map[string]string{}
+	for _, who := range []struct {
+		id   string
+		args []string
+	}{{"alice", []string{"--task", "work", "--task", "rest"}}, {"bob", nil}, {"eve", nil}} {
+		keys[who.id], rows[who.id] = newKey(t, who.id, who.args...)
+	}
+	dir = layOut(t, `
+-- switchboard.yaml --
+servers:
+  a: {transport: stdio, command: [FAKE, '{"name":"one","inputSchema":{"type":"object"}}']}
+  b: {transport: stdio, command: [FAKE, '{"name":"two","inputSchema":{"type":"object"}}']}
+tenants:
+  acme: {servers: [a], allow: [by_name]}
+  other: {servers: [b], allow: [by_name]}
+-- tenants/acme/tenant.yaml --
+tenant: acme
+default_task: work
+keys:
+`+rows["alice"]+rows["bob"]+`
+-- tenants/acme/tasks/work.yaml --
+task_id: work
+required_capabilities: [{tools: ["a/*"]}]
+-- tenants/acme/tasks/rest.yaml --
+task_id: rest
+required_capabilities: [{tools: ["a/*"]}]
+-- tenants/other/tenant.yaml --
+tenant: other
+default_task: work
+keys:
+`+rows["eve"]+`
+-- tenants/other/tasks/work.yaml --
+task_id: work
+required_capabilities: [{tools: ["b/*"]}]
+`)
+	return dir, keys
+}
+
+func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	for _, tt := range []struct {
+		who, path string
+		want      string // the tools, or the code
+	}{
+		{"alice", "/mcp", "one"},
+		{"alice", "/mcp/tasks/rest", "one"},
+		{"bob", "/mcp", "one"},
+		{"bob", "/mcp/tasks/work", "one"},
+		{"bob", "/mcp/tasks/rest", "SB-TASK-001"},
+		{"eve", "/mcp", "two"},
+		{"eve", "/mcp/tasks/rest", "SB-TASK-001"},
+		{"nobody", "/mcp", "SB-AUTH-001"},
+	} {
+		s := g.open(tt.path, true, "Authorization", "Bearer "+keys[tt.who])
+		if m, _ := s.ask(t, "tools/list", ""); m.Error != nil {
+			if !strings.Contains(string(m.Error.Data), tt.want) {
+				t.Errorf("%s at %s: %s, want %s", tt.who, tt.path, m.raw, tt.want)
+			}
+		} else if got := names(t, s); !slices.Equal(got, []string{tt.want}) {
+			t.Errorf("%s at %s lists %q, want %s", tt.who, tt.path, got, tt.want)
+		}
+	}
+}
+
+// AZ-01, SE-01, SE-02: what is another's is as if it did not exist.
+func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	alice := g.open("/mcp", false, "Authorization", "Bearer "+keys["alice"])
+	if alice.id == "" {
+		t.Fatal("no session id")
+	}
+	run := mint(t, g, keys["alice"], "work")
+	if got := names(t, g.open("/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("alice's own run lists %q", got)
+	}
+	for _, who := range []string{"bob", "eve"} {
+		thief := &httpSession{url: g.url + "/mcp", id: alice.id, header: http.Header{"Authorization": {"Bearer " + keys[who]}}}
+		_, r := thief.post(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil)
+		if r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s with alice's session gets %d", who, r.StatusCode)
+		}
+		m, _ := g.open("/mcp/runs/"+run, true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
+		never, _ := g.open("/mcp/runs/"+strings.Repeat("0", 32), true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
+		if m.Error == nil || string(m.raw) != string(never.raw) {
+			t.Errorf("%s with alice's run gets %s, with one that never was %s", who, m.raw, never.raw)
+		}
+	}
+	if got := names(t, alice); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("alice is affected: %q", got)
+	}
+}
+
+func mint(t *testing.T, g *gateway, key, task string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/tasks/"+task+"/runs", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var minted struct {
+		Run string `json:"run"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&minted); err != nil || len(minted.Run) != 32 {
+		t.Fatalf("minting a run: %s, %v", resp.Status, err)
+	}
+	return minted.Run
+}
+
+// AZ-02: under load, no answer is another's.
+func TestNoAnswerCrossesTenants(t *testing.T) {
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			who, name := "alice", "one"
+			if i%2 == 0 {
+				who, name = "eve", "two"
+			}
+			s := g.open("/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
+			for range 40 {
+				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"tenant":%q}}`, name, who))
+				other := map[string]string{"alice": "eve", "eve": "alice"}[who]
+				if !strings.Contains(string(m.raw), who) || strings.Contains(string(m.raw), other) {
+					t.Errorf("%s got %s", who, m.raw)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// AZ-09: nothing listens beyond this machine without a key.
+func TestAListenerOnAnotherAddressNeedsAKey(t *testing.T) {
+	dir := layOut(t, samples)
+	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
+		_, errs, code := command(t, dir, "serve", "--listen", addr)
+		if code != 2 || !strings.Contains(errs, "switchboard key new") {
+			t.Errorf("%s: exit %d: %s", addr, code, errs)
+		}
+	}
+}
+
+// CD-01, LK-01, LK-02: secrets go where they belong and nowhere else.
+func TestSecretsReachTheirServerAndNothingElse(t *testing.T) {
+	const headerCanary, envCanary, ownCanary = "canary-header-5f2a", "canary-env-77c1", "canary-own-9b3d"
+	t.Setenv("SB_TEST_HEADER", headerCanary)
+	t.Setenv("SB_TEST_ENV", envCanary)
+	t.Setenv("SB_TEST_OWN", ownCanary)
+	var mu sync.Mutex
+	var seen []http.Header
+	fake := newFake([]string{fmt.Sprintf(tool, "web")})
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen = append(seen, r.Header.Clone())
+		mu.Unlock()
+		fake.ServeHTTP(w, r)
+	}))
+	defer behind.Close()
+	key, rows := newKey(t, "alice")
+	dir := layOut(t, `
+-- switchboard.yaml --
+servers:
+  web: {transport: http, url: `+behind.URL+`/mcp, headers: {Authorization: "Bearer ${env:SB_TEST_HEADER}"}}
+  child: {transport: stdio, command: [sh, -c, "env >&2; echo bad-line; exec cat >/dev/null"], env: {API_TOKEN: "${env:SB_TEST_ENV}"}}
+tenants:
+  default: {allow: [by_name]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: all
+keys:
+`+rows+`
+-- tenants/default/tasks/all.yaml --
+task_id: all
+required_capabilities: [{tools: ["*/*"]}]
+`)
+	text, err := os.ReadFile(filepath.Join(dir, "switchboard.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "switchboard.yaml"), "start_deadline: 2s\n"+string(text))
+	g := serve(t, dir)
+	s := g.open("/mcp", true, "Authorization", "Bearer "+key)
+	if m, _ := s.ask(t, "tools/call", `{"name":"web","arguments":{}}`); m.Error != nil {
+		t.Fatalf("call: %s", m.raw)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, h := range seen {
+		if h.Get("Authorization") != "Bearer "+headerCanary {
+			t.Errorf("the server got Authorization %q", h.Get("Authorization"))
+		}
+		if strings.Contains(fmt.Sprint(h), key) {
+			t.Errorf("the client's key was sent on: %v", h)
+		}
+	}
+	log := g.logged()
+	for _, canary := range []string{headerCanary, envCanary, ownCanary, key} {
+		if strings.Contains(log, canary) {
+			t.Errorf("the log has %q:\n%s", canary, log)
+		}
+	}
+	if !strings.Contains(log, "API_TOKEN") {
+		t.Errorf("the child's standard error is not in the log:\n%s", log)
+	}
+	for _, ours := range []string{"SB_TEST_OWN", "SB_TEST_HEADER"} {
+		if strings.Contains(log, ours) {
+			t.Errorf("the child inherited %s", ours)
+		}
+	}
+}
+
+func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
+	g := serve(t, layOut(t, samples))
+	good := g.open("/mcp", true)
+	want := names(t, good)
+	for _, tt := range []struct {
+		name   string
+		body   string
+		header []string
+		status int
+		text   string
+	}{
+		{"JS-01 a key twice", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","name":"notify"}}`, nil, 400, "-32"},
+		{"JS-01 a key in another case", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","Name":"notify"}}`, nil, 400, "-32"},
+		{"JS-01 a key twice in the arguments", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","arguments":{"q":1,"q":2}}}`, nil, 400, "-32"},
+		{"JS-03 an id that is null", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, nil, 400, "-32600"},
+		{"JS-04 a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, nil, 400, "batch"},
+		{"JS-04 no JSON", `rubbish`, nil, 400, "-32700"},
+		{"JS-04 two values", `{"jsonrpc":"2.0","id":1,"method":"ping"}{}`, nil, 400, "-32"},
+		{"JS-05 too deep", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}}`, nil, 400, "-32"},
+		{"RX-01 too large", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("x", 5<<20) + `"}}`, nil, 413, "4"},
+		{"OR-01 a foreign origin", `{}`, []string{"Origin", "https://evil.example"}, 403, "origin"},
+		{"OR-02 a foreign host", `{}`, []string{"Host", "evil.example"}, 403, "host"},
+		{"OR-03 a form", `a=b`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, ""},
+		{"OR-03 another site's page", `{}`, []string{"Sec-Fetch-Site", "cross-site"}, 403, ""},
+		{"AZ-08 through a proxy", `{}`, []string{"X-Forwarded-For", "203.0.113.1"}, 401, "SB-AUTH-001"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/mcp", strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		if len(tt.header) > 0 {
+			req.Header.Set(tt.header[0], tt.header[1])
+			if tt.header[0] == "Host" {
+				req.Host = tt.header[1]
+			}
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		body := make([]byte, 4096)
+		n, _ := resp.Body.Read(body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != tt.status || !strings.Contains(string(body[:n]), tt.text) {
+			t.Errorf("%s: %s: %s; want %d and %q", tt.name, resp.Status, body[:n], tt.status, tt.text)
+		}
+	}
+	if got := names(t, good); !slices.Equal(got, want) {
+		t.Errorf("another client lists %q now", got)
+	}
+}

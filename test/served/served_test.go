@@ -1,0 +1,411 @@
+// Package served_test proves Switchboard on the served path: the real binary, a
+// real client on a real transport in front, real server processes behind.
+package served_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// binary is the switchboard that is tested, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "fake" {
+		newFake(os.Args[2:]).stdio()
+		return
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "served-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "switchboard")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/switchboard")
+	build.Stdout, build.Stderr = os.Stdout, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build switchboard:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience is how long anything may take on a busy machine before a test gives
+// up on it.
+const patience = 30 * time.Second
+
+// layOut writes the files of a txtar archive into a folder of their own. BIN
+// stands for the switchboard binary, and FAKE for the start of a fake server's
+// command line.
+func layOut(t *testing.T, archive string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive = strings.NewReplacer("BIN", fmt.Sprintf("%q", binary), "FAKE", fmt.Sprintf("%q, fake", self)).Replace(archive)
+	dir := t.TempDir()
+	for _, f := range txtar.Parse([]byte(archive)).Files {
+		write(t, filepath.Join(dir, f.Name), string(f.Data))
+	}
+	return dir
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A gateway is a switchboard that serves over HTTP.
+type gateway struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	url string // without a path
+	dir string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write takes the log.
+func (g *gateway) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(p)
+}
+
+func (g *gateway) logged() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+// serve starts a switchboard on the files in dir, and stops it after the test.
+func serve(t *testing.T, dir string, args ...string) *gateway {
+	t.Helper()
+	g := &gateway{t: t, dir: dir}
+	g.cmd = exec.Command(binary, append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, args...)...)
+	g.cmd.Dir = dir
+	g.cmd.Stderr = g
+	out, err := g.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = g.cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(patience, func() { _ = g.cmd.Process.Kill() })
+		_ = g.cmd.Wait()
+		timer.Stop()
+		if t.Failed() {
+			t.Logf("the log:\n%s", g.logged())
+		}
+		if strings.Contains(g.logged(), "DATA RACE") || strings.Contains(g.logged(), "panic") {
+			t.Errorf("the log tells of a race or a panic:\n%s", g.logged())
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no address: %v\n%s", err, g.logged())
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
+	return g
+}
+
+// A message is one JSON-RPC answer, as bytes.
+type message struct {
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	} `json:"error"`
+	raw []byte
+}
+
+// A session is a client of one era on one transport.
+type session interface {
+	// ask sends a request with these params, which have no _meta, and returns
+	// the answer and what was said before it.
+	ask(t *testing.T, method, params string) (answer message, said []string)
+	// send sends bytes as they are, as a message.
+	send(t *testing.T, body string) message
+}
+
+// httpSession is a client over Streamable HTTP.
+type httpSession struct {
+	url    string
+	modern bool
+	header http.Header
+	id     string // of a legacy session
+}
+
+// open opens a client of g at path.
+func (g *gateway) open(path string, modern bool, header ...string) *httpSession {
+	g.t.Helper()
+	s := &httpSession{url: g.url + path, modern: modern, header: http.Header{}}
+	for i := 0; i < len(header); i += 2 {
+		s.header.Add(header[i], header[i+1])
+	}
+	if !modern {
+		m, resp := s.post(g.t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+		if m.Error != nil {
+			g.t.Fatalf("initialize: %s", m.raw)
+		}
+		s.id = resp.Header.Get("Mcp-Session-Id")
+		s.post(g.t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
+	}
+	return s
+}
+
+const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
+// withMeta adds what a modern request carries to its params.
+func withMeta(params string) string {
+	if params == "" || params == "{}" {
+		return "{" + modernMeta + "}"
+	}
+	return "{" + modernMeta + "," + strings.TrimPrefix(params, "{")
+}
+
+func (s *httpSession) ask(t *testing.T, method, params string) (message, []string) {
+	t.Helper()
+	if params == "" {
+		params = "{}"
+	}
+	extra := http.Header{}
+	if s.modern {
+		params = withMeta(params)
+		extra.Set("Mcp-Protocol-Version", "2026-07-28")
+		extra.Set("Mcp-Method", method)
+		var p struct {
+			Name string `json:"name"`
+		}
+		if json.Unmarshal([]byte(params), &p) == nil && p.Name != "" {
+			extra.Set("Mcp-Name", wire.EncodeHeader(p.Name))
+		}
+	}
+	m, resp := s.post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params), extra)
+	return m, resp.said
+}
+
+func (s *httpSession) send(t *testing.T, body string) message {
+	t.Helper()
+	m, _ := s.post(t, body, nil)
+	return m
+}
+
+// A response is what came back over HTTP, but for the answer.
+type response struct {
+	*http.Response
+	said []string
+}
+
+func (s *httpSession) post(t *testing.T, body string, extra http.Header) (message, response) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if s.id != "" {
+		req.Header.Set("Mcp-Session-Id", s.id)
+		req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+	}
+	for _, h := range []http.Header{s.header, extra} {
+		for name, values := range h {
+			req.Header[name] = values
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Errorf("%.200s: %v", body, err)
+		return message{}, response{Response: &http.Response{Header: http.Header{}}}
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%.200s: %v", body, err)
+	}
+	r := response{Response: resp}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		for line := range strings.Lines(string(all)) {
+			if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: "); ok {
+				r.said = append(r.said, data)
+			}
+		}
+		if n := len(r.said); n > 0 {
+			all, r.said = []byte(r.said[n-1]), r.said[:n-1]
+		}
+	}
+	return parse(all), r
+}
+
+func parse(raw []byte) message {
+	m := message{raw: raw}
+	_ = json.Unmarshal(raw, &m) // what is no JSON has neither result nor error
+	return m
+}
+
+// stdioSession is a client that has started "switchboard stdio" itself.
+type stdioSession struct {
+	cmd    *exec.Cmd
+	modern bool
+	in     io.WriteCloser
+	out    *bufio.Reader
+	next   int
+}
+
+// stdio starts a switchboard for one client over stdio.
+func stdio(t *testing.T, dir string, modern bool, args ...string) *stdioSession {
+	t.Helper()
+	s := &stdioSession{modern: modern, cmd: exec.Command(binary, append([]string{"stdio"}, args...)...)}
+	var log bytes.Buffer
+	s.cmd.Dir, s.cmd.Stderr = dir, &log
+	var err error
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.out = bufio.NewReader(out)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.in.Close()
+		timer := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
+		if err := s.cmd.Wait(); err != nil {
+			t.Errorf("switchboard stdio ended with %v:\n%s", err, &log)
+		}
+		timer.Stop()
+	})
+	if !modern {
+		if m, _ := s.ask(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`); m.Error != nil {
+			t.Fatalf("initialize: %s", m.raw)
+		}
+		fmt.Fprintln(s.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	}
+	return s
+}
+
+func (s *stdioSession) ask(t *testing.T, method, params string) (message, []string) {
+	t.Helper()
+	if params == "" {
+		params = "{}"
+	}
+	if s.modern {
+		params = withMeta(params)
+	}
+	s.next++
+	return s.exchange(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.next, method, params))
+}
+
+func (s *stdioSession) send(t *testing.T, body string) message {
+	t.Helper()
+	m, _ := s.exchange(t, body)
+	return m
+}
+
+func (s *stdioSession) exchange(t *testing.T, body string) (message, []string) {
+	t.Helper()
+	fmt.Fprintln(s.in, body)
+	var said []string
+	for {
+		line, err := s.out.ReadBytes('\n')
+		if err != nil {
+			t.Errorf("%.200s: %v", body, err)
+			return message{}, nil
+		}
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		if m := parse(line); m.Result != nil || m.Error != nil {
+			return m, said
+		}
+		said = append(said, string(line))
+	}
+}
+
+// names lists what a session sees.
+func names(t *testing.T, s session) []string {
+	t.Helper()
+	m, _ := s.ask(t, "tools/list", "")
+	var list struct {
+		Tools []struct {
+			Name string `json:"name"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(m.Result, &list); err != nil {
+		t.Errorf("tools/list: %v: %s", err, m.raw)
+	}
+	got := []string{}
+	for _, tool := range list.Tools {
+		got = append(got, tool.Name)
+	}
+	return got
+}
+
+// eventually waits until f gives "", and fails with what it gave last.
+func eventually(t *testing.T, what string, f func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		why := f()
+		if why == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %s", what, why)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// command runs switchboard with args in dir.
+func command(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var out, errs strings.Builder
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
