@@ -1,0 +1,236 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// depth is how deep objects and arrays stand in each other in valid JSON.
+func depth(text []byte) (deepest int) {
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		if _, err := dec.ReadToken(); err != nil {
+			return deepest
+		}
+		deepest = max(deepest, dec.StackDepth())
+	}
+}
+
+// lenient is a message as encoding/json reads it: names in any case, the last of
+// several.
+type lenient struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+}
+
+type lenientParams struct {
+	Name      json.RawMessage `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	Meta      json.RawMessage `json:"_meta"`
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		string(smallCall),
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":"a\u0062","result":{"a":[1,2.5e3,"\ud83d\ude00",null]}}`,
+		`{"jsonrpc":"2.0","id":-1,"error":{"code":-32600,"message":"x"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"name":"safe","Name":"danger"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","paramſ":{"\u006eame":"x","name\u0000":1}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"arguments":{"a":1,"\u0061":2}}}`,
+		`[{"jsonrpc":"2.0"}]`, "\uFEFF{}", `{} {}`, `"\ud800"`, `{"a":` + strings.Repeat("[", 70),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		was := bytes.Clone(in)
+		m, err := wire.Parse(in)
+		loose, looseErr := wire.ParseEnvelope(in)
+		if !bytes.Equal(in, was) {
+			t.Fatal("the input was modified")
+		}
+
+		// What is said not to be JSON is not, and what is accepted is. A batch
+		// and other bare values are refused unread.
+		if text := bytes.TrimLeft(in, " \t\r\n"); len(text) > 0 && text[0] == '{' {
+			tooDeep := depth(in) > wire.MaxDepth
+			wellFormed := json.Valid(in) && utf8.Valid(in)
+			pairs := jsontext.Value(in).IsValid(jsontext.AllowDuplicateNames(true))
+			if got, want := code(err) != wire.CodeParse, wellFormed && pairs && !tooDeep; got != want {
+				t.Fatalf("Parse takes %q for JSON: %v, want %v (%v)", in, got, want, err)
+			}
+			if got, want := code(looseErr) != wire.CodeParse, wellFormed && !tooDeep; got && !want || want && !got && pairs {
+				t.Fatalf("ParseEnvelope takes %q for JSON: %v, want %v (%v)", in, got, want, looseErr)
+			}
+		}
+		if err != nil {
+			return
+		}
+		if looseErr != nil || show(m) != show(loose) {
+			t.Fatalf("Parse reads %s, ParseEnvelope %s, %v", show(m), show(loose), looseErr)
+		}
+		if !jsontext.Value(in).IsValid() {
+			t.Fatalf("%q was accepted, which jsontext refuses", in)
+		}
+		agree(t, m, in)
+
+		// What another has re-encoded, in another order, still says the same.
+		var v any
+		dec := json.NewDecoder(bytes.NewReader(in))
+		dec.UseNumber()
+		if err := dec.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		again, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := wire.Parse(again)
+		if err != nil {
+			// Escaping <, >, & makes an id longer.
+			if len(m.ID) > wire.MaxIDBytes/6 {
+				return
+			}
+			t.Fatalf("%q was accepted, but re-encoded as %q is not: %v", in, again, err)
+		}
+		a, _ := wire.IDKey(m.ID)
+		b, _ := wire.IDKey(n.ID)
+		if m.Kind != n.Kind || m.Method != n.Method || a != b {
+			t.Fatalf("%q re-encoded as %q is another message", in, again)
+		}
+	})
+}
+
+// agree wants encoding/json to read the message as we did.
+func agree(t *testing.T, m wire.Message, in []byte) {
+	t.Helper()
+	var l lenient
+	if err := json.Unmarshal(in, &l); err != nil {
+		t.Fatalf("encoding/json refuses %q: %v", in, err)
+	}
+	if l.Version != "2.0" || l.Method != m.Method || !bytes.Equal(l.ID, m.ID) || !bytes.Equal(l.Params, m.Params) {
+		t.Fatalf("%q: encoding/json reads %+v", in, l)
+	}
+	if m.Params == nil {
+		return
+	}
+	var p lenientParams
+	if err := json.Unmarshal(m.Params, &p); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]json.RawMessage{"name": p.Name, "arguments": p.Arguments, "_meta": p.Meta} {
+		if got, ok := wire.Field(m.Params, name); !bytes.Equal(got, value) || ok != (value != nil) {
+			t.Fatalf("%q: %s is %q, and for encoding/json %q", in, name, got, value)
+		}
+		if text, ok := wire.String(value); ok {
+			var s string
+			if err := json.Unmarshal(value, &s); err != nil || s != text {
+				t.Fatalf("%s is %q, and for encoding/json %q, %v", value, text, s, err)
+			}
+		}
+	}
+}
+
+// code returns the code of a *ParseError, and 0 for nil.
+func code(err error) int {
+	var pe *wire.ParseError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return 0
+}
+
+func FuzzRewrite(f *testing.F) {
+	for _, s := range []string{`{"a":1,"b":{"c":[1.0,"\u0041"]} , "d":null}`, `{ }`, "{\n \"\\u0061\" : 1 }", `{"a":1,"b":2,"c":3}`, `{"a":{"a":1}}`} {
+		f.Add([]byte(s), "a", `"new"`, "b")
+		f.Add([]byte(s), "z", `{"x":1}`, "a")
+	}
+	f.Fuzz(func(t *testing.T, obj []byte, set, value, remove string) {
+		_ = wire.Rewrite(nil, obj, wire.Edit{Name: set, Value: []byte("1")}, wire.Edit{Name: remove}) // of any bytes: no panic
+		_ = wire.OneLine(obj)
+		_, _ = wire.String(obj)
+		_, _ = wire.IDKey(obj)
+		if !jsontext.Value(obj).IsValid() || !bytes.HasPrefix(obj, []byte("{")) || depth(obj) >= wire.MaxDepth ||
+			!jsontext.Value(value).IsValid() || !utf8.ValidString(set) || !utf8.ValidString(remove) || set == remove {
+			return
+		}
+		if got := wire.Rewrite(nil, obj); !bytes.Equal(got, obj) {
+			t.Fatalf("no edit makes %q of %q", got, obj)
+		}
+		got := wire.Rewrite([]byte("dst"), obj, wire.Edit{Name: set, Value: []byte(value)}, wire.Edit{Name: remove})
+		if !bytes.HasPrefix(got, []byte("dst")) {
+			t.Fatalf("dst is gone: %q", got)
+		}
+		got = got[len("dst"):]
+		if !jsontext.Value(got).IsValid() {
+			t.Fatalf("%q became %q, which is not JSON", obj, got)
+		}
+		if v, ok := wire.Field(got, set); !ok || string(v) != value {
+			t.Fatalf("%q became %q, where %q is %q", obj, got, set, v)
+		}
+		if v, ok := wire.Field(got, remove); ok {
+			t.Fatalf("%q became %q, where %q is still %q", obj, got, remove, v)
+		}
+		if a, b := others(obj, set, remove), others(got, set, remove); !slices.Equal(a, b) {
+			t.Fatalf("the other members of %q are %q, and in %q %q", obj, a, got, b)
+		}
+		// To change it back gives the bytes back, where nothing was removed.
+		if old, ok := wire.Field(obj, set); ok {
+			there := wire.Rewrite(nil, obj, wire.Edit{Name: set, Value: []byte(value)})
+			if back := wire.Rewrite(nil, there, wire.Edit{Name: set, Value: old}); !bytes.Equal(back, obj) {
+				t.Fatalf("%q changed and changed back is %q", obj, back)
+			}
+		}
+		same := wire.Without(nil, obj, func(name string) bool { return name == remove })
+		if want := wire.Rewrite(nil, obj, wire.Edit{Name: remove}); !bytes.Equal(same, want) {
+			t.Fatalf("Without gives %q, Rewrite %q", same, want)
+		}
+		// jsontext sees the members that we see.
+		if a, b := others(obj), reference(t, obj); !slices.Equal(a, b) {
+			t.Fatalf("the members of %q are %q, and for jsontext %q", obj, a, b)
+		}
+	})
+}
+
+// others gives the members but for those with the names.
+func others(obj []byte, names ...string) (list []string) {
+	for name, value := range wire.Members(obj) {
+		if !slices.Contains(names, name) {
+			list = append(list, name+"="+string(value))
+		}
+	}
+	return list
+}
+
+// reference gives the members as jsontext reads them.
+func reference(t *testing.T, obj []byte) (list []string) {
+	t.Helper()
+	dec := jsontext.NewDecoder(bytes.NewReader(obj))
+	if _, err := dec.ReadToken(); err != nil {
+		t.Fatal(err)
+	}
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := name.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, s+"="+string(value))
+	}
+	return list
+}
