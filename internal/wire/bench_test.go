@@ -18,28 +18,30 @@ import (
 var smallCall = []byte(`{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"_meta":{"progressToken":17,` +
 	`"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"name":"read_file","arguments":{"path":"/srv/project/README.md","head":40}}}`)
 
-// callWith is a call with about n bytes of arguments.
-func callWith(n int) []byte {
-	args := bigValue(n)
+const mebi = 1 << 20
+
+// callWith is a call with a MiB of arguments.
+func callWith() []byte {
+	args := bigValue()
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"c-1","method":"tools/call","params":{"name":"put","arguments":{"rows":%s}}}`, args)
 }
 
-// bigValue is about n bytes of small objects.
-func bigValue(n int) []byte {
+// bigValue is a MiB of small objects.
+func bigValue() []byte {
 	row := `{"id":12345,"name":"a name of some length","tags":["x","y"],"ok":true,"ratio":0.25}`
-	return []byte("[" + strings.TrimSuffix(strings.Repeat(row+",", n/len(row)+1), ",") + "]")
+	return []byte("[" + strings.TrimSuffix(strings.Repeat(row+",", mebi/len(row)+1), ",") + "]")
 }
 
-// textResult is about n bytes of what servers answer: a file's text.
-func textResult(n int) []byte {
+// textResult is a MiB of what servers answer: a file's text.
+func textResult() []byte {
 	line := `\tif err := run(ctx, \"config.yaml\"); err != nil { return fmt.Errorf(\"run: %w\", err) }\n`
-	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, n/len(line)+1) + `"}],"isError":false}}`)
+	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, mebi/len(line)+1) + `"}],"isError":false}}`)
 }
 
 // proseResult has hardly an escape.
-func proseResult(n int) []byte {
+func proseResult() []byte {
 	line := `It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. `
-	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, n/len(line)+1) + `"}]}}`)
+	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, mebi/len(line)+1) + `"}]}}`)
 }
 
 func BenchmarkParse(b *testing.B) {
@@ -52,7 +54,7 @@ func BenchmarkParse(b *testing.B) {
 		data []byte
 	}{
 		{"small call", smallCall},
-		{"1 MiB of objects", callWith(1 << 20)},
+		{"1 MiB of objects", callWith()},
 		{"1 MiB of text", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write","arguments":{"text":"%s"}}}`,
 			strings.Repeat("some text that a client sends. ", 1<<15))},
 		{"50,000 names in one object", []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"arguments":{` + many.String() + `"z":0}}}`)},
@@ -75,9 +77,9 @@ func BenchmarkParseEnvelope(b *testing.B) {
 		data []byte
 	}{
 		{"small", []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ok"}]}}`)},
-		{"1 MiB of prose", proseResult(1 << 20)},
-		{"1 MiB of source text", textResult(1 << 20)},
-		{"1 MiB of objects", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"result":{"structuredContent":%s}}`, bigValue(1<<20))},
+		{"1 MiB of prose", proseResult()},
+		{"1 MiB of source text", textResult()},
+		{"1 MiB of objects", fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"result":{"structuredContent":%s}}`, bigValue())},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -97,7 +99,7 @@ func BenchmarkOthers(b *testing.B) {
 		name string
 		data []byte
 	}{
-		{"small call", smallCall}, {"1 MiB of objects", callWith(1 << 20)}, {"1 MiB of source text", textResult(1 << 20)},
+		{"small call", smallCall}, {"1 MiB of objects", callWith()}, {"1 MiB of source text", textResult()},
 	} {
 		b.Run("jsontext IsValid/"+bb.name, func(b *testing.B) {
 			b.SetBytes(int64(len(bb.data)))
@@ -132,7 +134,7 @@ func BenchmarkRewrite(b *testing.B) {
 }
 
 func BenchmarkField(b *testing.B) {
-	m, err := wire.ParseEnvelope(textResult(1 << 20))
+	m, err := wire.ParseEnvelope(textResult())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -149,7 +151,7 @@ func BenchmarkEvents(b *testing.B) {
 	for _, bb := range []struct {
 		name string
 		data []byte
-	}{{"small", smallCall}, {"1 MiB", textResult(1 << 20)}} {
+	}{{"small", smallCall}, {"1 MiB", textResult()}} {
 		event := wire.WriteEvent(nil, "message", "", bb.data)
 		b.Run("write "+bb.name, func(b *testing.B) {
 			var buf []byte

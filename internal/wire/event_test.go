@@ -3,7 +3,6 @@ package wire_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -77,7 +76,7 @@ func TestEventsAreReadAsTheStandardSays(t *testing.T) {
 
 func TestAnEventThatEndsInCRDoesNotWaitForMore(t *testing.T) {
 	pr, pw := io.Pipe()
-	defer pw.Close()
+	t.Cleanup(func() { _ = pw.Close() })
 	events := wire.NewEventReader(pr, 100)
 	for _, text := range []string{"data: x\r\r", "\ndata: y\r\n\r", "\ndata: z\n\n"} {
 		go func() { _, _ = io.WriteString(pw, text) }()
@@ -349,7 +348,9 @@ func TestAnEventReaderIsLinearInManyShortLines(t *testing.T) {
 			t.Errorf("%q: %d events, %v", end, len(got), err)
 		}
 	}
-	if s := fmt.Sprint(len(wire.WriteEvent(nil, "", "", bytes.Repeat([]byte("\r"), 1<<20)))); s == "" {
-		t.Error("nothing written")
+	const n = 1 << 20
+	written := wire.WriteEvent(nil, "", "", bytes.Repeat([]byte("\r"), n))
+	if got, want := len(written), (n+1)*len("data: \n")+1; got != want {
+		t.Errorf("%d line ends were written as %d bytes, want %d", n, got, want)
 	}
 }

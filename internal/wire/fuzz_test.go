@@ -144,8 +144,7 @@ func agree(t *testing.T, m wire.Message, in []byte) {
 
 // code returns the code of a *ParseError, and 0 for nil.
 func code(err error) int {
-	var pe *wire.ParseError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*wire.ParseError](err); ok {
 		return pe.Code
 	}
 	return 0

@@ -49,9 +49,12 @@ func (l *LineReader) Next() ([]byte, error) {
 		default:
 			return nil, err
 		}
-		l.long = errors.Is(err, bufio.ErrBufferFull)
+		limit := l.max
+		if l.long = errors.Is(err, bufio.ErrBufferFull); l.long {
+			limit++ // for what may be the CR of a CRLF
+		}
 		switch {
-		case len(line) > l.max && !(l.long && len(line) == l.max+1): // that may be a CR
+		case len(line) > limit:
 			return nil, ErrLineTooLong
 		case !l.long:
 			return line, nil
