@@ -89,8 +89,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	methods := []string{http.MethodPost}
-	if where == mcpHere {
+	switch where {
+	case mcpHere:
 		methods = []string{http.MethodGet, http.MethodPost, http.MethodDelete}
+	case inspectHere:
+		methods = []string{http.MethodGet}
 	}
 	if !slices.Contains(methods, r.Method) {
 		notAllowed(w, methods...)

@@ -27,7 +27,7 @@ func oddConfig(transport string) string {
 servers:
   odd: {%s}
 tenants:
-  default: {allow: [by_name]}
+  default: {servers: ["*"], allow: [by_name]}
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: all

@@ -229,7 +229,7 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 	})
 	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(three, "transport:", "tranport:", 1))
 	eventually(t, "the fault is said", func() string {
-		if st := g.status(); st.Refused == nil || !strings.Contains(st.Refused.Why, `did you mean "transport"`) || !strings.Contains(st.Refused.Why, "switchboard.yaml:4:") {
+		if st := g.status(); st.Refused == nil || !strings.Contains(st.Refused.Why, `did you mean "transport"`) || !strings.Contains(st.Refused.Why, "switchboard.yaml:3:") {
 			return fmt.Sprintf("%+v", st)
 		}
 		return ""

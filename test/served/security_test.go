@@ -39,7 +39,7 @@ func twoTenants(t *testing.T) (dir string, keys map[string]string) {
 	for _, who := range []struct {
 		id   string
 		args []string
-	}{{"alice", []string{"--task", "work", "--task", "rest"}}, {"bob", nil}, {"eve", nil}} {
+	}{{"alice", []string{"--task", "work", "--task", "rest"}}, {"bob", nil}, {"mallory", nil}} {
 		keys[who.id], rows[who.id] = newKey(t, who.id, who.args...)
 	}
 	dir = layOut(t, `
@@ -65,7 +65,7 @@ required_capabilities: [{tools: ["a/*"]}]
 tenant: other
 default_task: work
 keys:
-`+rows["eve"]+`
+`+rows["mallory"]+`
 -- tenants/other/tasks/work.yaml --
 task_id: work
 required_capabilities: [{tools: ["b/*"]}]
@@ -85,8 +85,8 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 		{"bob", "/mcp", "one"},
 		{"bob", "/mcp/tasks/work", "one"},
 		{"bob", "/mcp/tasks/rest", "SB-TASK-001"},
-		{"eve", "/mcp", "two"},
-		{"eve", "/mcp/tasks/rest", "SB-TASK-001"},
+		{"mallory", "/mcp", "two"},
+		{"mallory", "/mcp/tasks/rest", "SB-TASK-001"},
 		{"nobody", "/mcp", "SB-AUTH-001"},
 	} {
 		s := g.open(tt.path, true, "Authorization", "Bearer "+keys[tt.who])
@@ -112,7 +112,7 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	if got := names(t, g.open("/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("alice's own run lists %q", got)
 	}
-	for _, who := range []string{"bob", "eve"} {
+	for _, who := range []string{"bob", "mallory"} {
 		thief := &httpSession{url: g.url + "/mcp", id: alice.id, header: http.Header{"Authorization": {"Bearer " + keys[who]}}}
 		_, r := thief.post(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, nil)
 		if r.StatusCode != http.StatusNotFound {
@@ -159,12 +159,12 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 		wg.Go(func() {
 			who, name := "alice", "one"
 			if i%2 == 0 {
-				who, name = "eve", "two"
+				who, name = "mallory", "two"
 			}
 			s := g.open("/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
 			for range 40 {
 				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"tenant":%q}}`, name, who))
-				other := map[string]string{"alice": "eve", "eve": "alice"}[who]
+				other := map[string]string{"alice": "mallory", "mallory": "alice"}[who]
 				if !strings.Contains(string(m.raw), who) || strings.Contains(string(m.raw), other) {
 					t.Errorf("%s got %s", who, m.raw)
 					return
@@ -209,7 +209,7 @@ servers:
   web: {transport: http, url: `+behind.URL+`/mcp, headers: {Authorization: "Bearer ${env:SB_TEST_HEADER}"}}
   child: {transport: stdio, command: [sh, -c, "env >&2; echo bad-line; exec cat >/dev/null"], env: {API_TOKEN: "${env:SB_TEST_ENV}"}}
 tenants:
-  default: {allow: [by_name]}
+  default: {servers: ["*"], allow: [by_name]}
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: all
