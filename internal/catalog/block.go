@@ -16,6 +16,9 @@ const blockName = "x-summit-capabilities"
 const (
 	MaxCapabilities = 64
 	MaxConstraints  = 32 // of one capability
+
+	// maxProblems bounds what is said about one block.
+	maxProblems = 8
 )
 
 // A block is what one place says of one tool, read but not yet held against a
@@ -49,7 +52,9 @@ func readBlock(t *tree, n int32, field string) block {
 }
 
 func (b *block) fault(at, format string, args ...any) {
-	b.problems = append(b.problems, *problemf(b.field+at, format, args...))
+	if len(b.problems) < maxProblems {
+		b.problems = append(b.problems, *problemf(b.field+at, format, args...))
+	}
 }
 
 var claimFields = []string{"verb", "resource", "constraints"}
@@ -112,19 +117,21 @@ func (b *block) resolve(tax *switchboard.Taxonomy, source switchboard.Source) ([
 	caps := make([]switchboard.Capability, 0, len(b.claims))
 	var ps []problem
 	for i, c := range b.claims {
-		unknown := func(at, word, what, near string) {
-			ps = append(ps, *problemf(fmt.Sprintf("%s[%d].%s", b.field, i, at), "%s is not a %s%s", quoted(word), what, near))
+		unknown := func(at, word, what string, near func() string) {
+			if len(ps) < maxProblems {
+				ps = append(ps, *problemf(fmt.Sprintf("%s[%d].%s", b.field, i, at), "%s is not a %s%s", quoted(word), what, near()))
+			}
 		}
 		if !slices.Contains(switchboard.Verbs, switchboard.Verb(c.verb)) {
-			unknown("verb", c.verb, "verb", suggest(c.verb, switchboard.Verbs))
+			unknown("verb", c.verb, "verb", func() string { return suggest(c.verb, switchboard.Verbs) })
 		}
 		if !tax.HasResource(switchboard.Resource(c.resource)) {
-			unknown("resource", c.resource, "resource here", suggest(c.resource, tax.Resources()))
+			unknown("resource", c.resource, "resource here", func() string { return suggest(c.resource, tax.Resources()) })
 		}
 		capability := switchboard.Capability{Verb: switchboard.Verb(c.verb), Resource: switchboard.Resource(c.resource)}
 		for j, k := range c.constraints {
 			if !tax.HasConstraint(switchboard.Constraint(k)) {
-				unknown(fmt.Sprintf("constraints[%d]", j), k, "constraint here", suggest(k, tax.Constraints()))
+				unknown(fmt.Sprintf("constraints[%d]", j), k, "constraint here", func() string { return suggest(k, tax.Constraints()) })
 			}
 			capability.Constraints = append(capability.Constraints, switchboard.Constraint(k))
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // MaxDefinitionBytes bounds one tool's definition. The largest real one that
@@ -35,15 +36,11 @@ func readDefinition(t *tree, raw []byte) *definition {
 	d := &definition{raw: raw}
 	if len(raw) > MaxDefinitionBytes {
 		d.fault = problemf("", "the definition is %d bytes long; at most %d are allowed", len(raw), MaxDefinitionBytes)
-		// The name would say whose fault it is, but is not worth reading so
-		// much for.
+		d.name = nameIn(raw)
 		return d
 	}
 	if d.fault = t.parse(raw, definitionLimits); d.fault != nil {
-		// What was read until then may tell whose fault it is.
-		if name := t.member(0, "name"); name != none {
-			d.name, _ = t.text(name)
-		}
+		d.name = nameIn(raw)
 		return d
 	}
 	if t.nodes[0].kind != '{' {
@@ -79,6 +76,13 @@ func readDefinition(t *tree, raw []byte) *definition {
 	d.digest = digest
 	d.blocks = ownBlocks(t)
 	return d
+}
+
+// nameIn says whose fault raw is, where it could not be read.
+func nameIn(raw []byte) string {
+	value, _ := wire.Field(raw, "name")
+	name, _ := wire.String(value)
+	return name
 }
 
 func checkMembers(t *tree) *problem {

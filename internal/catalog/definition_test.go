@@ -126,7 +126,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"an output schema that is no object", `{"name":"t","inputSchema":{},"outputSchema":[]}`, "outputSchema: is a list; want a JSON Schema object"},
 		{"two that differ under one name", schema(`{}`) + "\x00" + schema(`{"type":"object"}`), "name: is that of more than one definition"},
 
-		{"TP-09 a description of 1 MB", `{"name":"t","description":"` + strings.Repeat("x", 1<<20) + `","inputSchema":{}}`, "the definition is 1048622 bytes long; at most 524288 are allowed"},
+		{"TP-09 a description of 1 MB", `{"name":"t","description":"` + strings.Repeat("x", 1<<20) + `","inputSchema":{}}`, `tool "t", tool: the definition is 1048622 bytes long; at most 524288 are allowed`},
 		{"TP-09 10,000 properties", schema(`{"properties":{` + members(10_000, `{}`) + `}}`), "more than 2048 members or elements in one value"},
 		{"more values than anybody needs", schema(`{"properties":{` + members(90, `{"enum":[`+strings.Repeat("1,", 99)+`1]}`) + `}}`), "more than 8192 values"},
 		{"JS-05 deeper than 64", schema(strings.Repeat(`{"not":`, 63) + `{}` + strings.Repeat(`}`, 63)), "more than 64 objects and lists within each other"},
@@ -154,7 +154,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"RX-08 each other, by anchors", schema(`{"$defs":{"a":{"$anchor":"A","$ref":"#B"},"b":{"$dynamicAnchor":"B","$dynamicRef":"#A"}}}`), "refers to itself without end"},
 		{"RX-08 each other, where no schema stands", schema(`{"properties":{"x":{"$ref":"#/components/a~1b"}},"components":{"a/b":{"if":{"$ref":"#/components/c/0"}},"c":[{"$ref":"#/components/a~1b"}]}}`), "refers to itself without end"},
 		{"RX-08 22 times doubled", schema(doubled(22)), "inputSchema: expands to more than 100000 schemas when references are followed"},
-		{"RX-08 22 times doubled, through properties", schema(strings.ReplaceAll(doubled(22), `"anyOf":[{`, `"properties":{"p":{"$ref":"#/$defs/a22"}},"anyOf":[{`)), "expands to more than 100000 schemas"},
+		{"RX-08 22 times doubled, through properties", schema(strings.NewReplacer(`"anyOf":[{`, `"properties":{"l":{`, `},{`, `},"r":{`, `}]`, `}}`).Replace(doubled(22))), "expands to more than 100000 schemas"},
 		{"RX-08 10,000 $defs", schema(`{"$defs":{` + members(10_000, `{}`) + `}}`), "more than 2048 members or elements in one value"},
 		{"RX-08 a pattern of 10 KB", header(`"type":"string","pattern":"` + strings.Repeat("a?", 5_000) + `"`), "inputSchema.properties.a.pattern: is 10002 bytes long; at most 1024 are allowed"},
 		{"RX-08 a pattern of 10 KB as a name", schema(`{"patternProperties":{"` + strings.Repeat("a?", 5_000) + `":{}}}`), "has a pattern of 10000 bytes"},

@@ -33,7 +33,7 @@ func (f Fault) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "server %q", f.Server)
 	if f.Tool != "" {
-		fmt.Fprintf(&b, ", tool %q", f.Tool)
+		b.WriteString(`, tool "` + f.Tool + `"`) // safe as it is
 	}
 	if f.Source != "" {
 		fmt.Fprintf(&b, ", %s", strings.ReplaceAll(string(f.Source), "_", " "))
@@ -115,16 +115,15 @@ func suggest[T ~string](word string, known []T) string {
 }
 
 // distance is the number of bytes to insert, delete, replace or swap with
-// their neighbour to make b of a; of a only the first maxShown count.
+// their neighbour to make b of a. Of both only the first maxShown count.
 func distance(a, b string) int {
-	if len(a) > maxShown {
-		a = a[:maxShown]
-	}
-	before, prev, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
+	a, b = a[:min(len(a), maxShown)], b[:min(len(b), maxShown)]
+	var rows [3][maxShown + 1]int // the one in work, the one before, and that before it
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
+		row, prev, before := &rows[(i+1)%3], &rows[i%3], &rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
 			d := prev[j]
@@ -136,7 +135,6 @@ func distance(a, b string) int {
 				row[j+1] = min(row[j+1], before[j-1]+1)
 			}
 		}
-		before, prev, row = prev, row, before
 	}
-	return prev[len(b)]
+	return rows[len(a)%3][len(b)]
 }

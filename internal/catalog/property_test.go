@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -259,4 +260,91 @@ func TestRebuildEqualsBuild(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What Rebuild may keep is only what nothing has changed for.
+func TestRebuildSeesEachChange(t *testing.T) {
+	base := world{tool: own("read fs"), overlay: overlay("read aws"), manifest: manifest("read internet"), handshake: handshake("read slack")}
+	wider, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"aws": "internet"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := func(edit func(*world)) world {
+		w := base
+		edit(&w)
+		return w
+	}
+	broken := other(func(w *world) { w.manifest = "{" })
+	silent := world{overlay: &switchboard.Overlay{}, tool: own("read fs")}
+	without := world{tools: []string{}, handshake: handshake("read fs")}
+	for _, tt := range []struct {
+		name  string
+		from  world // the base, where it is empty
+		w     world // the same, where it is empty
+		edit  func(*catalog.Source)
+		tax   *switchboard.Taxonomy
+		twice bool
+	}{
+		{name: "away", edit: func(s *catalog.Source) { s.Offer.Stale = true }},
+		{name: "class", edit: func(s *catalog.Source) { s.Class = "paid" }},
+		{name: "trust", edit: func(s *catalog.Source) { s.Trust = switchboard.TrustOperator }},
+		{name: "definition", w: other(func(w *world) { w.tool = own("read codebase") })},
+		{name: "handshake", w: other(func(w *world) { w.handshake = handshake("read codebase") })},
+		{name: "manifest", w: other(func(w *world) { w.manifest = manifest("read codebase") })},
+		{name: "manifest's name", from: broken, edit: func(s *catalog.Source) { s.Manifest.Name = "new.json" }},
+		{name: "no manifest", w: other(func(w *world) { w.manifest = "" })},
+		{name: "overlay", w: other(func(w *world) { w.overlay = overlay("read codebase") })},
+		{name: "overlay replaces", w: other(func(w *world) { w.overlay = replacing("read aws") })},
+		{name: "no overlay", w: other(func(w *world) { w.overlay = nil })},
+		{name: "overlay says none, no longer nothing", from: silent, w: world{overlay: overlay(), tool: silent.tool}},
+		{name: "no tools", w: other(func(w *world) { w.tools = []string{} })},
+		{name: "not known which tools", from: without, edit: func(s *catalog.Source) { s.Offer.Tools = nil }},
+		{name: "taxonomy", tax: wider},
+		{name: "a word gone from the taxonomy", from: world{tool: own("read blob")}, tax: wider},
+		{name: "one id twice", twice: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inputs := func(w world) ([]catalog.Source, map[switchboard.ToolID]switchboard.Overlay) {
+				overlays := map[switchboard.ToolID]switchboard.Overlay{}
+				if w.overlay != nil {
+					overlays[switchboard.ToolID{Server: "s", Name: "t"}] = *w.overlay
+				}
+				return w.sources(), overlays
+			}
+			if reflect.ValueOf(tt.from).IsZero() {
+				tt.from = base
+			}
+			if reflect.ValueOf(tt.w).IsZero() {
+				tt.w = tt.from
+			}
+			before, overlays := inputs(tt.from)
+			s := catalog.Build(before, overlays, taxonomy(t))
+			after, overlays := inputs(tt.w)
+			if tt.edit != nil {
+				tt.edit(&after[0])
+			}
+			if tt.twice {
+				after = slices.Concat(after, after)
+			}
+			if tt.tax == nil {
+				tt.tax = taxonomy(t)
+			}
+			want := catalog.Build(after, overlays, tt.tax)
+			got := s.Rebuild(after, overlays, tt.tax)
+			if a, b := describe(got), describe(want); a != b {
+				t.Errorf("rebuilt: %s\nbuilt:   %s", a, b)
+			}
+			if describe(got) == describe(s) {
+				t.Error("the row changes nothing that can be seen")
+			}
+		})
+	}
+}
+
+func describe(s *catalog.Snapshot) string {
+	out := fmt.Sprintf("%s %q", s.Digest(), texts(s.Faults()))
+	for _, t := range s.Tools() {
+		out += fmt.Sprintf(" %v stale=%t class=%s trust=%s %q %q", t.ID, t.Stale, t.Class, t.Trust, show(t.Capabilities), show(t.Kept))
+	}
+	return out
 }

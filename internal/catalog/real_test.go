@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -29,8 +30,13 @@ type real struct {
 	defined  int // tools, as the servers gave them
 }
 
+// dataDir is where the data that others wrote lies.
+func dataDir() string {
+	return cmp.Or(os.Getenv("SWITCHBOARD_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
+}
+
 var readReal = sync.OnceValues(func() (*real, error) {
-	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
+	dir := dataDir()
 	r := &real{overlays: map[switchboard.ToolID]switchboard.Overlay{}}
 	byName := map[string]switchboard.ServerID{}
 	err := eachLine(filepath.Join(dir, "catalog", "servers.jsonl.gz"), func(line []byte) error {
@@ -188,6 +194,81 @@ func TestShufflesOfTheRealCatalogGiveOneDigest(t *testing.T) {
 		}
 		if !slices.Equal(texts(other.Faults()), texts(s.Faults())) {
 			t.Errorf("faults: %q, then %q", texts(s.Faults()), texts(other.Faults()))
+		}
+	}
+}
+
+// Each file of the suite stands for a definition, for a member in one, for a
+// manifest and for a handshake.
+func TestJSONTestSuite(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(dataDir(), "badinput", "JSONTestSuite", "test_parsing", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("JSONTestSuite is not here")
+	}
+	tax := taxonomy(t)
+	usable := func(definition string, manifest []byte) bool {
+		src := catalog.Source{Offer: switchboard.Offer{Server: "s", Tools: [][]byte{[]byte(definition)}}}
+		if manifest != nil {
+			src.Manifest = &catalog.Manifest{Name: "m", Data: manifest}
+		}
+		s := catalog.Build([]catalog.Source{src}, nil, tax)
+		if len(s.Tools()) == 0 && len(s.Faults()) == 0 {
+			t.Error("no tool, and no word about it")
+		}
+		return len(s.Tools()) == 1
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside := usable(define("t", `,"x":`+string(text)), nil)
+		switch {
+		case usable(string(text), nil) || usable(define("t", ""), text):
+			t.Errorf("%s is taken for a definition or a manifest", name)
+		case strings.HasPrefix(name, "n_") && inside:
+			t.Errorf("%s is accepted in a definition", name)
+		case strings.HasPrefix(name, "y_") && !inside && !strings.Contains(name, "duplicated_key"):
+			t.Errorf("%s is refused in a definition", name)
+		}
+	}
+}
+
+func TestNaughtyStringsAsNames(t *testing.T) {
+	file := filepath.Join(dataDir(), "badinput", "blns", "blns.json")
+	text, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		t.Skipf("the naughty strings are not here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var naughty []string
+	if err := json.Unmarshal(text, &naughty); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range naughty {
+		spelt, err := json.Marshal(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := catalog.Build([]catalog.Source{{
+			Offer:    switchboard.Offer{Server: "s", Tools: [][]byte{[]byte(`{"inputSchema":{},"name":` + string(spelt) + `}`), []byte(define("good", ""))}},
+			Manifest: &catalog.Manifest{Name: "m", Data: []byte(`{"capabilities":{"tools":{` + string(spelt) + `:{"x-summit-capabilities":[` + string(spelt) + `]}}}}`)},
+		}}, nil, taxonomy(t))
+		if got := only(t, s).ID.Name; got != "good" {
+			t.Errorf("%q stays, though its block is malformed", got)
+		}
+		for _, f := range texts(s.Faults()) {
+			if strings.ContainsFunc(f, func(r rune) bool {
+				return r < ' ' || r > '~' && r != '…' && !unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) && r != 'ー'
+			}) {
+				t.Errorf("a fault of %+q shows it as it is: %s", name, f)
+			}
 		}
 	}
 }

@@ -41,8 +41,8 @@ var keywords = map[string]edge{
 	"$defs": shelf, "definitions": shelf,
 }
 
-// named are the keywords whose members are named by the schema's author.
-var named = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+// authored are the keywords whose members are named by the schema's author.
+var authored = []string{"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 
 // A schemaCheck walks one schema of a tree.
 type schemaCheck struct {
@@ -56,6 +56,7 @@ type schemaCheck struct {
 	later   []int32           // referred to, perhaps not walked yet
 	ownID   int32             // a schema within that has an $id
 	anchors map[string]int32
+	byName  map[int32]map[string]int32 // the members of objects that references lead through
 	problem *problem
 }
 
@@ -108,7 +109,7 @@ func (s *schemaCheck) eachSchema(n int32, f func(child int32, e edge)) {
 		if !ok {
 			continue
 		}
-		several := s.nodes[m].kind == '[' || s.nodes[m].kind == '{' && slices.Contains(named, string(s.nodes[m].name))
+		several := s.nodes[m].kind == '[' || s.nodes[m].kind == '{' && slices.Contains(authored, string(s.nodes[m].name))
 		if !several {
 			if isSchema(s.nodes[m].kind) {
 				f(m, e)
@@ -200,7 +201,7 @@ func (s *schemaCheck) resolve(ref string) (int32, bool) {
 				next = s.element(at, int(i))
 			}
 		} else {
-			next = s.member(at, token)
+			next = s.named(at, token)
 		}
 		if next == none {
 			return none, false
@@ -208,6 +209,22 @@ func (s *schemaCheck) resolve(ref string) (int32, bool) {
 		at = next
 	}
 	return at, true
+}
+
+// named is member, for an object that is asked again and again.
+func (s *schemaCheck) named(n int32, name string) int32 {
+	members := s.byName[n]
+	if members == nil {
+		members = map[string]int32{}
+		for c := s.nodes[n].first; c != none; c = s.nodes[c].next {
+			members[string(s.nodes[c].name)] = c
+		}
+		if s.byName == nil {
+			s.byName = map[int32]map[string]int32{}
+		}
+		s.byName[n] = members
+	}
+	return members[name]
 }
 
 func (s *schemaCheck) element(n int32, i int) int32 {

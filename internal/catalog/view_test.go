@@ -273,7 +273,15 @@ func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other("another taxonomy", catalog.Build(base.sources(), nil, tax).Digest())
+	other("another parent of a resource", catalog.Build(base.sources(), nil, tax).Digest())
+	tax, err = switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"fs": "slack"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other("yet another parent", catalog.Build(base.sources(), nil, tax).Digest())
+	if got := catalog.Build(append(base.sources(), catalog.Source{Offer: switchboard.Offer{Server: "empty"}}), nil, taxonomy(t)).Digest(); got != want {
+		t.Error("a server without tools changes the digest")
+	}
 }
 
 func TestAServerThatReconnectsWithTheSameGivesTheSameDigest(t *testing.T) {
