@@ -257,8 +257,7 @@ func (s *story) call(ctx context.Context, c *client, tool, arguments string) (st
 	result, err := c.ask(ctx, "tools/call", tool,
 		wire.Edit{Name: "name", Value: wire.AppendString(nil, tool)},
 		wire.Edit{Name: "arguments", Value: []byte(arguments)})
-	var refused *switchboard.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*switchboard.Error](err); ok {
 		return refused.Error(), nil
 	}
 	if err != nil {

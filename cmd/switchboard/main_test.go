@@ -25,7 +25,9 @@ func TestTheDemoTellsItsStoryWithinTenSeconds(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			// within fails when less than the given time is left since the last mark.
-			"mark": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Setenv("MARK", time.Now().Format(time.RFC3339Nano)) },
+			"mark": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Setenv("MARK", time.Now().Format(time.RFC3339Nano))
+			},
 			"within": func(ts *testscript.TestScript, _ bool, args []string) {
 				mark, err := time.Parse(time.RFC3339Nano, ts.Getenv("MARK"))
 				ts.Check(err)

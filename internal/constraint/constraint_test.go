@@ -35,8 +35,7 @@ func call(tenant switchboard.TenantID, t *switchboard.Tool) *switchboard.Call {
 }
 
 func code(err error) switchboard.Code {
-	var e *switchboard.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -78,8 +77,7 @@ func TestCallsAreLimitedByTenantAndTool(t *testing.T) {
 		c := l.Limit(&server)
 		try := func(tenant switchboard.TenantID, tl *switchboard.Tool) (switchboard.Code, time.Duration) {
 			_, err := c.Call(t.Context(), call(tenant, tl))
-			var e *switchboard.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*switchboard.Error](err); ok {
 				return e.Code, e.RetryAfter
 			}
 			return "", 0

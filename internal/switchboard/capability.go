@@ -2,6 +2,7 @@ package switchboard
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -201,9 +202,7 @@ func NewTaxonomy(parents map[Resource]Resource, constraints []Constraint) (*Taxo
 	for _, c := range slices.Concat(BuiltinConstraints, constraints) {
 		t.constraints[c] = true
 	}
-	for r, p := range parents {
-		t.parent[r] = p
-	}
+	maps.Copy(t.parent, parents)
 	for _, r := range t.Resources() {
 		if p := t.parent[r]; p != "" && !t.HasResource(p) {
 			return nil, fmt.Errorf("resource %q: its parent %q is no resource here", r, p)

@@ -108,10 +108,10 @@ func (g *gateway) logged() string {
 }
 
 // serve starts a switchboard on the files in dir, and stops it after the test.
-func serve(t *testing.T, dir string, args ...string) *gateway {
+func serve(t *testing.T, dir string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, dir: dir}
-	g.cmd = exec.Command(binary, append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, args...)...)
+	g.cmd = exec.Command(binary, "-v", "serve", "--listen", "127.0.0.1:0")
 	g.cmd.Dir = dir
 	g.cmd.Stderr = g
 	out, err := g.cmd.StdoutPipe()
