@@ -31,8 +31,8 @@ import (
 )
 
 // MaxRemembered bounds how many names of tools that have gone are kept for
-// them. Beyond it all are forgotten: nobody relies on the names of a server
-// that has changed them so often.
+// them, besides those that were shown just before. Beyond it all are forgotten:
+// nobody relies on the names of a server that has changed them so often.
 const MaxRemembered = 4096
 
 // An Entry is one tool that the client sees.
@@ -92,9 +92,8 @@ type Surface struct {
 func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt Options) *Surface {
 	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}}
 	if prev != nil {
-		s.names, s.of = maps.Clone(prev.names), maps.Clone(prev.of)
+		s.follow(prev, selected)
 	}
-	s.forget(selected)
 
 	var newcomers []*claim
 	for _, sel := range selected {
@@ -127,26 +126,25 @@ func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt 
 	return s
 }
 
-// forget drops the names of tools that have gone, when there are too many.
-func (s *Surface) forget(selected []decide.Selected) {
-	if len(s.names) <= MaxRemembered {
+// follow begins with the names that were shown since the task was bound, but for
+// those that nobody will miss.
+func (s *Surface) follow(prev *Surface, selected []decide.Selected) {
+	s.names, s.of = maps.Clone(prev.names), maps.Clone(prev.of)
+	if len(s.names)-len(prev.at) <= MaxRemembered {
 		return
 	}
-	stay := make(map[switchboard.ToolID]bool, len(selected))
+	wanted := make(map[switchboard.ToolID]bool, len(selected))
 	for _, sel := range selected {
-		stay[sel.Tool.ID] = true
+		wanted[sel.Tool.ID] = true
 	}
-	gone := func(id switchboard.ToolID) bool { return !stay[id] }
-	n := 0
-	for id := range s.of {
-		if gone(id) {
-			n++
-		}
-	}
-	if n > MaxRemembered {
-		maps.DeleteFunc(s.of, func(id switchboard.ToolID, _ string) bool { return gone(id) })
-		maps.DeleteFunc(s.names, func(_ string, id switchboard.ToolID) bool { return gone(id) })
-	}
+	maps.DeleteFunc(s.names, func(name string, id switchboard.ToolID) bool {
+		_, shown := prev.at[name]
+		return !shown && !wanted[id]
+	})
+	maps.DeleteFunc(s.of, func(_ switchboard.ToolID, name string) bool {
+		_, stays := s.names[name]
+		return !stays
+	})
 }
 
 // wish is the name that the tool is to have if nothing stands against it.
