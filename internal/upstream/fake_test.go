@@ -173,10 +173,52 @@ var fakes = map[string]func(f *fake){
 		f.say("Welcome to the fake server!\n\n   {not json}")
 		f.serve(nil)
 	},
+	"once": func(f *fake) { // starts a single time
+		if _, err := os.Stat(os.Getenv("RECORD")); err == nil {
+			os.Exit(4)
+		}
+		_ = os.WriteFile(os.Getenv("RECORD"), nil, 0o600)
+		f.serve(f.call)
+	},
+	"grows": func(f *fake) {
+		f.serve(f.grow(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`))
+	},
+	"grows-modern": func(f *fake) {
+		grow := f.grow(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":3}}}`)
+		f.serve(func(m *msg) bool { return f.modern(m) || grow(m) })
+	},
+	"deaf": func(f *fake) { // stops reading once it has been listed
+		f.serve(func(m *msg) bool {
+			if m.Method == "tools/list" {
+				f.result(m.ID, `{"tools":[`+tool("echo")+`]}`)
+				forever()
+			}
+			return false
+		})
+	},
 	"stubborn": func(f *fake) { // ends neither with its input nor on SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 		f.serve(nil)
 		forever()
+	},
+	"stubborn-calls": func(f *fake) {
+		signal.Ignore(syscall.SIGTERM)
+		f.serve(f.call)
+		forever()
+	},
+	"talks": func(f *fake) {
+		f.serve(func(m *msg) bool {
+			if m.Method != "tools/call" {
+				return false
+			}
+			fmt.Fprintf(os.Stderr, "token=%s and line-two-of-it\n\x1b[2J\n%s\n", os.Getenv("TOKEN"), strings.Repeat("y", 1<<17))
+			fmt.Fprintf(os.Stderr, "%s%s\n", strings.Repeat("z", maxStderrRead-7), os.Getenv("TOKEN")) // cut in the middle of it
+			for i := range 10_000 {
+				fmt.Fprintln(os.Stderr, "line", i)
+			}
+			f.result(m.ID, `{}`)
+			return true
+		})
 	},
 	"family": func(f *fake) { // has a grandchild in its group that outlives its input
 		cmd := exec.Command(os.Args[0])
@@ -244,6 +286,9 @@ func (f *fake) call(m *msg) bool {
 	case "die":
 		os.Exit(9)
 	case "never":
+	case "wait":
+		time.Sleep(300 * time.Millisecond)
+		f.result(m.ID, `{}`)
 	case "error":
 		f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1234567,"message":"token is %s","data":{"n":12345678901234567890}}}`, m.ID, os.Getenv("TOKEN"))
 	case "wrong-ids":
@@ -278,6 +323,27 @@ func (f *fake) call(m *msg) bool {
 		return false
 	}
 	return true
+}
+
+// grow changes the name of its one tool as often as a call says, and says so.
+func (f *fake) grow(changed string) func(m *msg) bool {
+	changes, lists := 0, 0
+	return func(m *msg) bool {
+		switch m.Method {
+		case "tools/list":
+			lists++
+			f.result(m.ID, `{"tools":[`+tool(fmt.Sprintf("t-%d", changes))+`]}`)
+		case "tools/call":
+			for range int(m.Params.Arguments["times"].(float64)) {
+				changes++
+				f.say("%s", changed)
+			}
+			f.result(m.ID, fmt.Sprintf(`{"lists":%d}`, lists))
+		default:
+			return false
+		}
+		return true
+	}
 }
 
 // list pages in the way that the variable PAGES says.
@@ -326,10 +392,13 @@ func (f *fake) inside(m *msg) bool {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	var open []string
 	for _, fd := range fds {
-		// Go's own poller, and the folder that is being read.
-		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/proc/") {
-			open = append(open, fd.Name())
+		// Go's own: its poller, its look at the cgroup, and the folder that is
+		// being read.
+		to, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err != nil || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/proc/") || strings.HasPrefix(to, "/sys/") {
+			continue
 		}
+		open = append(open, fd.Name())
 	}
 	flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, 0, syscall.F_GETFL, 0)
 	group, _ := syscall.Getpgid(0)
@@ -339,4 +408,3 @@ func (f *fake) inside(m *msg) bool {
 	f.result(m.ID, string(text))
 	return true
 }
-

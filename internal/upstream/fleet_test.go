@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,4 +148,175 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 	}
 }
 
-var _ = []any{fmt.Sprint, slog.New, filepath.Join, slices.Sort[[]int], sync.OnceFunc}
+func TestFortyServersOfWhichTenAreBad(t *testing.T) {
+	var servers []switchboard.Server
+	bad := map[switchboard.ServerID]string{}
+	add := func(n int, kind, says string) {
+		for i := range n {
+			s := child(fmt.Sprintf("%s-%d", kind, i), kind)
+			servers = append(servers, s)
+			if says != "" {
+				bad[s.ID] = says
+			}
+		}
+	}
+	add(5, "hang", "has not answered yet")
+	add(3, "exit", `exit status 3), its last words: no configuration \u001b[31mfound\u0007`)
+	add(1, "flood", "no messages, without end")
+	add(1, "endless", "a line without end")
+	add(15, "legacy", "")
+	add(15, "modern", "")
+
+	const deadline = 3 * time.Second
+	f := open(t, Options{StartDeadline: deadline}, servers...)
+	began := time.Now()
+	good := func() int {
+		n := 0
+		for _, s := range f.Status() {
+			if s.State == StateReady {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "thirty are ready", func() bool { return good() == 30 })
+	t.Logf("thirty of forty were ready after %s", time.Since(began).Round(time.Millisecond))
+	f.Ready(t.Context())
+	if took := time.Since(began); took > deadline+time.Second {
+		t.Errorf("Ready took %s", took)
+	}
+	if n := good(); n != 30 {
+		t.Errorf("%d are ready at the deadline", n)
+	}
+	if n := len(f.Offers()); n != 30 {
+		t.Errorf("%d offers", n)
+	}
+	for _, s := range f.Status() {
+		says, isBad := bad[s.ID]
+		switch {
+		case !isBad && s.LastFailure != nil:
+			t.Errorf("%s: %+v", s.ID, s.LastFailure)
+		case isBad && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, says)):
+			t.Errorf("%s: failure %+v, want %q", s.ID, s.LastFailure, says)
+		case isBad && s.State == StateReady:
+			t.Errorf("%s is ready", s.ID)
+		}
+	}
+	if !slices.IsSortedFunc(f.Status(), func(a, b ServerStatus) int { return strings.Compare(string(a.ID), string(b.ID)) }) {
+		t.Error("the status is not sorted")
+	}
+	if _, err := f.Call(t.Context(), use("legacy-3", "{}")); err != nil {
+		t.Errorf("a call among them: %v", err)
+	}
+}
+
+func TestSetKeepsWhatIsTheSameAndLetsCallsEnd(t *testing.T) {
+	same, other, gone := child("same", "calls"), child("other", "calls"), child("gone", "calls")
+	f := ready(t, Options{}, same, other, gone)
+	before := f.Status()
+	ended := later(func() error {
+		_, err := f.Call(t.Context(), use("gone", `{"do":"wait"}`))
+		return err
+	})
+	eventually(t, "the call is under way", func() bool { return underWay(f, "gone") == 1 })
+
+	same.Timeout, same.Class = time.Minute, "free" // needs no new process
+	other = child("other", "calls", "X=y")         // does
+	f.Set([]switchboard.Server{other, same})
+	if offers := f.Offers(); len(offers) != 2 || !offers[0].Stale || offers[1].Stale || len(offers[0].Tools) != 2 {
+		t.Errorf("offers while one is started anew: %d, stale %v and %v", len(offers), offers[0].Stale, offers[1].Stale)
+	}
+	await(t, f, "other", StateReady)
+	if now := status(t, f, "same"); now.PIDs[0] != before[2].PIDs[0] {
+		t.Error("a server that was not changed was started anew")
+	}
+	if now := status(t, f, "other"); now.PIDs[0] == before[1].PIDs[0] {
+		t.Error("a server that was changed still runs as it was")
+	}
+	_, err := f.Call(t.Context(), use("gone", `{}`))
+	wantCode(t, err, switchboard.CodeServerUnknown)
+	if err := <-ended; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+	assertGone(t, before[0].PIDs[0])
+	assertGone(t, before[1].PIDs[0])
+}
+
+func TestAServerThatSaysThatItsToolsHaveChangedIsAskedAgain(t *testing.T) {
+	for _, kind := range []string{"grows", "grows-modern"} {
+		t.Run(kind, func(t *testing.T) {
+			var changes atomic.Int32
+			f := ready(t, Options{OnChange: func() { changes.Add(1) }}, child("one", kind))
+			eventually(t, "the first change is told", func() bool { return changes.Load() == 1 })
+			const storm = 500
+			if _, err := f.Call(t.Context(), use("one", fmt.Sprintf(`{"times":%d}`, storm))); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the last change is known", func() bool {
+				return bytes.Contains(f.Offers()[0].Tools[0], fmt.Appendf(nil, `"t-%d"`, storm))
+			})
+			eventually(t, "the change is told", func() bool { return changes.Load() >= 2 })
+			result, err := f.Call(t.Context(), use("one", `{"times":0}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lists := fields(t, result)["lists"].(float64); lists > 4 {
+				t.Errorf("%d changes drew %v lists", storm, lists)
+			}
+		})
+	}
+}
+
+func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
+	for _, tt := range []struct {
+		pages string
+		tools int
+		note  string
+		fails string
+	}{
+		{"three", 3, "", ""},
+		{"same", 2, "starts over", ""},
+		{"alternating", 3, "starts over", ""},
+		{"always-new", maxPages, "1000 pages", ""},
+		{"empty", 2, "starts over", ""},
+		{"many", maxTools, "after 10000", ""},
+		{"large", 2, "33554432 bytes", ""},
+		{"number", 0, "", "cursor that is no string"},
+		{"none", 0, "", "no list of tools"},
+	} {
+		t.Run(tt.pages, func(t *testing.T) {
+			f := open(t, Options{}, child("one", "list", "PAGES="+tt.pages))
+			f.Ready(t.Context())
+			s := status(t, f, "one")
+			if tt.fails != "" {
+				if s.LastFailure == nil || s.LastFailure.Stage != StageList || !strings.Contains(s.LastFailure.Message, tt.fails) {
+					t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
+				}
+				return
+			}
+			if s.State != StateReady || s.Tools != tt.tools || !strings.Contains(s.Note, tt.note) || (s.Note == "") != (tt.note == "") {
+				t.Errorf("%s with %d tools, note %q; want %d, %q; %+v", s.State, s.Tools, s.Note, tt.tools, tt.note, s.LastFailure)
+			}
+		})
+	}
+}
+
+func TestWhatAServerOfferedIsKeptAndMarkedWhileItIsAway(t *testing.T) {
+	dir := t.TempDir()
+	f := ready(t, Options{}, child("one", "once", "RECORD="+dir+"/ran"))
+	if _, err := f.Call(t.Context(), do("die")); err == nil {
+		t.Fatal("no error")
+	}
+	await(t, f, "one", StateRetrying)
+	eventually(t, "it has failed to start again", func() bool {
+		s := status(t, f, "one")
+		return s.LastFailure != nil && s.LastFailure.Stage == StageConnect && s.State == StateRetrying
+	})
+	offers := f.Offers()
+	if len(offers) != 1 || !offers[0].Stale || len(offers[0].Tools) != 2 {
+		t.Errorf("offers %+v", offers)
+	}
+	if s := status(t, f, "one"); !s.Stale || s.NextAttempt.IsZero() || s.Tools != 2 {
+		t.Errorf("status %+v", s)
+	}
+}

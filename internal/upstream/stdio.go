@@ -125,6 +125,7 @@ func (s *stdio) obituary() string {
 	text := "it closed its output"
 	if how := s.proc.ending(); how != "" {
 		text = "its process ended (" + how + ")"
+		within(s.says.done, 100*time.Millisecond)
 	}
 	if words := s.says.last(); words != "" {
 		text += ", its last words: " + words

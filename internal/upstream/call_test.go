@@ -1,0 +1,354 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// heard collects what a call notifies of.
+type heard struct {
+	mu   sync.Mutex
+	said []switchboard.Notification
+}
+
+func (h *heard) notify(n switchboard.Notification) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.said = append(h.said, n)
+}
+
+func (h *heard) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.said)
+}
+
+// later runs f in a goroutine and returns where its error will be.
+func later(f func() error) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- f() }()
+	return c
+}
+
+func do(what string) *switchboard.Call { return use("one", fmt.Sprintf(`{"do":%q}`, what)) }
+
+func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
+	_, err := f.Call(t.Context(), do("error"))
+	e, ok := errors.AsType[*switchboard.ServerError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	if got, want := string(e.Object), `{"code":-1234567,"message":"token is ***","data":{"n":12345678901234567890}}`; got != want {
+		t.Errorf("object %s, want %s", got, want)
+	}
+}
+
+func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	result, err := f.Call(t.Context(), do("wrong-ids"))
+	if err != nil || string(result) != `{"right":1}` {
+		t.Fatalf("%s, %v", result, err)
+	}
+	eventually(t, "four messages are dropped", func() bool { return status(t, f, "one").Dropped == 4 })
+}
+
+func TestAServersPingIsAnsweredAndNothingElse(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	result, err := f.Call(t.Context(), do("ask"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"pong":{"jsonrpc":"2.0","id":"p1","result":{}},"refused":{"jsonrpc":"2.0","id":77,"error":{"code":-32601,"message":"the client offers no such method"}}}`
+	if string(result) != want {
+		t.Errorf("got  %s\nwant %s", result, want)
+	}
+}
+
+func TestProgressArrivesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	c := do("progress")
+	c.Params = []byte(`{"name":"x","arguments":{"do":"progress"},"_meta":{"progressToken":1.5e300}}`)
+	var h heard
+	c.Notify = h.notify
+	result, err := f.Call(t.Context(), c)
+	if err != nil || string(result) != `{"done":true}` {
+		t.Fatalf("%s, %v", result, err)
+	}
+	if len(h.said) != 3000 {
+		t.Fatalf("%d notifications, want 3000", len(h.said))
+	}
+	for i, n := range h.said {
+		if want := fmt.Sprintf(`{"x":1.0,"progressToken":1.5e300,"progress":%d}`, i); string(n.Params) != want || n.Method != "notifications/progress" {
+			t.Fatalf("notification %d is %s, want %s", i, n.Params, want)
+		}
+	}
+}
+
+func TestProgressOfACallThatAskedForNoneIsDropped(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	c := do("progress")
+	c.Notify = func(n switchboard.Notification) { t.Errorf("notified of %s", n.Params) }
+	_, _ = f.Call(t.Context(), c) // the fake has no token to use, and so says null
+}
+
+func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	for _, tt := range []struct {
+		level  string
+		others int
+		want   int
+	}{
+		{"", 0, 0}, {"debug", 0, 3}, {"info", 0, 2}, {"emergency", 0, 0}, {"debug", 1, 0},
+	} {
+		t.Run(fmt.Sprintf("%q beside %d", tt.level, tt.others), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range tt.others {
+				wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
+			}
+			eventually(t, "the others are under way", func() bool { return underWay(f, "one") == tt.others })
+			c := do("log")
+			c.LogLevel = tt.level
+			var h heard
+			c.Notify = h.notify
+			if _, err := f.Call(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if h.count() != tt.want {
+				t.Errorf("%d messages, want %d: %v", h.count(), tt.want, h.said)
+			}
+			if tt.want > 0 && string(h.said[tt.want-1].Params) != `{"level":"error","data":{"a":1.0}}` {
+				t.Errorf("last is %s", h.said[tt.want-1].Params)
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
+// underWay returns how many requests have been sent to the server and not been
+// answered.
+func underWay(f *Fleet, id switchboard.ServerID) int {
+	s := f.server(id)
+	s.main.mu.Lock()
+	l := s.main.link
+	s.main.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, fl := range l.flights {
+		if fl.method == "tools/call" && fl.maybeSent() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCancellingACallTellsTheServerAndFreesItsPlace(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "cancelled")
+	f := ready(t, Options{}, child("one", "calls", "RECORD="+record))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := later(func() error {
+		_, err := f.Call(ctx, do("never"))
+		return err
+	})
+	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	cancel()
+	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
+	if s := status(t, f, "one"); s.InFlight != 0 {
+		t.Errorf("%d calls are still counted", s.InFlight)
+	}
+	eventually(t, "the server is told", func() bool {
+		told, _ := os.ReadFile(record)
+		return bytes.HasPrefix(told, []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`))
+	})
+}
+
+func TestWhatIsWrongWithAnAnswerIsSaid(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	_, err := f.Call(t.Context(), do("no-object"))
+	wantCode(t, err, switchboard.CodeResultInvalid)
+
+	_, err = f.Call(t.Context(), do("large"))
+	if e := wantCode(t, err, switchboard.CodeResultInvalid); !strings.Contains(e.Text, "16777") {
+		t.Errorf("it does not say by how much: %s", e.Text)
+	}
+	if _, err := f.Call(t.Context(), do("anything")); err != nil {
+		t.Errorf("after an answer that was too large: %v", err)
+	}
+}
+
+func TestACallThatWasSentEndsAtItsDeadlineWithAnUnknownOutcome(t *testing.T) {
+	s := child("one", "calls")
+	s.Timeout = 50 * time.Millisecond
+	f := ready(t, Options{}, s)
+	_, err := f.Call(t.Context(), do("never"))
+	wantCode(t, err, switchboard.CodeOutcomeUnknown)
+}
+
+func TestACallThatNeverLeftIsNotExecuted(t *testing.T) {
+	s := child("one", "deaf")
+	s.Timeout = time.Second
+	f := ready(t, Options{}, s)
+	// The first fills the pipe, so that no byte of the second can leave.
+	first := later(func() error {
+		_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
+		return err
+	})
+	eventually(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+	_, err := f.Call(t.Context(), use("one", `{}`))
+	wantCode(t, err, switchboard.CodeNotExecuted)
+	wantCode(t, <-first, switchboard.CodeOutcomeUnknown)
+}
+
+func TestAChildKilledDuringACallEndsItAtOnceAndIsBack(t *testing.T) {
+	s := child("one", "calls")
+	s.Timeout = time.Hour
+	f := ready(t, Options{}, s)
+	first := status(t, f, "one").PIDs
+	bystander := later(func() error {
+		_, err := f.Call(t.Context(), do("never"))
+		return err
+	})
+	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	_, err := f.Call(t.Context(), do("die"))
+	wantCode(t, err, switchboard.CodeOutcomeUnknown)
+	if e := wantCode(t, <-bystander, switchboard.CodeOutcomeUnknown); !strings.Contains(e.Error(), "exit status 9") {
+		t.Errorf("the cause does not say how: %v", e)
+	}
+
+	// No waiting: a call finds the server again by itself.
+	result, err := f.Call(t.Context(), do("anything"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := int(fields(t, result)["pid"].(float64)); pid == first[0] {
+		t.Errorf("the same process %d", pid)
+	}
+	await(t, f, "one", StateReady)
+	if st := status(t, f, "one"); st.Restarts != 1 || st.Stale || st.LastFailure != nil {
+		t.Errorf("status %+v", st)
+	}
+	assertGone(t, first[0])
+}
+
+func TestACallBeyondTheBoundIsShed(t *testing.T) {
+	f := ready(t, Options{MaxInFlight: 3}, child("one", "calls"), child("two", "calls"))
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
+	}
+	eventually(t, "three are under way", func() bool { return underWay(f, "one") == 3 })
+	_, err := f.Call(t.Context(), do("anything"))
+	wantCode(t, err, switchboard.CodeOverloaded)
+	if _, err := f.Call(t.Context(), use("two", "{}")); err != nil {
+		t.Errorf("the other server: %v", err)
+	}
+	cancel()
+	wg.Wait()
+	if _, err := f.Call(t.Context(), do("anything")); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+func TestACallOfAServerThatIsNotThere(t *testing.T) {
+	f := open(t, Options{StartDeadline: 50 * time.Millisecond},
+		child("hang", "hang"),
+		switchboard.Server{ID: "none", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}})
+	for id, want := range map[string]switchboard.Code{
+		"unknown": switchboard.CodeServerUnknown,
+		"hang":    switchboard.CodeNoneHealthy,
+		"none":    switchboard.CodeServerUnreachable,
+	} {
+		_, err := f.Call(t.Context(), use(id, "{}"))
+		if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != want && (id != "none" || e.Code != switchboard.CodeNoneHealthy) {
+			t.Errorf("%s: %v, want %s", id, err, want)
+		}
+	}
+}
+
+func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
+	pid := func(f *Fleet, tenant, who string) float64 {
+		c := use("one", "{}")
+		c.Principal = switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: who}
+		result, err := f.Call(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fields(t, result)["pid"].(float64)
+	}
+	for _, tt := range []struct {
+		share           switchboard.Share
+		one             bool
+		people, tenants bool // whether they have the same process
+		connections     int
+	}{
+		{switchboard.SharePrincipal, false, false, false, 4},
+		{"", false, false, false, 4},
+		{switchboard.ShareTenant, false, true, false, 3},
+		{switchboard.ShareAll, false, true, true, 1},
+		{switchboard.SharePrincipal, true, true, true, 1},
+	} {
+		t.Run(fmt.Sprintf("%s one=%v", tt.share, tt.one), func(t *testing.T) {
+			s := child("one", "legacy")
+			s.Share = tt.share
+			f := ready(t, Options{OnePrincipal: tt.one}, s)
+			ann, bob, eve := pid(f, "acme", "ann"), pid(f, "acme", "bob"), pid(f, "other", "ann")
+			if again := pid(f, "acme", "ann"); again != ann {
+				t.Errorf("ann had process %v, and then %v", ann, again)
+			}
+			if got := ann == bob; got != tt.people {
+				t.Errorf("two people of a tenant share: %v", got)
+			}
+			if got := ann == eve; got != tt.tenants {
+				t.Errorf("two tenants share: %v", got)
+			}
+			if st := status(t, f, "one"); st.Connections != tt.connections || len(st.PIDs) != tt.connections {
+				t.Errorf("%d connections, want %d", st.Connections, tt.connections)
+			}
+		})
+	}
+}
+
+func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
+	s := child("one", "calls")
+	s.Share = switchboard.SharePrincipal
+	f := ready(t, Options{MaxConnections: 3, IdleAfter: 50 * time.Millisecond}, s)
+	as := func(who, what string) *switchboard.Call {
+		c := do(what)
+		c.Principal.ID = who
+		return c
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, who := range []string{"ann", "bob"} {
+		wg.Go(func() { _, _ = f.Call(ctx, as(who, "never")) })
+	}
+	eventually(t, "both are under way", func() bool {
+		st := status(t, f, "one")
+		return st.Connections == 3 && st.InFlight == 2
+	})
+	_, err := f.Call(t.Context(), as("eve", "anything"))
+	wantCode(t, err, switchboard.CodeOverloaded)
+	cancel()
+	wg.Wait()
+	if _, err := f.Call(t.Context(), as("eve", "anything")); err != nil {
+		t.Errorf("an idle connection does not make room: %v", err)
+	}
+	eventually(t, "only ours is left", func() bool { return status(t, f, "one").Connections == 1 })
+	if _, err := f.Call(t.Context(), as("ann", "anything")); err != nil {
+		t.Errorf("after its connection was given up: %v", err)
+	}
+}

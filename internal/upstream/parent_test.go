@@ -1,3 +1,0 @@
-package upstream
-
-func parent() {}
