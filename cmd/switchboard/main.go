@@ -92,7 +92,11 @@ func run(ctx context.Context, args []string, io streams) int {
 		if err != nil {
 			return usageError{err}
 		}
-		level := slog.LevelInfo
+		level := slog.LevelWarn // a command that ends by itself says no more than it was asked
+		switch k.Command() {
+		case "serve", "stdio":
+			level = slog.LevelInfo
+		}
 		if c.Verbose {
 			level = slog.LevelDebug
 		}

@@ -74,7 +74,7 @@ func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*a
 	}
 	return app.New(ctx, app.Options{
 		Guard:   []string{program, "guard"},
-		Load:    func(ctx context.Context) (*config.Config, error) { return c.load(ctx, log) },
+		Load:    func(ctx context.Context, saw func(string)) (*config.Config, error) { return c.load(ctx, log, saw) },
 		Tenant:  c.Tenant,
 		Listen:  listen,
 		Log:     log,
@@ -83,9 +83,10 @@ func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*a
 	})
 }
 
-// load reads the configuration that the flags name.
-func (c *common) load(ctx context.Context, log *slog.Logger) (*config.Config, error) {
-	o := config.Options{Env: os.LookupEnv, Fetch: fetch}
+// load reads the configuration that the flags name. saw, where not nil, is told
+// of what it looks at.
+func (c *common) load(ctx context.Context, log *slog.Logger, saw func(path string)) (*config.Config, error) {
+	o := config.Options{Env: os.LookupEnv, Fetch: fetch, Watch: saw}
 	if c.MCPConfig != "" {
 		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
 		for _, m := range mapping {

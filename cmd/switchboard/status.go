@@ -52,7 +52,7 @@ func writeStatus(io streams, st *app.Status) {
 	for _, s := range st.Servers {
 		failure := ""
 		if f := s.LastFailure; f != nil {
-			failure = fmt.Sprintf("%s: %s (%s ago)", f.Stage, summary(f.Message), time.Since(f.Since).Round(time.Second))
+			failure = fmt.Sprintf("%s: %s (%s ago)", f.Stage, printable(f.Message, 200), time.Since(f.Since).Round(time.Second))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\n", s.ID, s.State, s.Tools, s.Version, s.Restarts, failure)
 	}

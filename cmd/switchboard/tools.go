@@ -39,18 +39,23 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	return w.Flush()
 }
 
-// summary is the first line of a text, without anything that a terminal would
-// act on.
+// summary is the first line of a text, cut to fit a table.
 func summary(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	line = strings.Map(func(r rune) rune {
+	return printable(line, maxSummary)
+}
+
+// printable is at most limit characters of text, without anything that a
+// terminal would act on.
+func printable(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, line)
-	if r := []rune(line); len(r) > maxSummary {
-		line = string(r[:maxSummary-1]) + "…"
+	}, text)
+	if r := []rune(text); len(r) > limit {
+		text = string(r[:limit-1]) + "…"
 	}
-	return line
+	return text
 }

@@ -14,7 +14,7 @@ type validateCmd struct {
 
 // Run reads the configuration and says what is wrong with it, or what it holds.
 func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := v.load(ctx, log)
+	c, err := v.load(ctx, log, nil)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,9 @@ const (
 
 // Options say what to run.
 type Options struct {
-	// Load reads the configuration. It is called again for each reload.
-	Load func(context.Context) (*config.Config, error)
+	// Load reads the configuration, and tells saw of each file and folder that
+	// it looks at. It is called again for each reload.
+	Load func(ctx context.Context, saw func(path string)) (*config.Config, error)
 
 	// Tenant is that of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
@@ -84,6 +86,7 @@ type App struct {
 	ready    chan struct{} // closed once state holds the servers' first offers
 
 	fault atomic.Pointer[reloadFault]
+	seen  atomic.Pointer[map[string]bool] // the files and folders that the last load looked at
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -102,14 +105,11 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	c, err := o.Load(ctx)
+	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{})}
+	c, err := a.load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTenant(c, o.Tenant); err != nil {
-		return nil, err
-	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{})}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	a.fleet = upstream.New(upstream.Options{
@@ -213,19 +213,20 @@ func (a *App) Reload(ctx context.Context) error {
 		a.log.Error("reload refused; the running configuration stays", "err", err)
 		return err
 	}
-	a.fault.Store(nil)
-	a.log.Info("reloaded")
+	if a.fault.Swap(nil) != nil {
+		a.log.Info("the configuration is good again")
+	}
 	return nil
 }
 
 func (a *App) reload(ctx context.Context) error {
-	c, err := a.o.Load(ctx)
+	c, err := a.load(ctx)
 	if err != nil {
 		return err
 	}
 	was := a.state.Load()
-	if err := checkTenant(c, a.o.Tenant); err != nil {
-		return err
+	if reflect.DeepEqual(c, was.config) {
+		return nil
 	}
 	if (len(c.Keys) == 0) != was.ring.Keyless() {
 		return errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
@@ -237,7 +238,19 @@ func (a *App) reload(ctx context.Context) error {
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.swap(ctx, newState(c, time.Now(), a.o.Tenant, a.fleet.Offers(), was))
 	a.fleet.Set(c.Servers)
+	a.log.Info("reloaded")
 	return nil
+}
+
+// load reads the configuration, and remembers what to watch.
+func (a *App) load(ctx context.Context) (*config.Config, error) {
+	seen := map[string]bool{}
+	c, err := a.o.Load(ctx, func(path string) { seen[path] = true })
+	a.seen.Store(&seen)
+	if err != nil {
+		return nil, err
+	}
+	return c, checkTenant(c, a.o.Tenant)
 }
 
 // both returns the new servers, and the old ones that are gone: these serve on

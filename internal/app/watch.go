@@ -2,9 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -33,7 +36,7 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
 		case err := <-w.Errors:
 			a.log.Warn("watching the configuration", "err", err)
 		case e := <-w.Events:
-			if e.Op != fsnotify.Chmod {
+			if e.Op != fsnotify.Chmod && a.concerns(e.Name) {
 				quiet.Reset(settle)
 			}
 		case <-reload:
@@ -45,14 +48,34 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
 	}
 }
 
-// watchFolders adds the folders that hold the configuration's files. One that
-// is gone is no fault: its parent is watched too.
+// concerns reports whether a change of the file can change the configuration:
+// it was looked at, or stands in a folder that was and is of a kind that is
+// read there. (A mounted volume of a container is swapped by its "..data".)
+// Others, such as our own log, must not: each reload would cause the next.
+func (a *App) concerns(file string) bool {
+	seen := *a.seen.Load()
+	if seen[file] {
+		return true
+	}
+	switch folder := filepath.Dir(file); {
+	case filepath.Base(file) == "..data":
+		return true
+	case seen[folder]:
+		info, err := os.Stat(file)
+		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) || err == nil && info.IsDir()
+	}
+	return false
+}
+
+// watchFolders adds the folders that were looked at, and those of the files. One
+// that is not there is no fault: its parent is watched too.
 func (a *App) watchFolders(w *fsnotify.Watcher) {
-	for _, name := range a.state.Load().config.Watch {
-		if info, err := os.Stat(name); err != nil || !info.IsDir() {
+	for name := range *a.seen.Load() {
+		info, err := os.Stat(name)
+		if err != nil || !info.IsDir() {
 			name = filepath.Dir(name)
 		}
-		if err := w.Add(name); err != nil {
+		if err := w.Add(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			a.log.Warn("a folder of the configuration cannot be watched; send SIGHUP to reload", "folder", name, "err", err)
 		}
 	}
