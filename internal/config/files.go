@@ -71,7 +71,7 @@ func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error),
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read from
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err

@@ -5,9 +5,7 @@ import (
 	"net/textproto"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -17,9 +15,9 @@ type Mapping []Mapped
 
 // Mapped is one server of another program's file.
 type Mapped struct {
-	Name string               // as the file spells it
-	ID   switchboard.ServerID // "" where the server was left out
-	Note []string             // what was left out or changed, for people
+	Name string               `json:"name"`           // as the file spells it
+	ID   switchboard.ServerID `json:"id,omitempty"`   // "" where the server was left out
+	Note []string             `json:"note,omitempty"` // what was left out or changed, for people
 }
 
 func (m *Mapped) note(format string, args ...any) {
@@ -174,10 +172,10 @@ func readServer(e entry) *foreign {
 		key := v
 		key.node = p.key
 		switch name := p.key.text; {
-		case contains(foreignKeys, name):
-		case contains(narrowing, name):
+		case slices.Contains(foreignKeys, name):
+		case slices.Contains(narrowing, name):
 			key.fault("%q holds tools back, which is not supported yet; remove it, or write a task that names the tools", name)
-		case contains(notRead, name):
+		case slices.Contains(notRead, name):
 			key.fault("%q is not supported yet; put the variables into env", name)
 		case name == "settings" && !v.hasMember("command"):
 		default:
@@ -317,101 +315,6 @@ func (f *foreign) readProgram(v, command value) {
 			f.dir = &dir[0]
 		}
 	}
-}
-
-// foreignParts takes a text apart: ${VAR}, ${VAR:-default}, ${env:VAR},
-// ${workspaceFolder}, ${userHome}. A ${VAR} that stands for one of own, the
-// variables of the same server, is left to the server.
-func foreignParts(v value, name string, own []setting) []setting {
-	s := setting{name: name, at: v}
-	literal := func(text string) { s.parts = append(s.parts, part{text: text}) }
-	rest := v.text
-	for {
-		before, after, ok := strings.Cut(rest, "${")
-		if !ok {
-			break
-		}
-		inner, tail, ok := strings.Cut(after, "}")
-		if !ok {
-			break
-		}
-		literal(before)
-		rest = tail
-		bare, def, hasDefault := strings.Cut(inner, ":-")
-		prefixed, isEnv := strings.CutPrefix(inner, "env:")
-		switch {
-		case inner == "workspaceFolder", inner == "workspaceRoot":
-			s.parts = append(s.parts, part{kind: "workspace"})
-		case inner == "userHome":
-			s.parts = append(s.parts, part{kind: "env", text: "HOME"})
-		case inner == "pathSeparator", inner == "/":
-			literal(string(filepath.Separator))
-		case isEnv && variable(prefixed):
-			s.parts = append(s.parts, part{kind: "env", text: prefixed})
-		case hasDefault && variable(bare):
-			s.parts = append(s.parts, part{kind: "default", text: bare, fallback: def})
-		case variable(inner) && slices.ContainsFunc(own, func(o setting) bool { return o.name == inner }):
-			literal("${" + inner + "}")
-		case variable(inner):
-			s.parts = append(s.parts, part{kind: "env", text: inner})
-		case strings.HasPrefix(inner, "input:"):
-			v.fault("${input:…} asks a person in the editor, which nobody can answer here; write ${env:NAME}")
-			return nil
-		default:
-			v.fault("this ${…} is not known here; write ${env:NAME}")
-			return nil
-		}
-	}
-	literal(rest)
-	return []setting{s}
-}
-
-// nameThem gives every server that was not left out an id: its own name where
-// that is one, else the nearest to it that is free. Which ids are given hangs
-// on the names alone, not on their order.
-func nameThem(found []*foreign) {
-	taken := map[string]bool{}
-	var others []*foreign
-	for _, f := range found {
-		switch {
-		case !f.use:
-		case switchboard.CheckID(f.Name) == nil && !taken[f.Name]:
-			f.ID = switchboard.ServerID(f.Name)
-			taken[f.Name] = true
-		default:
-			others = append(others, f)
-		}
-	}
-	slices.SortStableFunc(others, func(a, b *foreign) int { return strings.Compare(a.Name, b.Name) })
-	for _, f := range others {
-		base := idOf(f.Name)
-		id := base
-		for n := 2; taken[id]; n++ {
-			suffix := "-" + strconv.Itoa(n)
-			id = strings.TrimRight(base[:min(len(base), switchboard.MaxIDBytes-len(suffix))], "-") + suffix
-		}
-		taken[id] = true
-		f.ID = switchboard.ServerID(id)
-	}
-}
-
-// idOf returns the id that is nearest to a name.
-func idOf(name string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(name) {
-		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
-			b.WriteRune(r)
-		} else if s := b.String(); s != "" && !strings.HasSuffix(s, "-") {
-			b.WriteByte('-')
-		}
-		if b.Len() >= switchboard.MaxIDBytes {
-			break
-		}
-	}
-	if id := strings.Trim(b.String(), "-"); id != "" {
-		return id
-	}
-	return "server"
 }
 
 // foreignServer puts in what the settings refer to.

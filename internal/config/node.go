@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,46 +98,43 @@ func (v value) one(noun string, known ...string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	for _, k := range known {
-		if s == k {
-			return s, true
-		}
+	if slices.Contains(known, s) {
+		return s, true
 	}
 	v.fault("%s is no %s%s", v.shown(), noun, instead(s, noun+"s", known))
 	return "", false
 }
 
-// integer returns a whole number between low and high.
-func (v value) integer(low, high int) (int, bool) {
+// integer returns a whole number between low and high, or 0.
+func (v value) integer(low, high int) int {
 	if v.kind != intKind {
+		quotes := ""
 		if v.kind == textKind && v.quoted {
-			v.fault("want a whole number without quotes, not %s", v.shown())
-		} else {
-			v.fault("want a whole number, not %s", v.shown())
+			quotes = " without quotes"
 		}
-		return 0, false
+		v.fault("want a whole number%s, not %s", quotes, v.shown())
+		return 0
 	}
 	// Only the one spelling that every reader takes for the same number: 010
 	// is 8 to some, 1_000 is text to others.
 	n, err := strconv.Atoi(v.text)
 	if err != nil || strconv.Itoa(n) != v.text {
 		v.fault("%s: write the number in plain decimal digits", v.shown())
-		return 0, false
+		return 0
 	}
 	if n < low || n > high {
 		v.fault("%d is out of range: want %d to %d", n, low, high)
-		return 0, false
+		return 0
 	}
-	return n, true
+	return n
 }
 
 // boolean returns true or false.
-func (v value) boolean() (on, ok bool) {
-	if v.kind == boolKind && (v.text == "true" || v.text == "false") {
-		return v.text == "true", true
+func (v value) boolean() bool {
+	if v.kind != boolKind || v.text != "true" && v.text != "false" {
+		v.fault("want true or false, not %s", v.shown())
 	}
-	v.fault("want true or false, not %s", v.shown())
-	return false, false
+	return v.kind == boolKind && v.text == "true"
 }
 
 // duration returns a time span between low and high.
@@ -185,11 +183,11 @@ type text struct {
 	s string
 }
 
-// texts returns the items of a list of texts, each once.
-func (v value) texts(limit int) []text {
+// texts returns the items of a list of at most maxItems texts, each once.
+func (v value) texts() []text {
 	var out []text
 	seen := map[string]bool{}
-	for _, item := range v.list(limit) {
+	for _, item := range v.list(maxItems) {
 		s, ok := item.str()
 		switch {
 		case !ok:
@@ -288,7 +286,7 @@ func (v value) object(s *shape) (object, bool) {
 		switch {
 		case again:
 			key.fault("%s stands here twice, first at line %d", key.shown(), at.line)
-		case !contains(s.keys, name):
+		case !slices.Contains(s.keys, name):
 			key.unknown(name, s)
 			o.meant[nearest(name, s.keys)] = true
 		case p.val.kind == nullKind:
@@ -306,7 +304,7 @@ func (v value) object(s *shape) (object, bool) {
 func (v value) unknown(name string, s *shape) {
 	hint, ok := s.hints[name]
 	switch {
-	case contains(s.later, name):
+	case slices.Contains(s.later, name):
 		v.fault("%q is not supported yet", name)
 	case ok:
 		v.fault("%q is not a key here; %s", name, hint)
@@ -315,15 +313,6 @@ func (v value) unknown(name string, s *shape) {
 	default:
 		v.fault("%s is not a key here%s", shown(name), instead(name, "keys", s.keys))
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // get returns the value under a key, if there is one that can be read.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -90,7 +91,7 @@ func (l *loader) overlayTool(v value, source switchboard.Source) switchboard.Ove
 		if source == switchboard.FromTenantOverlay {
 			v.fault("only the operator's overlays may replace what others say; remove it")
 		}
-		out.Replace, _ = v.boolean()
+		out.Replace = v.boolean()
 	}
 	return out
 }
@@ -115,7 +116,7 @@ func (l *loader) capability(v value, source switchboard.Source) switchboard.Capa
 
 // known reports whether s is one of the servers, and makes it a fault if not.
 func (l *loader) known(v value, s string, servers []string) bool {
-	if !l.readable || contains(servers, s) {
+	if !l.readable || slices.Contains(servers, s) {
 		return true
 	}
 	v.fault("%s is no server here%s", shown(s), instead(s, "servers", servers))

@@ -52,7 +52,7 @@ func (l *loader) ranking(v value, t *tenant) (r switchboard.Ranking) {
 				}
 			}
 			if v, ok := o.need("by", "say how many points its score changes, such as by: -50"); ok {
-				row.By, _ = v.integer(-maxScore, maxScore)
+				row.By = v.integer(-maxScore, maxScore)
 			}
 			r.Adjust = append(r.Adjust, row)
 		}
@@ -71,14 +71,14 @@ func (l *loader) classes(v value, t *tenant) map[string]int {
 	slices.Sort(known)
 	known = slices.Compact(known)
 	used := func(v value, class string) {
-		if l.readable && !contains(known, class) {
+		if l.readable && !slices.Contains(known, class) {
 			v.fault("class %s is used by no server of this tenant; %s", shown(class), listed("classes", known))
 		}
 	}
 	out := map[string]int{}
 	switch v.kind {
 	case listKind:
-		classes := v.texts(maxItems)
+		classes := v.texts()
 		for i, c := range classes {
 			used(c.value, c.s)
 			out[c.s] = classStep * (len(classes) - 1 - i)
@@ -86,7 +86,7 @@ func (l *loader) classes(v value, t *tenant) map[string]int {
 	case mapKind:
 		for _, e := range v.entries(maxItems, false) {
 			used(e.key, e.name)
-			out[e.name], _ = e.val.integer(-maxScore, maxScore)
+			out[e.name] = e.val.integer(-maxScore, maxScore)
 		}
 	default:
 		v.fault("want classes: [best, next], or classes: {best: 300, next: 100}, not %v", v.kind)
@@ -113,7 +113,7 @@ func (l *loader) prefer(v value, t *tenant) []switchboard.Prefer {
 			if v.kind == listKind && len(v.items) == 0 {
 				v.fault("the list is empty; name a server, or remove the row")
 			}
-			for _, s := range v.texts(maxItems) {
+			for _, s := range v.texts() {
 				l.known(s.value, s.s, t.servers)
 				row.Servers = append(row.Servers, switchboard.ServerID(s.s))
 			}

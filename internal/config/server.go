@@ -2,14 +2,9 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"net"
-	"net/netip"
 	"net/textproto"
-	"net/url"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -76,7 +71,7 @@ func (l *loader) operator() {
 		}
 	}
 	if v, ok := top.get("hosts"); ok {
-		for _, t := range v.texts(maxItems) {
+		for _, t := range v.texts() {
 			if why := badHost(t.s); why != "" {
 				t.fault("%s: %s", t.shown(), why)
 			}
@@ -84,7 +79,7 @@ func (l *loader) operator() {
 		}
 	}
 	if v, ok := top.get("origins"); ok {
-		for _, t := range v.texts(maxItems) {
+		for _, t := range v.texts() {
 			if why := badOrigin(t.s); why != "" {
 				t.fault("%s: %s", t.shown(), why)
 			}
@@ -112,44 +107,6 @@ func (l *loader) operator() {
 	if v, ok := top.get("tenants"); ok {
 		l.readBounds(v)
 	}
-}
-
-// address reports whether s is an address to listen at.
-func (v value) address(s string) bool {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		v.fault("%s is no address; write one such as %s", v.shown(), DefaultListen)
-		return false
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		v.fault("%s: the port must be a number from 0 to 65535", v.shown())
-		return false
-	}
-	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && host != "" {
-		v.fault("%s: the part before the port must be an IP address or localhost", v.shown())
-		return false
-	}
-	return true
-}
-
-func badHost(s string) string {
-	if strings.ContainsAny(s, "*/@ ?#") || len(s) > 255 {
-		return "want the name of a host as a client would send it, such as mcp.example.com"
-	}
-	u, err := url.Parse("http://" + s)
-	if err != nil || u.Host != s || u.Hostname() == "" {
-		return "want the name of a host as a client would send it, such as mcp.example.com"
-	}
-	return ""
-}
-
-func badOrigin(s string) string {
-	const want = "want an origin such as https://app.example.com"
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.Scheme+"://"+u.Host != s || strings.Contains(s, "*") {
-		return want
-	}
-	return ""
 }
 
 // server reads one server. It counts as known whatever is wrong with it.
@@ -237,54 +194,6 @@ func (l *loader) transport(s *switchboard.Server, o object) {
 // place makes a path in the configuration's folder absolute.
 func (l *loader) place(p string) string {
 	return within(l.abs, p)
-}
-
-// url returns the address of a server. No fault repeats more of it than
-// scheme and host.
-func (v value) url() string {
-	v.hidden = true
-	s, ok := v.str()
-	if !ok {
-		return ""
-	}
-	if why := badURL(s); why != "" {
-		v.fault("%s", why)
-		return ""
-	}
-	return s
-}
-
-// secretInURL is what badURL says of an address that is otherwise fine.
-const secretInURL = "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
-
-// badURL says why s is no address of a server, or "".
-func badURL(s string) string {
-	if strings.Contains(s, "${") {
-		return "${…} is not read in an address, which logs and status show; hand a secret over in headers"
-	}
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return "this is no URL; write one such as https://mcp.example.com/mcp"
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "want an address that begins with http:// or https://"
-	case u.User != nil:
-		return "an address must not hold a user or password; hand them over in headers: {Authorization: \"Basic ${env:NAME}\"}"
-	case u.Hostname() == "":
-		return "the address names no host"
-	case strings.Contains(s, "#"):
-		return "an address must not hold a fragment (#…), which is never sent"
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return "the part after ? is no query that can be read"
-	}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if credentialName(name) || strings.HasSuffix(strings.ToLower(name), "key") || slices.ContainsFunc(query[name], credentialValue) {
-			return secretInURL
-		}
-	}
-	return ""
 }
 
 // ownHeaders are set by Switchboard itself, or must never be sent.
@@ -455,16 +364,4 @@ func badTerm(s string) bool {
 		}
 	}
 	return false
-}
-
-// headerName reports whether s is a token of RFC 9110.
-func headerName(s string) bool {
-	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
-	})
-}
-
-// headerValue reports whether s can be sent as the value of a header.
-func headerValue(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }

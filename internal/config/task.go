@@ -96,7 +96,7 @@ func (l *loader) requirement(v value, t *tenant) (r switchboard.Requirement, as 
 		r.Select = switchboard.Select(s)
 	}
 	if v, ok := o.get("optional"); ok {
-		r.Optional, _ = v.boolean()
+		r.Optional = v.boolean()
 	}
 	if v, ok := o.get("as"); ok {
 		as = v
@@ -125,7 +125,7 @@ func (l *loader) patterns(v value, t *tenant) []string {
 		v.fault("the list is empty; name a tool, such as files/read_file, or files/* for all of a server")
 	}
 	var out []string
-	for _, p := range v.texts(maxItems) {
+	for _, p := range v.texts() {
 		server, name, ok := strings.Cut(p.s, "/")
 		switch {
 		case !ok || server == "" || name == "":

@@ -57,7 +57,7 @@ func readTaxonomy(doc value) (map[switchboard.Resource]switchboard.Resource, map
 		}
 	}
 	if v, ok := top.get("constraints"); ok {
-		for _, t := range v.texts(maxItems) {
+		for _, t := range v.texts() {
 			if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.s)) {
 				t.fault("%s is built in; remove it here", t.shown())
 			} else if t.term(t.s) {
@@ -156,7 +156,7 @@ func (l *loader) constraint(v value) switchboard.Constraint {
 // constraints reads a list of constraints and returns it sorted.
 func (l *loader) constraints(v value) []switchboard.Constraint {
 	var out []switchboard.Constraint
-	for _, t := range v.texts(maxItems) {
+	for _, t := range v.texts() {
 		out = append(out, l.constraint(t.value))
 	}
 	slices.Sort(out)

@@ -65,7 +65,7 @@ func (l *loader) readBounds(v value) {
 			b.servers = l.some(v, l.ids)
 		}
 		if v, ok := o.get("allow"); ok {
-			for _, t := range v.texts(maxItems) {
+			for _, t := range v.texts() {
 				if s, ok := t.one("permission", "by_name"); ok {
 					b.byName = b.byName || s == "by_name"
 				}
@@ -77,7 +77,7 @@ func (l *loader) readBounds(v value) {
 // some reads a list of servers, in which * stands for any text, out of known.
 func (l *loader) some(v value, known []string) []string {
 	var out []string
-	for _, t := range v.texts(maxItems) {
+	for _, t := range v.texts() {
 		out = append(out, l.matching(t.value, t.s, known)...)
 	}
 	slices.Sort(out)
@@ -203,7 +203,7 @@ func (l *loader) tenant(id, folder string) {
 	}
 	names, _ := l.folder(folder)
 	for _, n := range names {
-		if !contains(tenantFiles, n) {
+		if !slices.Contains(tenantFiles, n) {
 			l.fault(path.Join(folder, n), "this is not read%s", instead(n, "names", tenantFiles))
 		}
 	}
@@ -260,8 +260,8 @@ func rows(id string, bounds map[string]*bound) string {
 // narrowed reads the servers that a tenant chooses out of its bound.
 func (l *loader) narrowed(v value, b *bound) []string {
 	var out []string
-	for _, t := range v.texts(maxItems) {
-		if !strings.Contains(t.s, "*") && l.readable && !contains(b.servers, t.s) {
+	for _, t := range v.texts() {
+		if !strings.Contains(t.s, "*") && l.readable && !slices.Contains(b.servers, t.s) {
 			t.fault("%s is not among the servers that the operator allows this tenant%s", t.shown(), instead(t.s, "servers", b.servers))
 			continue
 		}
@@ -310,7 +310,7 @@ func (l *loader) limits(v value) []switchboard.Limit {
 			limit.Every = v.rate()
 		}
 		if v, ok := o.get("burst"); ok {
-			limit.Burst, _ = v.integer(1, 1_000_000)
+			limit.Burst = v.integer(1, 1_000_000)
 		}
 		out = append(out, limit)
 	}
@@ -365,7 +365,7 @@ func (l *loader) keys(v value, t *tenant) {
 			}
 		}
 		if v, ok := o.get("tasks"); ok {
-			for _, task := range v.texts(maxItems) {
+			for _, task := range v.texts() {
 				k.Tasks = append(k.Tasks, l.taskName(task.value, t))
 			}
 		}

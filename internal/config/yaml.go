@@ -19,7 +19,7 @@ import (
 // they are checked on the tokens, before it is asked.
 const (
 	MaxFileBytes = 1 << 20
-	maxTokens    = 200_000
+	maxTokens    = 100_000
 	maxDepth     = 24   // maps and lists within each other
 	maxKeys      = 2048 // of one map
 )

@@ -1,0 +1,171 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+)
+
+// write makes files in a new folder.
+func write(t *testing.T, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const oneServer = "servers: {a: {transport: stdio, command: [./bin/a], dir: work}}\n"
+
+func TestFilesAreNamedAsTheUserWould(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "nonsense: 1\n"})
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	want := filepath.Join(dir, "tenants/default/tenant.yaml") + ":1:1: "
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want one that begins with %s", err, want)
+	}
+	t.Chdir(dir)
+	_, err = config.Load(t.Context(), "switchboard.yaml", config.Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "tenants/default/tenant.yaml:1:1: ") {
+		t.Errorf("error %v, want one that begins with tenants/default/tenant.yaml", err)
+	}
+}
+
+func TestPathsOfServersHangOnTheFileNotOnWhereWeAreStarted(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer})
+	c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Servers[0].Command[0], filepath.Join(dir, "bin", "a"); got != want {
+		t.Errorf("command %q, want %q", got, want)
+	}
+	if got, want := c.Servers[0].Dir, filepath.Join(dir, "work"); got != want {
+		t.Errorf("dir %q, want %q", got, want)
+	}
+}
+
+// A tenant may be able to write its folder, and must not read through it what
+// only Switchboard may read.
+func TestALinkInATenantsFolderLeadsNowhereElse(t *testing.T) {
+	outside := write(t, map[string]string{"secret.yaml": "task_id: " + canary + "\n"})
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tasks/a.yaml": "task_id: a\nrequired_capabilities: [{verb: read, resource: fs}]\n"})
+	if err := os.Symlink(filepath.Join(outside, "secret.yaml"), filepath.Join(dir, "tenants/default/tasks/b.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), "b.yaml: this cannot be read") {
+		t.Errorf("error %v, want that b.yaml cannot be read", err)
+	}
+}
+
+// The operator may keep switchboard.yaml elsewhere, and link to it.
+func TestTheMainFileMayBeALink(t *testing.T) {
+	outside := write(t, map[string]string{"real.yaml": oneServer})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "switchboard.yaml")
+	if err := os.Symlink(filepath.Join(outside, "real.yaml"), file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(t.Context(), file, config.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPipeIsNotWaitedFor(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer})
+	if err := syscall.Mkfifo(filepath.Join(dir, "taxonomy.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err == nil || !strings.Contains(err.Error(), "it is no regular file") {
+		t.Errorf("error %v, want that it is no regular file", err)
+	}
+}
+
+func TestASecretMayStandAtAnAbsolutePath(t *testing.T) {
+	outside := write(t, map[string]string{"key": canary + "\r\n"})
+	key := filepath.Join(outside, "key")
+	dir := write(t, map[string]string{"switchboard.yaml": fmt.Sprintf("servers: {a: {transport: http, url: 'http://localhost', headers: {Authorization: '${file:%s}'}}}\n", key)})
+	c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Servers[0].Headers["Authorization"].Reveal(); got != canary {
+		t.Errorf("the secret is %q, want it without its line break", got)
+	}
+	if !slices.Contains(c.Watch, key) {
+		t.Errorf("%s is not watched: %s", key, c.Watch)
+	}
+}
+
+// Whoever watches must see the repair of a fault, so that it is told what was
+// looked at although there is no Config.
+func TestWatchIsToldAlsoWhereThereAreFaults(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": "servers: {a: {transport: stdio, command: [a], manifest: m/gone.json}}\n", "tenants/default/tasks/a.yaml": "nonsense\n"})
+	var seen []string
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: func(p string) { seen = append(seen, p) }})
+	if err == nil {
+		t.Fatal("Load found no fault")
+	}
+	for _, want := range []string{"", "switchboard.yaml", "taxonomy.yaml", "overlays", "tenants", "tenants/default", "tenants/default/tenant.yaml", "tenants/default/tasks/a.yaml", "m/gone.json"} {
+		if !slices.Contains(seen, filepath.Join(dir, want)) {
+			t.Errorf("%q is not among what was looked at: %s", want, seen)
+		}
+	}
+}
+
+// Addresses of manifests are fetched together, and one that hangs ends at its
+// deadline, as a fault of its server alone.
+func TestAManifestThatHangsEndsAtItsDeadline(t *testing.T) {
+	text := "servers:\n"
+	for i := range 4 {
+		text += fmt.Sprintf("  s%d: {transport: stdio, command: [a], manifest: \"https://m.example/%d\"}\n", i, i)
+	}
+	dir := write(t, map[string]string{"switchboard.yaml": text})
+	synctest.Test(t, func(t *testing.T) {
+		var fetched atomic.Int32
+		began := time.Now()
+		_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
+			fetched.Add(1)
+			if strings.HasSuffix(url, "/0") {
+				return []byte(`{}`), nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		if d := time.Since(began); d != config.MaxFetchTime || fetched.Load() != 4 {
+			t.Errorf("Load took %v for %d manifests, want %v for all", d, fetched.Load(), config.MaxFetchTime)
+		}
+		if err == nil || strings.Count(err.Error(), "\n") != 2 || !strings.Contains(err.Error(), `switchboard.yaml:3:50: server "s1": manifest: manifest "https://m.example/1" cannot be read: context deadline exceeded`) {
+			t.Errorf("error %v, want a fault for each of the three", err)
+		}
+	})
+}
+
+// So many faults are told, and the rest counted.
+func TestFaultsAreBounded(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer + numbered("x%d: 1\n", 1500)})
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	fs, ok := err.(config.Faults) //nolint:errorlint // the doc promises this very type
+	if !ok || len(fs) != config.MaxFaults+1 || fs[config.MaxFaults].Text != "500 more faults are not listed" {
+		t.Errorf("%d faults, the last %v", len(fs), fs[len(fs)-1])
+	}
+}

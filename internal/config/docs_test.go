@@ -1,0 +1,58 @@
+package config_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+)
+
+// Every example of docs/configuration.md is read as the page says.
+func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fsys := fstest.MapFS{
+		"secrets/google":       {Data: []byte(canary + "\n")},
+		"manifests/brave.json": {Data: []byte(`{"name": "brave"}`)},
+	}
+	broken, faults := fstest.MapFS{}, ""
+	blocks := regexp.MustCompile("(?ms)^```(\\w*) ?(.*?)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	for _, b := range blocks {
+		file, data := b[2], &fstest.MapFile{Data: []byte(b[3])}
+		name, isBroken := strings.CutPrefix(file, "broken/")
+		switch {
+		case file == "":
+			t.Errorf("an example names no file:\n%s", b[3])
+		case b[1] == "text":
+			faults = b[3]
+		case isBroken:
+			broken[name] = data
+		default:
+			fsys[file] = data
+		}
+	}
+	if len(fsys) < 9 {
+		t.Fatalf("only %d files were found", len(fsys))
+	}
+	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acme := c.Tenants["acme"]
+	if len(c.Servers) != 3 || len(c.Overlays) != 2 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
+		t.Errorf("not all of it was read:\n%s", describe(t, c))
+	}
+	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})
+	if err != nil || len(c.Servers) != 2 || mapping[0].ID != "brave-search" {
+		t.Errorf("LoadMCPServers = %v, %v", mapping, err)
+	}
+	_, err = config.Load(t.Context(), "switchboard.yaml", config.Options{FS: broken})
+	if err == nil || err.Error()+"\n" != faults {
+		t.Errorf("the page says\n%sand the faults are\n%v", faults, err)
+	}
+}
