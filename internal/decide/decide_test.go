@@ -169,7 +169,9 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		cause string
 	}{
 		{
-			"nothing was ever there", decide.Pipeline{offer(tools(t, "a/x"))}, []switchboard.Requirement{capability("read", ""), search},
+			"nothing was ever there",
+			decide.Pipeline{offer(tools(t, "a/x"))},
+			[]switchboard.Requirement{capability("read", ""), search},
 			switchboard.Error{
 				Text:        "task browse may not start: no tool that is offered can search internet [readonly] (filter)",
 				Requirement: "search internet [readonly]", Stage: "filter",
@@ -177,7 +179,9 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 			"search internet [readonly]: filter: no tool has this capability",
 		},
 		{
-			"a stage dropped the last", decide.Pipeline{offer(tools(t, "a/x", "b/x")), veto("b"), veto("a")}, []switchboard.Requirement{capability("read", ""), search},
+			"a stage dropped the last",
+			decide.Pipeline{offer(tools(t, "a/x", "b/x")), veto("b"), veto("a")},
+			[]switchboard.Requirement{capability("read", ""), search},
 			switchboard.Error{
 				Text:        "task browse may not start: no tool meets the requirement read fs: the last candidate fell at veto",
 				Requirement: "read fs", Stage: "veto",
@@ -185,7 +189,9 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 			"read fs: veto: the last of 2 candidates, a/x, was dropped: rule 7 of a; search internet [readonly]: filter: no tool has this capability",
 		},
 		{
-			"by name", decide.Pipeline{offer(nil)}, []switchboard.Requirement{{Tools: []string{"x/*", "y/z"}}},
+			"by name",
+			decide.Pipeline{offer(nil)},
+			[]switchboard.Requirement{{Tools: []string{"x/*", "y/z"}}},
 			switchboard.Error{
 				Text:        "task browse may not start: nothing that is offered matches tools x/*, y/z, or one of them (filter)",
 				Requirement: "tools x/*, y/z", Stage: "filter",
@@ -193,7 +199,8 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 			"tools x/*, y/z: filter: no tool has such a name",
 		},
 		{
-			"no stages at all", nil, []switchboard.Requirement{capability("read", "")},
+			"no stages at all", nil,
+			[]switchboard.Requirement{capability("read", "")},
 			switchboard.Error{
 				Text:        "task browse may not start: no tool that is offered can read fs (filter)",
 				Requirement: "read fs", Stage: "filter",

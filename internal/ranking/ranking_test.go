@@ -1,6 +1,7 @@
 package ranking_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,16 +28,14 @@ func tools(t *testing.T, lines ...string) (ts []*switchboard.Tool) {
 	return ts
 }
 
-func rank(t interface {
-	Helper()
-	Fatal(args ...any)
-}, r switchboard.Ranking, req switchboard.Requirement, ts []*switchboard.Tool) (order []string) {
+// rank orders the tools and returns each with its place and score.
+func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboard.Requirement, ts []*switchboard.Tool) (order []string) {
 	t.Helper()
 	in := make([]decide.Candidate, len(ts))
 	for i, tool := range ts {
 		in[i].Tool = tool
 	}
-	out, err := ranking.New(r, ts).Apply(nil, &decide.Question{Requirement: &req}, in, nil) //nolint:staticcheck // it has no use for a context
+	out, err := ranking.New(r, ts).Apply(ctx, &decide.Question{Requirement: &req}, in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,38 +59,76 @@ func TestRank(t *testing.T) {
 		tools []string
 		want  []string
 	}{
-		{"nothing said: by bytes", switchboard.Ranking{}, search, all,
-			[]string{"brave/news 0 0", "brave/web 0 0", "google/web 0 0", "kagi/web 0 0", "zeta/web 0 0"}},
-		{"by class, the highest first, and no class is 0", switchboard.Ranking{Classes: classes}, search, all,
-			[]string{"brave/news 0 200", "brave/web 0 200", "kagi/web 0 200", "google/web 0 100", "zeta/web 0 0"}},
-		{"every adjust that matches counts", switchboard.Ranking{Classes: classes, Adjust: []switchboard.Adjust{
-			{Server: "bra*", By: -150}, {Server: "*", By: 5}, {Server: "*a*e", By: -1}, {Server: "kagi", By: 1}, {Server: "kag", By: 1000},
-		}}, search, all,
-			[]string{"kagi/web 0 206", "google/web 0 105", "brave/news 0 54", "brave/web 0 54", "zeta/web 0 5"}},
-		{"a negative score comes after none", switchboard.Ranking{Adjust: []switchboard.Adjust{{Server: "brave", By: -1}}}, search, all,
-			[]string{"google/web 0 0", "kagi/web 0 0", "zeta/web 0 0", "brave/news 0 -1", "brave/web 0 -1"}},
-		{"preferred before any score, in the row's order", switchboard.Ranking{Classes: classes, Prefer: []switchboard.Prefer{
-			prefer("search", "internet", "zeta", "away", "google"),
-		}}, search, all,
-			[]string{"zeta/web 1 0", "google/web 3 100", "brave/news 0 200", "brave/web 0 200", "kagi/web 0 200"}},
-		{"only the first row that fits", switchboard.Ranking{Prefer: []switchboard.Prefer{
-			prefer("read", "internet", "kagi"), prefer("search", "fs", "kagi"),
-			prefer("search", "internet", "zeta", "zeta"), prefer("search", "internet", "google"),
-		}}, search, all,
-			[]string{"zeta/web 1 0", "brave/news 0 0", "brave/web 0 0", "google/web 0 0", "kagi/web 0 0"}},
-		{"a first row that names nobody here is still the first", switchboard.Ranking{Prefer: []switchboard.Prefer{
-			prefer("search", "internet", "away"), prefer("search", "internet", "zeta"),
-		}}, search, []string{"google/web", "zeta/web"},
-			[]string{"google/web 0 0", "zeta/web 0 0"}},
-		{"by name nobody is preferred", switchboard.Ranking{Prefer: []switchboard.Prefer{prefer("", "", "zeta")}},
-			switchboard.Requirement{Tools: []string{"*/*"}}, []string{"google/web", "zeta/web"},
-			[]string{"google/web 0 0", "zeta/web 0 0"}},
-		{"bytes, not letters", switchboard.Ranking{}, search, []string{"a/b", "a/B", "a/_", "a-b/x", "a0/x", "a/a10", "a/a9"},
-			[]string{"a/B 0 0", "a/_ 0 0", "a/a10 0 0", "a/a9 0 0", "a/b 0 0", "a-b/x 0 0", "a0/x 0 0"}},
+		{
+			"nothing said: by bytes",
+			switchboard.Ranking{},
+			search, all,
+			[]string{"brave/news 0 0", "brave/web 0 0", "google/web 0 0", "kagi/web 0 0", "zeta/web 0 0"},
+		},
+		{
+			"by class, the highest first, and no class is 0",
+			switchboard.Ranking{Classes: classes},
+			search, all,
+			[]string{"brave/news 0 200", "brave/web 0 200", "kagi/web 0 200", "google/web 0 100", "zeta/web 0 0"},
+		},
+		{
+			"every adjust that matches counts",
+			switchboard.Ranking{Classes: classes, Adjust: []switchboard.Adjust{
+				{Server: "bra*", By: -150}, {Server: "*", By: 5}, {Server: "*a*e", By: -1}, {Server: "kagi", By: 1}, {Server: "kag", By: 1000},
+			}},
+			search, all,
+			[]string{"kagi/web 0 206", "google/web 0 105", "brave/news 0 54", "brave/web 0 54", "zeta/web 0 5"},
+		},
+		{
+			"a negative score comes after none",
+			switchboard.Ranking{Adjust: []switchboard.Adjust{{Server: "brave", By: -1}}},
+			search, all,
+			[]string{"google/web 0 0", "kagi/web 0 0", "zeta/web 0 0", "brave/news 0 -1", "brave/web 0 -1"},
+		},
+		{
+			"preferred before any score, in the row's order",
+			switchboard.Ranking{Classes: classes, Prefer: []switchboard.Prefer{
+				prefer("search", "internet", "zeta", "away", "google"),
+			}},
+			search, all,
+			[]string{"zeta/web 1 0", "google/web 3 100", "brave/news 0 200", "brave/web 0 200", "kagi/web 0 200"},
+		},
+		{
+			"only the first row that fits",
+			switchboard.Ranking{Prefer: []switchboard.Prefer{
+				prefer("read", "internet", "kagi"), prefer("search", "fs", "kagi"),
+				prefer("search", "internet", "zeta", "zeta"), prefer("search", "internet", "google"),
+			}},
+			search, all,
+			[]string{"zeta/web 1 0", "brave/news 0 0", "brave/web 0 0", "google/web 0 0", "kagi/web 0 0"},
+		},
+		{
+			"a first row that names nobody here is still the first",
+			switchboard.Ranking{Prefer: []switchboard.Prefer{
+				prefer("search", "internet", "away"), prefer("search", "internet", "zeta"),
+			}},
+			search,
+			[]string{"google/web", "zeta/web"},
+			[]string{"google/web 0 0", "zeta/web 0 0"},
+		},
+		{
+			"by name nobody is preferred",
+			switchboard.Ranking{Prefer: []switchboard.Prefer{prefer("", "", "zeta")}},
+			switchboard.Requirement{Tools: []string{"*/*"}},
+			[]string{"google/web", "zeta/web"},
+			[]string{"google/web 0 0", "zeta/web 0 0"},
+		},
+		{
+			"bytes, not letters",
+			switchboard.Ranking{},
+			search,
+			[]string{"a/b", "a/B", "a/_", "a-b/x", "a0/x", "a/a10", "a/a9"},
+			[]string{"a/B 0 0", "a/_ 0 0", "a/a10 0 0", "a/a9 0 0", "a/b 0 0", "a-b/x 0 0", "a0/x 0 0"},
+		},
 		{"none", switchboard.Ranking{}, search, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := rank(t, tt.r, tt.req, tools(t, tt.tools...)); !slices.Equal(got, tt.want) {
+			if got := rank(t.Context(), t, tt.r, tt.req, tools(t, tt.tools...)); !slices.Equal(got, tt.want) {
 				t.Errorf("order is\n %q, want\n %q", got, tt.want)
 			}
 		})
@@ -166,7 +203,7 @@ func TestTheOrderIsTheRule(t *testing.T) {
 		}
 
 		shuffled := rapid.Permutation(ts).Draw(t, "shuffled") // law: the order of what comes in never matters
-		if got := rank(t, r, req, shuffled); !slices.Equal(got, order) {
+		if got := rank(t.Context(), t, r, req, shuffled); !slices.Equal(got, order) {
 			t.Fatalf("order is\n %q, want\n %q", got, order)
 		}
 	})

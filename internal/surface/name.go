@@ -122,8 +122,7 @@ func settle(claims []*claim, taken map[string]switchboard.ToolID) {
 	}
 	names := make(map[string]*held, len(claims))
 	todo := make([]*claim, 0, len(claims))
-	for i := len(claims) - 1; i >= 0; i-- {
-		c := claims[i]
+	for _, c := range claims {
 		if c.next(); strings.HasPrefix(c.own, Reserved) {
 			c.rank = longName
 			c.next()
