@@ -57,7 +57,8 @@ type Candidate struct {
 	Marks uint64
 
 	// Index is the tool's place among all that the tenant has, from 0 and in the
-	// order of ids. It spares who knows them all a search, and is not relied on.
+	// order of ids. It spares others the search and the comparison; a first
+	// stage that does not know it leaves it 0 for all.
 	Index int32
 
 	// Place and Score are the ranking's: Place is the server's place in the
