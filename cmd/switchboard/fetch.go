@@ -2,24 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"time"
-)
 
-// Bounds of fetching a manifest.
-const (
-	fetchTimeout = 10 * time.Second
-	maxFetch     = 4 << 20
+	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
 // fetch reads a manifest that the operator's configuration names by URL. The
 // address is allowed as it is written there, and so no redirect is followed.
+// config gives it a context that ends.
 func fetch(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -37,9 +30,9 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("answered %s; redirects are not followed", resp.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxFetch+1))
-	if err == nil && len(data) > maxFetch {
-		err = errors.New("larger than 4 MiB")
+	data, err := io.ReadAll(io.LimitReader(resp.Body, config.MaxManifestBytes+1))
+	if err == nil && len(data) > config.MaxManifestBytes {
+		err = fmt.Errorf("larger than %d bytes", config.MaxManifestBytes)
 	}
 	return data, err
 }

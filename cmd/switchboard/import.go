@@ -37,9 +37,9 @@ func (i *importCmd) Run(io streams) error {
 	}
 	for _, m := range mapping {
 		if m.ID == "" {
-			fmt.Fprintf(io.err, "%s: left out\n", m.Name)
+			fmt.Fprintf(io.err, "%q: left out\n", m.Name)
 		} else {
-			fmt.Fprintf(io.err, "%s: server %s\n", m.Name, m.ID)
+			fmt.Fprintf(io.err, "%q: server %s\n", m.Name, m.ID)
 		}
 		for _, note := range m.Note {
 			fmt.Fprintf(io.err, "  %s\n", note)

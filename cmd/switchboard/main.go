@@ -142,7 +142,7 @@ func guard(f func() error, stderr io.Writer) (code int) {
 		return exitNo
 	case errors.As(err, &faults):
 		fmt.Fprintln(stderr, err)
-		fmt.Fprintf(stderr, "switchboard: %s: the configuration is refused: %d faults\n", switchboard.CodeConfig, len(faults))
+		fmt.Fprintf(stderr, "switchboard: %s: the configuration is refused: %s\n", switchboard.CodeConfig, count(len(faults), "fault"))
 		return exitUsage
 	}
 	fmt.Fprintln(stderr, "switchboard:", err)

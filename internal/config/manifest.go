@@ -19,7 +19,7 @@ import (
 
 // Bounds of the manifests.
 const (
-	MaxManifestBytes = 8 << 20
+	MaxManifestBytes = 4 << 20
 	MaxFetchTime     = 10 * time.Second
 	maxFetches       = 8 // at a time
 )

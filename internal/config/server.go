@@ -145,46 +145,62 @@ func (l *loader) server(e entry) {
 	}
 }
 
+// transport reads how the server is reached. What belongs to a transport is
+// read even where it is not known which one is meant: its faults are told too.
 func (l *loader) transport(s *switchboard.Server, o object) {
+	s.Transport = l.kind(o)
+	for _, of := range []struct {
+		transport switchboard.Transport
+		need      string // the key that must be there
+		remedy    string
+		keys      []string
+	}{
+		{switchboard.TransportHTTP, "url", "write the address of the server", []string{"url", "headers"}},
+		{switchboard.TransportStdio, "command", "write the program and its arguments as a list", []string{"command", "env", "dir"}},
+	} {
+		if s.Transport == of.transport {
+			o.need(of.need, of.remedy)
+		}
+		for _, k := range of.keys {
+			v, ok := o.get(k)
+			switch {
+			case !ok:
+			case s.Transport != "" && s.Transport != of.transport:
+				v.ctx = o.ctx
+				v.fault("%q does not go with transport: %s; it is for transport: %s", k, s.Transport, of.transport)
+			default:
+				l.reach(s, k, v)
+			}
+		}
+	}
+}
+
+// kind reads the transport, or gives "" where there is a fault.
+func (l *loader) kind(o object) switchboard.Transport {
 	v, ok := o.need("transport", "write transport: stdio for a program, or transport: http for an address")
 	if !ok {
-		return
+		return ""
 	}
 	if v.kind == textKind && v.text == "sse" {
 		v.fault("%q is not supported yet; use http where the server has it", v.text)
-		return
+		return ""
 	}
-	t, ok := v.one("transport", string(switchboard.TransportHTTP), string(switchboard.TransportStdio))
-	if !ok {
-		return
-	}
-	s.Transport = switchboard.Transport(t)
-	mine, others := []string{"url", "headers"}, []string{"command", "env", "dir"}
-	if s.Transport == switchboard.TransportStdio {
-		mine, others = others, mine
-	}
-	for _, k := range others {
-		if v, ok := o.get(k); ok {
-			v.ctx = o.ctx
-			v.fault("%q does not go with transport: %s; that has %s", k, t, strings.Join(mine, ", "))
-		}
-	}
-	if s.Transport == switchboard.TransportHTTP {
-		if v, ok := o.need("url", "write the address of the server"); ok {
-			s.URL = v.url()
-		}
-		if v, ok := o.get("headers"); ok {
-			s.Headers = l.headers(v)
-		}
-		return
-	}
-	if v, ok := o.need("command", "write the program and its arguments as a list"); ok {
+	t, _ := v.one("transport", string(switchboard.TransportHTTP), string(switchboard.TransportStdio))
+	return switchboard.Transport(t)
+}
+
+// reach reads one of the keys that belong to a transport.
+func (l *loader) reach(s *switchboard.Server, key string, v value) {
+	switch key {
+	case "url":
+		s.URL = v.url()
+	case "headers":
+		s.Headers = l.headers(v)
+	case "command":
 		s.Command = l.command(v)
-	}
-	if v, ok := o.get("env"); ok {
+	case "env":
 		s.Env = l.env(v)
-	}
-	if v, ok := o.get("dir"); ok {
+	case "dir":
 		if d, ok := l.argument(v); ok {
 			s.Dir = l.place(d)
 		}

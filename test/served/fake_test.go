@@ -22,8 +22,9 @@ type fake struct {
 	mood   string            // "", hang, exit, flood: how it starts
 	marks  string            // a file to which a line is added for each call executed
 
-	mu  sync.Mutex
-	out io.Writer // of stdio
+	mu       sync.Mutex
+	out      io.Writer       // of stdio
+	listener json.RawMessage // the id of the request that listens for changes, if modern
 }
 
 // fakeArgs reads "fake [modern] [mood=X] [marks=FILE] [http] TOOLS-JSON…".
@@ -125,9 +126,12 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	case q.Method == "initialize" && !f.modern:
 		return result(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":` + info + `}`)
 	case q.Method == "server/discover" && f.modern:
-		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
+		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
 	case q.Method == "ping" || q.Method == "logging/setLevel":
 		return result(`{}`)
+	case q.Method == "subscriptions/listen" && f.modern:
+		f.listener = q.ID
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, q.ID)
 	case q.Method == "tools/list":
 		extra := ""
 		if f.modern {
@@ -174,6 +178,13 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		return fail(arg("bytes"))
 	case "die":
 		os.Exit(9)
+	case "grow":
+		f.tools = append(f.tools, json.RawMessage(arg("bytes")))
+		params := ""
+		if f.listener != nil {
+			params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, f.listener)
+		}
+		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
 	case "wait":
 		time.Sleep(time.Minute)
 	case "progress":

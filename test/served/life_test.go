@@ -1,8 +1,10 @@
 package served_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -306,4 +308,70 @@ func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era+" server", func(t *testing.T) {
+			args := []string{fmt.Sprintf(tool, "one")}
+			if era == "modern" {
+				args = append([]string{"modern"}, args...)
+			}
+			g := serve(t, layOut(t, fakes(fakeServer("a", args...))))
+			legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+			names(t, legacy)
+			names(t, modern)
+			heard := make(chan string, 2)
+			listen(t, heard, "legacy", http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+			listen(t, heard, "modern", http.MethodPost, g.url+"/mcp",
+				`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+				http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+			bytes, _ := json.Marshal(fmt.Sprintf(tool, "two"))
+			if m, _ := legacy.ask(t, "tools/call", fmt.Sprintf(`{"name":"one","arguments":{"do":"grow","bytes":%s}}`, bytes)); m.Error != nil {
+				t.Fatalf("grow: %s", m.raw)
+			}
+			for range 2 {
+				select {
+				case who := <-heard:
+					t.Logf("%s heard of it", who)
+				case <-time.After(patience):
+					t.Fatal("a client did not hear of the change")
+				}
+			}
+			for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
+				if got := names(t, s); !slices.Equal(got, []string{"one", "two"}) {
+					t.Errorf("the %s client lists %q", name, got)
+				}
+			}
+		})
+	}
+}
+
+// listen opens a stream, waits until it is open, and tells heard when the list
+// has changed.
+func listen(t *testing.T, heard chan<- string, who, method, url, body string, header http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s stream: %v, %v", who, resp, err)
+	}
+	go func() {
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "notifications/tools/list_changed") {
+				heard <- who
+				return
+			}
+		}
+	}()
 }
