@@ -38,10 +38,9 @@ type real struct {
 }
 
 type label struct {
-	Server, Tool string                   `json:"-"`
-	Verb         switchboard.Verb         `json:"verb"`
-	Resource     switchboard.Resource     `json:"resource"`
-	Constraints  []switchboard.Constraint `json:"constraints"`
+	Verb        switchboard.Verb         `json:"verb"`
+	Resource    switchboard.Resource     `json:"resource"`
+	Constraints []switchboard.Constraint `json:"constraints"`
 }
 
 var readReal = sync.OnceValues(func() (*real, error) {
@@ -388,82 +387,4 @@ func TestShufflesOfRealServersGiveTheSameDecisions(t *testing.T) {
 				len(tt.sources), tt.n, len(tasks), time.Since(began).Round(time.Millisecond), met, dropped)
 		})
 	}
-}
-
-// fiveLargest are the five resources and verbs that most tools have, and five
-// what a person might ask.
-func fiveLargest() []switchboard.Requirement {
-	return requirements("read market_data readonly", "write issue_tracker", "read database readonly", "read issue_tracker", "read reference readonly")
-}
-
-func five() []switchboard.Requirement {
-	return requirements("search internet", "read codebase readonly", "read fs readonly", "write issue_tracker", "notify chat human_in_the_loop")
-}
-
-func requirements(lines ...string) (rs []switchboard.Requirement) {
-	for _, line := range lines {
-		f := strings.Fields(line)
-		r := switchboard.Requirement{Verb: switchboard.Verb(f[0]), Resource: switchboard.Resource(f[1])}
-		for _, c := range f[2:] {
-			r.Constraints = append(r.Constraints, switchboard.Constraint(c))
-		}
-		rs = append(rs, r)
-	}
-	return rs
-}
-
-// benchmark runs f over the whole real catalog, and reports the median beside
-// the mean.
-func benchmark(b *testing.B, f func(b *testing.B, p decide.Pipeline, in decide.Input)) {
-	r := realCatalog(b)
-	snapshot := catalog.Build(r.sources, r.overlays, r.tax)
-	tenant := r.tenant(3, r.sources)
-	p, digests := r.pipeline(tenant, snapshot)
-	for name, rs := range map[string][]switchboard.Requirement{"five": five(), "largest": fiveLargest()} {
-		b.Run(name, func(b *testing.B) {
-			in := decide.Input{
-				Tenant: tenant, Principal: switchboard.Principal{Tenant: tenant.ID, ID: "ann"},
-				Task: &switchboard.Task{ID: "t", Requirements: rs}, Snapshot: digests,
-			}
-			d, err := p.Decide(b.Context(), in)
-			if err != nil || d.Err() != nil {
-				b.Fatal(err, d.Err())
-			}
-			considered := 0
-			for i := range d.Outcomes {
-				considered += d.Outcomes[i].Considered()
-			}
-			b.ReportAllocs()
-			took := make([]time.Duration, 0, 1<<16)
-			for b.Loop() {
-				began := time.Now()
-				f(b, p, in)
-				if len(took) < cap(took) {
-					took = append(took, time.Since(began))
-				}
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2]), "median-ns")
-			b.ReportMetric(float64(considered), "candidates")
-		})
-	}
-}
-
-func BenchmarkChoose(b *testing.B) {
-	benchmark(b, func(b *testing.B, p decide.Pipeline, in decide.Input) {
-		if _, err := p.Choose(b.Context(), in); err != nil {
-			b.Fatal(err)
-		}
-	})
-}
-
-// BenchmarkDecide is choosing with the full record, to its last byte and digest.
-func BenchmarkDecide(b *testing.B) {
-	benchmark(b, func(b *testing.B, p decide.Pipeline, in decide.Input) {
-		d, err := p.Decide(b.Context(), in)
-		if err != nil {
-			b.Fatal(err)
-		}
-		d.Digest()
-	})
 }
