@@ -43,6 +43,7 @@ func TestEventsAreReadAsTheStandardSays(t *testing.T) {
 		{"CR", "data: x\r\rdata: y\r\r", []string{"||x", "||y"}},
 		{"mixed", "data: x\r\n\ndata: y\n\rdata: z\r\r\n", []string{"||x", "||y", "||z"}},
 		{"several lines", "data: x\ndata\ndata:\ndata: y\n\n", []string{"||x\n\n\ny"}},
+		{"several lines, CRLF", "data: x\r\ndata: y\r\n\r\n", []string{"||x\ny"}},
 		{"data of nothing", "id: 7\ndata:\n\n", []string{"|7|"}},
 		{"data of nothing, no colon", "data\n\n", []string{"||"}},
 		{"a type", "event: message\ndata: x\n\ndata: y\n\n", []string{"message||x", "||y"}},
@@ -250,6 +251,19 @@ func TestLines(t *testing.T) {
 	}
 }
 
+func TestTheCRofACRLFDoesNotCount(t *testing.T) {
+	// The buffer ends between the two.
+	const limit = 32<<10 - 1
+	line := strings.Repeat("x", limit)
+	lines := wire.NewLineReader(strings.NewReader(line+"\r\n"+line+"x\r\n"), limit)
+	if got, err := lines.Next(); err != nil || string(got) != line {
+		t.Errorf("a line of just the limit: %d bytes, %v", len(got), err)
+	}
+	if got, err := lines.Next(); !errors.Is(err, wire.ErrLineTooLong) {
+		t.Errorf("a line of one more: %d bytes, %v", len(got), err)
+	}
+}
+
 func TestALineThatIsTooLongIsReportedBeforeItEnds(t *testing.T) {
 	flood := &endless{text: "x"}
 	lines := wire.NewLineReader(flood, 100_000)
@@ -341,12 +355,17 @@ func (c *chunks) Read(p []byte) (int, error) {
 }
 
 func TestAnEventReaderIsLinearInManyShortLines(t *testing.T) {
-	// Searching the buffer anew for each line end would take minutes.
+	// Searching the buffer anew for each line end takes a minute, and not a
+	// third of a second: the long comment makes the buffer large.
+	start := time.Now()
 	for _, end := range []string{"\r", "\n", "\r\n"} {
-		in := strings.Repeat(":"+end, 1<<20) + "data: x" + end + end
+		in := ":" + strings.Repeat("x", 4<<20) + end + "data: w" + end + strings.Repeat(":"+end, 1<<20) + "data: x" + end + end
 		if got, _, err := readEvents(t, strings.NewReader(in), 8<<20); err != nil || len(got) != 1 {
 			t.Errorf("%q: %d events, %v", end, len(got), err)
 		}
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
 	}
 	const n = 1 << 20
 	written := wire.WriteEvent(nil, "", "", bytes.Repeat([]byte("\r"), n))

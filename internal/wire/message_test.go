@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -194,6 +195,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a lone surrogate in a name", call(`{"\udc00":1}`), parse, "7"},
 		{"surrogates in the wrong order", call(`{"a":"\udc00\ud800"}`), parse, "7"},
 		{"a surrogate and a letter", call(`{"a":"\ud800\u0041"}`), parse, "7"},
+		{"a surrogate and what follows the surrogates", call(`{"a":"\ud800\ue000"}`), parse, "7"},
 		{"an open surrogate at the end", call(`{"a":"\ud800`), parse, "7"},
 		{"a line end in a string", call("{\"a\":\"x\ny\"}"), parse, "7"},
 		{"a control character far into a string", call("{\"a\":\"" + strings.Repeat("x", 99) + "\x1f" + strings.Repeat("x", 99) + "\"}"), parse, "7"},
@@ -214,6 +216,40 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("Parse: reason %.600q at %d of %d bytes", pe.Reason, pe.Offset, len(tt.in))
 			}
 		})
+	}
+}
+
+// TestNoFoldingOfAnyCharacterPasses tries all characters with case that some way to ignore
+// case makes equal to a letter of a watched name.
+func TestNoFoldingOfAnyCharacterPasses(t *testing.T) {
+	const name = "inputresponses requeststate arguments protocolversion clientinfo task"
+	tried := 0
+	var cased []rune
+	for _, c := range unicode.CaseRanges {
+		for r := max(rune(c.Lo), 0x80); r <= rune(c.Hi); r++ {
+			cased = append(cased, r)
+		}
+	}
+	for _, r := range cased {
+		for _, other := range []rune{unicode.SimpleFold(r), unicode.ToLower(r), unicode.ToUpper(r), unicode.ToTitle(r)} {
+			letter := string(unicode.ToLower(other))
+			if other >= 0x80 || !strings.Contains(name, letter) {
+				continue
+			}
+			for word := range strings.FieldsSeq(name) {
+				like := strings.Replace(word, letter, string(r), 1)
+				if like == word {
+					continue
+				}
+				tried++
+				if _, err := wire.Parse([]byte(call(`{"` + like + `":{}}`))); code(err) != wire.CodeInvalidRequest {
+					t.Errorf("%+q in params: %v, want a refusal", like, err)
+				}
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("no character was tried")
 	}
 }
 

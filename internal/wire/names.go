@@ -109,7 +109,7 @@ var foldASCII = func() (t [utf8.RuneSelf]byte) {
 // equals for some reader that ignores case, or 0: ſ is s, the Kelvin sign is k,
 // and for those that map to upper or lower case rather than fold, İ and ı are i.
 func foldRune(r rune) byte {
-	for _, c := range [...]rune{unicode.SimpleFold(r), unicode.ToLower(r), unicode.ToUpper(r)} {
+	for _, c := range [...]rune{unicode.ToLower(r), unicode.ToUpper(r)} {
 		if c < utf8.RuneSelf {
 			return byte(unicode.ToLower(c))
 		}
