@@ -42,6 +42,9 @@ func (l *link) listenModern() {
 		_, err := l.ask(ctx, wire.MethodListen, params)
 		if err != nil && asFault(err).code != 0 {
 			l.log.Debug("a server does not tell when its tools change", "error", err)
+			if fails > 0 { // it did before: is it still the same?
+				l.relist()
+			}
 			return
 		}
 		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
@@ -81,11 +84,11 @@ func (w *web) listenLegacy() {
 				return
 			}
 		}
+		if err != nil {
+			w.link.relist() // which finds out whether the server has gone
+		}
 		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
 			return
-		}
-		if fails == 1 && err != nil {
-			w.link.relist() // which finds out whether the server has gone
 		}
 	}
 }

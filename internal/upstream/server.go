@@ -307,7 +307,7 @@ func (s *server) tend(l *link) error {
 			continue
 		case l.failure() != nil:
 			return l.failure()
-		case saysNothing(err):
+		case saysNothing(err) || asFault(err).status >= http.StatusBadRequest:
 			return err
 		}
 		// It is there, but its list is not. What it offered last still counts.

@@ -1,0 +1,541 @@
+package upstream
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+var eras = []Era{EraLegacy, EraModern}
+
+func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
+	definition := `{"name":"naïve tool","inputSchema":{"type":"object","properties":{
+		"where":{"type":"string","x-mcp-header":"Region"},
+		"deep":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"Count"}}},
+		"sure":{"type":"boolean","x-mcp-header":"Sure"},
+		"evil":{"type":"string","x-mcp-header":"X\r\nY"},
+		"none":{"type":"string","x-mcp-header":"None"}}}}`
+	params := `{ "name":"shown", "arguments":{"where":"zürich","deep":{"n":42.0},"sure":true,"evil":"x","big":12345678901234567890},
+		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/logLevel":"debug","io.switchboard/run":"r","traceparent":"00-1","progressToken":"mine"}, "extra":1.0}`
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			site := newSite(t, era, nil)
+			cfg := site.server("one")
+			cfg.Headers["Idempotency-Key"] = switchboard.NewSecret("k")
+			cfg.Headers["Mcp-Method"] = switchboard.NewSecret("evil")
+			f := ready(t, Options{Name: "sb", Version: "v9"}, cfg)
+			c := use("one", "{}")
+			c.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "one", Name: "naïve tool"}, Definition: []byte(definition)}
+			c.Params, c.LogLevel = []byte(params), "warning"
+			if _, err := f.Call(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			got := site.requests("tools/call")
+			if len(got) != 1 {
+				t.Fatalf("%d calls", len(got))
+			}
+			m, h := got[0].msg, got[0].header
+			meta := `"_meta":{"traceparent":"00-1","progressToken":` + string(m.ID)
+			if era == EraModern {
+				meta += `,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sb","version":"v9"},` +
+					`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"warning"`
+			}
+			want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{ "name":"naïve tool", "arguments":{"where":"zürich","deep":{"n":42.0},"sure":true,"evil":"x","big":12345678901234567890},
+		%s}, "extra":1.0}}`, m.ID, meta)
+			if string(m.Raw) != want {
+				t.Errorf("body\n%s, want\n%s", m.Raw, want)
+			}
+			headers := map[string]string{
+				"Authorization": "Bearer s3cret-s3cret", "Accept-Encoding": "identity", "Idempotency-Key": "", "Cookie": "",
+				"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+				"Mcp-Param-None": "", "Mcp-Param-X": "",
+			}
+			if era == EraModern {
+				headers["Mcp-Protocol-Version"], headers["Mcp-Session-Id"] = "2026-07-28", ""
+				headers["Mcp-Method"], headers["Mcp-Name"] = "tools/call", "=?base64?bmHDr3ZlIHRvb2w=?="
+				headers["Mcp-Param-Region"], headers["Mcp-Param-Count"], headers["Mcp-Param-Sure"] = "=?base64?esO8cmljaA==?=", "42", "true"
+			} else {
+				headers["Mcp-Protocol-Version"], headers["Mcp-Session-Id"] = "2025-11-25", h.Get("Mcp-Session-Id")
+				headers["Mcp-Method"], headers["Mcp-Name"], headers["Mcp-Param-Region"] = "", "", ""
+				if h.Get("Mcp-Session-Id") == "" {
+					t.Error("no session")
+				}
+			}
+			for name, want := range headers {
+				if got := strings.Join(h.Values(name), "|"); got != want {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+
+			f.Close(t.Context())
+			if got := len(site.requests("DELETE")); got != map[Era]int{EraLegacy: 1}[era] {
+				t.Errorf("%d sessions were ended", got)
+			}
+		})
+	}
+}
+
+func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
+	rpc := func(status, code int, data string) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, m *msg) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"%s}}`, m.ID, code, data)
+		}
+	}
+	plain := func(status int) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, _ *msg) {
+			w.Header().Set("Location", "http://127.0.0.1:1/stolen")
+			http.Error(w, "no", status)
+		}
+	}
+	result := func(text string) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, m *msg) { reply(w, m, text) }
+	}
+	for _, tt := range []struct {
+		name     string
+		discover func(w http.ResponseWriter, m *msg)
+		era      Era
+		fails    string
+	}{
+		{"400", plain(400), EraLegacy, ""},
+		{"404", plain(404), EraLegacy, ""},
+		{"405", plain(405), EraLegacy, ""},
+		{"200 method not found", rpc(200, -32601, ""), EraLegacy, ""},
+		{"404 method not found", rpc(404, -32601, ""), EraLegacy, ""},
+		{"400 another code", rpc(400, -32000, ""), EraLegacy, ""},
+		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), EraLegacy, ""},
+		{"empty result", result(`{}`), EraLegacy, ""},
+		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), EraLegacy, ""},
+		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), EraLegacy, ""},
+		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), EraLegacy, ""},
+		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, EraLegacy, ""},
+		{"400 header mismatch", rpc(400, -32020, ""), EraModern, "-32020"},
+		{"400 missing capability", rpc(400, -32021, ""), EraModern, "-32021"},
+		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), EraModern, "-32022"},
+		{"401", plain(401), "", "401 Unauthorized: check the credentials"},
+		{"403 with an error", rpc(403, -32601, ""), "", "403 Forbidden"},
+		{"500", plain(500), "", "500 Internal"},
+		{"503", plain(503), "", "503 Service"},
+		{"302", plain(302), "", "302 Found: redirects are not followed"},
+		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
+		{"result of a modern server", result(modernHello), EraModern, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			era := EraLegacy
+			if tt.era == EraModern && tt.fails == "" {
+				era = EraModern
+			}
+			site := newSite(t, era, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+				if m == nil || m.Method != "server/discover" {
+					return false
+				}
+				tt.discover(w, m)
+				return true
+			})
+			f := open(t, Options{}, site.server("one"))
+			f.Ready(t.Context())
+			s := status(t, f, "one")
+			if s.Era != tt.era {
+				t.Errorf("era %q, want %q", s.Era, tt.era)
+			}
+			if ok := s.State == StateReady; ok != (tt.fails == "") {
+				t.Errorf("%s: %+v", s.State, s.LastFailure)
+			}
+			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails)) {
+				t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
+			}
+			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == EraLegacy {
+				t.Errorf("%d times initialize", n)
+			}
+		})
+	}
+}
+
+func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
+	site := newSite(t, EraLegacy, nil)
+	f := ready(t, Options{}, site.server("one"))
+	site.forget()
+	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+		t.Fatalf("a client notices: %v", err)
+	}
+	calls := site.requests("tools/call")
+	if len(calls) != 2 || calls[0].header.Get("Mcp-Session-Id") == calls[1].header.Get("Mcp-Session-Id") {
+		t.Errorf("%d calls", len(calls))
+	}
+	if n := len(site.requests("server/discover")); n != 1 {
+		t.Errorf("it was probed %d times", n)
+	}
+	if n := len(site.requests("initialize")); n != 2 {
+		t.Errorf("%d sessions were opened", n)
+	}
+	eventually(t, "all is as before", func() bool {
+		s := status(t, f, "one")
+		return s.State == StateReady && s.LastFailure == nil && !s.Stale
+	})
+
+	// A server that forgets each session at once is not asked for ever.
+	site.set(func(_ http.ResponseWriter, _ *http.Request, m *msg) bool {
+		if m != nil && m.Method == "tools/call" {
+			site.forget()
+		}
+		return false
+	})
+	_, err := f.Call(t.Context(), use("one", "{}"))
+	wantCode(t, err, switchboard.CodeServerUnreachable)
+	if n := len(site.requests("tools/call")); n != 4 {
+		t.Errorf("it was asked %d times", n-2)
+	}
+}
+
+func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
+	for _, era := range eras {
+		t.Run("was "+string(era), func(t *testing.T) {
+			site := newSite(t, era, nil)
+			f := ready(t, Options{}, site.server("one"))
+			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
+			site.mu.Lock()
+			site.era = other
+			site.mu.Unlock()
+			site.forget()
+			site.CloseClientConnections() // its streams end, so that it is looked at
+			eventually(t, "it is ready in the other era", func() bool {
+				s := status(t, f, "one")
+				return s.Era == other && s.State == StateReady
+			})
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
+	var executed atomic.Int32
+	hijack := func(w http.ResponseWriter, last string) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.WriteString(c, last)
+		_ = c.Close()
+	}
+	for _, tt := range []struct {
+		name   string
+		answer func(w http.ResponseWriter, r *http.Request, m *msg)
+		code   switchboard.Code
+	}{
+		{"the connection is closed", func(w http.ResponseWriter, _ *http.Request, _ *msg) { hijack(w, "") }, switchboard.CodeOutcomeUnknown},
+		{"half a header", func(w http.ResponseWriter, _ *http.Request, _ *msg) { hijack(w, "HTTP/1.1 200 O") }, switchboard.CodeOutcomeUnknown},
+		{"half a body", func(w http.ResponseWriter, _ *http.Request, _ *msg) {
+			hijack(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		}, switchboard.CodeOutcomeUnknown},
+		{"half a stream", func(w http.ResponseWriter, _ *http.Request, _ *msg) {
+			event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`)
+		}, switchboard.CodeOutcomeUnknown},
+		{"500", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) }, switchboard.CodeOutcomeUnknown},
+		{"502", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(502) }, switchboard.CodeOutcomeUnknown},
+		{"503", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(503) }, switchboard.CodeOutcomeUnknown},
+		{"429", func(w http.ResponseWriter, _ *http.Request, _ *msg) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(429)
+		}, switchboard.CodeRateLimit},
+		{"403", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(403) }, switchboard.CodeServerFailed},
+		{"307", func(w http.ResponseWriter, r *http.Request, _ *msg) {
+			w.Header().Set("Location", "http://"+r.Host+"/other")
+			w.WriteHeader(307)
+		}, switchboard.CodeServerFailed},
+		{"202", func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(202) }, switchboard.CodeResultInvalid},
+		{"a page", func(w http.ResponseWriter, _ *http.Request, _ *msg) { _, _ = io.WriteString(w, "<html>") }, switchboard.CodeResultInvalid},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request, _ *msg) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, "{")
+		}, switchboard.CodeResultInvalid},
+		{"another id", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			reply(w, &msg{ID: []byte(`"` + string(m.ID) + `"`)}, "{}")
+		}, switchboard.CodeResultInvalid},
+		{"a batch", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `[{"jsonrpc":"2.0","id":%s,"result":{}}]`, m.ID)
+		}, switchboard.CodeResultInvalid},
+		{"too large, said so", func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, `"`+xs+`"`) }, switchboard.CodeResultInvalid},
+		{"too large, in chunks", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			_ = http.NewResponseController(w).Flush()
+			reply(w, m, `"`+xs+`"`)
+		}, switchboard.CodeResultInvalid},
+		{"too large, an event", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			event(w, `{"jsonrpc":"2.0","id":%s,"result":"%s"}`, m.ID, xs)
+		}, switchboard.CodeResultInvalid},
+		{"compressed", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = fmt.Fprintf(z, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+			_ = z.Close()
+		}, switchboard.CodeResultInvalid},
+		{"a flood", func(w http.ResponseWriter, r *http.Request, _ *msg) {
+			for r.Context().Err() == nil {
+				event(w, `not a message`)
+			}
+		}, switchboard.CodeOutcomeUnknown},
+		{"input wanted", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{}}`)
+		}, switchboard.CodeServerFailed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			executed.Store(0)
+			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+				executed.Add(1)
+				tt.answer(w, r, m)
+			}))
+			f := ready(t, Options{}, site.server("one"))
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			e := wantCode(t, err, tt.code)
+			if n := executed.Load(); n != 1 {
+				t.Errorf("it was executed %d times", n)
+			}
+			if strings.Contains(e.Text, site.URL) || strings.Contains(e.Error(), "s3cret") {
+				t.Errorf("it says too much: %v", e)
+			}
+			if tt.name == "429" && e.RetryAfter != 7*time.Second {
+				t.Errorf("retry after %s", e.RetryAfter)
+			}
+			if s := status(t, f, "one"); s.State != StateReady {
+				t.Errorf("%s: %+v", s.State, s.LastFailure)
+			}
+		})
+	}
+}
+
+func TestAnErrorOfTheServersIsPassedOnWithAnyStatus(t *testing.T) {
+	for _, status := range []int{200, 400, 404, 500} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(status)
+				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"you sent %s"}}`, m.ID, r.Header.Get("Authorization"))
+			}))
+			f := ready(t, Options{}, site.server("one"))
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			e, ok := errors.AsType[*switchboard.ServerError](err)
+			if !ok || string(e.Object) != `{"code":-32602,"message":"you sent ***"}` {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
+	const n = 3000
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			site := newSite(t, era, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+				for i := range n {
+					event(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, m.Params.Meta["progressToken"], i)
+				}
+				event(w, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":99999,"progress":1}}`)
+				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1.0}}`)
+				event(w, `{"jsonrpc":"2.0","id":%s,"result":{"last":1.0}}`, m.ID)
+			}))
+			f := ready(t, Options{}, site.server("one"))
+			c := use("one", "{}")
+			c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
+			c.LogLevel = "info"
+			var h heard
+			c.Notify = h.notify
+			result, err := f.Call(t.Context(), c)
+			if err != nil || string(result) != `{"last":1.0}` {
+				t.Fatalf("%s, %v", result, err)
+			}
+			if h.count() != n+1 {
+				t.Fatalf("%d notifications, want %d", h.count(), n+1)
+			}
+			for i, said := range h.said[:n] {
+				if want := fmt.Sprintf(`{"progressToken":"t","progress":%d}`, i); string(said.Params) != want {
+					t.Fatalf("%d is %s", i, said.Params)
+				}
+			}
+			if last := h.said[n]; string(last.Params) != `{"level":"error","data":1.0}` || last.Method != "notifications/message" {
+				t.Errorf("last is %s", last.Params)
+			}
+		})
+	}
+}
+
+func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			started, ended := make(chan string, 1), make(chan struct{})
+			site := newSite(t, era, calls(func(_ http.ResponseWriter, r *http.Request, m *msg) {
+				started <- string(m.ID)
+				<-r.Context().Done()
+				close(ended)
+			}))
+			f := ready(t, Options{}, site.server("one"))
+			ctx, cancel := context.WithCancel(t.Context())
+			call := later(func() error {
+				_, err := f.Call(ctx, use("one", "{}"))
+				return err
+			})
+			id := <-started
+			cancel()
+			wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
+			<-ended
+			if era == EraModern {
+				if n := len(site.requests("notifications/cancelled")); n != 0 {
+					t.Errorf("%d notifications, which the era does not have", n)
+				}
+				return
+			}
+			eventually(t, "it is told by name", func() bool {
+				told := site.requests("notifications/cancelled")
+				return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
+			})
+		})
+	}
+}
+
+func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			site := newSite(t, era, nil)
+			f := ready(t, Options{}, site.server("one"))
+			become := func(name string) {
+				site.mu.Lock()
+				defer site.mu.Unlock()
+				site.tools = tool(name)
+			}
+			offered := func(name string) func() bool {
+				return func() bool { return string(f.Offers()[0].Tools[0]) == tool(name) }
+			}
+			become("second")
+			site.changed <- struct{}{}
+			eventually(t, "the second is offered", offered("second"))
+			become("third")
+			site.CloseClientConnections() // nobody says that it has changed
+			eventually(t, "the third is offered", offered("third"))
+			become("fourth")
+			site.changed <- struct{}{} // a stream has been opened again
+			eventually(t, "the fourth is offered", offered("fourth"))
+			if s := status(t, f, "one"); s.Restarts != 0 {
+				t.Errorf("%d restarts", s.Restarts)
+			}
+		})
+	}
+}
+
+func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T) {
+	var call atomic.Pointer[msg]
+	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+		switch {
+		case m != nil && m.Method == "tools/call":
+			call.Store(m)
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "id: e1\nretry: 1\ndata:\n\n")
+			return true
+		case r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") == "e1":
+			event(w, `{"jsonrpc":"2.0","id":%s,"result":{"resumed":true}}`, call.Load().ID)
+			return true
+		}
+		return false
+	})
+	f := ready(t, Options{}, site.server("one"))
+	result, err := f.Call(t.Context(), use("one", "{}"))
+	if err != nil || string(result) != `{"resumed":true}` {
+		t.Fatalf("%s, %v", result, err)
+	}
+	if n := len(site.requests("tools/call")); n != 1 {
+		t.Errorf("it was called %d times", n)
+	}
+}
+
+func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
+	answers := make(chan string, 2)
+	site := newSite(t, EraLegacy, nil)
+	site.set(func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+		switch {
+		case m != nil && m.Method == "tools/call":
+			event(w, `{"jsonrpc":"2.0","id":"a","method":"ping"}`)
+			first := <-answers
+			event(w, `{"jsonrpc":"2.0","id":"b","method":"elicitation/create","params":{}}`)
+			event(w, `{"jsonrpc":"2.0","id":%s,"result":{"got":[%s,%s]}}`, m.ID, first, <-answers)
+		case m != nil && m.Method == "" && m.ID != nil:
+			answers <- string(m.Raw)
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			return false
+		}
+		return true
+	})
+	f := ready(t, Options{}, site.server("one"))
+	result, err := f.Call(t.Context(), use("one", "{}"))
+	want := `{"got":[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","error":{"code":-32601,"message":"the client offers no such method"}}]}`
+	if err != nil || string(result) != want {
+		t.Errorf("%s, %v", result, err)
+	}
+}
+
+func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
+	for _, era := range eras {
+		site := newSite(t, era, nil)
+		cfg := site.server("one")
+		cfg.Share = switchboard.SharePrincipal
+		f := ready(t, Options{}, cfg)
+		for _, who := range []string{"ann", "bob", "ann"} {
+			c := use("one", "{}")
+			c.Principal.ID = who
+			if _, err := f.Call(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		calls := site.requests("tools/call")
+		session := func(i int) string { return calls[i].header.Get("Mcp-Session-Id") }
+		if apart := session(0) != session(1); apart != (era == EraLegacy) || session(0) != session(2) {
+			t.Errorf("%s: sessions %q, %q, %q", era, session(0), session(1), session(2))
+		}
+	}
+}
+
+func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			site := newSite(t, era, nil)
+			address := site.Listener.Addr().String()
+			f := ready(t, Options{}, site.server("one"))
+			site.down()
+			await(t, f, "one", StateRetrying)
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			wantCode(t, err, switchboard.CodeServerUnreachable)
+			if offers := f.Offers(); len(offers) != 1 || !offers[0].Stale {
+				t.Errorf("offers %+v", offers)
+			}
+
+			site.forget() // it comes back as a process that knows nothing
+			listener, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Skipf("the port was taken meanwhile: %v", err)
+			}
+			site.Server = httptest.NewUnstartedServer(site)
+			_ = site.Listener.Close()
+			site.Listener = listener
+			site.Start()
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Errorf("when it is back: %v", err)
+			}
+			await(t, f, "one", StateReady)
+			if offers := f.Offers(); offers[0].Stale {
+				t.Error("what it offers is still stale")
+			}
+		})
+	}
+}
