@@ -160,6 +160,7 @@ func FuzzRewrite(f *testing.F) {
 		_ = wire.OneLine(obj)
 		_, _ = wire.String(obj)
 		_, _ = wire.IDKey(obj)
+		value = strings.Trim(value, " \t\r\n") // a raw value has no space around it
 		if !jsontext.Value(obj).IsValid() || !bytes.HasPrefix(obj, []byte("{")) || depth(obj) >= wire.MaxDepth ||
 			!jsontext.Value(value).IsValid() || !utf8.ValidString(set) || !utf8.ValidString(remove) || set == remove {
 			return

@@ -155,7 +155,11 @@ type envelope struct {
 }
 
 // envelopes are for use again, with the room that they have for names.
-var envelopes = sync.Pool{New: func() any { return new(envelope) }}
+var envelopes = sync.Pool{New: func() any { return &envelope{scanner: scanner{names: make([]span, 0, fewNames)}} }}
+
+// fewNames is how many names most messages have in the objects that are open at
+// once.
+const fewNames = 32
 
 // maxKeptNames is for up to how many names that room is kept.
 const maxKeptNames = 4 << 10
