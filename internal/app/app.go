@@ -76,7 +76,7 @@ type App struct {
 	runs    *run.Registry
 	gateway *gateway.Gateway
 
-	shown   surface.Options
+	info    []byte           // what modern clients are told that answers
 	nothing *surface.Surface // what a run without a task shows
 
 	// building is held while a new state is made and swapped in, so that a
@@ -126,8 +126,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 			}
 		},
 	})
-	a.shown = surface.Options{ServerInfo: encode(map[string]string{"name": o.Name, "version": o.Version})}
-	a.nothing = surface.New(nil, nil, nil, a.shown)
+	a.info = gateway.ServerInfo(o.Name, o.Version)
+	a.nothing = surface.New(nil, nil, nil, a.info)
 	a.runs = run.New(a, a.nothing)
 	limits := constraint.NewLimiter(func(id switchboard.TenantID) []switchboard.Limit {
 		if t := a.state.Load().tenants[id]; t != nil {
@@ -290,7 +290,7 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	if task == "" {
 		return a.nothing, nil
 	}
-	s, err := a.state.Load().bind(ctx, p, task, prev, a.shown)
+	s, err := a.state.Load().bind(ctx, p, task, prev, a.info)
 	if err != nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}

@@ -133,7 +133,7 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 }
 
 // bind decides for a task and gives what it shows; see run.Binder.
-func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, o surface.Options) (*surface.Surface, error) {
+func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, serverInfo []byte) (*surface.Surface, error) {
 	d, err := s.decide(ctx, p, task)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchbo
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
-	return surface.New(d.Task, d.Selected, prev, o), nil
+	return surface.New(d.Task, d.Selected, prev, serverInfo), nil
 }
 
 // serves reports whether the tenant may use the server.

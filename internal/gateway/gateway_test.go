@@ -64,12 +64,12 @@ func (d *desk) Bind(_ context.Context, _ switchboard.Principal, task switchboard
 	for _, name := range d.tools {
 		selected = append(selected, decide.Selected{Tool: toolNamed(name), Requirements: []int{0}})
 	}
-	info := surface.Options{ServerInfo: gateway.ServerInfo("switchboard", "0.0-test")}
+	info := gateway.ServerInfo("switchboard", "0.0-test")
 	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, prev, info), nil
 }
 
 var (
-	nothing = surface.New(nil, nil, nil, surface.Options{})
+	nothing = surface.New(nil, nil, nil, nil)
 	tools   sync.Map
 )
 
@@ -223,8 +223,11 @@ func (w *world) change(tool string) {
 	w.runs.Rebind(context.Background())
 }
 
-// A head is headers, by name; "-" for a value leaves a usual one out.
+// A head is headers, by name.
 type head map[string]string
+
+// absent, for a value, leaves a usual header out.
+const absent = "(absent)"
 
 const both = "application/json, text/event-stream"
 
@@ -254,7 +257,7 @@ func (w *world) open(ctx context.Context, method, path, body string, h head) *ht
 	for _, set := range []head{usual, h} {
 		for name, value := range set {
 			switch {
-			case value == "-":
+			case value == absent:
 				req.Header.Del(name)
 			case name == "Host":
 				req.Host = value

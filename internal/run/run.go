@@ -107,6 +107,10 @@ type Run struct {
 type shown struct {
 	surface *surface.Surface
 	err     error
+
+	// named is the last surface that had names to keep: the run's own, unless
+	// there is an error.
+	named *surface.Surface
 }
 
 // ID returns the run's name.
@@ -257,7 +261,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		g.fresh[key] = s
 		r := &Run{principal: p, task: task}
 		r.used.Store(time.Now().UnixNano())
-		r.shown.Store(&shown{surface: s})
+		r.shown.Store(&shown{surface: s, named: s})
 		r, err := put(r)
 		g.mu.Unlock()
 		return r, err
@@ -335,7 +339,7 @@ func (g *Registry) Rebind(ctx context.Context) {
 	}
 	done := map[from]shown{}
 	for _, r := range runs {
-		f := from{baseKey{ownerOf(r.principal), r.task}, r.shown.Load().surface}
+		f := from{baseKey{ownerOf(r.principal), r.task}, r.shown.Load().named}
 		s, ok := done[f]
 		if !ok {
 			s = g.again(ctx, r, f.prev)
@@ -348,14 +352,14 @@ func (g *Registry) Rebind(ctx context.Context) {
 func (g *Registry) again(ctx context.Context, r *Run, prev *surface.Surface) shown {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return shown{g.nothing, err}
+			return shown{g.nothing, err, prev}
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, prev)
 	if err != nil {
-		return shown{g.nothing, err}
+		return shown{g.nothing, err, prev}
 	}
-	return shown{surface: s}
+	return shown{surface: s, named: s}
 }
 
 // All returns every run, for those who look in from the side.

@@ -21,6 +21,7 @@ type binder struct {
 	err   error
 	gone  switchboard.TaskID
 	binds int
+	prev  *surface.Surface // of the last bind
 }
 
 func (b *binder) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
@@ -36,6 +37,7 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.binds++
+	b.prev = prev
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -47,7 +49,7 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 		}, Requirements: []int{0}})
 	}
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
-	return surface.New(task, selected, prev, surface.Options{}), nil
+	return surface.New(task, selected, prev, nil), nil
 }
 
 func (b *binder) set(err error, tools ...string) {
@@ -57,7 +59,7 @@ func (b *binder) set(err error, tools ...string) {
 }
 
 func registry(b *binder) *run.Registry {
-	return run.New(b, surface.New(nil, nil, nil, surface.Options{}))
+	return run.New(b, surface.New(nil, nil, nil, nil))
 }
 
 var alice = switchboard.Principal{Tenant: "acme", ID: "alice"}
@@ -204,6 +206,9 @@ func TestARunWhoseTaskCanNoLongerBeMetShowsNothingAndSaysWhy(t *testing.T) {
 	g.Rebind(t.Context())
 	if names(r) != "a " || r.Err() != nil {
 		t.Errorf("met again, but shows %q, says %v", names(r), r.Err())
+	}
+	if b.prev != started {
+		t.Error("the names that it had shown were forgotten meanwhile")
 	}
 	b.gone = "browse"
 	g.Rebind(t.Context())

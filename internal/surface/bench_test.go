@@ -28,7 +28,7 @@ func manyTools(b *testing.B, n int) func() *surface.Surface {
 			`"order":{"type":"string","enum":["asc","desc"]}},"required":["path"],"additionalProperties":false},`+
 			`"annotations":{"readOnlyHint":true}}`, s.Tool.ID.Name, strings.Repeat("What it does. ", 25), strings.Repeat("Where. ", 12))
 	}
-	return func() *surface.Surface { return surface.New(task, selected, nil, surface.Options{}) }
+	return func() *surface.Surface { return surface.New(task, selected, nil, nil) }
 }
 
 // BenchmarkList answers tools/list: from the finished bytes; by putting the

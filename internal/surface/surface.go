@@ -38,39 +38,18 @@ const MaxRemembered = 4096
 // An Entry is one tool that the client sees.
 type Entry struct {
 	Name string
-
-	// Tool is nil for a tool of Switchboard's own.
 	Tool *switchboard.Tool
-
-	definition []byte
 }
 
 // Append appends the tool's definition as the client sees it: the server's own
 // bytes, but for the name where it is shown under another.
 func (e Entry) Append(dst []byte) []byte {
-	if raw, ok := wire.Field(e.definition, "name"); ok {
+	if raw, ok := wire.Field(e.Tool.Definition, "name"); ok {
 		if name, ok := wire.String(raw); ok && name == e.Name {
-			return append(dst, e.definition...)
+			return append(dst, e.Tool.Definition...)
 		}
 	}
-	return wire.Rewrite(dst, e.definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
-}
-
-// Own is a tool of Switchboard's own. Name begins as Reserved, and Definition
-// has it.
-type Own struct {
-	Name       string
-	Definition []byte
-}
-
-// Options are what surfaces show besides a task's tools.
-type Options struct {
-	// Own come first in the list.
-	Own []Own
-
-	// ServerInfo is the JSON object that tells modern clients who answers; nil
-	// means that nothing does.
-	ServerInfo []byte
+	return wire.Rewrite(dst, e.Tool.Definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
 }
 
 // A Surface is immutable and safe for concurrent use.
@@ -88,8 +67,9 @@ type Surface struct {
 
 // New returns the surface of a task's selected tools, in the order in which
 // they are given. prev, where not nil, is what the same client saw until now.
-// task may be nil when nothing is selected.
-func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt Options) *Surface {
+// task may be nil when nothing is selected. serverInfo is the JSON object that
+// tells modern clients who answers; nil means that nothing does.
+func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, serverInfo []byte) *Surface {
 	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}}
 	if prev != nil {
 		s.follow(prev, selected)
@@ -108,13 +88,10 @@ func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt 
 		}
 	}
 
-	s.entries = make([]Entry, 0, len(opt.Own)+len(selected))
-	for _, own := range opt.Own {
-		s.entries = append(s.entries, Entry{Name: own.Name, definition: own.Definition})
-	}
+	s.entries = make([]Entry, 0, len(selected))
 	for _, sel := range selected {
 		if name, ok := s.of[sel.Tool.ID]; ok {
-			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool, definition: sel.Tool.Definition})
+			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool})
 		}
 	}
 	s.at = make(map[string]int, len(s.entries))
@@ -122,7 +99,7 @@ func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, opt 
 		s.at[e.Name] = i
 	}
 	s.legacy = sync.OnceValue(func() []byte { return s.list(nil) })
-	s.modern = sync.OnceValue(func() []byte { return s.list(modernMembers(opt.ServerInfo)) })
+	s.modern = sync.OnceValue(func() []byte { return s.list(modernMembers(serverInfo)) })
 	return s
 }
 
@@ -190,7 +167,7 @@ func (s *Surface) List(modern bool) []byte {
 // same names and definitions, in the same order.
 func (s *Surface) Equal(other *Surface) bool {
 	return slices.EqualFunc(s.entries, other.entries, func(a, b Entry) bool {
-		return a.Name == b.Name && (a.Tool == nil) == (b.Tool == nil) && bytes.Equal(a.definition, b.definition)
+		return a.Name == b.Name && bytes.Equal(a.Tool.Definition, b.Tool.Definition)
 	})
 }
 
@@ -199,7 +176,7 @@ func (s *Surface) list(members []byte) []byte {
 	const slack = MaxNameBytes + 8 // a definition grows by a name at most
 	n := len(members) + 16
 	for _, e := range s.entries {
-		n += len(e.definition) + slack
+		n += len(e.Tool.Definition) + slack
 	}
 	b := append(make([]byte, 0, n), `{"tools":[`...)
 	for i, e := range s.entries {

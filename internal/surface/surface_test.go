@@ -61,7 +61,7 @@ func bind(t testing.TB, lines ...string) (*switchboard.Task, []decide.Selected) 
 func show(t testing.TB, prev *surface.Surface, lines ...string) *surface.Surface {
 	t.Helper()
 	task, selected := bind(t, lines...)
-	return surface.New(task, selected, prev, surface.Options{})
+	return surface.New(task, selected, prev, nil)
 }
 
 func names(s *surface.Surface) (ns []string) {
@@ -220,10 +220,9 @@ func TestEqualIsWhatAClientSees(t *testing.T) {
 	}
 	task, selected := bind(t, "a/x", "a/y")
 	selected[0].Tool.Definition = bytes.Replace(selected[0].Tool.Definition, []byte("object"), []byte("objects"), 1)
-	own := surface.Options{Own: []surface.Own{{Name: "switchboard_status", Definition: []byte(`{"name":"switchboard_status"}`)}}}
 	for name, other := range map[string]*surface.Surface{
 		"order": show(t, nil, "a/y", "a/x"), "fewer": show(t, nil, "a/x"), "name": show(t, nil, "a/x as z", "a/y"),
-		"definition": surface.New(task, selected, nil, surface.Options{}), "own": surface.New(task, selected, nil, own),
+		"definition": surface.New(task, selected, nil, nil),
 	} {
 		if one.Equal(other) || other.Equal(one) {
 			t.Errorf("another %s is equal", name)
@@ -237,14 +236,10 @@ func TestTheList(t *testing.T) {
 	selected[1].Tool.Definition = []byte("{\"title\":\"S\\u00fcche\",\"name\" :\t\"search\",\"name2\":\"search\",\"inputSchema\":{\"name\":\"search\"}}")
 	selected[2].Tool.Definition = []byte(`{"n\u0061me":"x\u002ey","_meta":{"name":"x.y"}}`)
 	selected[3].Tool.Definition = []byte(`{"name":"se\u0061rch"}`)
-	opt := surface.Options{
-		Own:        []surface.Own{{Name: "switchboard_status", Definition: []byte(`{"name":"switchboard_status","inputSchema":{"type":"object"}}`)}},
-		ServerInfo: []byte(`{"name":"switchboard","version":"1.2.3"}`),
-	}
-	s := surface.New(task, selected, nil, opt)
+	s := surface.New(task, selected, nil, []byte(`{"name":"switchboard","version":"1.2.3"}`))
 	golden(t, "testdata/list-legacy.json", s.List(false))
 	golden(t, "testdata/list-modern.json", s.List(true))
-	golden(t, "testdata/list-none.json", surface.New(nil, nil, nil, surface.Options{}).List(true))
+	golden(t, "testdata/list-none.json", surface.New(nil, nil, nil, nil).List(true))
 	for _, modern := range []bool{false, true} {
 		list := s.List(modern)
 		if !json.Valid(list) {
