@@ -1,0 +1,345 @@
+package npm_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	mcpgo "github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// An op is one thing that a client is asked to do: to list, or to call a tool.
+type op struct {
+	Op   string          `json:"op"` // list or call
+	Name string          `json:"name,omitempty"`
+	Args json.RawMessage `json:"arguments,omitempty"`
+}
+
+func call(name, args string) op { return op{"call", name, json.RawMessage(args)} }
+
+var list = op{Op: "list"}
+
+// A client is one that we did not write.
+type client struct {
+	name   string
+	modern bool
+
+	// raw says that answers are as they came over the wire. The Inspector
+	// prints them anew, without resultType, and is a process for each op.
+	raw bool
+
+	// starts says that each op starts a switchboard, and that seven servers.
+	// So few ops are done, and one task in each era.
+	starts bool
+
+	// do lets the client do ops for a task, one after the other.
+	do func(t *testing.T, g gateway, task string, ops []op) []answer
+}
+
+// clients are all that Switchboard is driven with.
+var clients = []client{
+	{name: "TypeScript SDK over HTTP", raw: true, do: typescriptHTTP},
+	{name: "TypeScript SDK over stdio", raw: true, do: typescriptStdio},
+	{name: "mcp-go over HTTP", raw: true, modern: true, do: mcpgoHTTP},
+	{name: "mcp-go over stdio", raw: true, modern: true, do: mcpgoStdio},
+	{name: "Inspector over HTTP", do: inspectorHTTP("legacy")},
+	{name: "Inspector over HTTP, modern", modern: true, do: inspectorHTTP("modern")},
+	{name: "Inspector over stdio", starts: true, do: inspectorStdio("legacy")},
+	{name: "Inspector over stdio, modern", starts: true, modern: true, do: inspectorStdio("modern")},
+}
+
+// A gateway is a configuration, and a switchboard that serves it over HTTP.
+type gateway struct {
+	program, dir string
+	url          string // without a path
+}
+
+// stdio is the command line of a switchboard over stdio.
+func (g gateway) stdio(task string) []string {
+	return []string{g.program, "stdio", "--config", filepath.Join(g.dir, "switchboard.yaml"), "--tenant", "example", "--task", task}
+}
+
+func (g gateway) path(task string) string { return g.url + "/mcp/tasks/" + task }
+
+// locked is a buffer for two.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// serve starts a switchboard, and stops it after the test.
+func serve(t *testing.T, dir string) gateway {
+	t.Helper()
+	g := gateway{program: program(t), dir: dir}
+	cmd := exec.Command(g.program, "serve", "--config", filepath.Join(dir, "switchboard.yaml"), "--tenant", "example", "--listen", "127.0.0.1:0")
+	log := &locked{}
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		watchdog := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("switchboard serve ended with %v", err)
+		}
+		watchdog.Stop()
+		if t.Failed() {
+			t.Logf("the log:\n%s", log)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no address: %v\n%s", err, log)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
+	return g
+}
+
+// command runs a program to its end.
+func command(t *testing.T, in string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	var out, errs strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	// What a client keeps for its user it keeps away from the real one's.
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func typescriptHTTP(t *testing.T, g gateway, task string, ops []op) []answer {
+	t.Helper()
+	return typescript(t, ops, "--url", g.path(task))
+}
+
+func typescriptStdio(t *testing.T, g gateway, task string, ops []op) []answer {
+	t.Helper()
+	return typescript(t, ops, append([]string{"--"}, g.stdio(task)...)...)
+}
+
+// typescript lets legacy-client.mjs do ops. What the SDK made of each answer is
+// compared with the bytes here.
+func typescript(t *testing.T, ops []op, args ...string) []answer {
+	t.Helper()
+	script, err := json.Marshal(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := command(t, string(script), append([]string{"node", "legacy-client.mjs"}, args...)...)
+	hello, rest, _ := strings.Cut(out, "\n")
+	var did []struct {
+		Result, Error json.RawMessage
+		Raw           string
+	}
+	if err := json.Unmarshal([]byte(rest), &did); err != nil || code != 0 || len(did) != len(ops) {
+		t.Fatalf("legacy-client.mjs ended with %d, %v:\n%.2000s\n%s", code, err, out, errs)
+	}
+	if !strings.HasPrefix(hello, `{"protocol":"`+legacy+`"`) {
+		t.Errorf("it began with %s", hello)
+	}
+	answers := make([]answer, len(ops))
+	for i, d := range did {
+		_, a, ok := parse([]byte(d.Raw))
+		if !ok || (d.Error == nil) != (a.err == nil) || d.Result != nil && !sameJSON(t, d.Result, a.result) {
+			t.Errorf("op %d: the SDK made result %.300s error %s of %.300s", i, d.Result, d.Error, d.Raw)
+		}
+		answers[i] = a
+	}
+	return answers
+}
+
+// tapped is an HTTP client's transport that keeps what came back.
+type tapped struct{ seen *locked }
+
+func (tap tapped) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost {
+		_, _ = tap.seen.Write([]byte("\n"))
+		body := resp.Body
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(body, tap.seen), body}
+	}
+	return resp, err
+}
+
+// last finds the last answer in what was seen, which is lines of JSON or of
+// event streams.
+func last(seen string) (a answer, ok bool) {
+	for line := range strings.Lines(seen) {
+		if _, found, is := parse([]byte(strings.TrimPrefix(line, "data: "))); is {
+			a, ok = found, true
+		}
+	}
+	return a, ok
+}
+
+func mcpgoHTTP(t *testing.T, g gateway, task string, ops []op) []answer {
+	t.Helper()
+	seen := &locked{}
+	c, err := mcpgo.NewStreamableHttpClient(g.path(task), transport.WithHTTPBasicClient(&http.Client{Transport: tapped{seen}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mcpgoDo(t, c, seen, ops)
+}
+
+func mcpgoStdio(t *testing.T, g gateway, task string, ops []op) []answer {
+	t.Helper()
+	args, log := g.stdio(task), &locked{}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = log
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	watchdog := time.AfterFunc(5*patience, func() { _ = cmd.Process.Kill() })
+	defer func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("switchboard stdio ended with %v\n%s", err, log)
+		}
+		watchdog.Stop()
+	}()
+	seen := &locked{}
+	c := mcpgo.NewClient(transport.NewIO(io.TeeReader(out, seen), in, io.NopCloser(strings.NewReader(""))))
+	return mcpgoDo(t, c, seen, ops)
+}
+
+// mcpgoDo lets mcp-go's client do ops in the modern era. What it says of each
+// answer is compared with the bytes here.
+func mcpgoDo(t *testing.T, c *mcpgo.Client, seen *locked, ops []op) []answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	defer cancel()
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Initialize(ctx, mcp.InitializeRequest{Params: mcp.InitializeParams{
+		ProtocolVersion: modern, ClientInfo: mcp.Implementation{Name: "test", Version: "1"},
+	}}); err != nil {
+		t.Fatalf("initialize: %v", err)
+	}
+	if c.ProtocolVersion() != modern {
+		t.Fatalf("mcp-go speaks %s", c.ProtocolVersion())
+	}
+	answers := make([]answer, len(ops))
+	for i, o := range ops {
+		before := len(seen.String())
+		var err error
+		if o.Op == "list" {
+			_, err = c.ListTools(ctx, mcp.ListToolsRequest{})
+		} else {
+			_, err = c.CallTool(ctx, mcp.CallToolRequest{Params: mcp.CallToolParams{Name: o.Name, RawArguments: o.Args, Arguments: o.Args}})
+		}
+		a, ok := last(seen.String()[before:])
+		if !ok || (err == nil) != (a.err == nil) {
+			t.Errorf("op %d, %s %q: mcp-go says %v of %.300s", i, o.Op, o.Name, err, seen.String()[before:])
+		}
+		answers[i] = a
+	}
+	return answers
+}
+
+func inspectorHTTP(era string) func(*testing.T, gateway, string, []op) []answer {
+	return func(t *testing.T, g gateway, task string, ops []op) []answer {
+		t.Helper()
+		return inspector(t, ops, "--server-url", g.path(task), "--transport", "http", "--protocol-era", era)
+	}
+}
+
+func inspectorStdio(era string) func(*testing.T, gateway, string, []op) []answer {
+	return func(t *testing.T, g gateway, task string, ops []op) []answer {
+		t.Helper()
+		args := g.stdio(task)
+		entry, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"switchboard": map[string]any{"command": args[0], "args": args[1:]}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "mcp.json")
+		if err := os.WriteFile(file, entry, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return inspector(t, ops, "--config", file, "--server", "switchboard", "--protocol-era", era)
+	}
+}
+
+// inspector runs the Inspector's command line once for each op. It looks a tool
+// up in the list before it calls it, so an unknown one is its own error.
+func inspector(t *testing.T, ops []op, args ...string) []answer {
+	t.Helper()
+	answers := make([]answer, len(ops))
+	for i, o := range ops {
+		line := append([]string{"node", "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "--cli"}, args...)
+		line = append(line, "--connect-timeout", fmt.Sprint(patience.Milliseconds()), "--format", "json", "-q", "--method")
+		if o.Op == "list" {
+			line = append(line, "tools/list")
+		} else {
+			line = append(line, "tools/call", "--tool-name", o.Name, "--tool-args-json", string(o.Args))
+		}
+		out, errs, code := command(t, "", line...)
+		var printed struct {
+			Result json.RawMessage
+		}
+		if code == 0 || json.Unmarshal([]byte(out), &printed) == nil {
+			if err := json.Unmarshal([]byte(out), &printed); err != nil {
+				t.Errorf("op %d: the Inspector printed %.300s %s", i, out, errs)
+			}
+			answers[i].result = printed.Result
+			continue
+		}
+		var failed struct{ Error json.RawMessage }
+		_, envelope, _ := strings.Cut(errs, `{"error"`)
+		if err := json.Unmarshal([]byte(`{"error"`+envelope), &failed); err != nil {
+			t.Errorf("op %d: the Inspector ended with %d: %.300s %s", i, code, out, errs)
+		}
+		answers[i].err = failed.Error
+	}
+	return answers
+}

@@ -1,0 +1,145 @@
+// Package npm_test drives Switchboard with software that is not ours: real MCP
+// servers from npm behind it, and in front of it the clients of the TypeScript
+// SDK, of mcp-go, and of the MCP Inspector's command line. package-lock.json
+// pins them; testdata/real is the configuration, which can also be served by
+// hand.
+package npm_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long one exchange may take on a busy machine.
+const patience = 2 * time.Minute
+
+// scratch holds the switchboard that is tested. TestMain removes it.
+var scratch string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "npm-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	return m.Run()
+}
+
+// installed says why the packages of package-lock.json cannot be used. They are
+// installed here at the first run, and when the lock has changed; no package
+// runs anything at installation.
+var installed = sync.OnceValue(func() error {
+	for _, program := range []string{"node", "npm", "git"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is not installed", program)
+		}
+	}
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return err
+	}
+	const stamp = "node_modules/.lock-installed"
+	if done, err := os.ReadFile(stamp); err == nil && bytes.Equal(done, lock) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
+	if err != nil {
+		last := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("npm ci: %w: %s", err, last[0])
+	}
+	return os.WriteFile(stamp, lock, 0o600)
+})
+
+// needNPM ends a test that cannot run here: with a failure where
+// SWITCHBOARD_REQUIRE=1 says that all must run.
+func needNPM(t *testing.T) {
+	t.Helper()
+	err := installed()
+	switch {
+	case err == nil:
+	case os.Getenv("SWITCHBOARD_REQUIRE") == "1":
+		t.Fatalf("npm servers and clients are required: %v", err)
+	default:
+		t.Skipf("skipped: npm servers and clients (%v)", err)
+	}
+}
+
+// switchboard builds the program that is tested, once.
+var switchboard = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(scratch, "switchboard")
+	out, err := exec.Command("go", "build", "-o", file, "../../cmd/switchboard").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build switchboard: %w\n%s", err, out)
+	}
+	return file, nil
+})
+
+func program(t *testing.T) string {
+	t.Helper()
+	file, err := switchboard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// real lays testdata/real out in a folder of its own, with a repository for the
+// git server, and what is installed here beside it. It returns the folder of
+// switchboard.yaml.
+func real(t *testing.T) string {
+	t.Helper()
+	needNPM(t)
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node_modules", "modern-server.mjs"} {
+		if err := os.Symlink(filepath.Join(here, name), filepath.Join(base, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(base, "testdata", "real")
+	if err := os.CopyFS(dir, os.DirFS("testdata/real")); err != nil {
+		t.Fatal(err)
+	}
+	repository(t, filepath.Join(dir, "work", "repo"))
+	return dir
+}
+
+// repository makes a git repository of one commit, always the same.
+func repository(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "hello.txt"), []byte("grüß dich\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "."}, {"commit", "-q", "-m", "first"}} {
+		git := exec.Command("git", args...)
+		git.Dir = dir
+		git.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+			"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_AUTHOR_DATE=2026-01-02T03:04:05Z",
+			"GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@example.com", "GIT_COMMITTER_DATE=2026-01-02T03:04:05Z")
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", args[0], err, out)
+		}
+	}
+}
