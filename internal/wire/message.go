@@ -98,8 +98,8 @@ func parse(data []byte, strict bool) (Message, error) {
 	}
 	if data[from] != '{' {
 		end, f := skipValue(data, from, 0)
-		if f != "" {
-			return Message{}, &ParseError{Code: CodeParse, Reason: string(f), Offset: end}
+		if f != 0 {
+			return Message{}, &ParseError{Code: CodeParse, Reason: f.String(), Offset: end}
 		}
 		return Message{}, &ParseError{Code: CodeInvalidRequest, Reason: "a message is an object", Offset: from}
 	}
@@ -108,8 +108,8 @@ func parse(data []byte, strict bool) (Message, error) {
 	e.data, e.strict = data, strict
 	end, f := e.read(from)
 	switch {
-	case f != "":
-		return Message{}, &ParseError{Code: CodeParse, ID: e.knownID(), Reason: string(f), Offset: end}
+	case f != 0:
+		return Message{}, &ParseError{Code: CodeParse, ID: e.knownID(), Reason: f.String(), Offset: end}
 	case skipSpace(data, end) != len(data):
 		return Message{}, &ParseError{Code: CodeParse, ID: e.knownID(), Reason: "there is more after the message", Offset: skipSpace(data, end)}
 	}
@@ -180,11 +180,11 @@ func (e *envelope) release() {
 func (e *envelope) read(i int) (int, flaw) {
 	e.start = i
 	if i = skipSpace(e.data, i+1); i < len(e.data) && e.data[i] == '}' {
-		return i + 1, ""
+		return i + 1, 0
 	}
 	for {
 		val, name, f := e.name(i)
-		if f != "" {
+		if f != 0 {
 			return val, f
 		}
 		e.names = append(e.names, name)
@@ -194,7 +194,7 @@ func (e *envelope) read(i int) (int, flaw) {
 		} else {
 			i, f = skipValue(e.data, val, 1)
 		}
-		if f != "" {
+		if f != 0 {
 			return i, f
 		}
 		if member != nil {
@@ -202,12 +202,12 @@ func (e *envelope) read(i int) (int, flaw) {
 			*member = e.data[val:i]
 		}
 		var last bool
-		if i, last, f = next(e.data, i, '}'); f != "" {
+		if i, last, f = next(e.data, i, '}'); f != 0 {
 			return i, f
 		}
 		if last {
 			e.unique(e.names)
-			return i, ""
+			return i, 0
 		}
 	}
 }

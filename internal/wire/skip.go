@@ -9,20 +9,35 @@ import (
 // envelope itself is the first level.
 const MaxDepth = 64
 
-// A flaw is why bytes are not JSON; "" means that they are.
-type flaw string
+// A flaw is why bytes are not JSON; 0 means that they are.
+type flaw uint8
 
 const (
-	flawEnd       flaw = "the text ends too early"
-	flawValue     flaw = "a value should stand here"
-	flawName      flaw = "a quoted name should stand here"
-	flawColon     flaw = "a colon should stand here"
-	flawComma     flaw = "a comma, or the end of the object or array, should stand here"
-	flawControl   flaw = "a control character stands unescaped in a string"
-	flawEscape    flaw = "no such escape"
-	flawSurrogate flaw = "half of a surrogate pair stands alone"
-	flawDepth     flaw = "objects and arrays stand more than 64 deep in each other"
+	flawEnd flaw = iota + 1
+	flawValue
+	flawName
+	flawColon
+	flawComma
+	flawControl
+	flawEscape
+	flawSurrogate
+	flawDepth
 )
+
+// String gives the reason, for whoever sent the bytes.
+func (f flaw) String() string {
+	return [...]string{
+		flawEnd:       "the text ends too early",
+		flawValue:     "a value should stand here",
+		flawName:      "a quoted name should stand here",
+		flawColon:     "a colon should stand here",
+		flawComma:     "a comma, or the end of the object or array, should stand here",
+		flawControl:   "a control character stands unescaped in a string",
+		flawEscape:    "no such escape",
+		flawSurrogate: "half of a surrogate pair stands alone",
+		flawDepth:     "objects and arrays stand more than 64 deep in each other",
+	}[f]
+}
 
 // skipSpace returns the offset of the first byte from i on that is not space.
 func skipSpace(data []byte, i int) int {
@@ -64,10 +79,10 @@ func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) 
 		}
 		switch c := data[i]; {
 		case c == '"':
-			return i + 1, escaped, ""
+			return i + 1, escaped, 0
 		case c == '\\':
 			escaped = true
-			if i, f = skipEscape(data, i, pairs); f != "" {
+			if i, f = skipEscape(data, i, pairs); f != 0 {
 				return i, escaped, f
 			}
 		case c < ' ':
@@ -85,7 +100,7 @@ func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
 	}
 	switch data[i+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 2, ""
+		return i + 2, 0
 	case 'u':
 	default:
 		return i, flawEscape
@@ -95,14 +110,14 @@ func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
 	case !ok:
 		return i, flawEscape
 	case !pairs || u < 0xD800 || u > 0xDFFF:
-		return i + 6, ""
+		return i + 6, 0
 	case u >= 0xDC00 || i+7 >= len(data) || data[i+6] != '\\' || data[i+7] != 'u':
 		return i, flawSurrogate
 	}
 	if low, ok := hex4(data, i+8); !ok || low < 0xDC00 || low > 0xDFFF {
 		return i, flawSurrogate
 	}
-	return i + 12, ""
+	return i + 12, 0
 }
 
 // hex4 reads the four hexadecimal digits at i.
@@ -139,13 +154,13 @@ func skipNumber(data []byte, i int) (int, flaw) {
 		i++
 	default:
 		var f flaw
-		if i, f = skipDigits(data, i); f != "" {
+		if i, f = skipDigits(data, i); f != 0 {
 			return i, f
 		}
 	}
 	if i < len(data) && data[i] == '.' {
 		var f flaw
-		if i, f = skipDigits(data, i+1); f != "" {
+		if i, f = skipDigits(data, i+1); f != 0 {
 			return i, f
 		}
 	}
@@ -156,7 +171,7 @@ func skipNumber(data []byte, i int) (int, flaw) {
 		}
 		return skipDigits(data, i)
 	}
-	return i, ""
+	return i, 0
 }
 
 // skipDigits returns the offset behind the digits at i, of which there must be
@@ -168,7 +183,7 @@ func skipDigits(data []byte, i int) (int, flaw) {
 	}
 	switch {
 	case i > from:
-		return i, ""
+		return i, 0
 	case i >= len(data):
 		return i, flawEnd
 	}
@@ -197,7 +212,7 @@ func skipScalar(data []byte, i int, pairs bool) (int, flaw) {
 	if len(data)-i < len(word) || string(data[i:i+len(word)]) != word {
 		return i, flawValue
 	}
-	return i + len(word), ""
+	return i + len(word), 0
 }
 
 // skipName returns the offset of the value of the member whose name starts at i.
@@ -209,7 +224,7 @@ func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool,
 		return i, i, false, flawName
 	}
 	nameEnd, escaped, f = skipString(data, i, pairs)
-	if f != "" {
+	if f != 0 {
 		return nameEnd, nameEnd, escaped, f
 	}
 	i = skipSpace(data, nameEnd)
@@ -219,7 +234,7 @@ func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool,
 	if data[i] != ':' {
 		return i, nameEnd, escaped, flawColon
 	}
-	return skipSpace(data, i+1), nameEnd, escaped, ""
+	return skipSpace(data, i+1), nameEnd, escaped, 0
 }
 
 // skipValue returns the offset behind the value that starts at i, which stands
@@ -248,7 +263,7 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 			if c == '{' {
 				objects |= 1
 				if data[i] != '}' {
-					if i, _, _, f = skipName(data, i, false); f != "" {
+					if i, _, _, f = skipName(data, i, false); f != 0 {
 						return i, f
 					}
 					continue
@@ -256,10 +271,10 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 			} else if data[i] != ']' {
 				continue
 			}
-		} else if i, f = skipScalar(data, i, false); f != "" {
+		} else if i, f = skipScalar(data, i, false); f != 0 {
 			return i, f
 		} else if open == 0 {
-			return i, ""
+			return i, 0
 		}
 
 		// Behind a value, or at the end of an empty object or array.
@@ -276,7 +291,7 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 				open--
 				objects >>= 1
 				if open == 0 {
-					return i, ""
+					return i, 0
 				}
 				continue
 			}
@@ -285,7 +300,7 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 			}
 			i++
 			if objects&1 == 1 {
-				if i, _, _, f = skipName(data, skipSpace(data, i), false); f != "" {
+				if i, _, _, f = skipName(data, skipSpace(data, i), false); f != 0 {
 					return i, f
 				}
 			}

@@ -65,15 +65,15 @@ func (w *walk) next() (m member, ok bool) {
 	m.value = w.at
 	if w.bracket == '{' {
 		m.name = w.at + 1
-		if m.value, m.nameEnd, m.escaped, f = skipName(w.obj, w.at, false); f != "" {
+		if m.value, m.nameEnd, m.escaped, f = skipName(w.obj, w.at, false); f != 0 {
 			return member{}, false
 		}
 		m.nameEnd--
 	}
-	if m.end, f = skipValue(w.obj, m.value, 1); f != "" {
+	if m.end, f = skipValue(w.obj, m.value, 1); f != 0 {
 		return member{}, false
 	}
-	if w.at, w.done, f = next(w.obj, m.end, w.bracket+2); f != "" {
+	if w.at, w.done, f = next(w.obj, m.end, w.bracket+2); f != 0 {
 		w.done = true
 	}
 	return m, true

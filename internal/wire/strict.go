@@ -61,15 +61,15 @@ func (s *scanner) value(i, depth int, where place) (int, flaw) {
 
 func (s *scanner) array(i, depth int) (int, flaw) {
 	if i = skipSpace(s.data, i+1); i < len(s.data) && s.data[i] == ']' {
-		return i + 1, ""
+		return i + 1, 0
 	}
 	for {
 		var f flaw
-		if i, f = s.value(i, depth, elsewhere); f != "" {
+		if i, f = s.value(i, depth, elsewhere); f != 0 {
 			return i, f
 		}
 		var last bool
-		if i, last, f = next(s.data, i, ']'); last || f != "" {
+		if i, last, f = next(s.data, i, ']'); last || f != 0 {
 			return i, f
 		}
 	}
@@ -77,12 +77,12 @@ func (s *scanner) array(i, depth int) (int, flaw) {
 
 func (s *scanner) object(i, depth int, where place) (int, flaw) {
 	if i = skipSpace(s.data, i+1); i < len(s.data) && s.data[i] == '}' {
-		return i + 1, ""
+		return i + 1, 0
 	}
 	first := len(s.names)
 	for {
 		val, name, f := s.name(i)
-		if f != "" {
+		if f != 0 {
 			return val, f
 		}
 		s.names = append(s.names, name)
@@ -90,17 +90,17 @@ func (s *scanner) object(i, depth int, where place) (int, flaw) {
 		if where != elsewhere {
 			inner = s.watch(name, where)
 		}
-		if i, f = s.value(val, depth, inner); f != "" {
+		if i, f = s.value(val, depth, inner); f != 0 {
 			return i, f
 		}
 		var last bool
-		if i, last, f = next(s.data, i, '}'); f != "" {
+		if i, last, f = next(s.data, i, '}'); f != 0 {
 			return i, f
 		}
 		if last {
 			s.unique(s.names[first:])
 			s.names = s.names[:first]
-			return i, ""
+			return i, 0
 		}
 	}
 }
@@ -108,10 +108,10 @@ func (s *scanner) object(i, depth int, where place) (int, flaw) {
 // name reads the name at i, and returns the offset of its value.
 func (s *scanner) name(i int) (int, span, flaw) {
 	val, end, escaped, f := skipName(s.data, i, true)
-	if f != "" {
+	if f != 0 {
 		return val, span{}, f
 	}
-	return val, span{uint32(i + 1), uint32(end - 1), escaped}, ""
+	return val, span{uint32(i + 1), uint32(end - 1), escaped}, 0
 }
 
 // next goes from behind an element to the next one, or behind the closer.
@@ -121,9 +121,9 @@ func next(data []byte, i int, closer byte) (end int, last bool, f flaw) {
 	case i >= len(data):
 		return i, false, flawEnd
 	case data[i] == ',':
-		return skipSpace(data, i+1), false, ""
+		return skipSpace(data, i+1), false, 0
 	case data[i] == closer:
-		return i + 1, true, ""
+		return i + 1, true, 0
 	}
 	return i, false, flawComma
 }
@@ -173,7 +173,7 @@ func (s *scanner) unique(names []span) {
 	if len(names) < manyNames {
 		for i, a := range names {
 			for _, b := range names[:i] {
-				if s.same(a, b) {
+				if (a.end-a.start == b.end-b.start || a.escaped || b.escaped) && s.same(a, b) {
 					s.duplicate(a)
 					return
 				}

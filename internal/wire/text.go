@@ -14,7 +14,7 @@ func String(raw []byte) (string, bool) {
 		return "", false
 	}
 	end, escaped, f := skipString(raw, 0, true)
-	if f != "" || end != len(raw) || !utf8.Valid(raw) {
+	if f != 0 || end != len(raw) || !utf8.Valid(raw) {
 		return "", false
 	}
 	text := raw[1 : end-1]
@@ -122,7 +122,7 @@ func IDKey(raw []byte) (string, bool) {
 		s, ok := String(raw)
 		return `"` + s, ok && len(raw) <= MaxIDBytes
 	}
-	if end, f := skipScalar(raw, 0, true); f != "" || end != len(raw) || checkID(raw) != "" {
+	if end, f := skipScalar(raw, 0, true); f != 0 || end != len(raw) || checkID(raw) != "" {
 		return "", false
 	}
 	return string(raw), true
