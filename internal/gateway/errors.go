@@ -54,8 +54,10 @@ func (f *failure) status(modern bool) int {
 func invalidRequest(why string) *failure {
 	return &failure{code: wire.CodeInvalidRequest, message: why}
 }
+
 func invalidParams(why string) *failure { return &failure{code: wire.CodeInvalidParams, message: why} }
-func mismatch(why string) *failure      { return &failure{code: wire.CodeHeaderMismatch, message: why} }
+
+func mismatch(why string) *failure { return &failure{code: wire.CodeHeaderMismatch, message: why} }
 
 func noMethod(method string) *failure {
 	return &failure{code: wire.CodeMethodNotFound, message: "method not found: " + method}

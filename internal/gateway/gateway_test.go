@@ -6,13 +6,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -200,12 +201,9 @@ func (w *world) play(tool string, f switchboard.CallerFunc) {
 	w.mu.Unlock()
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
-	for _, t := range w.desk.tools {
-		if t == tool {
-			return
-		}
+	if !slices.Contains(w.desk.tools, tool) {
+		w.desk.tools = append(w.desk.tools, tool)
 	}
-	w.desk.tools = append(w.desk.tools, tool)
 }
 
 // answers lets a tool answer with text.
@@ -289,9 +287,7 @@ func (w *world) session(h head) head {
 		w.t.Fatalf("initialize: %s %s", res.Status, body)
 	}
 	in := head{"Mcp-Session-Id": id, "Mcp-Protocol-Version": "2025-11-25"}
-	for k, v := range h {
-		in[k] = v
-	}
+	maps.Copy(in, h)
 	return in
 }
 
@@ -309,21 +305,6 @@ func modern(id, method, params, name string) (string, head) {
 
 func legacyCall(id, tool, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `"` + more + `}}`
-}
-
-// until waits for what another goroutine brings about.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 // data returns the folder of the shared test data, or skips the test.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
-	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 

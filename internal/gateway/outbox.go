@@ -1,17 +1,25 @@
 package gateway
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Bounds of what waits for a client that reads slower than servers speak.
 const (
 	maxWaiting      = 4096    // messages
 	maxWaitingBytes = 4 << 20 // in all
+
+	// patience is how long, in all, servers wait for one client to catch up
+	// before what they say about its call is dropped.
+	patience = 5 * time.Second
 )
 
 // An outbox is the messages that wait to be written to one client. They are
 // written in their order, by one goroutine that is there while some wait: a
-// server that says something about a call does not wait for the client. Use
-// newOutbox. It is safe for concurrent use.
+// server that says something about a call waits for the client only while very
+// much waits already, and not for long. Use newOutbox. It is safe for concurrent
+// use.
 type outbox struct {
 	write func([]byte) error // not called concurrently
 	lost  func(error)        // called once, when write has failed
@@ -22,6 +30,7 @@ type outbox struct {
 	bytes   int
 	running bool
 	broken  bool
+	waited  time.Duration // by those who offered
 	dropped int
 }
 
@@ -31,15 +40,41 @@ func newOutbox(write func([]byte) error, lost func(error)) *outbox {
 	return o
 }
 
-// offer adds a message that may be dropped: it is where too many wait.
+// offer adds a message that may be dropped: it is where too many wait, and there
+// is no patience left.
 func (o *outbox) offer(message []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.full() && o.waited < patience {
+		o.wait()
+	}
 	if o.full() {
 		o.dropped++
 		return
 	}
 	o.add(message)
+}
+
+// wait waits for room, as long as there is patience. The caller holds o.mu.
+func (o *outbox) wait() {
+	start, left := time.Now(), patience-o.waited
+	timer := time.AfterFunc(left, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.turn.Broadcast()
+	})
+	defer timer.Stop()
+	for o.full() && !o.broken && time.Since(start) < left {
+		o.turn.Wait()
+	}
+	o.waited += time.Since(start)
+}
+
+// idle reports whether nothing waits.
+func (o *outbox) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.running
 }
 
 // put adds a message that may not be dropped. It waits for room.

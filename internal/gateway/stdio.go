@@ -128,6 +128,9 @@ func asLine(message []byte) []byte { return append(wire.OneLine(message), '\n') 
 // take deals with one message. Answers are made beside each other, but for
 // initialize: what comes after it may rely on it.
 func (c *pipe) take(ctx context.Context, data []byte) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return
+	}
 	m, err := wire.Parse(data)
 	if err != nil {
 		f, id := unparsed(err)

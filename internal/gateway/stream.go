@@ -114,7 +114,7 @@ func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error)) *
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.beat = time.AfterFunc(KeepAlive, func() { p.say(nil) })
+		p.beat = time.AfterFunc(KeepAlive, p.tick)
 	}
 	return p
 }
@@ -122,17 +122,25 @@ func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error)) *
 // notify sends a notification, in the order of the calls, unless the client
 // lags far behind.
 func (p *reply) notify(method string, params []byte) {
-	p.say(wire.AppendNotification(nil, method, params))
-}
-
-// say sends a message, or with nil a comment.
-func (p *reply) say(message []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.out.offer(message)
+	p.out.offer(wire.AppendNotification(nil, method, params))
+	p.beat.Reset(KeepAlive)
+}
+
+// tick sends a comment, unless the client is just being written to.
+func (p *reply) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	if p.out.idle() {
+		p.out.offer(nil)
+	}
 	p.beat.Reset(KeepAlive)
 }
 

@@ -1,0 +1,390 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+const listChanged = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
+
+// An ear reads an event stream.
+type ear struct {
+	t      *testing.T
+	res    *http.Response
+	events *wire.EventReader
+}
+
+func (w *world) listen(ctx context.Context, method, body string, h head) *ear {
+	w.t.Helper()
+	res := w.open(ctx, method, "/mcp", body, h)
+	w.t.Cleanup(func() { _ = res.Body.Close() })
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(res.Body)
+		w.t.Fatalf("no event stream: %s %s", res.Status, text)
+	}
+	return &ear{w.t, res, wire.NewEventReader(res.Body, 8<<20)}
+}
+
+// next returns the next message.
+func (e *ear) next() string {
+	e.t.Helper()
+	ev, err := e.events.Next()
+	if err != nil {
+		e.t.Fatalf("the stream ended: %v", err)
+	}
+	return string(ev.Data)
+}
+
+// ends waits for the end of the stream, before which nothing may come.
+func (e *ear) ends() {
+	e.t.Helper()
+	if ev, err := e.events.Next(); err == nil {
+		e.t.Fatalf("the stream goes on: %s", ev.Data)
+	}
+}
+
+func TestLegacyClientHearsThatTheListHasChanged(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(nil)
+	w.change("one") // nobody listens yet
+	first := w.listen(t.Context(), http.MethodGet, "", in)
+	if got := first.next(); got != listChanged {
+		t.Errorf("of a change before: %s", got)
+	}
+	w.change("two")
+	if got := first.next(); got != listChanged {
+		t.Errorf("of a change: %s", got)
+	}
+	second := w.listen(t.Context(), http.MethodGet, "", in)
+	first.ends() // the client has come back
+	w.change("three")
+	if got := second.next(); got != listChanged {
+		t.Errorf("on the second stream: %s", got)
+	}
+	if _, body := w.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, in); !strings.Contains(body, `{"name":"three"`) {
+		t.Errorf("the list: %s", body)
+	}
+	w.Close()
+	second.ends()
+}
+
+func TestModernClientHearsWhatItAskedForAndNoMore(t *testing.T) {
+	w := newWorld(t)
+	body, h := modern(`"s-1"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["x"]},`, "")
+	e := w.listen(t.Context(), http.MethodPost, body, h)
+	if got, want := e.next(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s-1"},"notifications":{"toolsListChanged":true}}}`; got != want {
+		t.Errorf("first: %s\nwant: %s", got, want)
+	}
+	for _, tool := range []string{"one", "two"} {
+		w.change(tool)
+		if got, want := e.next(), `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s-1"}}}`; got != want {
+			t.Errorf("of a change: %s\nwant: %s", got, want)
+		}
+	}
+	w.Close()
+	if got := e.next(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"s-1","result":{"resultType":"complete",`) {
+		t.Errorf("in the end: %s", got)
+	}
+	e.ends()
+}
+
+func TestAZ11_ARevokedKeyHearsNoMore(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(head{"Authorization": "Bearer bob"})
+	e := w.listen(t.Context(), http.MethodGet, "", in)
+	w.revoke("bob")
+	w.change("one")
+	e.ends()
+}
+
+func TestARunWhoseTaskCanNoLongerBeMetSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(nil)
+	e := w.listen(t.Context(), http.MethodGet, "", in)
+	w.desk.mu.Lock()
+	w.desk.reverse = true
+	w.desk.mu.Unlock()
+	w.runs.Rebind(t.Context())
+	if got := e.next(); got != listChanged {
+		t.Errorf("heard: %s", got)
+	}
+	for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, legacyCall("1", "echo", "")} {
+		if _, got := w.post(body, in); !strings.Contains(got, `"data":{"code":"SB-CAP-004","retryable":"no","requirement":"search internet [readonly]","stage":"prune"`) || strings.Contains(got, "cause for the operator") {
+			t.Errorf("%s:\n%s", body, got)
+		}
+	}
+	if !strings.Contains(w.log.String(), "cause for the operator") {
+		t.Error("the log does not say why")
+	}
+}
+
+// A stall is the calls of the tool of that name, which wait: in says that one has
+// begun. It goes on when out is closed, or ends when it is cancelled, which
+// ended then says.
+type stall struct{ in, out, ended chan struct{} }
+
+func (w *world) stalls() stall {
+	s := stall{make(chan struct{}, 1000), make(chan struct{}), make(chan struct{}, 1000)}
+	w.play("stall", func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
+		s.in <- struct{}{}
+		select {
+		case <-s.out:
+			return switchboard.Result(`{"content":["went on"]}`), nil
+		case <-ctx.Done():
+			s.ended <- struct{}{}
+			return nil, ctx.Err()
+		}
+	})
+	return s
+}
+
+func TestCancellationReachesTheCallAndNobodyElse(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cancel func(w *world, in head)
+	}{
+		{"notifications/cancelled", func(w *world, in head) {
+			other := w.session(nil)
+			note := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}`
+			w.post(note, other) // has a call of that id, but not this one
+			if res, body := w.post(note, in); res.StatusCode != 202 || body != "" {
+				w.t.Errorf("cancelled: %s %s", res.Status, body)
+			}
+		}},
+		{"DELETE", func(w *world, in head) { w.do(http.MethodDelete, "/mcp", "", in) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.stalls()
+			in := w.session(nil)
+			bystander := make(chan string)
+			go func() {
+				_, body := w.post(legacyCall(`"a"`, "stall", ""), w.session(nil))
+				bystander <- body
+			}()
+			<-s.in
+			answer := make(chan string)
+			go func() {
+				res, body := w.post(legacyCall(`"a"`, "stall", ""), in)
+				answer <- fmt.Sprint(res.StatusCode, body)
+			}()
+			<-s.in
+			tt.cancel(w, in)
+			<-s.ended
+			if got := <-answer; got != "202" {
+				t.Errorf("a cancelled call was answered: %s", got)
+			}
+			close(s.out)
+			if got := <-bystander; !strings.Contains(got, "went on") {
+				t.Errorf("the other client's call: %s", got)
+			}
+			if len(s.ended) != 0 {
+				t.Error("another call was cancelled")
+			}
+		})
+	}
+}
+
+func TestAClientThatLeavesCancelsItsCall(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			w := newWorld(t)
+			s := w.stalls()
+			body, h := modern("1", "tools/call", `"name":"stall",`, "stall")
+			if era == "legacy" {
+				body, h = legacyCall("1", "stall", ""), w.session(nil)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/mcp", strings.NewReader(body))
+				req.Header.Set("Content-Type", "application/json")
+				for k, v := range h {
+					req.Header.Set(k, v)
+				}
+				if res, err := http.DefaultClient.Do(req); err == nil {
+					_ = res.Body.Close()
+					t.Error("the call was answered")
+				}
+			}()
+			<-s.in
+			leave()
+			<-gone
+			<-s.ended
+		})
+	}
+}
+
+func TestJS06_AnIDIsUnderWayOncePerClient(t *testing.T) {
+	w := newWorld(t)
+	s := w.stalls()
+	in := w.session(nil)
+	answers := make(chan string, 3)
+	call := func(id string, h head) {
+		_, body := w.post(legacyCall(id, "stall", ""), h)
+		answers <- body
+	}
+	go call(`"a"`, in)
+	<-s.in
+	res, body := w.post(legacyCall(`"\u0061"`, "stall", ""), in)
+	if res.StatusCode != 400 || failed(t, body) != -32600 {
+		t.Errorf("the same id, spelt otherwise: %s %s", res.Status, body)
+	}
+	other := w.session(nil)
+	go call(`"a"`, other)
+	go call(`97`, in)
+	<-s.in
+	<-s.in
+	close(s.out)
+	for range 3 {
+		if got := <-answers; !strings.Contains(got, "went on") {
+			t.Errorf("answer: %s", got)
+		}
+	}
+	if _, body := w.post(legacyCall(`"a"`, "echo", ""), in); !strings.Contains(body, `"result"`) {
+		t.Errorf("the id once it is free: %s", body)
+	}
+}
+
+func TestAZ03_TwoHundredCallersWithTheSameIDsGetTheirOwn(t *testing.T) {
+	const callers, calls = 200, 10
+	w := newWorld(t)
+	w.play("mark", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		args, _ := wire.Field(c.Params, "arguments")
+		c.Notify(switchboard.Notification{Method: "notifications/progress", Params: args})
+		return switchboard.Result(`{"mine":` + string(args) + `,"principal":"` + c.Principal.ID + `"}`), nil
+	})
+	old := http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = callers
+	defer func() { http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = old }()
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			who := fmt.Sprintf("p%d", i%7)
+			auth := head{"Authorization": "Bearer " + who}
+			var in head
+			if i%2 == 0 {
+				in = w.session(auth)
+			}
+			for n := range calls {
+				args := fmt.Sprintf(`{"mark":"%d-%d"}`, i, n)
+				body, h := modern("1", "tools/call", `"name":"mark","arguments":`+args+`,`, "mark")
+				h["Authorization"] = auth["Authorization"]
+				if in != nil {
+					body, h = legacyCall("1", "mark", `,"arguments":`+args), in
+				}
+				_, got := w.post(body, h)
+				if strings.Count(got, args) != 2 || strings.Count(got, `"mark":`) != 2 || !strings.Contains(got, `"principal":"`+who+`"`) {
+					t.Errorf("caller %d got: %s", i, got)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestNoNotificationIsLostAndNoneComesAfterTheResult(t *testing.T) {
+	const each, calls = 20_000, 3 // more than may wait
+	w := newWorld(t)
+	w.play("talk", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		for i := range each {
+			c.Notify(switchboard.Notification{Method: "notifications/progress", Params: fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)})
+		}
+		return switchboard.Result(`{"content":[]}`), nil
+	})
+	for range calls {
+		body, h := modern("1", "tools/call", `"name":"talk",`, "talk")
+		e := w.listen(t.Context(), http.MethodPost, body, h)
+		for i := range each {
+			if got, want := e.next(), fmt.Sprintf(`"progress":%d}`, i); !strings.Contains(got, want) {
+				t.Fatalf("message %d is %s", i, got)
+			}
+		}
+		if got := e.next(); !strings.Contains(got, `"result"`) {
+			t.Fatalf("the last is %s", got)
+		}
+		e.ends()
+	}
+}
+
+func TestCloseLetsCallsFinishAndRefusesWhatComesAfter(t *testing.T) {
+	w := newWorld(t)
+	s := w.stalls()
+	in := w.session(nil)
+	answer := make(chan string)
+	go func() {
+		_, body := w.post(legacyCall("1", "stall", ""), in)
+		answer <- body
+	}()
+	<-s.in
+	w.Close()
+	res, body := w.post(legacyCall("2", "echo", ""), in)
+	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "SB-ROUT-003") {
+		t.Errorf("a call after: %s %s", res.Status, body)
+	}
+	if res, _ := w.do(http.MethodGet, "/healthz", "", nil); res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("/healthz after: %s", res.Status)
+	}
+	close(s.out)
+	if got := <-answer; !strings.Contains(got, "went on") {
+		t.Errorf("a call before: %s", got)
+	}
+}
+
+func TestSE01_SessionsAreUnguessableAndNeverAdopted(t *testing.T) {
+	w := newWorld(t)
+	var ids []string
+	for range 50 {
+		id := w.session(nil)["Mcp-Session-Id"]
+		if len(id) < 26 || slices.Contains(ids, id) { // 26 letters of 5 bits
+			t.Fatalf("session id %q", id)
+		}
+		ids = append(ids, id)
+	}
+	changed := []byte(ids[0])
+	changed[3] ^= 1
+	for _, id := range []string{"", "made-up", string(changed), strings.ToLower(ids[0]), ids[0] + "x", strings.Repeat("x", 10_000)} {
+		for _, body := range []string{initialize, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
+			res, _ := w.post(body, head{"Mcp-Session-Id": id})
+			if res.StatusCode != 404 || res.Header.Get("Mcp-Session-Id") != "" {
+				t.Errorf("with the id %.40q: %s %v", id, res.Status, res.Header)
+			}
+		}
+		if res, _ := w.do(http.MethodGet, "/mcp", "", head{"Mcp-Session-Id": id}); res.StatusCode != 404 {
+			t.Errorf("GET with the id %.40q: %s", id, res.Status)
+		}
+	}
+}
+
+func TestTheCallCarriesWhatTheClientSaidAndWhoItIs(t *testing.T) {
+	w := newWorld(t)
+	var got *switchboard.Call
+	w.play("see", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		got = c
+		return nil, errors.New("seen")
+	})
+	in := w.session(head{"Authorization": "Bearer bob", "Switchboard-Task": "play", "X-Tenant": "evil", "X-User": "root", "Mcp-Init-Host": "x"})
+	params := `{ "_meta":{"progressToken":1e2,"vendor.example/x":1.0}, "arguments" : {"n":9007199254740993},"name":"see"}`
+	w.post(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`, in)
+	if got == nil {
+		t.Fatal("no call")
+	}
+	if string(got.Params) != params {
+		t.Errorf("params:\n got %s\nwant %s", got.Params, params)
+	}
+	if got.Principal.ID != "bob" || got.Principal.Tenant != "acme" || got.Task != "play" || got.Tool.ID.String() != "s/see" || len(got.Run) != 32 || got.LogLevel != "info" {
+		t.Errorf("call: %+v", got)
+	}
+}

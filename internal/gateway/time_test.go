@@ -1,0 +1,259 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A pipes is a listener whose connections are within the process, so that time
+// can be played: what waits for a pipe waits for nothing else.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.done); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial() net.Conn {
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours
+}
+
+// inBubble runs a test in a bubble of time, with a gateway over pipes.
+func inBubble(t *testing.T, f func(t *testing.T, w *world, p *pipes)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newGateway(t)
+		p := &pipes{make(chan net.Conn), make(chan struct{})}
+		s := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
+		served := make(chan error)
+		go func() { served <- s.Serve(p) }()
+		was := http.DefaultClient.Transport
+		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil }}
+		http.DefaultClient.Transport = tr
+		w.url = "http://localhost"
+		defer func() {
+			http.DefaultClient.Transport = was
+			tr.CloseIdleConnections()
+			w.Close()
+			_ = s.Close()
+			if err := <-served; !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+				t.Errorf("serving ended: %v", err)
+			}
+		}()
+		f(t, w, p)
+	})
+}
+
+func TestAClientThatWaitsIsToldThatItStillWaitsForSomething(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		w.play("slow", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			time.Sleep(2*gateway.KeepAlive + time.Second)
+			return switchboard.Result(`{"content":[]}`), nil
+		})
+		in := w.session(nil)
+		res, body := w.post(legacyCall("1", "slow", ""), in)
+		want := ": still here\n\n: still here\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[]}}\n\n"
+		if res.Header.Get("Content-Type") != "text/event-stream" || body != want {
+			t.Errorf("a client that reads events: %q", body)
+		}
+		in["Accept"] = "application/json"
+		res, body = w.post(legacyCall("1", "slow", ""), in)
+		if res.Header.Get("Content-Type") != "application/json" || body != `{"jsonrpc":"2.0","id":1,"result":{"content":[]}}` {
+			t.Errorf("a client that does not: %q", body)
+		}
+	})
+}
+
+func TestAStreamThatIsQuietIsKeptAlive(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		in := w.session(head{"Authorization": "Bearer bob"})
+		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
+		defer res.Body.Close() //nolint:errcheck // it has served
+		start := time.Now()
+		line, err := bufio.NewReader(res.Body).ReadString('\n')
+		if err != nil || line != ": still here\n" || time.Since(start) != gateway.KeepAlive {
+			t.Errorf("after %s: %q %v", time.Since(start), line, err)
+		}
+		w.revoke("bob")
+		if rest, err := io.ReadAll(res.Body); err != nil || strings.Contains(string(rest), "data") {
+			t.Errorf("after the key was revoked: %q %v", rest, err)
+		}
+		if got := time.Since(start); got > 2*gateway.KeepAlive {
+			t.Errorf("the stream of a revoked key ended after %s", got)
+		}
+	})
+}
+
+func TestASessionThatNobodyUsesEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		in := w.session(nil)
+		for range 3 {
+			time.Sleep(gateway.SessionIdle - time.Second)
+			if res, _ := w.post(ping, in); res.StatusCode != 200 {
+				t.Fatalf("in use: %s", res.Status)
+			}
+		}
+		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
+		go io.Copy(io.Discard, res.Body) //nolint:errcheck // it ends with the stream
+		time.Sleep(2 * gateway.SessionIdle)
+		if res, _ := w.post(ping, in); res.StatusCode != 200 {
+			t.Fatalf("listening: %s", res.Status)
+		}
+		_ = res.Body.Close()
+		time.Sleep(gateway.SessionIdle + time.Second)
+		if res, _ := w.post(ping, in); res.StatusCode != 404 {
+			t.Errorf("idle: %s", res.Status)
+		}
+	})
+}
+
+func TestSessionsAreCappedForEachPrincipal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		bob, ping := head{"Authorization": "Bearer bob"}, `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		first := w.session(bob)
+		time.Sleep(time.Second)
+		second := w.session(bob)
+		for range gateway.MaxSessionsEach - 2 {
+			w.session(bob)
+		}
+		res, body := w.post(initialize, bob)
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") {
+			t.Errorf("one too many: %s %s", res.Status, body)
+		}
+		w.session(head{"Authorization": "Bearer eve"}) // who is not bob
+		time.Sleep(time.Minute)
+		w.session(bob) // in place of the one that was idle for longest
+		if res, _ := w.post(ping, first); res.StatusCode != 404 {
+			t.Errorf("the longest idle session: %s", res.Status)
+		}
+		if res, _ := w.post(ping, second); res.StatusCode != 200 {
+			t.Errorf("the next one: %s", res.Status)
+		}
+		w.do(http.MethodDelete, "/mcp", "", second)
+		w.session(bob) // in its place
+	})
+}
+
+func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		listen, h := modern("1", "subscriptions/listen", `"notifications":{"toolsListChanged":true},`, "")
+		ctx, leave := context.WithCancel(t.Context())
+		for range gateway.MaxStreamsEach {
+			res := w.open(ctx, http.MethodPost, "/mcp", listen, h)
+			defer res.Body.Close() //nolint:errcheck // it has served
+			if res.StatusCode != 200 {
+				t.Fatal(res.Status)
+			}
+		}
+		res, body := w.post(listen, h)
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") {
+			t.Errorf("a stream too many: %s %s", res.Status, body)
+		}
+		leave()
+		synctest.Wait()
+		ctx, leave = context.WithCancel(t.Context())
+		defer leave()
+		if res := w.open(ctx, http.MethodPost, "/mcp", listen, h); res.StatusCode != 200 {
+			t.Errorf("once others have gone: %s", res.Status)
+		}
+
+		s := w.stalls()
+		w.runs.Rebind(t.Context())
+		call, h := modern("1", "tools/call", `"name":"stall",`, "stall")
+		for range gateway.MaxCallsEach {
+			go w.post(call, h)
+		}
+		synctest.Wait()
+		if len(s.in) != gateway.MaxCallsEach {
+			t.Fatalf("%d calls", len(s.in))
+		}
+		if _, body := w.post(call, h); !strings.Contains(body, "SB-ROUT-003") {
+			t.Errorf("a call too many: %s", body)
+		}
+		close(s.out)
+		synctest.Wait()
+		if _, body := w.post(call, h); !strings.Contains(body, "went on") {
+			t.Errorf("once others have ended: %s", body)
+		}
+	})
+}
+
+func TestRX03_SlowClientsAreLetGo(t *testing.T) {
+	t.Run("a body that does not come", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, _ *world, p *pipes) {
+			conn := p.dial()
+			defer conn.Close() //nolint:errcheck // it has served
+			start := time.Now()
+			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")
+			tired := make(chan struct{})
+			go func() { // one byte a second, until the other side is tired of it
+				defer close(tired)
+				for {
+					if _, err := conn.Write([]byte(" ")); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			}()
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || res.StatusCode != http.StatusRequestTimeout || time.Since(start) > 31*time.Second {
+				t.Errorf("after %s: %+v %v", time.Since(start), res, err)
+			}
+			_ = conn.Close()
+			<-tired
+		})
+	})
+	t.Run("a client that does not read", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world, p *pipes) {
+			said, ended := 0, make(chan time.Duration, 1)
+			w.play("talk", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+				start := time.Now()
+				for ctx.Err() == nil && said < 10_000 {
+					c.Notify(switchboard.Notification{Method: "notifications/progress", Params: []byte(`{"progress":"` + strings.Repeat("x", 1000) + `"}`)})
+					said++
+				}
+				if got := time.Since(start); got != 5*time.Second {
+					t.Errorf("the server waited %s for the client", got)
+				}
+				<-ctx.Done()
+				ended <- time.Since(start)
+				return nil, ctx.Err()
+			})
+			call, h := modern("1", "tools/call", `"name":"talk",`, "talk")
+			conn := p.dial()
+			defer conn.Close() //nolint:errcheck // it has served
+			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: %s\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: talk\r\nContent-Length: %d\r\n\r\n%s", both, len(call), call)
+			if got := <-ended; got > time.Minute {
+				t.Errorf("the call ended after %s", got)
+			}
+			if _, body := w.post(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, head{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}); !strings.Contains(body, "result") {
+				t.Errorf("another client: %s %v", body, h)
+			}
+		})
+	})
+}
