@@ -20,7 +20,7 @@ const (
 // back together.
 func backoff(fails int) time.Duration {
 	d := longestWait
-	if fails < 8 {
+	if fails <= 8 {
 		d = min(firstDelay<<max(fails-1, 0), longestWait)
 	}
 	return d/2 + rand.N(d/2+1)

@@ -206,6 +206,18 @@ var fakes = map[string]func(f *fake){
 		f.serve(f.call)
 		forever()
 	},
+	"bench": func(f *fake) {
+		var size int
+		_, _ = fmt.Sscan(os.Getenv("SIZE"), &size)
+		result := `{"text":"` + strings.Repeat("x", size) + `"}`
+		f.serve(func(m *msg) bool {
+			if m.Method != "tools/call" {
+				return false
+			}
+			f.result(m.ID, result)
+			return true
+		})
+	},
 	"talks": func(f *fake) {
 		f.serve(func(m *msg) bool {
 			if m.Method != "tools/call" {

@@ -202,6 +202,7 @@ func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 	for _, era := range eras {
 		t.Run("was "+string(era), func(t *testing.T) {
+			t.Parallel()
 			site := newSite(t, era, nil)
 			f := ready(t, Options{}, site.server("one"))
 			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
@@ -408,6 +409,7 @@ func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
 func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
+			t.Parallel()
 			site := newSite(t, era, nil)
 			f := ready(t, Options{}, site.server("one"))
 			become := func(name string) {
@@ -509,6 +511,7 @@ func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
 func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
+			t.Parallel()
 			site := newSite(t, era, nil)
 			address := site.Listener.Addr().String()
 			f := ready(t, Options{}, site.server("one"))

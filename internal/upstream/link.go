@@ -146,11 +146,9 @@ func (l *link) result(f *flight) ([]byte, error) {
 // meanwhile. The error is a *fault.
 func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
 	l.mu.Lock()
-	if l.err != nil {
+	if err := l.err; err != nil {
 		l.mu.Unlock()
-		gone := *asFault(l.err)
-		gone.sent = false
-		return &gone
+		return unsentFault(err)
 	}
 	l.flights[string(f.id)] = f
 	l.mu.Unlock()

@@ -77,7 +77,7 @@ func (w *web) listenLegacy() {
 			var retry time.Duration
 			last, retry, err = w.events(resp.Body, nil)
 			_ = resp.Body.Close()
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				w.link.log.Warn("a server's stream was closed", "error", err)
 			}
 			if sleep(ctx, min(retry, maxResume)) != nil {

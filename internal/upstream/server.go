@@ -187,9 +187,7 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 	h, err := handshake()
 	if err != nil {
 		l.fail(err)
-		e := *asFault(err)
-		e.sent = false // no call was
-		return nil, &e
+		return nil, err
 	}
 	l.said.Store(&h)
 	l.polled = w != nil || h.modern() && !h.listChanged
@@ -278,7 +276,7 @@ func (s *server) refresh(l *link) error {
 // tend waits for the link's end, and asks for the tools again when they have
 // changed.
 func (s *server) tend(l *link) error {
-	last := time.Now()
+	var last time.Time // that it was asked again
 	fails := 0
 	poll := time.NewTimer(pollEvery)
 	defer poll.Stop()

@@ -43,6 +43,7 @@ type slot struct {
 	err     error     // why there is no link
 	ended   time.Time // when that was
 	fails   int       // in a row
+	tries   int       // that failed, ever
 	users   int
 	idle    time.Time // since when there are no users
 	closed  bool
@@ -61,10 +62,15 @@ func newSlot(dial func() (*link, error)) *slot {
 
 // get returns the slot's link, and makes one where there is none. With eager
 // set it does so at once; otherwise it first lets the time pass that must lie
-// between a failure and the next attempt.
+// between a failure and the next attempt. An attempt of somebody else's that
+// fails meanwhile is as good as one of its own.
 func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
+	before := -1
 	for {
 		s.mu.Lock()
+		if before < 0 {
+			before = s.tries
+		}
 		if s.link != nil {
 			if s.link.failure() == nil {
 				defer s.mu.Unlock()
@@ -75,6 +81,10 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 		if s.closed {
 			s.mu.Unlock()
 			return nil, faultf(kindLost, false, "it is being closed")
+		}
+		if s.tries > before && s.dialing == nil {
+			defer s.mu.Unlock()
+			return nil, unsentFault(s.err)
 		}
 		if pause := s.pause(); pause > 0 && s.dialing == nil && !eager {
 			err := s.err
@@ -93,7 +103,10 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 		s.mu.Unlock()
 		select {
 		case <-a.done:
-			return a.link, a.err
+			if a.err != nil {
+				return nil, unsentFault(a.err)
+			}
+			return a.link, nil
 		case <-ctx.Done():
 			s.mu.Lock()
 			err := s.err
@@ -101,6 +114,13 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 			return nil, waited(err)
 		}
 	}
+}
+
+// unsentFault returns err as a fault before anything of a caller's was sent.
+func unsentFault(err error) *fault {
+	e := *asFault(err)
+	e.sent = false
+	return &e
 }
 
 // bury forgets a link that has ended. One that did not live long counts as a
@@ -142,6 +162,7 @@ func (s *slot) try(a *attempt) {
 	if a.err != nil {
 		s.ended = time.Now()
 		s.fails++
+		s.tries++
 		return
 	}
 	if s.closed {

@@ -1,0 +1,403 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
+	const limit = 100_000
+	long := strings.Repeat("x", limit+1)
+	input := "one\n\ntwo\r\n" + strings.Repeat("y", limit) + "\n" +
+		`{"result":"` + long + `","id":7}` + "\n" + `{"id":"a\"b","method":"x","params":"` + long + `"}` + "\n" +
+		long + "\nlast\nnot ended"
+	want := []line{
+		{text: []byte("one")}, {text: []byte{}}, {text: []byte("two\r")}, {text: []byte(strings.Repeat("y", limit))},
+		{long: limit + 21, id: []byte("7")}, {long: limit + 40}, {long: limit + 1}, {text: []byte("last")},
+	}
+	for name, wrap := range map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
+	} {
+		r := newLineReader(wrap(strings.NewReader(input)), limit)
+		for i, w := range want {
+			got, err := r.next()
+			if err != nil {
+				t.Fatalf("%s, line %d: %v", name, i, err)
+			}
+			if !bytes.Equal(got.text, w.text) || !bytes.Equal(got.id, w.id) || (got.long > 0) != (w.long > 0) || got.long > w.long+1 || got.long < w.long-1 {
+				t.Errorf("%s, line %d: %.20q %d %q, want %.20q %d %q", name, i, got.text, got.long, got.id, w.text, w.long, w.id)
+			}
+		}
+		if _, err := r.next(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: at the end: %v", name, err)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
+	if _, err := newLineReader(zeros{}, 1000).next(); !errors.Is(err, errEndless) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// FuzzSkim holds the skim to what a parser finds: in a message, the id of the
+// envelope.
+func FuzzSkim(f *testing.F) {
+	for _, s := range []string{
+		`{"id":1,"result":{"id":2}}`, `{"result":["id",{"id":"x"}],"id":"a"}`, `{"id":"\"","method":"m"}`, `{ "id" : -5 , "error":{} }`,
+		`{"a":{"b":[{}]},"id":null}`, `[{"id":1}]`, `{}`, `{"x":"id","id":9}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := skim{}
+		for part := range slices.Chunk(data, 3) {
+			s.feed(part)
+		}
+		m, err := wire.ParseEnvelope(data)
+		if err != nil || m.Kind != wire.Response || len(m.ID) == 0 || len(m.ID) > maxSkim || bytes.Contains(data, []byte(`\u`)) {
+			return // names may be escaped there; the skim only knows the plain ones
+		}
+		if got := s.answered(); string(got) != string(m.ID) {
+			t.Errorf("skim of %s: %q, want %q", data, got, m.ID)
+		}
+	})
+}
+
+func TestSecretsAreMaskedInEveryForm(t *testing.T) {
+	m := newMask(&switchboard.Server{
+		URL: "https://user:url-password@example.com/",
+		Headers: map[string]switchboard.Secret{
+			"Authorization":       switchboard.NewSecret("Basic dXNlcjpwYXNzd29yZC0x"), // user:password-1
+			"X-Api-Key":           switchboard.NewSecret(`quo"te\back` + "\n"),
+			"Proxy-Authorization": switchboard.NewSecret("Bearer tok/en+1"),
+		},
+		Env: map[string]switchboard.Secret{"DEBUG": switchboard.NewSecret("1"), "EMPTY": switchboard.NewSecret(""), "LONG": switchboard.NewSecret("tok/en+1-and-more")},
+	})
+	for in, want := range map[string]string{
+		"Basic dXNlcjpwYXNzd29yZC0x": "***", "got dXNlcjpwYXNzd29yZC0x!": "got ***!", "user:password-1": "***", "password-1": "***",
+		`{"k":"quo\"te\\back"}`: `{"k":"***"}`, "tok/en+1": "***", "?t=tok%2Fen%2B1&x": "?t=***&x", "tok/en+1-and-more": "***",
+		"url-password": "***", "DEBUG=1": "DEBUG=1", "": "",
+	} {
+		if got := m.text(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+		if got := string(m.bytes([]byte(in))); got != want {
+			t.Errorf("bytes %q: %q, want %q", in, got, want)
+		}
+	}
+	if got, want := m.line([]byte("a\tb\x00\x1b[1m\xff\u202e é\n"), 100, true), "a\tb\\u0000\\u001b[1m\\ufffd\\u202e é"; got != want {
+		t.Errorf("line %q, want %q", got, want)
+	}
+	if got := m.line([]byte("0123456789"), 4, true); got != "0123…" {
+		t.Errorf("line %q", got)
+	}
+	if got := m.line([]byte(strings.Repeat("-", 100)+"tok/en+1-and-mor"), 1000, false); strings.Contains(got, "tok") {
+		t.Errorf("a secret that was cut in two is shown: %q", got)
+	}
+}
+
+// TestCallParamsChangeNothingElse holds for any arguments, members and _meta
+// that what is not ours or the protocol's arrives as it was.
+func TestCallParamsChangeNothingElse(t *testing.T) {
+	l := &link{ours: newIdentity("n", "v")}
+	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
+	value := rapid.SampledFrom([]string{`1`, `1.0`, `"s"`, `{"a":[1e400,{}]}`, `null`, `12345678901234567890`})
+	rapid.Check(t, func(t *rapid.T) {
+		object := func(keys *rapid.Generator[string], label string) string {
+			var b strings.Builder
+			seen := map[string]bool{}
+			for _, k := range rapid.SliceOfN(keys, 0, 5).Draw(t, label) {
+				if seen[k] {
+					continue
+				}
+				if seen[k] = true; len(seen) > 1 {
+					b.WriteString(", ")
+				}
+				fmt.Fprintf(&b, "%q: %s", k, value.Draw(t, "value"))
+			}
+			return "{" + b.String() + "}"
+		}
+		meta := object(key, "meta")
+		if rapid.Bool().Draw(t, "no meta") {
+			meta = "null"
+		}
+		params := fmt.Sprintf(`{"x":1.0,"name":"shown","_meta":%s, "arguments":%s }`, meta, object(rapid.String(), "arguments"))
+		if !json.Valid([]byte(params)) {
+			t.Skip("names that Go quotes as JSON does not")
+		}
+		level := rapid.SampledFrom([]string{"", "debug"}).Draw(t, "level")
+		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
+		l.said.Store(&hello{version: version})
+		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: `own "name"`}}}
+		got, token := l.callParams(c, []byte("42"))
+
+		was, is := map[string]string{}, map[string]string{}
+		members := func(into map[string]string, obj []byte) {
+			for k, v := range wire.Members(obj) {
+				into[k] = string(v)
+			}
+		}
+		members(was, []byte(params))
+		members(is, got)
+		if is["name"] != `"own \"name\""` {
+			t.Fatalf("name %s", is["name"])
+		}
+		for k, v := range was {
+			if k != "name" && k != "_meta" && is[k] != v {
+				t.Fatalf("%s is %s, was %s", k, is[k], v)
+			}
+		}
+		wasMeta, isMeta := map[string]string{}, map[string]string{}
+		members(wasMeta, []byte(was["_meta"]))
+		members(isMeta, []byte(is["_meta"]))
+		if string(token) != wasMeta["progressToken"] {
+			t.Fatalf("token %s, was %s", token, wasMeta["progressToken"])
+		}
+		want := map[string]string{}
+		for k, v := range wasMeta {
+			switch {
+			case k == "progressToken":
+				want[k] = "42"
+			case !strings.HasPrefix(k, "io."):
+				want[k] = v
+			}
+		}
+		if wire.Modern(version) {
+			want[wire.MetaProtocolVersion], want[wire.MetaClientCapabilities] = `"2026-07-28"`, `{}`
+			want[wire.MetaClientInfo] = `{"name":"n","version":"v"}`
+			if level != "" {
+				want[wire.MetaLogLevel] = `"debug"`
+			}
+		}
+		if fmt.Sprint(isMeta) != fmt.Sprint(want) {
+			t.Fatalf("_meta %v, want %v", isMeta, want)
+		}
+	})
+}
+
+func TestAnEmptyMetaIsSentOnAndOneThatWasOnlyOursIsNot(t *testing.T) {
+	l := &link{}
+	l.said.Store(&hello{version: wire.LatestLegacy})
+	for in, want := range map[string]string{
+		`{"_meta":{}}`: `{"_meta":{},"name":"n"}`,
+		`{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}`: `{"name":"n"}`,
+		`{"name":"x"}`: `{"name":"n"}`,
+	} {
+		c := &switchboard.Call{Params: []byte(in), Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: "n"}}}
+		if got, _ := l.callParams(c, nil); string(got) != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestTheBackoffDoublesWithChanceAndHasAnEnd(t *testing.T) {
+	for fails, most := range map[int]time.Duration{0: firstDelay, 1: firstDelay, 2: 2 * firstDelay, 5: 16 * firstDelay, 8: 128 * firstDelay, 9: longestWait, 1000: longestWait} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			d := backoff(fails)
+			if d < most/2 || d > most {
+				t.Fatalf("after %d failures %s, want %s to %s", fails, d, most/2, most)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 50 {
+			t.Errorf("after %d failures it is always the same", fails)
+		}
+	}
+}
+
+// A deafPort takes requests and does nothing.
+type deafPort struct{}
+
+func (deafPort) start(*flight)         {}
+func (deafPort) abandon(*flight, bool) {}
+func (deafPort) tell([]byte)           {}
+func (deafPort) shut(<-chan struct{})  {}
+
+func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{})
+		s := newServer(f, switchboard.Server{ID: "one"}, nil)
+		var tries []time.Time
+		s.connect = func(context.Context, owner) (*link, error) {
+			tries = append(tries, time.Now())
+			return nil, faultf(kindUnreachable, false, "no")
+		}
+		began := time.Now()
+		go s.run()
+		time.Sleep(10 * time.Minute)
+		s.cancel()
+		f.Close(t.Context())
+		synctest.Wait()
+		if first := tries[0].Sub(began); first != 0 {
+			t.Errorf("the first attempt after %s", first)
+		}
+		for i := 1; i < len(tries); i++ {
+			gap, most := tries[i].Sub(tries[i-1]), min(firstDelay<<min(i-1, 20), longestWait)
+			if gap < most/2 || gap > most {
+				t.Errorf("attempt %d after %s, want %s to %s", i, gap, most/2, most)
+			}
+		}
+		if n := len(tries); n < 20 || n > 60 {
+			t.Errorf("%d attempts in ten minutes", n)
+		}
+	})
+}
+
+func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		sl := newSlot(func() (*link, error) {
+			tries++
+			time.Sleep(100 * time.Millisecond)
+			return nil, faultf(kindUnreachable, true, "no")
+		})
+		began := time.Now()
+		for time.Since(began) < time.Minute {
+			var calls [10]<-chan error
+			for i := range calls {
+				calls[i] = later(func() error {
+					_, err := sl.get(t.Context(), false)
+					return err
+				})
+			}
+			for _, c := range calls {
+				if f := asFault(<-c); f.kind != kindUnreachable || f.sent {
+					t.Fatalf("%+v", f)
+				}
+			}
+		}
+		if tries < 50 || tries > 70 {
+			t.Errorf("%d attempts in a minute", tries)
+		}
+
+		sl = newSlot(func() (*link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := sl.get(ctx, false); asFault(err).kind != kindSilent || asFault(err).sent {
+			t.Errorf("%+v", err)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sl := newSlot(func() (*link, error) {
+			l := newLink(nil, &mask{}, nil, nil)
+			l.port = deafPort{}
+			return l, nil
+		})
+		for _, tt := range []struct{ lived, wait time.Duration }{
+			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
+		} {
+			l, err := sl.get(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(tt.lived)
+			l.close()
+			began := time.Now()
+			if _, err := sl.get(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited != tt.wait {
+				t.Errorf("after %s of life it took %s, want %s", tt.lived, waited, tt.wait)
+			}
+		}
+	})
+}
+
+// A recorder is a connection that notes what is written.
+type recorder struct {
+	net.Conn
+	wrote bytes.Buffer
+}
+
+func (r *recorder) Write(b []byte) (int, error) { return r.wrote.Write(b) }
+
+func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
+	r := &recorder{}
+	c := &watchedConn{Conn: r}
+	if _, err := c.Write([]byte("handshake ")); err != nil {
+		t.Fatal(err)
+	}
+	kept, gone := &flight{}, &flight{}
+	c.carry(kept)
+	if kept.maybeSent() {
+		t.Error("a request counts as sent before its first byte")
+	}
+	_, _ = c.Write([]byte("kept "))
+	if !kept.maybeSent() || kept.withdraw() {
+		t.Error("a request of which bytes have left can be withdrawn")
+	}
+	c.carry(gone)
+	if !gone.withdraw() {
+		t.Error("a request of which nothing has left cannot be withdrawn")
+	}
+	if _, err := c.Write([]byte("gone ")); !errors.Is(err, errWithdrawn) {
+		t.Errorf("error %v", err)
+	}
+	if got := r.wrote.String(); got != "handshake kept " {
+		t.Errorf("%q has left", got)
+	}
+}
+
+func TestHeadersRepeatOnlyWhatAHeaderCanHold(t *testing.T) {
+	for in, want := range map[string]string{
+		`"plain"`: "plain", `""`: "", `" x"`: "=?base64?IHg=?=", `true`: "true", `false`: "false", `42`: "42", `-1.0e1`: "-10",
+		`"\u00fc"`: "=?base64?w7w=?=", `"a\r\nB: c"`: "=?base64?YQ0KQjogYw==?=",
+		`1.5`: "-", `null`: "-", `[1]`: "-", `{"a":1}`: "-", `9007199254740993`: "-", `1e400`: "-",
+	} {
+		h := http.Header{}
+		addParamHeaders(h, []byte(`{"inputSchema":{"properties":{"p":{"x-mcp-header":"P"}}}}`), []byte(`{"p":`+in+`}`))
+		got := "-"
+		if v, ok := h["Mcp-Param-P"]; ok {
+			got = v[0]
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flood
+		for range 10 * maxJunk {
+			if too := f.tick(1, 10, 0); too != "" {
+				t.Fatal(too)
+			}
+			time.Sleep(2 * floodWindow / maxJunk)
+		}
+		n := 0
+		for f.tick(0, 0, 1) == "" {
+			n++
+		}
+		if n != maxChatter {
+			t.Errorf("cut after %d", n)
+		}
+	})
+}
