@@ -135,7 +135,7 @@ var tools = map[string]struct {
 	args  object
 	want  string
 }{
-	"atlas-search":  {1, "search_web", object{"query": "domain spoofing"}, "spoofing"},
+	"atlas-search":  {2, "search_web", object{"query": "domain spoofing"}, "spoofing"},
 	"aws-like":      {63, "s3_list_buckets", object{}, "reports"},
 	"code-reader":   {3, "list_files", object{}, "hello.go"},
 	"nimbus-search": {2, "web_search", object{"query": "domain spoofing"}, "spoofing"},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -78,6 +79,9 @@ type atlas struct {
 	length []float64        // by page, in words
 	in     map[string]int   // by word: in how many pages
 	mean   float64          // length
+
+	mu      sync.Mutex
+	watched []string
 }
 
 // atlasResult is one page that atlas found.
@@ -115,7 +119,46 @@ func newAtlas(Options) (*bench, func(), error) {
 	}
 	add(b, "search_web", "Search the web. Gives pages with a snippet, the most relevant first.",
 		can("search", "internet", "pii_safe", "readonly"), e.search, mcp.WithOutputSchema[atlasAnswer]())
+	// It searches as well, and keeps something: a task that asks for readonly
+	// must not be given it.
+	add(b, "watch_web", "Search the web, and keep the query: gives how many pages each query that is watched finds.",
+		can("search", "internet"), e.watch)
 	return b, func() {}, nil
+}
+
+// maxWatched bounds how many queries atlas watches.
+const maxWatched = 100
+
+func (e *atlas) watch(ctx context.Context, a struct {
+	Query string `json:"query" jsonschema:"what to watch for, in words"`
+},
+) (any, error) {
+	if _, err := queryWords(a.Query); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !slices.Contains(e.watched, a.Query) {
+		if len(e.watched) == maxWatched {
+			return nil, fmt.Errorf("%d queries are watched already, and there is room for no more", maxWatched)
+		}
+		e.watched = append(e.watched, a.Query)
+	}
+	var text strings.Builder
+	for _, q := range e.watched {
+		words, err := queryWords(q)
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		for page := range corpus {
+			if e.score(page, words) > 0 {
+				n++
+			}
+		}
+		fmt.Fprintf(&text, "%q: %d pages\n", q, n)
+	}
+	return text.String(), ctx.Err()
 }
 
 func (e *atlas) search(_ context.Context, a struct {

@@ -68,6 +68,13 @@ func TestAtlasRanksByRelevance(t *testing.T) {
 	if none := decoded[found](t, c, "search_web", object{"query": "xylophone"}); none.Total != 0 || none.Results == nil {
 		t.Errorf("a word that occurs nowhere gives %+v, want an empty list", none)
 	}
+	refused(t, c, "watch_web", object{"query": "of the"}, "no word")
+	for i, want := range []string{`"spoofing": `, `"spoofing": `, "\"xylophone\": 0 pages"} {
+		query := []string{"spoofing", "spoofing", "xylophone"}[i]
+		if got := must(t, c, "watch_web", object{"query": query}); !strings.Contains(got, want) || strings.Count(got, "\n") != max(1, i) {
+			t.Errorf("watching %s gave %q", query, got)
+		}
+	}
 	refused(t, c, "search_web", object{"query": ""}, "empty")
 	refused(t, c, "search_web", object{"query": "of the"}, "no word")
 	refused(t, c, "search_web", object{"query": strings.Repeat("x", 401)}, "401 bytes")
