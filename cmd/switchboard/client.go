@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -47,12 +48,11 @@ func (t *target) connect(ctx context.Context, log *slog.Logger) (*client, error)
 	ctx, cancel := context.WithCancel(ctx)
 	clientIn, serverOut := io.Pipe()
 	serverIn, clientOut := io.Pipe()
-	served := make(chan error, 1)
-	go func() {
+	var served sync.WaitGroup
+	served.Go(func() {
 		err := a.ServeStdio(ctx, serverIn, serverOut, t.Task)
 		_ = serverOut.CloseWithError(errors.Join(io.EOF, err))
-		served <- err
-	}()
+	})
 	lines := wire.NewLineReader(clientIn, maxAnswer)
 	return &client{
 		send: func(_ context.Context, _, _ string, message []byte) ([]byte, error) {
@@ -72,7 +72,7 @@ func (t *target) connect(ctx context.Context, log *slog.Logger) (*client, error)
 		stop: func() {
 			_ = clientOut.Close()
 			cancel()
-			<-served
+			served.Wait()
 			a.Stop()
 		},
 	}, nil

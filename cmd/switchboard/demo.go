@@ -44,7 +44,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
 	stopNimbus, err := layOut(ctx, dir)
 	if err != nil {
 		return err

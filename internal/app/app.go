@@ -350,7 +350,9 @@ func (a *App) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.Shutdown(grace); err != nil {
 		_ = s.Close() // what has not finished by now is cut
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

@@ -25,7 +25,7 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
 	if err != nil {
 		return fmt.Errorf("watch the configuration: %w", err)
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }() // nothing is lost with it
 	a.watchFolders(w)
 	quiet := time.NewTimer(settle)
 	quiet.Stop()

@@ -160,7 +160,7 @@ func (f *fake) mark(tool string) {
 	if err != nil {
 		return
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	fmt.Fprintln(file, tool)
 }
 

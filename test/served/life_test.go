@@ -365,7 +365,7 @@ func listen(t *testing.T, heard chan<- string, who, method, url, body string, he
 		t.Fatalf("%s stream: %v, %v", who, resp, err)
 	}
 	go func() {
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		lines := bufio.NewScanner(resp.Body)
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), "notifications/tools/list_changed") {

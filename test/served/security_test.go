@@ -140,7 +140,7 @@ func mint(t *testing.T, g *gateway, key, task string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	var minted struct {
 		Run string `json:"run"`
 	}

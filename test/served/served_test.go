@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -41,7 +42,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
 	binary = filepath.Join(dir, "switchboard")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/switchboard")
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
@@ -246,16 +247,14 @@ func (s *httpSession) post(t *testing.T, body string, extra http.Header) (messag
 		req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
 	}
 	for _, h := range []http.Header{s.header, extra} {
-		for name, values := range h {
-			req.Header[name] = values
-		}
+		maps.Copy(req.Header, h)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Errorf("%.200s: %v", body, err)
 		return message{}, response{Response: &http.Response{Header: http.Header{}}}
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	all, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Errorf("%.200s: %v", body, err)
