@@ -138,9 +138,6 @@ var fakes = map[string]func(f *fake){
 	"hang":  func(*fake) { forever() },
 	"exit":  func(*fake) { fmt.Fprintln(os.Stderr, "no configuration \x1b[31mfound\x07"); os.Exit(3) },
 	"flood": func(f *fake) { f.flood("not a message, but a lot of it") },
-	"flood-notifications": func(f *fake) {
-		f.flood(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-	},
 	"endless": func(f *fake) {
 		junk := strings.Repeat("x", 1<<16)
 		for {
@@ -298,6 +295,12 @@ func (f *fake) call(m *msg) bool {
 	case "die":
 		os.Exit(9)
 	case "never":
+	case "flood-notifications":
+		f.flood(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+	case "flood-answers":
+		f.flood(`{"jsonrpc":"2.0","id":123456,"result":{}}`)
+	case "flood-requests":
+		f.flood(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 	case "wait":
 		time.Sleep(300 * time.Millisecond)
 		f.result(m.ID, `{}`)

@@ -129,7 +129,8 @@ func (l *link) initialize(ctx context.Context) (hello, error) {
 	return newHello(version, capabilities, info), nil
 }
 
-var initialized = wire.AppendNotification(nil, wire.MethodInitialized, nil)
+// initialized is the notification that ends the handshake of a legacy session.
+func initialized() []byte { return wire.AppendNotification(nil, wire.MethodInitialized, nil) }
 
 // saysNothing reports whether err tells nothing of the server's era, because
 // what answered, if anything did, was not yet the protocol.
@@ -196,7 +197,7 @@ func greetWeb(ctx context.Context, l *link, w *web, known *memory) (hello, error
 	}
 	known.learn(EraLegacy)
 	w.speak(h.version)
-	return h, w.send(ctx, initialized)
+	return h, w.send(ctx, initialized())
 }
 
 // greetPipes finds out the same of a child.
@@ -223,7 +224,7 @@ func greetPipes(ctx context.Context, l *link, known *memory) (h hello, err error
 	}
 	known.learn(found)
 	if found == EraLegacy {
-		l.port.tell(initialized)
+		l.port.tell(initialized())
 	}
 	return h, nil
 }

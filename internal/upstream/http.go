@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -192,9 +193,7 @@ func (w *web) post(ctx context.Context, f *flight) (*http.Response, error) {
 		f.withdraw()
 		return nil, faultf(kindProtocol, false, "a request to it cannot be made: %v", w.plain(err))
 	}
-	for name, values := range f.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, f.header)
 	if version, _ := w.state(); wire.Modern(version) {
 		req.Header.Set(wire.HeaderMethod, f.method)
 	}
@@ -211,8 +210,7 @@ func (w *web) post(ctx context.Context, f *flight) (*http.Response, error) {
 
 // plain is an error's text without the URL and without secrets.
 func (w *web) plain(err error) string {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	return w.link.mask.line([]byte(err.Error()), maxQuoted, true)

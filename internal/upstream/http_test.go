@@ -31,7 +31,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
 			site := newSite(t, era, nil)
-			cfg := site.server("one")
+			cfg := site.server()
 			cfg.Headers["Idempotency-Key"] = switchboard.NewSecret("k")
 			cfg.Headers["Mcp-Method"] = switchboard.NewSecret("evil")
 			f := ready(t, Options{Name: "sb", Version: "v9"}, cfg)
@@ -144,7 +144,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 				tt.discover(w, m)
 				return true
 			})
-			f := open(t, Options{}, site.server("one"))
+			f := open(t, Options{}, site.server())
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if s.Era != tt.era {
@@ -165,7 +165,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	site := newSite(t, EraLegacy, nil)
-	f := ready(t, Options{}, site.server("one"))
+	f := ready(t, Options{}, site.server())
 	site.forget()
 	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
 		t.Fatalf("a client notices: %v", err)
@@ -204,7 +204,7 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 		t.Run("was "+string(era), func(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
 			site.mu.Lock()
 			site.era = other
@@ -299,9 +299,9 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 				executed.Add(1)
 				tt.answer(w, r, m)
 			}))
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			_, err := f.Call(t.Context(), use("one", "{}"))
-			e := wantCode(t, err, tt.code)
+			e := refused(t, err, tt.code)
 			if n := executed.Load(); n != 1 {
 				t.Errorf("it was executed %d times", n)
 			}
@@ -326,7 +326,7 @@ func TestAnErrorOfTheServersIsPassedOnWithAnyStatus(t *testing.T) {
 				w.WriteHeader(status)
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"you sent %s"}}`, m.ID, r.Header.Get("Authorization"))
 			}))
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			_, err := f.Call(t.Context(), use("one", "{}"))
 			e, ok := errors.AsType[*switchboard.ServerError](err)
 			if !ok || string(e.Object) != `{"code":-32602,"message":"you sent ***"}` {
@@ -348,7 +348,7 @@ func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
 				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1.0}}`)
 				event(w, `{"jsonrpc":"2.0","id":%s,"result":{"last":1.0}}`, m.ID)
 			}))
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			c := use("one", "{}")
 			c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 			c.LogLevel = "info"
@@ -382,7 +382,7 @@ func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
 				<-r.Context().Done()
 				close(ended)
 			}))
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			ctx, cancel := context.WithCancel(t.Context())
 			call := later(func() error {
 				_, err := f.Call(ctx, use("one", "{}"))
@@ -411,7 +411,7 @@ func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 		t.Run(string(era), func(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			become := func(name string) {
 				site.mu.Lock()
 				defer site.mu.Unlock()
@@ -451,7 +451,7 @@ func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T
 		}
 		return false
 	})
-	f := ready(t, Options{}, site.server("one"))
+	f := ready(t, Options{}, site.server())
 	result, err := f.Call(t.Context(), use("one", "{}"))
 	if err != nil || string(result) != `{"resumed":true}` {
 		t.Fatalf("%s, %v", result, err)
@@ -479,7 +479,7 @@ func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 		}
 		return true
 	})
-	f := ready(t, Options{}, site.server("one"))
+	f := ready(t, Options{}, site.server())
 	result, err := f.Call(t.Context(), use("one", "{}"))
 	want := `{"got":[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","error":{"code":-32601,"message":"the client offers no such method"}}]}`
 	if err != nil || string(result) != want {
@@ -490,7 +490,7 @@ func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
 	for _, era := range eras {
 		site := newSite(t, era, nil)
-		cfg := site.server("one")
+		cfg := site.server()
 		cfg.Share = switchboard.SharePrincipal
 		f := ready(t, Options{}, cfg)
 		for _, who := range []string{"ann", "bob", "ann"} {
@@ -514,7 +514,7 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
 			address := site.Listener.Addr().String()
-			f := ready(t, Options{}, site.server("one"))
+			f := ready(t, Options{}, site.server())
 			site.down()
 			await(t, f, "one", StateRetrying)
 			_, err := f.Call(t.Context(), use("one", "{}"))

@@ -68,7 +68,6 @@ func (l *lineReader) skip(text []byte, ended bool) (line, error) {
 	s := skim{}
 	s.feed(text)
 	n := len(text)
-	text = nil
 	for !ended {
 		part, err := l.r.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

@@ -42,7 +42,8 @@ type port interface {
 	abandon(f *flight, sent bool)
 
 	// tell sends a notification, or the answer to a request of the server's,
-	// as soon as it can, and reports no failure.
+	// as soon as it can, and reports no failure. The message is its own from
+	// then on.
 	tell(message []byte)
 
 	// shut ends the connection, gently until hurry is closed.
@@ -230,8 +231,9 @@ func (l *link) drop(why string) {
 }
 
 // dispatch takes a message of the server's. via is the request on whose own
-// stream it came, or nil for a stream that all share.
-func (l *link) dispatch(m wire.Message, via *flight) {
+// stream it came, or nil for a stream that all share. It reports whether it
+// was an answer that somebody waits for.
+func (l *link) dispatch(m wire.Message, via *flight) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via
@@ -240,14 +242,16 @@ func (l *link) dispatch(m wire.Message, via *flight) {
 			f = l.flights[string(m.ID)]
 			l.mu.Unlock()
 		}
-		if f == nil || string(f.id) != string(m.ID) || !f.maybeSent() || !f.finish(m, 0, nil) {
-			l.drop("it answers nothing that was asked")
+		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finish(m, 0, nil) {
+			return true
 		}
+		l.drop("it answers nothing that was asked")
 	case wire.Notification:
 		l.hear(m, via)
 	case wire.Request:
 		l.reply(m)
 	}
+	return false
 }
 
 // hear takes a notification.

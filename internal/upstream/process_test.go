@@ -79,7 +79,7 @@ func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
 }
 
 func TestVariablesThatLoadOtherCodeAreRefused(t *testing.T) {
-	for _, name := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "NODE_OPTIONS", "PYTHONSTARTUP", "A=B", "", "N\x00"} {
+	for _, name := range []string{"LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PATH", "NODE_OPTIONS", "PYTHONSTARTUP", "A=B", "", "N\x00"} {
 		env, err := childEnv(map[string]switchboard.Secret{name: switchboard.NewSecret("x")}, os.LookupEnv)
 		if err == nil {
 			t.Errorf("%q is let through: %q", name, env)

@@ -129,11 +129,11 @@ var errTooLarge = errors.New("too large")
 
 // readAll reads at most maxMessage bytes. size is how many to expect, or -1.
 func readAll(r io.Reader, size int) ([]byte, error) {
-	const first = 4 << 10
+	const first, most = 4 << 10, 1 << 20
 	if size < 0 {
 		size = first
 	}
-	buf := make([]byte, 0, size+1)
+	buf := make([]byte, 0, min(size, most)+1) // what it promises it need not send
 	for {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

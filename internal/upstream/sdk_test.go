@@ -150,7 +150,7 @@ func BenchmarkCall(b *testing.B) {
 					site.special = calls(func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, result) })
 					site.Server = httptest.NewServer(site)
 					defer site.down()
-					cfg = site.server("one")
+					cfg = site.server()
 				}
 				f.Set([]switchboard.Server{cfg})
 				f.Ready(context.Background())

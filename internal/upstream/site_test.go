@@ -49,9 +49,9 @@ func (s *site) down() {
 	s.Close()
 }
 
-func (s *site) server(id string) switchboard.Server {
+func (s *site) server() switchboard.Server {
 	return switchboard.Server{
-		ID: switchboard.ServerID(id), Transport: switchboard.TransportHTTP, URL: s.URL, Share: switchboard.ShareAll,
+		ID: "one", Transport: switchboard.TransportHTTP, URL: s.URL, Share: switchboard.ShareAll,
 		Headers: map[string]switchboard.Secret{"Authorization": switchboard.NewSecret("Bearer s3cret-s3cret")},
 	}
 }

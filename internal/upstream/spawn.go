@@ -22,7 +22,7 @@ var baseEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", 
 
 // loaderEnv are variables that make a program run other code than its own.
 var loaderEnv = []string{
-	"BASH_ENV", "ENV", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "NODE_OPTIONS", "PERL5LIB", "PERL5OPT",
+	"BASH_ENV", "ENV", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "NODE_OPTIONS", "PATH", "PERL5LIB", "PERL5OPT",
 	"PYTHONHOME", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT", "_JAVA_OPTIONS",
 }
 
@@ -156,9 +156,8 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	})
 	if err != nil {
 		p.closePipes()
-		var pathError *os.PathError
-		if errors.As(err, &pathError) {
-			err = pathError.Err
+		if wrapped, ok := errors.AsType[*os.PathError](err); ok {
+			err = wrapped.Err
 		}
 		return nil, fmt.Errorf("start %q: %w", cfg.Command[0], err)
 	}

@@ -172,11 +172,10 @@ func (s *stdio) take(ln line) (tooMuch string) {
 		l.log.Debug("a line that is no message", "line", l.mask.line(text, maxQuoted, true), "why", err)
 		return l.flood.tick(1, len(text), 0)
 	}
-	l.dispatch(m, nil)
-	if m.Kind != wire.Response {
-		return l.flood.tick(0, 0, 1)
+	if l.dispatch(m, nil) {
+		return ""
 	}
-	return ""
+	return l.flood.tick(0, 0, 1)
 }
 
 // tooLarge is the fault of an answer of n bytes.

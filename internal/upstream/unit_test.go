@@ -29,8 +29,14 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 		`{"result":"` + long + `","id":7}` + "\n" + `{"id":"a\"b","method":"x","params":"` + long + `"}` + "\n" +
 		long + "\nlast\nnot ended"
 	want := []line{
-		{text: []byte("one")}, {text: []byte{}}, {text: []byte("two\r")}, {text: []byte(strings.Repeat("y", limit))},
-		{long: limit + 21, id: []byte("7")}, {long: limit + 40}, {long: limit + 1}, {text: []byte("last")},
+		{text: []byte("one")},
+		{text: []byte{}},
+		{text: []byte("two\r")},
+		{text: []byte(strings.Repeat("y", limit))},
+		{long: limit + 21, id: []byte("7")},
+		{long: limit + 40},
+		{long: limit + 1},
+		{text: []byte("last")},
 	}
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
