@@ -132,7 +132,7 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, unreachable{err}
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
