@@ -154,6 +154,19 @@ var fakes = map[string]func(f *fake){
 			return false
 		})
 	},
+	"exits-when-probed-and-called": func(f *fake) { // and notes each start
+		record, err := os.OpenFile(os.Getenv("RECORD"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = record.WriteString("start\n")
+		f.serve(func(m *msg) bool {
+			if m.Method == "server/discover" || m.Method == "tools/call" {
+				os.Exit(7)
+			}
+			return false
+		})
+	},
 	"silent-when-probed": func(f *fake) {
 		f.serve(func(m *msg) bool { return m.Method == "server/discover" })
 	},

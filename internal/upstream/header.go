@@ -52,8 +52,9 @@ func headerText(value []byte) (string, bool) {
 	case string(value) == "true", string(value) == "false":
 		return string(value), true
 	}
+	const most = 1<<53 - 1 // beyond it a float64 loses whole numbers
 	n, err := strconv.ParseFloat(string(value), 64)
-	if const53 := float64(1<<53 - 1); err != nil || n != math.Trunc(n) || math.Abs(n) > const53 {
+	if err != nil || n != math.Trunc(n) || math.Abs(n) > most {
 		return "", false
 	}
 	return strconv.FormatInt(int64(n), 10), true

@@ -2,13 +2,14 @@ package upstream
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 )
 
 // maxSkipped is how long a line may be for us to wait for its end. A server
 // that writes more without a newline has its connection closed.
-const maxSkipped = 4 * maxMessage
+const maxSkipped = 2 * maxMessage
 
 var errEndless = errors.New("it writes a line without end")
 
@@ -95,14 +96,23 @@ type skim struct {
 	member string // the last name read in the envelope
 	id     []byte
 	method bool
+	lost   bool // it is no object, and so no message
 }
 
 // maxSkim is how much of a name or an id is of interest.
 const maxSkim = 64
 
 func (s *skim) feed(data []byte) {
-	for _, c := range data {
-		s.byte(c)
+	for i := 0; i < len(data) && !s.lost; i++ {
+		if s.quoted && !s.escape && (s.depth != 1 || len(s.text) >= maxSkim) {
+			// Nothing of this string is kept: on to its end, or the next escape.
+			n := bytes.IndexAny(data[i:], `"\`)
+			if n < 0 {
+				return
+			}
+			i += n
+		}
+		s.byte(data[i])
 	}
 }
 
@@ -128,6 +138,7 @@ func (s *skim) byte(c byte) {
 		s.keep(c)
 	case '{', '[':
 		s.depth++
+		s.lost = s.lost || s.depth == 1 && c == '['
 	case '}', ']':
 		s.end()
 		s.depth--
@@ -139,6 +150,7 @@ func (s *skim) byte(c byte) {
 		s.end()
 	case ' ', '\t', '\r', '\n':
 	default:
+		s.lost = s.lost || s.depth == 0
 		s.keep(c)
 	}
 }
@@ -166,7 +178,7 @@ func (s *skim) end() {
 
 // answered returns the id of the answer that was read, or nil.
 func (s *skim) answered() []byte {
-	if s.method {
+	if s.method || s.lost {
 		return nil
 	}
 	return s.id

@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
+	rpc := func(status, code int, data string) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, m *msg) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"%s}}`, m.ID, code, data)
+		}
+	}
+	plain := func(status int) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, _ *msg) {
+			w.Header().Set("Location", "http://127.0.0.1:1/stolen")
+			http.Error(w, "no", status)
+		}
+	}
+	result := func(text string) func(w http.ResponseWriter, m *msg) {
+		return func(w http.ResponseWriter, m *msg) { reply(w, m, text) }
+	}
+	for _, tt := range []struct {
+		name     string
+		discover func(w http.ResponseWriter, m *msg)
+		era      Era
+		fails    string
+	}{
+		{"400", plain(400), EraLegacy, ""},
+		{"404", plain(404), EraLegacy, ""},
+		{"405", plain(405), EraLegacy, ""},
+		{"200 method not found", rpc(200, -32601, ""), EraLegacy, ""},
+		{"404 method not found", rpc(404, -32601, ""), EraLegacy, ""},
+		{"400 another code", rpc(400, -32000, ""), EraLegacy, ""},
+		{"400 unsupported, legacy offered", rpc(400, -32022, `,"data":{"supported":["2025-06-18"]}`), EraLegacy, ""},
+		{"empty result", result(`{}`), EraLegacy, ""},
+		{"result without a modern version", result(`{"supportedVersions":["2025-11-25"],"capabilities":{}}`), EraLegacy, ""},
+		{"result with a later version", result(`{"supportedVersions":["2031-01-01"],"capabilities":{}}`), EraLegacy, ""},
+		{"result without capabilities", result(`{"supportedVersions":["2026-07-28"]}`), EraLegacy, ""},
+		{"a page", func(w http.ResponseWriter, _ *msg) { _, _ = io.WriteString(w, "<html>") }, EraLegacy, ""},
+		{"400 header mismatch", rpc(400, -32020, ""), EraModern, "-32020"},
+		{"400 missing capability", rpc(400, -32021, ""), EraModern, "-32021"},
+		{"400 unsupported", rpc(400, -32022, `,"data":{"supported":["2031-01-01"]}`), EraModern, "-32022"},
+		{"401", plain(401), "", "401 Unauthorized: check the credentials"},
+		{"403 with an error", rpc(403, -32601, ""), "", "403 Forbidden"},
+		{"500", plain(500), "", "500 Internal"},
+		{"503", plain(503), "", "503 Service"},
+		{"302", plain(302), "", "302 Found: redirects are not followed"},
+		{"308", plain(308), "", "308 Permanent Redirect: redirects are not followed"},
+		{"result of a modern server", result(modernHello), EraModern, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			era := EraLegacy
+			if tt.era == EraModern && tt.fails == "" {
+				era = EraModern
+			}
+			site := newSite(t, era, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+				if m == nil || m.Method != "server/discover" {
+					return false
+				}
+				tt.discover(w, m)
+				return true
+			})
+			f := open(t, Options{}, site.server())
+			f.Ready(t.Context())
+			s := status(t, f, "one")
+			if s.Era != tt.era {
+				t.Errorf("era %q, want %q", s.Era, tt.era)
+			}
+			if ok := s.State == StateReady; ok != (tt.fails == "") {
+				t.Errorf("%s: %+v", s.State, s.LastFailure)
+			}
+			if tt.fails != "" && (s.LastFailure == nil || !strings.Contains(s.LastFailure.Message, tt.fails)) {
+				t.Errorf("failure %+v, want %q", s.LastFailure, tt.fails)
+			}
+			if n := len(site.requests("initialize")); n > 1 || n == 0 && tt.era == EraLegacy {
+				t.Errorf("%d times initialize", n)
+			}
+		})
+	}
+}
+
+func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
+	site := newSite(t, EraLegacy, nil)
+	f := ready(t, Options{}, site.server())
+	site.forget()
+	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+		t.Fatalf("a client notices: %v", err)
+	}
+	calls := site.requests("tools/call")
+	if len(calls) != 2 || calls[0].header.Get("Mcp-Session-Id") == calls[1].header.Get("Mcp-Session-Id") {
+		t.Errorf("%d calls", len(calls))
+	}
+	if n := len(site.requests("server/discover")); n != 1 {
+		t.Errorf("it was probed %d times", n)
+	}
+	if n := len(site.requests("initialize")); n != 2 {
+		t.Errorf("%d sessions were opened", n)
+	}
+	eventually(t, "all is as before", func() bool {
+		s := status(t, f, "one")
+		return s.State == StateReady && s.LastFailure == nil && !s.Stale
+	})
+
+	// A server that forgets each session at once is not asked for ever.
+	site.set(func(_ http.ResponseWriter, _ *http.Request, m *msg) bool {
+		if m != nil && m.Method == "tools/call" {
+			site.forget()
+		}
+		return false
+	})
+	_, err := f.Call(t.Context(), use("one", "{}"))
+	wantCode(t, err, switchboard.CodeServerUnreachable)
+	if n := len(site.requests("tools/call")); n != 4 {
+		t.Errorf("it was asked %d times", n-2)
+	}
+}
+
+func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
+	for _, era := range eras {
+		t.Run("was "+string(era), func(t *testing.T) {
+			t.Parallel()
+			site := newSite(t, era, nil)
+			f := ready(t, Options{}, site.server())
+			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
+			site.mu.Lock()
+			site.era = other
+			site.mu.Unlock()
+			site.forget()
+			site.CloseClientConnections() // its streams end, so that it is looked at
+			eventually(t, "it is ready in the other era", func() bool {
+				s := status(t, f, "one")
+				return s.Era == other && s.State == StateReady
+			})
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
