@@ -35,7 +35,7 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		return g.refusal(q, err)
 	}
 	entry, ok := r.Surface().Lookup(name)
-	if !ok || entry.Tool == nil {
+	if !ok {
 		return answer{failure: unknownTool(name)}
 	}
 	if q.modern && q.header != nil {
@@ -62,10 +62,10 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	}
 	result, err := g.caller.Call(ctx, c)
 	if err == nil {
-		result, err = g.bridge(result, q.modern)
-	}
-	if err == nil {
-		return answer{result: result}
+		var a answer
+		if a, err = g.bridge(result, q.modern); err == nil {
+			return a
+		}
 	}
 	var own *switchboard.Error
 	if errors.As(err, &own) && own.Code == switchboard.CodeNoSuchTool {

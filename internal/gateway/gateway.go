@@ -108,6 +108,7 @@ type Gateway struct {
 
 	own     *server.MCPServer
 	info    []byte // our serverInfo, an object
+	members []byte // what a modern result has besides; a comma first
 	allowed atomic.Pointer[allowed]
 
 	sessions sessions
@@ -133,6 +134,7 @@ func New(o Options) *Gateway {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
+	g.members = append([]byte(`,"resultType":"complete","_meta":`), g.meta()...)
 	g.close = sync.OnceFunc(func() { close(g.closing) })
 	g.Allow(o.Hosts, o.Origins)
 	return g

@@ -204,3 +204,34 @@ func TestRX01_ABodyIsBoundHoweverItComes(t *testing.T) {
 		t.Errorf("servers were called %d times, want 1", n)
 	}
 }
+
+func TestJS11_RequestsThatTwoReadersWouldCutDifferentlyAreRefused(t *testing.T) {
+	w := newWorld(t)
+	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, headers := range map[string]string{
+		"two lengths":               "Content-Length: 40\r\nContent-Length: 41\r\n",
+		"a length that is none":     "Content-Length: +40\r\n",
+		"an encoding that is none":  "Transfer-Encoding: gzip\r\n",
+		"two encodings":             "Transfer-Encoding: gzip, chunked\r\n",
+		"a folded header":           "Content-Length: 40\r\nX-Long: a\r\n b\r\n",
+		"a space before the colon":  "Content-Length : 40\r\n",
+		"a header of a megabyte":    "Content-Length: 40\r\nX-Long: " + strings.Repeat("x", 2<<20) + "\r\n",
+		"no host":                   "Host:\r\nContent-Length: 40\r\n",
+		"an underlined session id ": "Content-Length: 40\r\nMcp_Session_Id: x\r\n",
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { // which may be cut short
+			_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"+headers+"\r\n"+ping)
+		}()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if res.StatusCode < 400 || res.StatusCode > 501 {
+			t.Errorf("%s: %s", name, res.Status)
+		}
+		_ = conn.Close()
+	}
+}

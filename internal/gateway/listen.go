@@ -55,7 +55,7 @@ func (g *Gateway) still(r *http.Request, p switchboard.Principal) bool {
 // listen answers subscriptions/listen: what is granted is acknowledged, and
 // each change is told under the id of the request. What was not asked for, or
 // is not built, is not granted.
-func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, send func([]byte) error, beat func() error) (a answer) {
+func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, send func(...[]byte) error, beat func() error) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -115,7 +115,7 @@ func (x *exchange) serveListen(q *request) {
 	switch {
 	case a.none():
 	case e.started:
-		_ = e.send(a.message(q.ID)) // the last word: where it is lost, so is the client
+		_ = e.send(a.parts(q.ID)...) // the last word: where it is lost, so is the client
 	default:
 		x.fail(a.failure.status(true), a.failure)
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -32,17 +33,28 @@ type request struct {
 // wants one.
 type answer struct {
 	result  []byte // an object
+	more    []byte // further members of it, each with a comma before it where it needs one
 	failure *failure
 }
 
 func (a answer) none() bool { return a.result == nil && a.failure == nil }
 
 // message returns the answer as a message.
-func (a answer) message(id []byte) []byte {
+func (a answer) message(id []byte) []byte { return bytes.Join(a.parts(id), nil) }
+
+// parts returns the answer as the parts of a message, so that a big result need
+// not be copied into one.
+func (a answer) parts(id []byte) [][]byte {
 	if a.failure != nil {
-		return a.failure.envelope(id)
+		return [][]byte{a.failure.envelope(id)}
 	}
-	return wire.AppendResult(make([]byte, 0, len(a.result)+len(id)+40), id, a.result)
+	frame := wire.AppendResult(nil, id, nil) // the result stands before its last byte
+	last := len(frame) - 1
+	if len(a.more) == 0 {
+		return [][]byte{frame[:last], a.result, frame[last:]}
+	}
+	end := len(a.result) - 1 // its brace
+	return [][]byte{frame[:last], a.result[:end], a.more, a.result[end:], frame[last:]}
 }
 
 // answer answers q, but for subscriptions/listen. A panic is that request's

@@ -26,32 +26,38 @@ func reserved(key string) bool {
 }
 
 // bridge returns a server's result as a client of the era gets it. Where
-// nothing has to change that is the result itself.
+// nothing has to change, or only something to be added, the result itself is
+// part of it.
 //
 //   - Reserved keys of _meta are removed; a modern client finds our serverInfo.
 //   - A legacy client gets no resultType, and none of what came with it.
 //   - A modern client gets a resultType in any case.
 //
 // What cannot be told for sure is refused: a question, which a legacy client
-// cannot answer yet, and a result in which these members are given twice or in
-// another case.
-func (g *Gateway) bridge(result []byte, modern bool) ([]byte, error) {
-	if len(result) == 0 || result[0] != '{' {
-		return nil, invalidResult("it is no object")
+// cannot answer yet, and a result that says these things twice.
+func (g *Gateway) bridge(result []byte, modern bool) (answer, error) {
+	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
+		return answer{}, invalidResult("it is no object")
 	}
-	if !modern && plain(result) {
-		return result, nil
+	if plain(result) {
+		switch {
+		case !modern:
+			return answer{result: result}, nil
+		case emptyObject(result):
+			return answer{result: result, more: g.members[1:]}, nil
+		}
+		return answer{result: result, more: g.members}, nil
 	}
 	meta, kind, err := bridged(result)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	var edits []wire.Edit
 	switch {
 	case modern && kind == nil:
 		edits = append(edits, wire.Edit{Name: memberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
-		return nil, invalidResult("it asks the client for more, which cannot be passed on to this client")
+		return answer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: memberResultType}, wire.Edit{Name: memberTTL}, wire.Edit{Name: memberScope})
 	}
@@ -65,14 +71,14 @@ func (g *Gateway) bridge(result []byte, modern bool) ([]byte, error) {
 		edits = append(edits, wire.Edit{Name: memberMeta, Value: own})
 	}
 	if len(edits) == 0 {
-		return result, nil
+		return answer{result: result}, nil
 	}
-	return wire.Rewrite(make([]byte, 0, len(result)+len(g.info)+96), result, edits...), nil
+	return answer{result: wire.Rewrite(make([]byte, 0, len(result)+len(g.info)+96), result, edits...)}, nil
 }
 
 // plain reports whether result surely holds none of the members that are
-// rewritten for a legacy client, however they are spelt. Nearly all results are
-// so, and a big one is then not read again.
+// rewritten, however they are spelt. Nearly all results are so, and a big one is
+// then neither read again nor copied.
 func plain(result []byte) bool {
 	for _, sign := range plainSigns {
 		if bytes.Contains(result, sign) {
@@ -84,19 +90,20 @@ func plain(result []byte) bool {
 
 var plainSigns = [][]byte{[]byte(`"_m`), []byte(`"_M`), []byte(memberResultType), []byte(`\u`)}
 
-// bridged returns _meta and resultType of result, nil where there is none.
+// bridged returns _meta and resultType of result, nil where there is none. A
+// reader that ignores case would take another spelling of _meta for it, and
+// with it what a server may not say.
 func bridged(result []byte) (meta, kind []byte, err error) {
 	for name, value := range wire.Members(result) {
-		for _, m := range []struct {
-			name string
-			at   *[]byte
-		}{{memberMeta, &meta}, {memberResultType, &kind}} {
-			switch {
-			case name == m.name && *m.at == nil:
-				*m.at = value
-			case strings.EqualFold(name, m.name):
-				return nil, nil, invalidResult("it holds " + m.name + " twice, or in another spelling")
-			}
+		switch {
+		case name == memberMeta && meta == nil:
+			meta = value
+		case name == memberResultType && kind == nil:
+			kind = value
+		case name == memberResultType:
+			return nil, nil, invalidResult("it holds resultType twice")
+		case strings.EqualFold(name, memberMeta):
+			return nil, nil, invalidResult("it holds _meta twice, or in another spelling")
 		}
 	}
 	return meta, kind, nil

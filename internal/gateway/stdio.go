@@ -28,6 +28,11 @@ type pipe struct {
 	binding sync.Mutex
 	run     *run.Run
 
+	// changed holds a change of the list that a legacy client has not been told
+	// of. The run is watched all the time: one that nobody watches is let go.
+	changed chan struct{}
+	unwatch func()
+
 	out *outbox // of whole lines
 }
 
@@ -42,9 +47,10 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &pipe{g: g, principal: p, task: task, client: newClient("stdio", p), streaming: streaming}
+	c := &pipe{g: g, principal: p, task: task, client: newClient("stdio", p), streaming: streaming, changed: make(chan struct{}, 1), unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
+	defer c.release()
 	lines := make(chan line)
 	go read(ctx, in, lines)
 	err := c.serve(ctx, calls, lines)
@@ -190,7 +196,7 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 	case q.modern && !known(version):
 		a = answer{failure: unsupported(version)}
 	case q.modern && m.Method == wire.MethodListen:
-		a = c.g.listen(ctx, q, nil, func(b []byte) error { c.write(bytes.Clone(b)); return ctx.Err() }, nil)
+		a = c.g.listen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
 	case !q.modern && m.Method == wire.MethodInitialize && c.client.Initialized():
 		a = answer{failure: invalidRequest("initialize has been answered already")}
 	default:
@@ -216,18 +222,22 @@ func (c *pipe) bind(ctx context.Context) (*run.Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.run = r
+		c.run, c.unwatch = r, r.Watch(c.changed)
 	}
 	return c.run, nil
 }
 
 // hear tells a legacy client of changes from now on.
 func (c *pipe) hear() {
-	changed := make(chan struct{}, 1)
-	stop := c.run.Watch(changed)
 	message := asLine(wire.AppendNotification(nil, wire.MethodToolsChanged, nil))
 	c.work.Go(func() {
-		defer stop()
-		c.g.follow(c.streaming, changed, listener{say: func() error { c.out.put(message); return nil }})
+		c.g.follow(c.streaming, c.changed, listener{say: func() error { c.out.put(message); return nil }})
 	})
+}
+
+// release lets go of the run.
+func (c *pipe) release() {
+	c.binding.Lock()
+	defer c.binding.Unlock()
+	c.unwatch()
 }

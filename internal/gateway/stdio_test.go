@@ -191,6 +191,30 @@ func TestStdioBothErasHearThatTheListHasChanged(t *testing.T) {
 	}
 }
 
+func TestStdioRunIsKeptHoweverLongItIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGateway(t)
+		c := w.stdio(t.Context(), "")
+		list, _ := modern("1", "tools/list", "", "")
+		c.send(list)
+		c.next()
+		time.Sleep(24 * time.Hour)
+		w.runs.Sweep()
+		w.change("new")
+		c.send(list)
+		if got := c.next(); !strings.Contains(got, `{"name":"new"`) {
+			t.Errorf("the list of the next day: %s", got)
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(24 * time.Hour)
+		if w.runs.Sweep(); len(w.runs.All()) != 0 {
+			t.Error("the run outlives its process")
+		}
+	})
+}
+
 func TestStdioALineIsBound(t *testing.T) {
 	w := newGateway(t)
 	c := w.stdio(t.Context(), "")

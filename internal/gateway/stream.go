@@ -28,10 +28,19 @@ func writeTimed(w http.ResponseWriter, c *http.ResponseController, b []byte) err
 
 // writeAll writes a whole answer. Where the client is gone there is nobody to
 // tell.
-func writeAll(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+func writeAll(w http.ResponseWriter, status int, body ...[]byte) {
+	n := 0
+	for _, b := range body {
+		n += len(b)
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(n))
 	w.WriteHeader(status)
-	_ = writeTimed(w, http.NewResponseController(w), body)
+	c := http.NewResponseController(w)
+	for _, b := range body {
+		if writeTimed(w, c, b) != nil {
+			return
+		}
+	}
 }
 
 // events writes an event stream.
@@ -60,20 +69,35 @@ func (e *events) flush() error {
 	return e.c.Flush()
 }
 
-// send writes one message, and starts the stream before the first.
-func (e *events) send(message []byte) error {
+// send writes one message, given in parts, and starts the stream before the
+// first.
+func (e *events) send(message ...[]byte) error {
 	if err := e.start(); err != nil {
 		return err
 	}
-	e.buf = wire.WriteEvent(e.buf[:0], "message", "", wire.OneLine(message))
+	e.buf = append(e.buf[:0], "event: message\ndata: "...)
+	for _, part := range message {
+		if part = wire.OneLine(part); len(part) < smallPart {
+			e.buf = append(e.buf, part...)
+			continue
+		}
+		if err := writeTimed(e.w, e.c, e.buf); err != nil {
+			return err
+		}
+		if err := writeTimed(e.w, e.c, part); err != nil {
+			return err
+		}
+		e.buf = e.buf[:0]
+	}
+	e.buf = append(e.buf, "\n\n"...)
 	if err := writeTimed(e.w, e.c, e.buf); err != nil {
 		return err
 	}
-	if cap(e.buf) > writeChunk {
-		e.buf = nil
-	}
 	return e.flush()
 }
+
+// smallPart is up to where copying costs less than another write.
+const smallPart = 16 << 10
 
 // comment writes what readers skip, so that nobody in between takes the
 // connection for dead.
@@ -165,13 +189,13 @@ func (p *reply) end(id []byte, a answer) {
 			p.events.w.WriteHeader(http.StatusAccepted)
 		}
 	case p.events.started || !p.accepts.json:
-		_ = p.events.send(a.message(id))
+		_ = p.events.send(a.parts(id)...)
 	default:
 		status := http.StatusOK
 		if a.failure != nil {
 			status = a.failure.status(p.modern)
 		}
 		p.events.w.Header().Set("Content-Type", "application/json")
-		writeAll(p.events.w, status, a.message(id))
+		writeAll(p.events.w, status, a.parts(id)...)
 	}
 }

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// lenient reads a result as the most lenient reader would: names in any case.
+type lenient struct {
+	Meta       map[string]json.RawMessage `json:"_meta"`
+	ResultType any                        `json:"resultType"`
+}
+
+// FuzzBridge holds what clients get of any result to what they may rely on.
+func FuzzBridge(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `{"content":[]}`, `{"_meta":{}}`, `{"_meta":null}`, `{"_meta":[1],"resultType":"complete"}`,
+		`{"_meta":{"io.switchboard/x":1,"a":1.0}}`, `{"\u005fmeta":{"io.modelcontextprotocol/serverInfo":{}}}`, `{"_Meta":{"io.switchboard/x":1}}`,
+		`{"resultType":"complete","ttlMs":1,"cacheScope":"public","x":"_meta"}`, `{"resultType":7}`, `{"reſultType":"complete"}`,
+		`{ "a" : "\"_meta" , "_meta" : { "io.switchboard/a" : 1 , "io.switchboard/a" : 2 } }`,
+	} {
+		f.Add([]byte(s))
+	}
+	g := New(Options{Name: "switchboard", Version: "1"})
+	f.Fuzz(func(t *testing.T, result []byte) {
+		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(result) + `}`))
+		if err != nil || m.Result == nil {
+			return
+		}
+		for _, modern := range []bool{false, true} {
+			a, err := g.bridge(m.Result, modern)
+			if err != nil {
+				continue
+			}
+			sent, err := wire.ParseEnvelope(a.message([]byte("1")))
+			if err != nil {
+				t.Fatalf("modern %v: %v: %s", modern, err, a.message(nil))
+			}
+			got := sent.Result
+			if !json.Valid(got) {
+				t.Fatalf("modern %v: no JSON: %s", modern, got)
+			}
+			var l lenient
+			if err := json.Unmarshal(got, &l); err != nil && modern {
+				t.Fatalf("modern: %v: %s", err, got)
+			}
+			for key, value := range l.Meta {
+				if reserved(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.info)) {
+					t.Fatalf("modern %v: %s passed: %s", modern, key, got)
+				}
+			}
+			if modern && (l.Meta[wire.MetaServerInfo] == nil || l.ResultType == nil && !strings.Contains(string(got), `"resultType":null`)) {
+				t.Fatalf("modern: something is missing: %s", got)
+			}
+			if again, err := g.bridge(got, modern); err != nil || !modern && !bytes.Equal(again.result, got) {
+				t.Fatalf("modern %v: not the same twice: %s, %s %v", modern, got, again.result, err)
+			}
+		}
+	})
+}
+
+func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
+	g := New(Options{})
+	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
+		got, err := g.bridge([]byte(s), false)
+		if err != nil || string(got.result) != s || got.more != nil {
+			t.Errorf("%s became %s, %v", s, got.message(nil), err)
+		}
+	}
+	result := []byte(`{"content":["` + strings.Repeat("x", 1<<20) + `"]}`)
+	for _, modern := range []bool{false, true} {
+		if n := testing.AllocsPerRun(10, func() { _, _ = g.bridge(result, modern) }); n != 0 {
+			t.Errorf("modern %v: %v allocations for a result that passes", modern, n)
+		}
+	}
+}
