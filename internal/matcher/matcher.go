@@ -63,7 +63,9 @@ type query struct {
 // New returns an Index of the catalog. The constraints of tax are those that
 // are compared fast (the first 64 of them); others are compared all the same.
 func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
-	x := &Index{catalog: catalog, all: catalog.Named("*/*"), bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
+	all := slices.Clone(catalog.Named("*/*"))
+	slices.SortFunc(all, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
+	x := &Index{catalog: catalog, all: all, bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
 	for i, c := range tax.Constraints() {
 		if i < 64 {
 			x.bits[c] = 1 << i

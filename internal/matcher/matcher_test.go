@@ -267,3 +267,27 @@ func TestACatalogIsAskedOnceForWhatItHas(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 }
+
+// heap is a catalog that gives all that it has, in no order.
+type heap []*switchboard.Tool
+
+func (h heap) Match(switchboard.Verb, switchboard.Resource) []*switchboard.Tool { return h[1:] }
+func (h heap) Named(string) []*switchboard.Tool                                 { return h }
+
+func TestACandidateKnowsItsPlaceWhateverTheOrderOfTheCatalog(t *testing.T) {
+	h := heap{tool(t, "b/x", "read fs"), tool(t, "c/x", "read fs"), tool(t, "a/z", "read fs"), tool(t, "a/y", "read fs")}
+	r := requirement("read fs")
+	in, err := matcher.New(h, taxonomy(t)).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: &r}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int32{"a/y": 0, "a/z": 1, "c/x": 3}
+	for _, c := range in {
+		if id := c.Tool.ID.String(); c.Index != want[id] {
+			t.Errorf("%s is at %d, want %d", id, c.Index, want[id])
+		}
+	}
+	if len(in) != len(want) {
+		t.Errorf("%d candidates, want %d", len(in), len(want))
+	}
+}
