@@ -277,7 +277,7 @@ func (h heap) Named(string) []*switchboard.Tool                                 
 func TestACandidateKnowsItsPlaceWhateverTheOrderOfTheCatalog(t *testing.T) {
 	h := heap{tool(t, "b/x", "read fs"), tool(t, "c/x", "read fs"), tool(t, "a/z", "read fs"), tool(t, "a/y", "read fs")}
 	r := requirement("read fs")
-	in, err := matcher.New(h, taxonomy(t)).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: &r}, nil, nil)
+	in, err := matcher.New(h, taxonomy(t)).Filter().Apply(t.Context(), &decide.Question{Tenant: &switchboard.Tenant{}, Requirement: r}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
