@@ -123,6 +123,46 @@ func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	}
 }
 
+func TestASessionIsAlsoForgottenByServersThatSayBadRequest(t *testing.T) {
+	for name, body := range map[string]string{
+		"as an error": `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`,
+		"as text":     "Invalid or missing session ID",
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := newSite(t, EraLegacy, nil)
+			site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+				session := r.Header.Get("Mcp-Session-Id")
+				refuses := m != nil && m.Params.Arguments["refuse"] == true
+				if !refuses && (session == "" || site.knows(session)) {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, body)
+				return true
+			})
+			f := ready(t, Options{}, site.server())
+
+			// One request that it does not like is no reason to give up.
+			_, err := f.Call(t.Context(), use("one", `{"refuse":true}`))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if n := len(site.requests("initialize")); n != 1 || len(site.requests("tools/call")) != 1 {
+				t.Errorf("%d sessions for one refusal", n)
+			}
+
+			site.forget()
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Errorf("a client notices: %v", err)
+			}
+			if n := len(site.requests("initialize")); n != 2 {
+				t.Errorf("%d sessions were opened", n)
+			}
+		})
+	}
+}
+
 func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 	for _, era := range eras {
 		t.Run("was "+string(era), func(t *testing.T) {

@@ -68,6 +68,9 @@ func (w *web) listenLegacy() {
 				w.link.fail(faultf(kindGone, true, "it no longer knows our session"))
 				return
 			case f.kind == kindRefused:
+				if f.status == http.StatusBadRequest {
+					w.link.relist() // which finds out whether it forgot us
+				}
 				return // it offers none
 			}
 		} else {

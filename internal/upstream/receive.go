@@ -32,7 +32,7 @@ func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error
 		e.status = resp.StatusCode
 		return e
 	case resp.StatusCode/100 != 2:
-		return w.refused(f, resp)
+		return w.refused(ctx, f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return faultf(kindInvalid, true, "its answer is compressed, which was not asked for")
@@ -57,7 +57,7 @@ func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error
 }
 
 // refused reads an answer that is not 2xx.
-func (w *web) refused(f *flight, resp *http.Response) error {
+func (w *web) refused(ctx context.Context, f *flight, resp *http.Response) error {
 	e := httpFault(resp)
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		return e
@@ -67,11 +67,39 @@ func (w *web) refused(f *flight, resp *http.Response) error {
 		return e
 	}
 	m, err := wire.ParseEnvelope(body)
-	if err != nil || m.ErrorObject == nil || len(m.ID) > 0 && string(m.ID) != string(f.id) {
+	answered := err == nil && m.ErrorObject != nil
+	switch {
+	case answered && string(m.ID) == string(f.id):
+	case resp.StatusCode == http.StatusBadRequest && w.forgotten(ctx, f):
+		e = faultf(kindGone, false, "it no longer knows our session")
+		e.status = resp.StatusCode
+		return e
+	case !answered || len(m.ID) > 0:
 		return e
 	}
 	f.finish(m, resp.StatusCode, nil)
 	return nil
+}
+
+// forgotten reports whether a legacy server has forgotten the session, and so
+// refused f unread. It should have said so with 404, but many say 400 and name
+// no request: then they say it to a ping as well.
+func (w *web) forgotten(ctx context.Context, f *flight) bool {
+	version, session := w.state()
+	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.opening() {
+		return false
+	}
+	if err := w.link.failure(); err != nil && asFault(err).kind == kindGone {
+		return true // another request has found out
+	}
+	ctx, cancel := context.WithTimeout(ctx, cancelPatience)
+	defer cancel()
+	ping := w.link.newFlight(wire.MethodPing, func([]byte) []byte { return nil })
+	if err := w.link.fly(ctx, ping, nil); err != nil {
+		s := asFault(err).status
+		return s == http.StatusBadRequest || s == http.StatusNotFound
+	}
+	return ping.status == http.StatusBadRequest && len(ping.answer.ID) == 0
 }
 
 // httpFault is what a status other than 2xx means.
