@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,8 +26,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// binary is the switchboard that is tested, built once.
-var binary string
+// binary is the switchboard that is tested, built once with buildFlags.
+var (
+	binary     string
+	buildFlags []string
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "fake" {
@@ -44,7 +48,12 @@ func runTests(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
 	binary = filepath.Join(dir, "switchboard")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/switchboard")
+	// Children that are built for the race detector would sleep at their end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	build := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", binary, "../../cmd/switchboard"})...)
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build switchboard:", err)
