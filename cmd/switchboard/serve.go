@@ -72,6 +72,9 @@ func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*a
 	if err != nil {
 		return nil, err
 	}
+	if err := harden(); err != nil {
+		log.Warn("servers that run as this user may read our environment", "err", err)
+	}
 	return app.New(ctx, app.Options{
 		Guard:   []string{program, "guard"},
 		Load:    func(ctx context.Context, saw func(string)) (*config.Config, error) { return c.load(ctx, log, saw) },

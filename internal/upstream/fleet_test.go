@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually waits until ok holds.
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -175,7 +175,7 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 	add(15, "legacy", "")
 	add(15, "modern", "")
 
-	const deadline = 6 * time.Second
+	const deadline = 15 * time.Second // generous: the machine may have much else to do
 	f := open(t, Options{StartDeadline: deadline}, servers...)
 	began := time.Now()
 	good := func() int {
@@ -190,7 +190,7 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 	eventually(t, "thirty are ready", func() bool { return good() == 30 })
 	t.Logf("thirty of forty were ready after %s", time.Since(began).Round(time.Millisecond))
 	f.Ready(t.Context())
-	if took := time.Since(began); took > deadline+time.Second {
+	if took := time.Since(began); took > deadline+5*time.Second {
 		t.Errorf("Ready took %s", took)
 	}
 	if n := good(); n != 30 {
@@ -301,7 +301,7 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 		{"none", 0, "", "no list of tools"},
 	} {
 		t.Run(tt.pages, func(t *testing.T) {
-			f := open(t, Options{}, child("one", "list", "PAGES="+tt.pages))
+			f := open(t, Options{StartDeadline: patience}, child("one", "list", "PAGES="+tt.pages))
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if tt.fails != "" {
