@@ -141,7 +141,7 @@ func (v *View) Named(pattern string) []*switchboard.Tool {
 	}
 	var out []*switchboard.Tool
 	for _, t := range in {
-		if glob(server, string(t.ID.Server)) && glob(name, t.ID.Name) {
+		if switchboard.MatchPattern(server, string(t.ID.Server)) && switchboard.MatchPattern(name, t.ID.Name) {
 			out = append(out, t)
 		}
 	}
@@ -161,26 +161,4 @@ func (v *View) ofServer(id switchboard.ServerID) []*switchboard.Tool {
 		return 1
 	})
 	return v.tools[from : from+n : from+n]
-}
-
-// glob reports whether pattern, in which * is any run of characters, matches
-// the whole of s. It takes time in proportion to len(pattern)*len(s) at most.
-func glob(pattern, s string) bool {
-	star, mark := -1, 0 // the last * in pattern, and where in s what it stands for ends
-	p, i := 0, 0
-	for i < len(s) {
-		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, i
-			p++
-		case p < len(pattern) && pattern[p] == s[i]:
-			p, i = p+1, i+1
-		case star >= 0:
-			mark++
-			p, i = star+1, mark
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[p:], "*") == ""
 }

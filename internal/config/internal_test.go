@@ -45,31 +45,6 @@ func TestDistanceIsThatOfEdits(t *testing.T) {
 	})
 }
 
-func TestMatch(t *testing.T) {
-	for _, tt := range []struct {
-		pattern, s string
-		want       bool
-	}{
-		{"a", "a", true},
-		{"a", "ab", false},
-		{"*", "", true},
-		{"local-*", "local-files", true},
-		{"local-*", "local", false},
-		{"*-files", "local-files", true},
-		{"l*l-*s", "local-files", true},
-		{"a*a", "a", false},
-		{"a*b*a", "aba", true},
-		{"a*b*a", "aa", false},
-		{"**", "x", true},
-		{"*ab", "aab", true},
-		{"a*bb", "abbb", true},
-	} {
-		if got := match(tt.pattern, tt.s); got != tt.want {
-			t.Errorf("match(%q, %q) = %v", tt.pattern, tt.s, got)
-		}
-	}
-}
-
 func TestCredentials(t *testing.T) {
 	for _, name := range []string{"Authorization", "X-Api-Key", "GITHUB_TOKEN", "github_personal_access_token", "githubToken", "APIKEY", "DB_PASSWORD", "clientSecret", "AWS_ACCESS_KEY_ID", "GITLAB_PAT", "Cookie"} {
 		if !credentialName(name) {

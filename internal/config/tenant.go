@@ -95,7 +95,7 @@ func (l *loader) matching(v value, pattern string, known []string) []string {
 	}
 	var out []string
 	for _, k := range known {
-		if match(pattern, k) {
+		if switchboard.MatchPattern(pattern, k) {
 			out = append(out, k)
 		}
 	}
@@ -103,28 +103,6 @@ func (l *loader) matching(v value, pattern string, known []string) []string {
 		v.fault("%s matches no server here; %s", shown(pattern), listed("servers", known))
 	}
 	return out
-}
-
-// match reports whether s is pattern, in which * stands for any text.
-func match(pattern, s string) bool {
-	first, rest, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, first)
-	if !ok {
-		return false
-	}
-	middle := strings.Split(rest, "*")
-	last := middle[len(middle)-1]
-	for _, m := range middle[:len(middle)-1] {
-		_, after, ok := strings.Cut(s, m)
-		if !ok {
-			return false
-		}
-		s = after
-	}
-	return strings.HasSuffix(s, last)
 }
 
 // tenants reads tenants/, and makes the tenants of it and of the operator's

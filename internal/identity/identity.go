@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -139,14 +138,4 @@ func forwarded(h http.Header) (string, bool) {
 func loopback(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	return err == nil && ap.Addr().Unmap().IsLoopback()
-}
-
-// ParseHash reads what Mint gave as hash.
-func ParseHash(s string) (h [sha256.Size]byte, err error) {
-	text, ok := strings.CutPrefix(s, "sha256:")
-	if !ok || len(text) != 2*sha256.Size || strings.ToLower(text) != text {
-		return h, fmt.Errorf("want sha256: and %d lower-case hexadecimal digits, as \"switchboard key new\" prints them", 2*sha256.Size)
-	}
-	_, err = hex.Decode(h[:], []byte(text))
-	return h, err
 }

@@ -100,32 +100,11 @@ func New(r switchboard.Ranking, tools []*switchboard.Tool) *Rank {
 func score(r switchboard.Ranking, t *switchboard.Tool) int {
 	n := r.Classes[t.Class]
 	for _, a := range r.Adjust {
-		if matches(a.Server, string(t.ID.Server)) {
+		if switchboard.MatchPattern(a.Server, string(t.ID.Server)) {
 			n += a.By
 		}
 	}
 	return n
-}
-
-// matches reports whether s matches the pattern, in which * stands for any run
-// of characters. The time it takes is bounded by the product of the lengths.
-func matches(pattern, s string) bool {
-	star, mark, i, j := -1, 0, 0, 0
-	for j < len(s) {
-		switch {
-		case i < len(pattern) && pattern[i] == '*':
-			star, mark = i, j
-			i++
-		case i < len(pattern) && pattern[i] == s[j]:
-			i, j = i+1, j+1
-		case star >= 0:
-			mark++
-			i, j = star+1, mark
-		default:
-			return false
-		}
-	}
-	return strings.Trim(pattern[i:], "*") == ""
 }
 
 // workspace is what one ordering works in.

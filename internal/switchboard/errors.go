@@ -31,16 +31,6 @@ const (
 	CodeConfig            Code = "SB-CONF-001"
 )
 
-// Codes returns every code in use, in the order of the documentation.
-func Codes() []Code {
-	return []Code{
-		CodeServerUnknown, CodeServerUnreachable, CodeServerProtocol, CodeNoSuchTool, CodeUnmet, CodeMalformed,
-		CodeNotAuthenticated, CodeNotAuthorized, CodeNoneHealthy, CodeRateLimit, CodeOverloaded,
-		CodeServerFailed, CodeNotExecuted, CodeResultInvalid, CodeOutcomeUnknown,
-		CodeApprovalPending, CodeNoSuchTask, CodeTaskRefused, CodeConfig,
-	}
-}
-
 // Retry says whether asking again can help.
 type Retry string
 
@@ -53,23 +43,31 @@ const (
 	RetryAskPerson Retry = "ask a person"
 )
 
+// retries has every code.
 var retries = map[Code]Retry{
+	CodeServerUnknown:     RetryNo,
 	CodeServerUnreachable: RetryBackoff,
+	CodeServerProtocol:    RetryNo,
+	CodeNoSuchTool:        RetryNo,
+	CodeUnmet:             RetryNo,
+	CodeMalformed:         RetryNo,
+	CodeNotAuthenticated:  RetryNo,
+	CodeNotAuthorized:     RetryNo,
 	CodeNoneHealthy:       RetryLater,
 	CodeRateLimit:         RetryLater,
 	CodeOverloaded:        RetryLater,
+	CodeServerFailed:      RetryNo,
 	CodeNotExecuted:       RetryYes,
+	CodeResultInvalid:     RetryNo,
 	CodeOutcomeUnknown:    RetryAskPerson,
 	CodeApprovalPending:   RetryLater,
+	CodeNoSuchTask:        RetryNo,
+	CodeTaskRefused:       RetryNo,
+	CodeConfig:            RetryNo,
 }
 
 // Retry returns what the code says about asking again.
-func (c Code) Retry() Retry {
-	if r, ok := retries[c]; ok {
-		return r
-	}
-	return RetryNo
-}
+func (c Code) Retry() Retry { return retries[c] }
 
 // An Error is a refusal, or a failure of ours to finish what was asked. It has
 // two texts: one for the caller, and one for the operator.

@@ -152,13 +152,13 @@ func BenchmarkEvents(b *testing.B) {
 		name string
 		data []byte
 	}{{"small", smallCall}, {"1 MiB", textResult()}} {
-		event := wire.WriteEvent(nil, "message", "", bb.data)
+		event := writeEvent(nil, "message", "", bb.data)
 		b.Run("write "+bb.name, func(b *testing.B) {
 			var buf []byte
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bb.data)))
 			for b.Loop() {
-				buf = wire.WriteEvent(buf[:0], "message", "", bb.data)
+				buf = writeEvent(buf[:0], "message", "", bb.data)
 			}
 		})
 		b.Run("read "+bb.name, func(b *testing.B) {

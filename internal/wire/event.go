@@ -255,36 +255,3 @@ func (e *EventReader) fill() error {
 
 // maxEmptyReads is how often a reader may give nothing and no error.
 const maxEmptyReads = 100
-
-// WriteEvent appends one event. An empty kind or id is left out; what a reader
-// would not take back in them, a line end or NUL, is too. Data of several lines
-// comes back with each line end as LF.
-func WriteEvent(dst []byte, kind, id string, data []byte) []byte {
-	dst = appendEventField(dst, "event: ", kind)
-	dst = appendEventField(dst, "id: ", id)
-	line := 0 // where it starts
-	if bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
-		for i, c := range data {
-			if c == '\r' || c == '\n' && (i == 0 || data[i-1] != '\r') {
-				dst = append(append(append(dst, "data: "...), data[line:i]...), '\n')
-			}
-			if c == '\r' || c == '\n' {
-				line = i + 1
-			}
-		}
-	}
-	return append(append(append(dst, "data: "...), data[line:]...), "\n\n"...)
-}
-
-func appendEventField(dst []byte, field, value string) []byte {
-	if value == "" {
-		return dst
-	}
-	dst = append(dst, field...)
-	for i := range len(value) {
-		if c := value[i]; c != '\r' && c != '\n' && c != 0 {
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '\n')
-}
