@@ -181,6 +181,13 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 		if res := w.open(ctx, http.MethodPost, "/mcp", listen, h); res.StatusCode != 200 {
 			t.Errorf("once others have gone: %s", res.Status)
 		}
+		in := w.session(nil)
+		for range gateway.MaxStreamsEach {
+			if res := w.open(ctx, http.MethodGet, "/mcp", "", in); res.StatusCode != 200 {
+				t.Fatalf("GET in place of the session's last: %s", res.Status)
+			}
+			synctest.Wait()
+		}
 
 		s := w.stalls()
 		w.runs.Rebind(t.Context())
@@ -226,6 +233,19 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 			}
 			_ = conn.Close()
 			<-tired
+		})
+	})
+	t.Run("a client that does not read its result", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world, p *pipes) {
+			w.answers("big", `{"content":["`+strings.Repeat("x", 1<<20)+`"]}`)
+			call, _ := modern("1", "tools/call", `"name":"big",`, "big")
+			conn := p.dial()
+			defer conn.Close() //nolint:errcheck // it has served
+			_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: big\r\nContent-Length: %d\r\n\r\n%s", len(call), call)
+			time.Sleep(time.Minute)
+			if n, err := io.Copy(io.Discard, conn); n > 1<<19 {
+				t.Errorf("after a minute there were %d bytes to read, %v", n, err)
+			}
 		})
 	})
 	t.Run("a client that does not read", func(t *testing.T) {
