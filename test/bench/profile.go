@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/config"
+)
+
+// A profile says under which load Switchboard is looked into.
+type profile struct {
+	dir, load, era        string
+	sessions, size, tools int
+	stdio                 bool
+	lasting               time.Duration
+}
+
+// runProfiled is the life of a Switchboard that can be profiled. The real binary
+// has no such door, so this one is the same parts put together here, on the
+// configuration in the working directory.
+func runProfiled(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	a, err := app.New(ctx, app.Options{
+		Guard: []string{self, "guard"},
+		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
+			return config.Load(ctx, "switchboard.yaml", config.Options{Env: os.LookupEnv, Watch: saw})
+		},
+		Listen:  "127.0.0.1:0",
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Name:    "switchboard",
+		Version: "profiled",
+	})
+	if err != nil {
+		return err
+	}
+	defer a.Stop()
+	l, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	side, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.Serve(side) }() // ends with the process
+	fmt.Printf("http://%s/mcp http://%s/debug/pprof/\n", l.Addr(), side.Addr())
+	return a.Serve(ctx, l)
+}
+
+// profile loads a Switchboard and writes where its time and memory went.
+func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return err
+	}
+	s := &stage{era: cmp.Or(p.era, legacy), tools: p.tools, stdio: p.stdio}
+	a.binaries[ours] = a.self
+	if err := a.set(ctx, s, ours); err != nil {
+		return err
+	}
+	defer s.strike()
+	c := s.contestants[0]
+	all, err := c.clients(p.sessions)
+	if err != nil {
+		return err
+	}
+	defer end(all)
+	var do func(*client) (time.Duration, error)
+	switch p.load {
+	case "call":
+		do = func(one *client) (time.Duration, error) { return one.call(p.size) }
+	case "list":
+		do = func(one *client) (time.Duration, error) { return one.list(p.tools) }
+	case "cold":
+		do = func(one *client) (time.Duration, error) {
+			began := time.Now()
+			fresh := newClient(c.endpoint, one.name)
+			fresh.id = one.id
+			defer fresh.end()
+			if err := fresh.open(); err != nil {
+				return 0, err
+			}
+			if _, err := fresh.list(p.tools); err != nil {
+				return 0, err
+			}
+			_, err := fresh.call(p.size)
+			one.id = fresh.id
+			return time.Since(began), err
+		}
+	default:
+		return fmt.Errorf("-load %q: want call, list or cold", p.load)
+	}
+	closed(all, time.Second, do) // to be warm
+
+	took := make(chan error, 1)
+	go func() {
+		took <- fetch(ctx, c.side, "profile", url.Values{"seconds": {fmt.Sprint(int(p.lasting.Seconds()))}}, filepath.Join(p.dir, "cpu.pprof"))
+	}()
+	t, err := c.turn(func() *burst { return closed(all, p.lasting, do) })
+	if err != nil {
+		return err
+	}
+	if err := <-took; err != nil {
+		return err
+	}
+	if err := fetch(ctx, c.side, "allocs", nil, filepath.Join(p.dir, "allocs.pprof")); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s\n%.0f/s, %.1f µs of CPU each; p50 %.0f µs, p99 %.0f µs\n\n  go tool pprof -top -cum %s\n  go tool pprof -top -sample_index=alloc_space %s\n",
+		&t.tally, t.perSecond(), t.each(), micro(t.at(0.5)), micro(t.at(0.99)), filepath.Join(p.dir, "cpu.pprof"), filepath.Join(p.dir, "allocs.pprof"))
+	return nil
+}
+
+// fetch writes what the side door has to say into a file.
+func fetch(ctx context.Context, side, what string, q url.Values, file string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(side, "/")+"/"+what+"?"+q.Encode(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", what, resp.Status, all)
+	}
+	return os.WriteFile(file, all, 0o600)
+}
