@@ -80,6 +80,9 @@ func (w *importer) server(f *foreign) bool {
 	if f.url != nil {
 		url, bad := w.word(f, *f.url, "address")
 		why = cmp.Or(bad, badURL(url))
+		if why == "" && credentialValue(url) {
+			f.remark(secretAddress)
+		}
 		line("transport: http")
 		line("url: %s", quote(url))
 		why = cmp.Or(why, w.settings(f, line, "headers", f.headers))
@@ -135,7 +138,7 @@ func (w *importer) word(f *foreign, s setting, what string) (text, bad string) {
 		return "", fmt.Sprintf("its %s hold a line break or a NUL, or are too long", what)
 	}
 	if what == "arguments" && credentialValue(text) {
-		f.note("an argument looks like a secret, which every user of the machine can see; hand it over in env if the server lets you")
+		f.remark(secretArgument)
 	}
 	return text, ""
 }

@@ -24,6 +24,20 @@ func (m *Mapped) note(format string, args ...any) {
 	m.Note = append(m.Note, fmt.Sprintf(format, args...))
 }
 
+// What is said of a server that keeps a secret where others see it. It is the
+// user's own choice, and so no fault.
+const (
+	secretArgument = "an argument looks like a secret, which every user of the machine can see; hand it over in env, as ${env:NAME}, if the server lets you"
+	secretAddress  = "the address looks as if it held a secret, which logs and status can show; hand it over in headers, as ${env:NAME}, if the server lets you"
+)
+
+// remark is note for what there may be several reasons to say.
+func (m *Mapped) remark(text string) {
+	if !slices.Contains(m.Note, text) {
+		m.note("%s", text)
+	}
+}
+
 // LoadMCPServers reads the file in which another program keeps its MCP servers
 // ("mcpServers", "servers" or "context_servers", JSON with comments), and
 // makes of it the configuration of one local user, who has every tool of every
@@ -310,6 +324,9 @@ func (f *foreign) readProgram(v, command value) {
 		}
 		f.command = append(f.command, foreignParts(w, "", f.env)...)
 	}
+	if secretIn(f.command) {
+		f.remark(secretArgument)
+	}
 	if d, ok := v.member("cwd"); ok && d.text != "" {
 		if dir := foreignParts(d.about("%scwd: ", v.ctx), "", nil); len(dir) > 0 {
 			f.dir = &dir[0]
@@ -325,8 +342,11 @@ func (l *loader) foreignServer(f *foreign) switchboard.Server {
 		if url, ok := l.put(*f.url); ok {
 			s.URL = url
 			// A secret in the address is the user's own choice here.
-			if why := badURL(url); why != "" && why != secretInURL {
+			switch why := badURL(url); {
+			case why != "" && why != secretInURL:
 				f.url.at.fault("%s", why)
+			case why != "" || credentialValue(url):
+				f.remark(secretAddress)
 			}
 		}
 		s.Headers = l.secrets(f.headers, headerValue, "the value holds a line break or a control character, which no header can")
@@ -348,6 +368,9 @@ func (l *loader) foreignServer(f *foreign) switchboard.Server {
 			c.at.fault("it holds a line break or a NUL, or is longer than %d bytes", maxText)
 		case i == 0 && strings.ContainsRune(filepath.ToSlash(arg), '/'):
 			arg = within(base, arg)
+		}
+		if credentialValue(arg) {
+			f.remark(secretArgument)
 		}
 		s.Command = append(s.Command, arg)
 	}

@@ -204,3 +204,46 @@ func credentialValue(s string) bool {
 	_, password, colon := strings.Cut(user, ":")
 	return ok && colon && password != ""
 }
+
+// secretIn reports whether a secret seems to stand among the words of a command
+// itself: one that looks like it, or a value whose name says so, as in
+// "--token X", "--api-key=X", "API_KEY=X" and "X-Api-Key: X".
+func secretIn(command []setting) bool {
+	option := "" // the word before, where it is one that takes its value from the next
+	for _, s := range command {
+		word := s.literal()
+		name, value, pair := strings.Cut(word, "=")
+		if header, v, ok := strings.Cut(word, ": "); ok && headerName(header) {
+			name, value, pair = header, v, true
+		}
+		switch {
+		case credentialValue(word), pair && value != "" && !reference(value) && credentialName(name):
+			return true
+		case option != "" && word != "" && !strings.HasPrefix(word, "-") && !reference(word) && credentialName(option):
+			return true
+		}
+		option = ""
+		if strings.HasPrefix(word, "-") && !pair {
+			option = word
+		}
+	}
+	return false
+}
+
+// literal is what stands in the file itself, without what it refers to.
+func (s *setting) literal() string {
+	var b strings.Builder
+	for _, p := range s.parts {
+		switch p.kind {
+		case "":
+			b.WriteString(p.text)
+		case "default":
+			b.WriteString(p.fallback)
+		}
+	}
+	return b.String()
+}
+
+// reference reports whether a word is one that the server itself puts something
+// in for.
+func reference(word string) bool { return strings.HasPrefix(word, "$") }
