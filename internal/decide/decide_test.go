@@ -166,17 +166,17 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		p     decide.Pipeline
 		rs    []switchboard.Requirement
 		want  switchboard.Error // of which Cause is not compared
-		cause string
+		cause string            // where it adds to Text, which it does not repeat
 	}{
 		{
 			"nothing was ever there",
 			decide.Pipeline{offer(tools(t, "a/x"))},
 			[]switchboard.Requirement{capability("read", ""), search},
 			switchboard.Error{
-				Text:        "task browse may not start: no tool that is offered can search internet [readonly] (filter)",
+				Text:        "task browse may not start: no tool that is offered can search internet [readonly]",
 				Requirement: "search internet [readonly]", Stage: "filter",
 			},
-			"search internet [readonly]: filter: no tool has this capability",
+			"",
 		},
 		{
 			"a stage dropped the last",
@@ -186,26 +186,26 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 				Text:        "task browse may not start: no tool meets the requirement read fs: the last candidate fell at veto",
 				Requirement: "read fs", Stage: "veto",
 			},
-			"read fs: veto: the last of 2 candidates, a/x, was dropped: rule 7 of a; search internet [readonly]: filter: no tool has this capability",
+			"the last of 2 candidates was a/x: rule 7 of a; search internet [readonly] is not met either: no tool has this capability",
 		},
 		{
 			"by name",
 			decide.Pipeline{offer(nil)},
 			[]switchboard.Requirement{{Tools: []string{"x/*", "y/z"}}},
 			switchboard.Error{
-				Text:        "task browse may not start: nothing that is offered matches tools x/*, y/z, or one of them (filter)",
+				Text:        "task browse may not start: nothing that is offered matches tools x/*, y/z, or one of them",
 				Requirement: "tools x/*, y/z", Stage: "filter",
 			},
-			"tools x/*, y/z: filter: no tool has such a name",
+			"",
 		},
 		{
 			"no stages at all", nil,
 			[]switchboard.Requirement{capability("read", "")},
 			switchboard.Error{
-				Text:        "task browse may not start: no tool that is offered can read fs (filter)",
+				Text:        "task browse may not start: no tool that is offered can read fs",
 				Requirement: "read fs", Stage: "filter",
 			},
-			"read fs: filter: no tool has this capability",
+			"",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,8 +218,12 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 			if *got != tt.want {
 				t.Errorf("error is\n %+v, want\n %+v", *got, tt.want)
 			}
-			if got.Cause == nil || got.Cause.Error() != tt.cause {
-				t.Errorf("cause is\n %v, want\n %v", got.Cause, tt.cause)
+			cause := ""
+			if got.Cause != nil {
+				cause = got.Cause.Error()
+			}
+			if cause != tt.cause {
+				t.Errorf("cause is\n %v, want\n %v", cause, tt.cause)
 			}
 			if len(d.Selected) != 0 {
 				t.Errorf("and yet %q would be shown", show(d.Selected))

@@ -77,31 +77,38 @@ func unmet(r *switchboard.Requirement, last string, dropped []Dropped) *Unmet {
 
 // Err returns nil when every requirement is met or optional. Otherwise it is a
 // *switchboard.Error of CodeUnmet about the first that is not; its Cause, for
-// the operator, speaks of all of them.
+// the operator, adds what that does not say, and speaks of the others. It is nil
+// where there is nothing to add.
 func (d *Decision) Err() error {
 	var first *Outcome
 	var causes []string
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
-		if o.Unmet == nil || o.Requirement.Optional {
-			continue
-		}
-		if first == nil {
+		switch {
+		case o.Unmet == nil || o.Requirement.Optional:
+		case first == nil:
 			first = o
+			if o.Unmet.Tool != nil { // else the caller's text says all that there is
+				causes = append(causes, o.cause())
+			}
+		default:
+			causes = append(causes, fmt.Sprintf("%s is not met either: %s", o.Requirement, o.cause()))
 		}
-		causes = append(causes, o.cause())
 	}
 	if first == nil {
 		return nil
 	}
-	return &switchboard.Error{
+	e := &switchboard.Error{
 		Code:        switchboard.CodeUnmet,
 		Text:        fmt.Sprintf("task %s may not start: %s", d.Task.ID, first.refusal()),
 		Requirement: first.Requirement.String(),
 		Stage:       first.Unmet.Stage,
 		Hint:        fmt.Sprintf("the operator sees every candidate with: switchboard explain %s", d.Task.ID),
-		Cause:       unmetCause(strings.Join(causes, "; ")),
 	}
+	if len(causes) > 0 {
+		e.Cause = unmetCause(strings.Join(causes, "; "))
+	}
+	return e
 }
 
 // unmetCause is the operator's text of an unmet requirement.
@@ -114,11 +121,11 @@ func (o *Outcome) refusal() string {
 	r, u := o.Requirement, o.Unmet
 	switch {
 	case u.Stage == StageFilter && r.ByName():
-		return fmt.Sprintf("nothing that is offered matches %s, or one of them (%s)", r, u.Stage)
+		return fmt.Sprintf("nothing that is offered matches %s, or one of them", r)
 	case u.Tool == nil:
-		return fmt.Sprintf("no tool that is offered can %s (%s)", r, u.Stage)
+		return fmt.Sprintf("no tool that is offered can %s", r)
 	case u.Reason.Missing != "":
-		return fmt.Sprintf("no tool meets the requirement %s: the last candidate fell at %s, for it is not %s in all that it does", r, u.Stage, u.Reason.Missing)
+		return fmt.Sprintf("no tool meets the requirement %s: the last candidate is not %s in all that it does", r, u.Reason.Missing)
 	default:
 		return fmt.Sprintf("no tool meets the requirement %s: the last candidate fell at %s", r, u.Stage)
 	}
@@ -128,7 +135,7 @@ func (o *Outcome) refusal() string {
 func (o *Outcome) cause() string {
 	u := o.Unmet
 	if u.Tool == nil {
-		return fmt.Sprintf("%s: %s: %s", o.Requirement, u.Stage, u.Reason)
+		return u.Reason.String()
 	}
-	return fmt.Sprintf("%s: %s: the last of %d candidates, %s, was dropped: %s", o.Requirement, u.Stage, o.Considered(), u.Tool.ID, u.Reason)
+	return fmt.Sprintf("the last of %d candidates was %s: %s", o.Considered(), u.Tool.ID, u.Reason)
 }
