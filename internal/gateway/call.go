@@ -45,7 +45,7 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	}
 	account := g.account(q.principal)
 	if !take(&account.calls, MaxCallsEach) {
-		return g.refusal(q, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your calls are under way; wait for some to end"})
+		return g.refusal(q, switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach))
 	}
 	defer account.calls.Add(-1)
 

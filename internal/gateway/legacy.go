@@ -101,12 +101,13 @@ func (x *exchange) open() {
 	g := x.g
 	s, own := g.sessions.reserve(x.principal)
 	if s == nil {
-		status := http.StatusServiceUnavailable
+		status, why := http.StatusServiceUnavailable, switchboard.Refuse(switchboard.CodeOverloaded, "as many sessions are open as there may be; try again later")
 		if own {
 			status = http.StatusTooManyRequests
+			why = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
 		}
 		x.w.Header().Set("Retry-After", "60")
-		x.fail(status, refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many sessions are open", Hint: "end a session with DELETE, or wait for one to expire"}))
+		x.fail(status, refused(why))
 		return
 	}
 	defer g.sessions.leave(s)
@@ -215,5 +216,5 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 // refuseStream answers that there are too many streams.
 func refuseStream(w http.ResponseWriter, id []byte) {
 	w.Header().Set("Retry-After", "60")
-	writeFailure(w, http.StatusTooManyRequests, id, refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your streams are open; close one"}))
+	writeFailure(w, http.StatusTooManyRequests, id, refused(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, which is all that one principal may have; close one", MaxStreamsEach)))
 }

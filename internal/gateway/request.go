@@ -194,7 +194,7 @@ func (f *flight) enter(id []byte, cancel context.CancelCauseFunc) *failure {
 		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still under way; use another id"}
 	}
 	if len(f.m) >= MaxInFlight {
-		return refused(&switchboard.Error{Code: switchboard.CodeOverloaded, Text: "too many of your requests are under way; wait for some to end"})
+		return refused(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are under way, which is all that it may have; wait for some to end", MaxInFlight))
 	}
 	if f.m == nil {
 		f.m = map[string]context.CancelCauseFunc{}

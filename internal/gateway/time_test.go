@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -142,7 +144,7 @@ func TestSessionsAreCappedForEachPrincipal(t *testing.T) {
 			w.session(bob)
 		}
 		res, body := w.post(initialize, bob)
-		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") {
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your sessions are open, which is all that one principal may have; end one with DELETE") {
 			t.Errorf("one too many: %s %s", res.Status, body)
 		}
 		w.session(head{"Authorization": "Bearer eve"}) // who is not bob
@@ -171,7 +173,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 			}
 		}
 		res, body := w.post(listen, h)
-		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") {
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your streams are open, which is all that one principal may have; close one") {
 			t.Errorf("a stream too many: %s %s", res.Status, body)
 		}
 		leave()
@@ -199,7 +201,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 		if len(s.in) != gateway.MaxCallsEach {
 			t.Fatalf("%d calls", len(s.in))
 		}
-		if _, body := w.post(call, h); !strings.Contains(body, "SB-ROUT-003") {
+		if _, body := w.post(call, h); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "512 of your calls are under way, which is all that one principal may have; wait for some to end") {
 			t.Errorf("a call too many: %s", body)
 		}
 		close(s.out)
@@ -208,6 +210,55 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 			t.Errorf("once others have ended: %s", body)
 		}
 	})
+}
+
+func TestRequestsOfOneSessionAreCapped(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		s := w.stalls()
+		w.runs.Rebind(t.Context())
+		in := w.session(nil)
+		call := func(id int) string {
+			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"stall","arguments":{}}}`, id)
+		}
+		for i := range gateway.MaxInFlight {
+			go w.post(call(i), in)
+		}
+		synctest.Wait()
+		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are under way, which is all that it may have; wait for some to end") {
+			t.Errorf("a request too many: %s", body)
+		}
+		close(s.out)
+		synctest.Wait()
+		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "went on") {
+			t.Errorf("once others have ended: %s", body)
+		}
+	})
+}
+
+// docs/operate.md says how much there may be of everything.
+func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, limit := range map[string]int{
+		"sessions of one principal":         gateway.MaxSessionsEach,
+		"streams of one principal":          gateway.MaxStreamsEach,
+		"calls of one principal under way":  gateway.MaxCallsEach,
+		"requests of one session under way": gateway.MaxInFlight,
+		"runs of one principal":             run.MaxRuns,
+		"a client's message, in MiB":        gateway.MaxMessage >> 20,
+		"sessions in all":                   gateway.MaxSessions,
+	} {
+		number := fmt.Sprint(limit)
+		if limit >= 1000 {
+			number = fmt.Sprintf("%d,%03d", limit/1000, limit%1000)
+		}
+		name, unit, _ := strings.Cut(what, ", in ")
+		if row := strings.TrimSpace("| " + name + " | " + number + " " + unit); !strings.Contains(string(page), row) {
+			t.Errorf("docs/operate.md has no row %q", row)
+		}
+	}
 }
 
 func TestRX03_SlowClientsAreLetGo(t *testing.T) {
