@@ -376,23 +376,31 @@ func (a *App) Stop() {
 // Status is what Switchboard says of itself.
 type Status struct {
 	Version string    `json:"version"`
-	PID     int       `json:"pid"`
+	PID     int       `json:"pid,omitzero"` // the operator's to know
 	Started time.Time `json:"started"`
 	Loaded  time.Time `json:"configuration_loaded"`
 	Refused *Refused  `json:"configuration_refused,omitempty"`
 	Catalog struct {
 		Digest switchboard.Digest `json:"digest"`
 		Tools  int                `json:"tools"`
-		Faults []string           `json:"faults"`
+		Faults []string           `json:"faults,omitzero"` // the operator's to know; nil where they are not said
 	} `json:"catalog"`
-	Servers []upstream.ServerStatus `json:"servers"`
-	Tasks   []TaskStatus            `json:"tasks"`
+	Servers []ServerStatus `json:"servers"`
+	Tasks   []TaskStatus   `json:"tasks"`
 }
 
-// Refused says why the last reload did not happen.
+// Refused says that the last reload did not happen.
 type Refused struct {
 	When time.Time `json:"when"`
-	Why  string    `json:"why"`
+	Why  string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+}
+
+// ServerStatus is how one server fares, and how many of its tools are fit to be
+// offered, of those that the catalog was made of; the rest is refused.
+type ServerStatus struct {
+	upstream.ServerStatus
+	Served  int `json:"tools_served"`
+	Refused int `json:"tools_refused"`
 }
 
 // TaskStatus is a task that runs have bound.
@@ -408,10 +416,13 @@ type TaskStatus struct {
 // empty tenant means all of them, for the operator.
 func (a *App) Status(id switchboard.TenantID) Status {
 	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loaded, Servers: []upstream.ServerStatus{}, Tasks: []TaskStatus{}}
+	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loaded, Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
-	if f := a.fault.Load(); f != nil && id == "" {
-		s.Refused = &Refused{f.when, f.err.Error()}
+	if f := a.fault.Load(); f != nil {
+		s.Refused = &Refused{When: f.when}
+		if id == "" {
+			s.Refused.Why = f.err.Error()
+		}
 	}
 	mine := func(server switchboard.ServerID) bool {
 		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
@@ -420,7 +431,9 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	if t := st.tenants[id]; t != nil {
 		s.Catalog.Digest = t.view.Digest()
 	}
+	served := map[switchboard.ServerID]int{}
 	for _, t := range st.catalog.Tools() {
+		served[t.ID.Server]++
 		if mine(t.ID.Server) {
 			s.Catalog.Tools++
 		}
@@ -432,7 +445,8 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	}
 	for _, server := range a.fleet.Status() {
 		if mine(server.ID) {
-			s.Servers = append(s.Servers, server)
+			n := served[server.ID]
+			s.Servers = append(s.Servers, ServerStatus{server, n, st.listed[server.ID] - n})
 		}
 	}
 	s.Tasks = a.tasks(id)
@@ -449,6 +463,7 @@ func (a *App) statusFor(p switchboard.Principal) Status {
 	if p.Auth != switchboard.AuthLocal {
 		s.PID, s.Catalog.Faults = 0, nil
 		for i := range s.Servers {
+			s.Servers[i].PIDs = nil
 			if f := s.Servers[i].LastFailure; f != nil {
 				s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -21,6 +22,11 @@ type Explanation struct {
 	// Requirements say what happened to every candidate. They are the
 	// operator's: a caller who is known by a key does not get them.
 	Requirements []Explained `json:"requirements,omitempty"`
+
+	// Faults are what is wrong with what is said of the tools of servers that
+	// the task could use: why a tool is missing here, or is not labelled as
+	// somebody wrote. They are the operator's too.
+	Faults []Fault `json:"faults,omitempty"`
 
 	// Tools are what the client sees, in its order; none where Refused says
 	// why the task may not start.
@@ -58,6 +64,14 @@ type Dropped struct {
 	Reason string `json:"reason"`
 }
 
+// A Fault is something wrong with what is said of a server's tool, or of the
+// server, in words.
+type Fault struct {
+	Server switchboard.ServerID `json:"server"`
+	Tool   string               `json:"tool,omitempty"`
+	Why    string               `json:"why"`
+}
+
 // Exposed is a tool as the client sees it, and whose it is.
 type Exposed struct {
 	Name        string               `json:"name"`
@@ -91,6 +105,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 		for i := range d.Outcomes {
 			x.Requirements = append(x.Requirements, explained(&d.Outcomes[i]))
 		}
+		x.Faults = st.faults(p.Tenant, d.Task)
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
@@ -135,4 +150,25 @@ func candidate(c decide.Candidate) Candidate {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
 	return x
+}
+
+// faults are those of the servers whose tools the task could use, sorted as the
+// catalog has them; what the tenant's own overlays have wrong comes last.
+func (s *state) faults(id switchboard.TenantID, task *switchboard.Task) (found []Fault) {
+	t := s.tenants[id]
+	for _, f := range slices.Concat(s.catalog.Faults(), t.view.Faults()) {
+		if t.serves(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Server) }) {
+			found = append(found, Fault{f.Server, f.Tool, f.Error()})
+		}
+	}
+	return found
+}
+
+// mayUse reports whether a tool of the server could meet the requirement: one
+// by name says whose tools it wants, and a capability can be anybody's.
+func mayUse(r *switchboard.Requirement, id switchboard.ServerID) bool {
+	return !r.ByName() || slices.ContainsFunc(r.Tools, func(pattern string) bool {
+		server, _, _ := strings.Cut(pattern, "/")
+		return switchboard.MatchPattern(server, string(id))
+	})
 }

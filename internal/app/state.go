@@ -24,6 +24,7 @@ type state struct {
 	loaded  time.Time // when config was read
 	ring    *identity.Ring
 	catalog *catalog.Snapshot
+	listed  map[switchboard.ServerID]int // the tools that went into catalog, fit or not
 	tenants map[switchboard.TenantID]*tenant
 }
 
@@ -38,7 +39,7 @@ type tenant struct {
 // newState builds a state. was, where not nil, is the one before: what has not
 // changed is not worked out again.
 func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
-	s := &state{config: c, loaded: loaded, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &state{config: c, loaded: loaded, listed: map[switchboard.ServerID]int{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -55,6 +56,7 @@ func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, of
 		if server == nil {
 			continue // it was removed by the reload that this state is built for
 		}
+		s.listed[o.Server] = len(o.Tools)
 		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
 		if m, ok := c.Manifests[o.Server]; ok {
 			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data}

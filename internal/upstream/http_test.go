@@ -406,6 +406,8 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 				t.Errorf("offers %+v", offers)
 			}
 
+			eventually(t, "two attempts have failed", func() bool { return status(t, f, "one").Failed >= 2 })
+
 			site.forget() // it comes back as a process that knows nothing
 			listener, err := net.Listen("tcp", address)
 			if err != nil {
@@ -421,6 +423,9 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 			await(t, f, "one", StateReady)
 			if offers := f.Offers(); offers[0].Stale {
 				t.Error("what it offers is still stale")
+			}
+			if n := status(t, f, "one").Failed; n != 0 {
+				t.Errorf("%d attempts count as failed since it was ready", n)
 			}
 		})
 	}

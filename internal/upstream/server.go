@@ -60,6 +60,7 @@ type record struct {
 	note     string
 	failure  *Failure
 	restarts int
+	failed   int // attempts since it was ready last
 	next     time.Time
 	dropped  int64 // by links that have ended
 }
@@ -262,7 +263,7 @@ func (s *server) refresh(l *link) error {
 	if s.state == StateRetrying && s.hello.version != "" {
 		s.restarts++
 	}
-	s.state, s.hello, s.note, s.failure, s.next = StateReady, *h, got.note, nil, time.Time{}
+	s.state, s.hello, s.note, s.failure, s.failed, s.next = StateReady, *h, got.note, nil, 0, time.Time{}
 	s.mu.Unlock()
 	if got.note != "" {
 		s.log.Warn("a server's tools were cut", "note", got.note)
@@ -330,6 +331,9 @@ func (s *server) down(stage Stage, err error, wait time.Duration) {
 	s.trouble(stage, err)
 	s.mu.Lock()
 	s.state, s.next, s.began = StateRetrying, time.Now().Add(wait), time.Time{}
+	if stage != StageServe {
+		s.failed++
+	}
 	s.mu.Unlock()
 	s.first()
 }

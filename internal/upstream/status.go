@@ -58,6 +58,7 @@ type ServerStatus struct {
 	// answered long ago it says so.
 	LastFailure *Failure  `json:"last_failure,omitempty"`
 	Restarts    int       `json:"restarts"`              // how often it came back
+	Failed      int       `json:"failed_attempts"`       // to start or reach it, since it was ready last
 	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero while none is planned
 
 	Connections int   `json:"connections"`    // processes, or sessions
@@ -83,7 +84,7 @@ func (s *server) status() ServerStatus {
 	st := ServerStatus{
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
 		Era: era, Version: s.hello.version, Name: s.hello.name, Release: s.hello.release,
-		Note: s.note, LastFailure: s.failure, Restarts: s.restarts, NextAttempt: s.next,
+		Note: s.note, LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
 		InFlight: s.calls.size(), Dropped: s.dropped,
 	}
 	if s.offer != nil {

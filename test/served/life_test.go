@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,21 @@ func TestThirtyServersAreReadyWhileTenOthersHangExitOrFlood(t *testing.T) {
 	if len(st.Servers) != 40 {
 		t.Errorf("status speaks of %d servers", len(st.Servers))
 	}
+}
+
+func TestStatusTellsToolsServedFromToolsRefusedAndCountsFailedStarts(t *testing.T) {
+	bad := `{"name":"bad","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"destroy","resource":"fs"}]}}`
+	g := serve(t, layOut(t, fakes(fakeServer("half", fmt.Sprintf(tool, "good"), bad), fakeServer("none", "mood=exit"))))
+	names(t, g.open("/mcp", true))
+	eventually(t, "status says so", func() string {
+		out, errs, code := command(t, g.dir, "status", "--url", g.url)
+		for _, want := range []string{`half +ready +1, 1 refused `, `none +retrying +0 .*; [0-9]+ attempts failed`, `(?s)Wrong in what servers.*server "half", tool "bad"`} {
+			if code != 1 || !regexp.MustCompile(want).MatchString(out) {
+				return fmt.Sprintf("exit %d, no %s\n%s%s", code, want, out, errs)
+			}
+		}
+		return ""
+	})
 }
 
 func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {

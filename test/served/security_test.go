@@ -100,6 +100,37 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 	}
 }
 
+func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	t.Setenv("SWITCHBOARD_KEY", keys["alice"])
+	names(t, g.open("/mcp", true, "Authorization", "Bearer "+keys["alice"])) // all servers have answered
+	out, errs, code := command(t, dir, "status", "--url", g.url)
+	if code != 0 || strings.Contains(out, "refused") {
+		t.Errorf("while all is well: exit %d\n%s%s", code, out, errs)
+	}
+	write(t, filepath.Join(dir, "tenants/other/tasks/broken.yaml"), "task_id: broken\nrequired: []\n")
+	eventually(t, "the refusal is said", func() string {
+		out, errs, code = command(t, dir, "status", "--url", g.url)
+		if code != 1 || !strings.Contains(out, "was refused; the one from") || !strings.Contains(out, "its operator's log says why") {
+			return fmt.Sprintf("exit %d\n%s%s", code, out, errs)
+		}
+		return ""
+	})
+	raw, _, _ := command(t, dir, "status", "--url", g.url, "--json")
+	var st struct {
+		Refused map[string]any `json:"configuration_refused"`
+	}
+	if err := json.Unmarshal([]byte(raw), &st); err != nil || st.Refused["when"] == nil {
+		t.Errorf("%v: %s", err, raw)
+	}
+	for _, text := range []string{out, raw} {
+		if strings.Contains(text, "broken") || strings.Contains(text, `\"required\"`) || strings.Contains(text, `"pid`) || strings.Contains(text, `"faults"`) {
+			t.Errorf("alice is told what is the operator's: %s", text)
+		}
+	}
+}
+
 // AZ-01, SE-01, SE-02: what is another's is as if it did not exist.
 func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	dir, keys := twoTenants(t)
