@@ -47,9 +47,12 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	for _, block := range r.Content {
 		text = text && block.Type == "text"
 	}
-	if c.JSON || !text {
+	switch {
+	case c.JSON:
+		fmt.Fprintf(io.raw, "%s\n", result)
+	case !text:
 		fmt.Fprintf(io.out, "%s\n", result)
-	} else {
+	default:
 		for _, block := range r.Content {
 			fmt.Fprintln(io.out, block.Text)
 		}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -130,7 +131,7 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := c.Do(req)
 	if err != nil {
-		return nil, unreachable{err}
+		return nil, unreachable{nobody(req.URL, err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
@@ -153,6 +154,17 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 			return bytes.Clone(e.Data), nil
 		}
 	}
+}
+
+// nobody says that u gave no answer, and why where the reason is not the usual.
+func nobody(u *url.URL, err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("nothing answers at %s://%s; is `switchboard serve` running?", u.Scheme, u.Host)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, which we name ourselves
+	}
+	return fmt.Errorf("nothing answers at %s://%s; is `switchboard serve` running there? %w", u.Scheme, u.Host, err)
 }
 
 // An answerError is a JSON-RPC error object with which a Switchboard answered.

@@ -38,7 +38,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 		only(x, e.Tool)
 	}
 	if e.JSON {
-		enc := json.NewEncoder(io.out)
+		enc := json.NewEncoder(io.raw)
 		enc.SetEscapeHTML(false)
 		if err := enc.Encode(x); err != nil {
 			return err
@@ -102,8 +102,15 @@ func only(x *app.Explanation, tool string) {
 			r.Dropped = []app.Dropped{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
 		}
 	}
+	x.Faults = slices.DeleteFunc(x.Faults, func(f app.Fault) bool {
+		server, name, _ := strings.Cut(tool, "/")
+		return string(f.Server) != server || f.Tool != "" && f.Tool != name
+	})
 	x.Tools = slices.DeleteFunc(x.Tools, func(e app.Exposed) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
+
+// faultsHead stands above the catalog's faults.
+const faultsHead = "Wrong in what servers, manifests and overlays say:"
 
 // writeExplanation tells the decision, requirement by requirement.
 func writeExplanation(w io.Writer, x *app.Explanation) {
@@ -137,8 +144,14 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
 		}
 	}
+	for i, f := range x.Faults {
+		if i == 0 {
+			fmt.Fprint(w, "\n", faultsHead, "\n")
+		}
+		fmt.Fprintln(w, " ", f.Why)
+	}
 	if x.Why != "" {
-		fmt.Fprintf(w, "\nThe task may not start. %s\n", x.Why)
+		fmt.Fprintf(w, "\n%s\n", x.Why)
 	}
 	fmt.Fprintf(w, "\ndecision %s\n", x.Digest)
 }

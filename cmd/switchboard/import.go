@@ -46,7 +46,11 @@ func (i *importCmd) Run(io streams) error {
 		}
 	}
 	if !i.DryRun {
-		fmt.Fprintf(io.out, "wrote %s and %s\n", filepath.Join(i.Dir, "switchboard.yaml"), count(len(secrets), "secret"))
+		wrote := filepath.Join(i.Dir, "switchboard.yaml")
+		if len(secrets) > 0 {
+			wrote += " and " + count(len(secrets), "secret")
+		}
+		fmt.Fprintln(io.out, "wrote", wrote)
 	}
 	return nil
 }
@@ -57,6 +61,9 @@ func (i *importCmd) write(text []byte, secrets []config.SecretFile) error {
 	target := filepath.Join(i.Dir, "switchboard.yaml")
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already; name another folder with --dir, or see what it would be with --dry-run", target)
+	}
+	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
+		return err
 	}
 	for _, s := range secrets {
 		file := filepath.Join(i.Dir, filepath.FromSlash(s.Name))

@@ -27,7 +27,7 @@ func (k *keyNewCmd) Run(io streams) error {
 	}
 	text, hash := identity.Mint()
 	if k.JSON {
-		return json.NewEncoder(io.out).Encode(map[string]any{"tenant": k.Tenant, "id": k.ID, "key": text, "hash": hash, "tasks": k.Tasks})
+		return json.NewEncoder(io.raw).Encode(map[string]any{"tenant": k.Tenant, "id": k.ID, "key": text, "hash": hash, "tasks": k.Tasks})
 	}
 	fmt.Fprintf(io.out, "%s\n\n", text)
 	fmt.Fprintf(io.out, "This key is shown once; give it to %s. Then add to tenants/%s/tenant.yaml:\n\nkeys:\n  - id: %s\n    hash: %s\n", k.ID, k.Tenant, k.ID, hash)

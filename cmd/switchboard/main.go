@@ -28,15 +28,9 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	code := run(ctx, os.Args[1:], newStreams(os.Stdin, os.Stdout, os.Stderr))
 	stop()
 	os.Exit(code)
-}
-
-// streams are what a command reads and writes.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
 }
 
 // cli is the command line. Each command is a type in a file of its own.

@@ -43,7 +43,7 @@ func TestTheDemoTellsItsStoryWithinTenSeconds(t *testing.T) {
 
 func TestAnUnknownCommandIsAUsageError(t *testing.T) {
 	var out, errs strings.Builder
-	if code := run(context.Background(), []string{"sevre"}, streams{strings.NewReader(""), &out, &errs}); code != exitUsage {
+	if code := run(context.Background(), []string{"sevre"}, streams{strings.NewReader(""), &out, &errs, &out}); code != exitUsage {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
 }

@@ -14,5 +14,5 @@ type sampleCmd struct {
 
 // Run serves the sample until it is told to stop or its client hangs up.
 func (s *sampleCmd) Run(ctx context.Context, io streams) error {
-	return sample.Serve(ctx, s.Name, sample.Options{Root: s.Root, HTTP: s.HTTP, Stdin: io.in, Stdout: io.out, Stderr: io.err})
+	return sample.Serve(ctx, s.Name, sample.Options{Root: s.Root, HTTP: s.HTTP, Stdin: io.in, Stdout: io.raw, Stderr: io.err})
 }

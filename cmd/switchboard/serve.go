@@ -53,7 +53,7 @@ func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	}
 	defer a.Stop()
 	go watch(ctx, a, log)
-	return a.ServeStdio(ctx, io.in, io.out, s.Task)
+	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
 // watch reloads when files change or on SIGHUP.
@@ -93,8 +93,12 @@ func (c *common) load(ctx context.Context, log *slog.Logger, saw func(path strin
 	if c.MCPConfig != "" {
 		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
 		for _, m := range mapping {
+			what := []any{"name", m.Name, "id", m.ID}
+			if len(m.Note) > 0 {
+				what = append(what, "note", m.Note)
+			}
 			if m.Name != string(m.ID) || len(m.Note) > 0 {
-				log.Info("server of "+c.MCPConfig, "name", m.Name, "id", m.ID, "note", m.Note)
+				log.Info("server of "+c.MCPConfig, what...)
 			}
 		}
 		return cfg, err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -28,7 +30,7 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 		bad = bad || server.State != "ready"
 	}
 	if s.JSON {
-		if err := json.NewEncoder(io.out).Encode(st); err != nil {
+		if err := json.NewEncoder(io.raw).Encode(st); err != nil {
 			return err
 		}
 	} else {
@@ -40,21 +42,40 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	return nil
 }
 
+// remarks is what there is to say of a server in words.
+func remarks(s *app.ServerStatus) string {
+	var said []string
+	if f := s.LastFailure; f != nil {
+		what := string(f.Stage)
+		if f.Message != "" {
+			what += ": " + printable(f.Message, 200)
+		}
+		said = append(said, fmt.Sprintf("%s (%s ago)", what, time.Since(f.Since).Round(time.Second)))
+	}
+	if s.Failed > 0 {
+		said = append(said, count(s.Failed, "attempt")+" failed")
+	}
+	if s.Note != "" {
+		said = append(said, printable(s.Note, 200))
+	}
+	return strings.Join(said, "; ")
+}
+
 func writeStatus(io streams, st *app.Status) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
 	if r := st.Refused; r != nil {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on:\n%s\n",
-			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), r.Why)
+			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), cmp.Or(r.Why, "its operator's log says why"))
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tLAST FAILURE")
+	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
 	for _, s := range st.Servers {
-		failure := ""
-		if f := s.LastFailure; f != nil {
-			failure = fmt.Sprintf("%s: %s (%s ago)", f.Stage, printable(f.Message, 200), time.Since(f.Since).Round(time.Second))
+		tools := fmt.Sprint(s.Served)
+		if s.Refused > 0 {
+			tools += fmt.Sprintf(", %d refused", s.Refused)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\n", s.ID, s.State, s.Tools, s.Version, s.Restarts, failure)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.State, tools, s.Version, s.Restarts, remarks(&s))
 	}
 	if len(st.Tasks) > 0 {
 		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")
@@ -65,7 +86,7 @@ func writeStatus(io streams, st *app.Status) {
 	_ = w.Flush() // a terminal that is gone needs no table
 	for i, f := range st.Catalog.Faults {
 		if i == 0 {
-			fmt.Fprintln(io.out, "\nTools that are refused:")
+			fmt.Fprint(io.out, "\n", faultsHead, "\n")
 		}
 		fmt.Fprintln(io.out, " ", f)
 	}

@@ -29,7 +29,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return errNo
 	}
 	if t.JSON {
-		return json.NewEncoder(io.out).Encode(x.Tools)
+		return json.NewEncoder(io.raw).Encode(x.Tools)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tSERVER\tITS NAME THERE\tWHAT IT DOES")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 type validateCmd struct {
@@ -30,14 +31,22 @@ func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) err
 		Overlays int `json:"tools_in_overlays"`
 	}{len(c.Servers), len(c.Tenants), tasks, len(c.Keys), len(c.Overlays)}
 	if v.JSON {
-		return json.NewEncoder(io.out).Encode(sum)
+		return json.NewEncoder(io.raw).Encode(sum)
 	}
 	file := v.Config
 	if v.MCPConfig != "" {
 		file = v.MCPConfig
 	}
-	_, err = fmt.Fprintf(io.out, "%s: good: %s, %s, %s, %s\n", file,
-		count(sum.Servers, "server"), count(sum.Tenants, "tenant"), count(sum.Tasks, "task"), count(sum.Keys, "key"))
+	var holds []string
+	for _, h := range []struct {
+		n    int
+		what string
+	}{{sum.Servers, "server"}, {sum.Tenants, "tenant"}, {sum.Tasks, "task"}, {sum.Keys, "key"}} {
+		if h.n > 0 {
+			holds = append(holds, count(h.n, h.what))
+		}
+	}
+	_, err = fmt.Fprintf(io.out, "%s: good: %s\n", file, strings.Join(holds, ", "))
 	return err
 }
 

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+func TestStatusTellsAllThatItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		ago := func(d time.Duration) time.Time { return now.Add(-d) }
+		st := app.Status{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.Refused{When: ago(time.Minute)}}
+		st.Catalog.Tools = 8
+		st.Catalog.Faults = []string{`server "cut", tool "x", tool: name: is bad`}
+		st.Servers = []app.ServerStatus{
+			{ServerStatus: upstream.ServerStatus{
+				ID: "away", State: upstream.StateRetrying, Failed: 12, Restarts: 1,
+				LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute)},
+			}},
+			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Served: 7, Refused: 3},
+			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28"}, Served: 1},
+			{ServerStatus: upstream.ServerStatus{ID: "secretive", State: upstream.StateRetrying, Failed: 1, LastFailure: &upstream.Failure{Stage: upstream.StageList, Since: ago(time.Second)}}},
+		}
+		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
+		var out strings.Builder
+		writeStatus(streams{out: &out}, &st)
+		golden(t, "testdata/status.golden", out.String())
+	})
+}
+
+// golden compares got with the file, or writes it where UPDATE is set.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		t.Errorf("%v; got:\n%swant:\n%s", err, got, want)
+	}
+}
+
+func TestNothingThatATerminalActsOnIsLeft(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain ✓ žluť 👩‍💻\n\ttab":       "plain ✓ žluť 👩‍💻\n\ttab",
+		"\x1b]52;c;aGk=\x07\x1b[2J":     `\x1b]52;c;aGk=\x07\x1b[2J`,
+		"over\rwritten\b\x7f\v\f\x00":   `over\x0dwritten\x08\x7f\x0b\x0c\x00`,
+		"C1 as text \u009b2J":           `C1 as text \x9b2J`,
+		"C1 as a byte \x9b2J, \xff\xc3": `C1 as a byte \x9b2J, \xff\xc3`,
+	} {
+		var b strings.Builder
+		if n, err := (escaper{&b}).Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("%q: %d, %v", text, n, err)
+		}
+		if b.String() != want {
+			t.Errorf("%q became %q, want %q", text, b.String(), want)
+		}
+	}
+}
