@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // address reports whether s is an address to listen at.
@@ -89,7 +91,7 @@ func badURL(s string) string {
 		return "the part after ? is no query that can be read"
 	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if credentialName(name) || strings.HasSuffix(strings.ToLower(name), "key") || slices.ContainsFunc(query[name], credentialValue) {
+		if switchboard.CredentialName(name) || strings.HasSuffix(strings.ToLower(name), "key") || slices.ContainsFunc(query[name], switchboard.CredentialValue) {
 			return secretInURL
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A Fault is one thing that is wrong with one file: where, what, and what to
@@ -85,7 +87,7 @@ const maxShown = 64
 // shown quotes what a file says, so that it cannot disturb a terminal, and
 // masks what looks like a credential wherever it stands.
 func shown(s string) string {
-	if credentialValue(s) {
+	if switchboard.CredentialValue(s) {
 		return `"***"`
 	}
 	if len(s) > maxShown {

@@ -80,7 +80,7 @@ func (w *importer) server(f *foreign) bool {
 	if f.url != nil {
 		url, bad := w.word(f, *f.url, "address")
 		why = cmp.Or(bad, badURL(url))
-		if why == "" && credentialValue(url) {
+		if why == "" && switchboard.CredentialValue(url) {
 			f.remark(secretAddress)
 		}
 		line("transport: http")
@@ -122,7 +122,7 @@ func (w *importer) word(f *foreign, s setting, what string) (text, bad string) {
 	var b strings.Builder
 	for _, p := range s.parts {
 		if p.kind == "env" || p.kind == "default" {
-			if credentialName(p.text) {
+			if switchboard.CredentialName(p.text) {
 				return "", fmt.Sprintf("its %s would show the secret %s; hand it over in headers or env", what, p.text)
 			}
 			f.note("the variable %s in its %s has been put in as it is now", p.text, what)
@@ -137,7 +137,7 @@ func (w *importer) word(f *foreign, s setting, what string) (text, bad string) {
 	if strings.ContainsAny(text, "\x00\n\r") || len(text) > maxText {
 		return "", fmt.Sprintf("its %s hold a line break or a NUL, or are too long", what)
 	}
-	if what == "arguments" && credentialValue(text) {
+	if what == "arguments" && switchboard.CredentialValue(text) {
 		f.remark(secretArgument)
 	}
 	return text, ""
@@ -196,13 +196,13 @@ func (w *importer) setting(f *foreign, s setting, key string) (text, bad string)
 		return "", "cannot be said in switchboard.yaml"
 	}
 	var literal strings.Builder
-	secret := credentialName(s.name)
+	secret := switchboard.CredentialName(s.name)
 	for _, p := range back {
 		if p.kind == "env" {
 			references--
 			continue
 		}
-		secret = secret || credentialValue(p.text)
+		secret = secret || switchboard.CredentialValue(p.text)
 		literal.WriteString(p.text)
 	}
 	refers := slices.ContainsFunc(back, func(p part) bool { return p.kind == "env" })
@@ -212,7 +212,7 @@ func (w *importer) setting(f *foreign, s setting, key string) (text, bad string)
 		return "", "has a $ in front of a variable, which cannot be said in switchboard.yaml"
 	case strings.Contains(whole, "\x00"), key == "headers" && !headerValue(whole), strings.HasSuffix(whole, "\r"), len(whole) > maxSecretBytes:
 		return "", "holds a control character, or is too long"
-	case !secret || refers && credentialName(s.name) && !credentialValue(whole):
+	case !secret || refers && switchboard.CredentialName(s.name) && !switchboard.CredentialValue(whole):
 		return text, ""
 	case refers:
 		return "", "mixes a secret with a variable; put the whole into one variable"

@@ -345,7 +345,7 @@ func (l *loader) foreignServer(f *foreign) switchboard.Server {
 			switch why := badURL(url); {
 			case why != "" && why != secretInURL:
 				f.url.at.fault("%s", why)
-			case why != "" || credentialValue(url):
+			case why != "" || switchboard.CredentialValue(url):
 				f.remark(secretAddress)
 			}
 		}
@@ -369,7 +369,7 @@ func (l *loader) foreignServer(f *foreign) switchboard.Server {
 		case i == 0 && strings.ContainsRune(filepath.ToSlash(arg), '/'):
 			arg = within(base, arg)
 		}
-		if credentialValue(arg) {
+		if switchboard.CredentialValue(arg) {
 			f.remark(secretArgument)
 		}
 		s.Command = append(s.Command, arg)

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // kind is what a node of a file is.
@@ -308,7 +310,7 @@ func (v value) unknown(name string, s *shape) {
 		v.fault("%q is not supported yet", name)
 	case ok:
 		v.fault("%q is not a key here; %s", name, hint)
-	case v.hidden || credentialValue(name):
+	case v.hidden || switchboard.CredentialValue(name):
 		v.fault("a key that is not shown, since it may be a secret, is not one here; %s", listed("keys", s.keys))
 	default:
 		v.fault("%s is not a key here%s", shown(name), instead(name, "keys", s.keys))
@@ -344,6 +346,6 @@ func (o object) need(name, remedy string) (value, bool) {
 // plainName reports whether s can be nothing but the name of a header or of a
 // variable.
 func plainName(s string) bool {
-	return s != "" && len(s) <= maxShown && !credentialValue(s) &&
+	return s != "" && len(s) <= maxShown && !switchboard.CredentialValue(s) &&
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }

@@ -84,7 +84,7 @@ func (l *loader) secret(v value, name string) (switchboard.Secret, bool) {
 		return switchboard.Secret{}, false
 	}
 	refers := slices.ContainsFunc(ps, func(p part) bool { return p.kind == "env" || p.kind == "file" })
-	if !refers && credentialName(name) || slices.ContainsFunc(ps, func(p part) bool { return p.kind == "" && credentialValue(p.text) }) {
+	if !refers && switchboard.CredentialName(name) || slices.ContainsFunc(ps, func(p part) bool { return p.kind == "" && switchboard.CredentialValue(p.text) }) {
 		v.fault("a secret stands in the file itself; put it elsewhere and write ${env:NAME} or ${file:/path} in its place")
 		return switchboard.Secret{}, false
 	}
@@ -147,64 +147,6 @@ func inTree(name string) (string, error) {
 	return filepath.ToSlash(filepath.Clean(name)), nil
 }
 
-// credentialWords end the words of names whose value is a secret.
-var credentialWords = []string{
-	"token", "key", "keys", "secret", "secrets", "password", "passwd", "passphrase", "pat",
-	"credential", "credentials", "authorization", "cookie",
-}
-
-// credentialName reports whether a header or variable of the name carries a
-// secret: AUTHORIZATION, X-Api-Key, githubToken; not MAX_TOKENS or KEY_FILE.
-func credentialName(name string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '_' || r == '-' || r == '.' })
-	if len(words) > 0 && slices.Contains([]string{"path", "file", "dir"}, words[len(words)-1]) {
-		return false
-	}
-	return slices.ContainsFunc(words, func(w string) bool {
-		if w == "pat" {
-			return true
-		}
-		return slices.ContainsFunc(credentialWords, func(c string) bool { return c != "pat" && strings.HasSuffix(w, c) })
-	})
-}
-
-// credentialStarts are how well-known credentials begin.
-var credentialStarts = []string{
-	"sk-", "sk_live_", "sk_test_", "rk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
-	"xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "eyJ", "hf_", "npm_", "tvly-",
-	"dop_v1_", "shpat_", "pypi-",
-}
-
-// credentialValue reports whether a text holds what looks like a credential:
-// one of a well-known form, an Authorization value, or a URL with a password.
-func credentialValue(s string) bool {
-	words := strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`=:,;&?/(){}[]<>|", r) })
-	for i, w := range words {
-		for _, start := range credentialStarts {
-			// Without a digit it is a word that begins alike, as npm_config_cache.
-			if rest, ok := strings.CutPrefix(w, start); ok && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
-				return true
-			}
-		}
-		if i > 0 && len(w) >= 8 && (strings.EqualFold(words[i-1], "bearer") || strings.EqualFold(words[i-1], "basic")) {
-			return true
-		}
-	}
-	if strings.Contains(s, "-----BEGIN ") {
-		return true
-	}
-	_, rest, ok := strings.Cut(s, "://")
-	if !ok {
-		return false
-	}
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i]
-	}
-	user, _, ok := strings.Cut(rest, "@")
-	_, password, colon := strings.Cut(user, ":")
-	return ok && colon && password != ""
-}
-
 // secretIn reports whether a secret seems to stand among the words of a command
 // itself: one that looks like it, or a value whose name says so, as in
 // "--token X", "--api-key=X", "API_KEY=X" and "X-Api-Key: X".
@@ -217,9 +159,9 @@ func secretIn(command []setting) bool {
 			name, value, pair = header, v, true
 		}
 		switch {
-		case credentialValue(word), pair && value != "" && !reference(value) && credentialName(name):
+		case switchboard.CredentialValue(word), pair && value != "" && !reference(value) && switchboard.CredentialName(name):
 			return true
-		case option != "" && word != "" && !strings.HasPrefix(word, "-") && !reference(word) && credentialName(option):
+		case option != "" && word != "" && !strings.HasPrefix(word, "-") && !reference(word) && switchboard.CredentialName(option):
 			return true
 		}
 		option = ""
