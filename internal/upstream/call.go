@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -95,16 +96,30 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 		return nil, err
 	}
 	if f.answer.ErrorObject != nil {
-		return nil, &switchboard.ServerError{Server: s.id, Object: s.mask.bytes(f.answer.ErrorObject)}
+		return nil, &switchboard.ServerError{Server: s.id, Object: s.mask.json(f.answer.ErrorObject)}
 	}
 	if l.hello().modern() && asksForInput(f.answer.Result) {
 		return nil, switchboard.Refuse(switchboard.CodeServerFailed,
 			"the tool asks for further input from the client, which is not supported yet; it was not completed")
 	}
-	if r := f.answer.Result; len(r) == 0 || r[0] != '{' {
+	result := f.answer.Result
+	if len(result) == 0 || result[0] != '{' {
 		return nil, faultf(kindInvalid, true, "the result is no object")
 	}
-	return switchboard.Result(f.answer.Result), nil
+	if saysError(result) {
+		result = s.mask.json(result)
+	}
+	return switchboard.Result(result), nil
+}
+
+// saysError reports whether the result is an error of the tool's own.
+func saysError(result []byte) bool {
+	const name = "isError"
+	if !bytes.Contains(result, []byte(name)) { // as most do not: no need to read it all
+		return false
+	}
+	value, _ := wire.Field(result, name)
+	return string(value) == "true"
 }
 
 // asksForInput reports whether the result is not one yet, but asks for more.

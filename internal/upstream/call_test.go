@@ -54,6 +54,19 @@ func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
 	}
 }
 
+func TestAFailedResultComesThroughButNotItsSecretAndAGoodOneUntouched(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
+	for what, want := range map[string]string{
+		"fail": `{"content":[{"type":"text","text":"token is ***"}], "isError" : true, "n":1.0}`,
+		"work": `{"content":[{"type":"text","text":"token is hunter2-hunter2"}], "isError" : false, "n":1.0}`,
+	} {
+		result, err := f.Call(t.Context(), do(what))
+		if err != nil || string(result) != want {
+			t.Errorf("%s: %s, %v, want %s", what, result, err, want)
+		}
+	}
+}
+
 func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
 	f := ready(t, Options{}, child("one", "calls"))
 	result, err := f.Call(t.Context(), do("wrong-ids"))

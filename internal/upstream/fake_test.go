@@ -319,6 +319,9 @@ func (f *fake) call(m *msg) bool {
 		f.result(m.ID, `{}`)
 	case "error":
 		f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-1234567,"message":"token is %s","data":{"n":12345678901234567890}}}`, m.ID, os.Getenv("TOKEN"))
+	case "fail", "work":
+		f.say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"token is %s"}], "isError" : %t, "n":1.0}}`,
+			m.ID, os.Getenv("TOKEN"), m.Params.Arguments["do"] == "fail")
 	case "wrong-ids":
 		f.result(json.RawMessage("4711"), `{"wrong":1}`)
 		f.result(json.RawMessage(fmt.Sprintf("%q", m.ID)), `{"wrong":2}`)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -26,37 +27,14 @@ type mask struct {
 }
 
 func newMask(cfg *switchboard.Server) *mask {
-	forms := map[string]bool{}
-	add := func(s string) {
-		for _, form := range [...]string{s, url.QueryEscape(s), strings.Trim(string(wire.AppendString(nil, s)), `"`)} {
-			if len(form) >= minSecret {
-				forms[form] = true
-			}
-		}
-	}
+	forms := forms{}
 	for _, secrets := range []map[string]switchboard.Secret{cfg.Headers, cfg.Env} {
 		for _, secret := range secrets {
-			text := secret.Reveal()
-			add(text)
-			for line := range strings.Lines(text) { // a key in PEM form, line by line
-				add(strings.TrimSpace(line))
-			}
-			scheme, token, ok := strings.Cut(text, " ")
-			if !ok {
-				continue
-			}
-			add(token)
-			if pair, err := base64.StdEncoding.DecodeString(token); err == nil && strings.EqualFold(scheme, "basic") {
-				add(string(pair))
-				_, password, _ := strings.Cut(string(pair), ":")
-				add(password)
-			}
+			forms.secret(secret.Reveal())
 		}
 	}
-	if u, err := url.Parse(cfg.URL); err == nil && u.User != nil {
-		password, _ := u.User.Password()
-		add(password)
-	}
+	forms.address(cfg.URL, true)
+	forms.arguments(cfg.Command)
 	// Longest first, so that a secret within another leaves nothing behind.
 	list := slices.SortedFunc(maps.Keys(forms), func(a, b string) int {
 		if len(a) != len(b) {
@@ -76,6 +54,100 @@ func newMask(cfg *switchboard.Server) *mask {
 	return m
 }
 
+// forms are the texts that a mask hides: the secrets, in each way that they
+// are spelt.
+type forms map[string]bool
+
+func (f forms) add(s string) {
+	for _, form := range [...]string{s, url.QueryEscape(s), strings.Trim(string(wire.AppendString(nil, s)), `"`)} {
+		if len(form) >= minSecret {
+			f[form] = true
+		}
+	}
+}
+
+// secret adds a secret, and what of it is one by itself.
+func (f forms) secret(text string) {
+	f.add(text)
+	f.address(text, false)
+	for line := range strings.Lines(text) { // a key in PEM form, line by line
+		f.add(strings.TrimSpace(line))
+	}
+	scheme, token, ok := strings.Cut(text, " ")
+	if !ok {
+		return
+	}
+	f.add(token)
+	if pair, err := base64.StdEncoding.DecodeString(token); err == nil && strings.EqualFold(scheme, "basic") {
+		f.add(string(pair))
+		_, password, _ := strings.Cut(string(pair), ":")
+		f.add(password)
+	}
+}
+
+// address adds the password of a URL and the values of its query: those that
+// are named like a credential, or, where it is the server's own, each.
+func (f forms) address(text string, own bool) {
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	host, _, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		user := host[:at]
+		f.spelt(user)
+		if _, password, ok := strings.Cut(user, ":"); ok {
+			f.spelt(password)
+		}
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		if name, value, _ := strings.Cut(pair, "="); own || switchboard.CredentialName(name) {
+			f.spelt(value)
+		}
+	}
+}
+
+// spelt adds a part of a URL, as it stands there and as it is meant.
+func (f forms) spelt(raw string) {
+	f.add(raw)
+	if s, err := url.PathUnescape(raw); err == nil {
+		f.add(s)
+	}
+	if s, err := url.QueryUnescape(raw); err == nil { // where + is a space
+		f.add(s)
+	}
+}
+
+// arguments adds the secrets among a program's arguments: --api-key=X,
+// --api-key X, --header "Authorization: X", and those that look like one.
+func (f forms) arguments(command []string) {
+	named := false // by the argument before
+	for _, arg := range command {
+		if named {
+			f.secret(arg)
+		}
+		before := ""
+		for _, word := range strings.Fields(arg) {
+			if switchboard.CredentialValue(word) || switchboard.CredentialValue(before+" "+word) { // Bearer X
+				f.add(word)
+			}
+			before = word
+		}
+		f.address(arg, false)
+		pair := false
+		for _, separator := range [...]string{"=", ":"} {
+			name, value, ok := strings.Cut(arg, separator)
+			if ok && switchboard.CredentialName(name) {
+				f.secret(strings.TrimSpace(value))
+			}
+			pair = pair || ok
+		}
+		named = !pair && strings.HasPrefix(arg, "-") && switchboard.CredentialName(arg)
+	}
+}
+
 // text returns s without the secrets.
 func (m *mask) text(s string) string {
 	if m.replace == nil {
@@ -84,16 +156,52 @@ func (m *mask) text(s string) string {
 	return m.replace.Replace(s)
 }
 
-// bytes returns b without the secrets: b itself where it has none.
-func (m *mask) bytes(b []byte) []byte {
+// json returns the JSON text raw without the secrets in its strings, however
+// those are escaped: raw itself where it has none. Numbers and the names of
+// members stay, so that it remains what it is.
+func (m *mask) json(raw []byte) []byte {
 	if m.replace == nil {
-		return b
+		return raw
 	}
-	s := string(b)
-	if masked := m.replace.Replace(s); masked != s {
-		return []byte(masked)
+	var out []byte
+	from := 0 // what of raw is not in out yet
+	for i := 0; i < len(raw); i++ {
+		if raw[i] != '"' {
+			continue
+		}
+		end := i + 1
+		for end < len(raw) && raw[end] != '"' {
+			if raw[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(raw))
+		if name := bytes.HasPrefix(bytes.TrimLeft(raw[end:], " \t\r\n"), []byte(":")); !name {
+			if masked, ok := m.jsonString(raw[i:end]); ok {
+				out = append(append(out, raw[from:i]...), masked...)
+				from = end
+			}
+		}
+		i = end - 1
 	}
-	return b
+	if from == 0 {
+		return raw
+	}
+	return append(out, raw[from:]...)
+}
+
+// jsonString returns a string of JSON without the secrets, if it has any.
+func (m *mask) jsonString(raw []byte) (masked []byte, ok bool) {
+	text, ok := wire.String(raw)
+	if !ok { // no Unicode: as it is spelt
+		masked := m.text(string(raw))
+		return []byte(masked), masked != string(raw)
+	}
+	if masked := m.text(text); masked != text {
+		return wire.AppendString(nil, masked), true
+	}
+	return nil, false
 }
 
 // line returns what a log may show of text that a server wrote: at most limit
