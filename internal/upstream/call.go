@@ -78,7 +78,7 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 	}
 
 	rank := levelRank(c.LogLevel)
-	l.raise(ctx, rank)
+	l.raise(rank)
 	var token []byte
 	f := l.newFlight(wire.MethodToolsCall, func(id []byte) []byte {
 		var params []byte

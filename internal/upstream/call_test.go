@@ -150,6 +150,18 @@ func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
 	}
 }
 
+func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
+	s := child("one", "silent-about-levels")
+	s.Timeout = levelPatience / 2
+	f := ready(t, Options{}, s)
+	c := use("one", "{}")
+	c.LogLevel = "info"
+	result, err := f.Call(t.Context(), c)
+	if err != nil || string(result) != `{"level":"info"}` {
+		t.Errorf("%s, %v", result, err)
+	}
+}
+
 // underWay returns how many requests have been sent to the server and not been
 // answered.
 func underWay(f *Fleet, id switchboard.ServerID) int {

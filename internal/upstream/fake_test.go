@@ -179,6 +179,20 @@ var fakes = map[string]func(f *fake){
 			return false
 		})
 	},
+	"silent-about-levels": func(f *fake) { // and says which one it read before the call
+		level := ""
+		f.serve(func(m *msg) bool {
+			switch m.Method {
+			case "logging/setLevel":
+				level = m.Params.Level
+			case "tools/call":
+				f.result(m.ID, fmt.Sprintf(`{"level":%q}`, level))
+			default:
+				return false
+			}
+			return true
+		})
+	},
 	"banner": func(f *fake) {
 		f.say("Welcome to the fake server!\n\n   {not json}")
 		f.serve(nil)

@@ -246,13 +246,35 @@ func TestALegacyServerIsAskedOnceForTheMostVerboseLevel(t *testing.T) {
 		if _, err := f.Call(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
+		if level == "error" { // beside the call, so maybe after it
+			eventually(t, "it is asked", func() bool { return len(site.requests("logging/setLevel")) > 0 })
+		}
 	}
 	var asked []string
+	eventually(t, "it is asked twice", func() bool { return len(site.requests("logging/setLevel")) > 1 })
 	for _, r := range site.requests("logging/setLevel") {
 		asked = append(asked, r.msg.Params.Level)
 	}
 	if got := strings.Join(asked, ", "); got != "error, info" {
 		t.Errorf("asked for %s", got)
+	}
+}
+
+func TestNoCallOverHTTPWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
+	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, m *msg) bool {
+		if m == nil || m.Method != "logging/setLevel" {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	})
+	cfg := site.server()
+	cfg.Timeout = levelPatience / 2
+	f := ready(t, Options{}, cfg)
+	c := use("one", "{}")
+	c.LogLevel = "info"
+	if _, err := f.Call(t.Context(), c); err != nil {
+		t.Error(err)
 	}
 }
 

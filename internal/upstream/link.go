@@ -146,20 +146,10 @@ func (l *link) result(f *flight) ([]byte, error) {
 // fly makes the request and waits for its end, passing on what the server says
 // meanwhile. The error is a *fault.
 func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
-	l.mu.Lock()
-	if err := l.err; err != nil {
-		l.mu.Unlock()
-		return unsentFault(err)
+	if err := l.launch(f); err != nil {
+		return err
 	}
-	l.flights[string(f.id)] = f
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		delete(l.flights, string(f.id))
-		l.mu.Unlock()
-	}()
-
-	l.port.start(f)
+	defer l.forget(f)
 	for {
 		select {
 		case <-f.wake:
@@ -176,13 +166,38 @@ func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notif
 				return f.err
 			}
 		case <-ctx.Done():
-			sent := !f.withdraw()
-			if f.finish(wire.Message{}, 0, context.Cause(ctx)) {
-				l.port.abandon(f, sent)
-			}
-			return faultf(kindSilent, sent, "no answer to %s in time", f.method)
+			return faultf(kindSilent, l.abort(f, context.Cause(ctx)), "no answer to %s in time", f.method)
 		}
 	}
+}
+
+// launch makes the request and waits for nothing.
+func (l *link) launch(f *flight) error {
+	l.mu.Lock()
+	if err := l.err; err != nil {
+		l.mu.Unlock()
+		return unsentFault(err)
+	}
+	l.flights[string(f.id)] = f
+	l.mu.Unlock()
+	l.port.start(f)
+	return nil
+}
+
+// abort ends f, which nobody waits for any more, and reports whether it may
+// have been sent.
+func (l *link) abort(f *flight, why error) (sent bool) {
+	sent = !f.withdraw()
+	if f.finish(wire.Message{}, 0, why) {
+		l.port.abandon(f, sent)
+	}
+	return sent
+}
+
+func (l *link) forget(f *flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.flights, string(f.id))
 }
 
 // fail ends the link because of err, and with it all that is under way on it.
@@ -352,8 +367,9 @@ func (l *link) reply(m wire.Message) {
 
 // raise sees to it that a legacy server sends log messages of the rank: it is
 // asked once for the most verbose level that anybody wanted so far, and what
-// each call takes is filtered here.
-func (l *link) raise(ctx context.Context, rank int) {
+// each call takes is filtered here. Nobody waits for the answer, which a call
+// does not need: on pipes the server reads the request before the call's.
+func (l *link) raise(rank int) {
 	if rank == 0 || l.hello().modern() || !l.hello().logging {
 		return
 	}
@@ -366,12 +382,15 @@ func (l *link) raise(ctx context.Context, rank int) {
 	if !wanted {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, levelPatience)
-	defer cancel()
 	params := append(wire.AppendString([]byte(`{"level":`), levels[rank-1]), '}')
-	if _, err := l.ask(ctx, wire.MethodSetLevel, params); err != nil {
-		l.log.Debug("a server's log level was not set", "error", err)
+	f := l.newFlight(wire.MethodSetLevel, func([]byte) []byte { return params })
+	if l.launch(f) != nil {
+		return
 	}
+	time.AfterFunc(levelPatience, func() {
+		l.abort(f, errTimeout)
+		l.forget(f)
+	})
 }
 
 // levels are the levels of log messages, least severe first. The rank of one
