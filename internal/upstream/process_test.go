@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -312,9 +314,51 @@ func TestStderrIsLoggedBoundedEscapedAndWithoutSecrets(t *testing.T) {
 			t.Errorf("the log has %q", never)
 		}
 	}
-	if n := strings.Count(text(), "a server says"); n < stderrBurst || n > stderrBurst+3*stderrLines {
-		t.Errorf("%d lines were logged", n)
-	}
+}
+
+func TestAFloodOfStderrIsShownInDropsAndTheRestCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		v := newVoice(slog.New(slog.NewJSONHandler(&log, nil)), &mask{})
+		in, out := io.Pipe()
+		s := readStderr(v, in)
+		const lines, minutes = 60_000, 10
+		for i := range lines {
+			_, _ = fmt.Fprintln(out, "line", i)
+			time.Sleep(minutes * time.Minute / lines)
+		}
+		_ = out.Close()
+		<-s.done
+		again, ended := io.Pipe() // another process of the same server
+		s = readStderr(v, again)
+		for range lines {
+			_, _ = fmt.Fprintln(ended, "line")
+		}
+		_ = ended.Close()
+		<-s.done
+
+		shown, leftOut := 0, 0
+		for line := range bytes.Lines(log.Bytes()) {
+			var said struct {
+				Stderr string `json:"stderr"`
+				Before int    `json:"left_out_before"`
+				Last   int    `json:"lines"`
+			}
+			if err := json.Unmarshal(line, &said); err != nil {
+				t.Fatal(err)
+			}
+			if said.Stderr != "" {
+				shown++
+			}
+			leftOut += said.Before + said.Last
+		}
+		if most := stderrBurst + minutes*60 + 1; shown < most-2 || shown > most+2 {
+			t.Errorf("%d lines were logged in %d minutes, want %d", shown, minutes, most)
+		}
+		if shown+leftOut != 2*lines {
+			t.Errorf("%d lines were logged and %d counted, of %d", shown, leftOut, 2*lines)
+		}
+	})
 }
 
 // A writerFunc is a writer.

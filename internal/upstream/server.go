@@ -27,6 +27,7 @@ type server struct {
 	client *http.Client
 	log    *slog.Logger
 	mask   *mask
+	voice  *voice
 	ours   identity
 	moved  func() // told when what the server offers has changed
 
@@ -79,6 +80,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		relist: make(chan struct{}, 1),
 		slots:  map[owner]*slot{},
 	}
+	s.voice = newVoice(s.log, s.mask)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.connect = s.open
 	s.main = s.newSlot(owner{own: true})
@@ -153,7 +155,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error())}
 	}
 	l := s.newLink()
-	openStdio(l, proc)
+	openStdio(l, proc, s.voice)
 	_, wasShy := s.known.recall()
 	got, err := s.greet(l, o, nil, func() (hello, error) { return greetPipes(ctx, l, s.known) })
 	if _, shy := s.known.recall(); err != nil && shy && !wasShy {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,27 +18,62 @@ const (
 	maxStderrLine  = 2 << 10  // bytes of a line that are shown
 	maxStderrRead  = 64 << 10 // bytes of a line that are looked at
 	maxQuoted      = 300      // bytes of a server's text within a sentence of ours
-	stderrLines    = 20       // lines a second
+	stderrLines    = 1        // lines a second of one server, beyond the burst
 	stderrBurst    = 200
 	stderrBytes    = 4 << 20 // bytes a second that are read at all
 	lastWordsFresh = time.Minute
 )
 
-// A stderr logs what a child writes there: in lines, escaped, without the
-// server's secrets, and no more than a log can bear.
+// A voice logs what a server's processes write to stderr: in lines, escaped,
+// without the server's secrets, and no more than a log can bear of one server,
+// however many processes it has and however often they are started.
+type voice struct {
+	log   *slog.Logger
+	mask  *mask
+	shown *rate.Limiter
+	quiet atomic.Int64 // lines that were left out since the last that was shown
+}
+
+func newVoice(log *slog.Logger, m *mask) *voice {
+	return &voice{log: log, mask: m, shown: rate.NewLimiter(stderrLines, stderrBurst)}
+}
+
+// say logs a line, if there is room for it.
+func (v *voice) say(text []byte, whole bool) {
+	if !v.shown.Allow() {
+		v.quiet.Add(1)
+		return
+	}
+	attrs := []any{"stderr", v.mask.line(text, maxStderrLine, whole)}
+	if n := v.quiet.Swap(0); n > 0 {
+		attrs = append(attrs, "left_out_before", n)
+	}
+	v.log.Info("a server says", attrs...)
+}
+
+// end says what was left out last, when a process has said all.
+func (v *voice) end() {
+	if n := v.quiet.Swap(0); n > 0 {
+		v.log.Info("lines of a server's stderr were left out", "lines", n)
+	}
+}
+
+// A stderr reads what a child writes there.
 type stderr struct {
-	done chan struct{}
+	voice *voice
+	done  chan struct{}
 
 	mu      sync.Mutex
 	words   string
 	wordsAt time.Time
 }
 
-func readStderr(log *slog.Logger, m *mask, r io.Reader) *stderr {
-	s := &stderr{done: make(chan struct{})}
+func readStderr(v *voice, r io.Reader) *stderr {
+	s := &stderr{voice: v, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.copy(log, m, r)
+		defer v.end()
+		s.read(r)
 	}()
 	return s
 }
@@ -52,11 +88,9 @@ func (s *stderr) last() string {
 	return s.words
 }
 
-func (s *stderr) copy(log *slog.Logger, m *mask, r io.Reader) {
+func (s *stderr) read(r io.Reader) {
 	// A child that floods its stderr waits for us, and not we for it.
 	pace := rate.NewLimiter(stderrBytes, stderrBytes)
-	shown := rate.NewLimiter(stderrLines, stderrBurst)
-	hidden := 0
 	lines := bufio.NewReaderSize(r, maxStderrRead)
 	for {
 		text, err := lines.ReadSlice('\n')
@@ -70,25 +104,13 @@ func (s *stderr) copy(log *slog.Logger, m *mask, r io.Reader) {
 			rest, err = lines.ReadSlice('\n')
 			wait(pace, len(rest))
 		}
-		if said := m.line(text, maxStderrLine, whole); said != "" {
+		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
 			s.mu.Lock()
-			s.words, s.wordsAt = m.line(text, maxQuoted, whole), time.Now()
+			s.words, s.wordsAt = words, time.Now()
 			s.mu.Unlock()
-			switch {
-			case !shown.Allow():
-				hidden++
-			case hidden > 0:
-				log.Warn("lines of a server's stderr were left out", "lines", hidden)
-				hidden = 0
-				fallthrough
-			default:
-				log.Info("a server says", "stderr", said)
-			}
+			s.voice.say(text, whole)
 		}
 		if err != nil {
-			if hidden > 0 {
-				log.Warn("lines of a server's stderr were left out", "lines", hidden)
-			}
 			return
 		}
 	}

@@ -31,9 +31,9 @@ type outgoing struct {
 }
 
 // openStdio serves the process's pipes. The link fails when they end.
-func openStdio(l *link, proc *process) *stdio {
+func openStdio(l *link, proc *process, v *voice) *stdio {
 	s := &stdio{link: l, proc: proc, more: make(chan struct{}, 1), read: make(chan struct{})}
-	s.says = readStderr(l.log, l.mask, proc.stderr)
+	s.says = readStderr(v, proc.stderr)
 	l.port, l.severs = s, true
 	go s.write()
 	go s.serve()
