@@ -49,7 +49,7 @@ type cli struct {
 	Key      keyCmd      `cmd:"" help:"Make API keys."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 	Sample   sampleCmd   `cmd:"" hidden:"" help:"Run one of the sample servers that the demo uses."`
-	Guard    guardCmd    `cmd:"" hidden:"" help:"End what servers have started, once the Switchboard beside it is gone. It starts this itself."`
+	Guard    guardCmd    `cmd:"" hidden:"" help:"Run a server, and end all that it has started once it or Switchboard is gone. Switchboard starts this itself."`
 }
 
 // common is what every command that decides something takes.

@@ -113,13 +113,15 @@ func (c *common) load(ctx context.Context, log *slog.Logger, saw func(path strin
 	return config.Load(ctx, c.Config, o)
 }
 
-type guardCmd struct{}
+type guardCmd struct {
+	Command []string `arg:"" optional:"" passthrough:"" help:"The program, and its arguments from its name on."`
+}
 
 // Run is the guard's process; see upstream.Options.
 //
 //nolint:unparam // kong wants an error
-func (guardCmd) Run(io streams) error {
-	upstream.Guard(io.in)
+func (g *guardCmd) Run(io streams) error {
+	upstream.Guard(io.in, io.out, g.Command)
 	return nil
 }
 

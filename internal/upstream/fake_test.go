@@ -30,7 +30,7 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == guardArg:
-		Guard(os.Stdin)
+		Guard(os.Stdin, os.Stdout, os.Args[2:])
 	case os.Getenv(fakeEnv) != "":
 		fakes[os.Getenv(fakeEnv)](&fake{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout})
 	case os.Getenv(parentEnv) != "":
@@ -272,6 +272,51 @@ var fakes = map[string]func(f *fake){
 		})
 	},
 
+	"clan": func(f *fake) { // has grandchildren that have left its group, one of them an orphan
+		stray := exec.Command(os.Args[0])
+		stray.Env = append(os.Environ(), fakeEnv+"=hang")
+		stray.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := stray.Start(); err != nil {
+			panic(err)
+		}
+		parent := exec.Command(os.Args[0])
+		parent.Env = append(os.Environ(), fakeEnv+"=deserter")
+		orphan, err := parent.Output()
+		if err != nil {
+			panic(err)
+		}
+		f.serve(func(m *msg) bool {
+			if m.Method != "tools/call" {
+				return false
+			}
+			if m.Params.Arguments["do"] == "die" {
+				os.Exit(9)
+			}
+			f.result(m.ID, fmt.Sprintf(`{"pid":%d,"stray":%d,"orphan":%s}`, os.Getpid(), stray.Process.Pid, bytes.TrimSpace(orphan)))
+			return true
+		})
+	},
+	"deserter": func(f *fake) {
+		orphan := exec.Command(os.Args[0])
+		orphan.Env = append(os.Environ(), fakeEnv+"=hang")
+		orphan.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := orphan.Start(); err != nil {
+			panic(err)
+		}
+		f.say("%d", orphan.Process.Pid)
+	},
+	"ends-when-told": func(f *fake) { // notes that it was
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM)
+		go func() {
+			<-told
+			_ = os.WriteFile(os.Getenv("RECORD"), nil, 0o600)
+			os.Exit(0)
+		}()
+		f.serve(nil)
+		forever()
+	},
+
 	// The rest of what the tests of calls need.
 	"calls":  func(f *fake) { f.serve(f.call) },
 	"list":   func(f *fake) { f.serve(f.list) },
@@ -449,6 +494,7 @@ func (f *fake) inside(m *msg) bool {
 	group, _ := syscall.Getpgid(0)
 	text, _ := json.Marshal(map[string]any{
 		"env": os.Environ(), "fds": open, "nonblock": flags&syscall.O_NONBLOCK != 0, "leader": group == os.Getpid(), "pid": os.Getpid(),
+		"ignores": signal.Ignored(syscall.SIGINT) || signal.Ignored(syscall.SIGHUP),
 	})
 	f.result(m.ID, string(text))
 	return true

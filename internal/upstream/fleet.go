@@ -48,10 +48,11 @@ type Options struct {
 	// concurrently with itself. nil means that nobody wants to know.
 	OnChange func()
 
-	// Guard is a command that runs the function Guard, such as this program
-	// with an argument. It ends what servers have started when we are killed
-	// at once; nil leaves that to the parent-death signal, which reaches only
-	// the servers themselves.
+	// Guard is a command that runs the function Guard with the arguments that
+	// follow, such as this program with an argument. Each server's program is
+	// started by one, which ends all that the program has started, also when
+	// we are killed; nil leaves that to the parent-death signal, which reaches
+	// only the programs themselves.
 	Guard []string
 
 	MaxInFlight    int           // calls under way at one server; 0 means 256

@@ -129,7 +129,7 @@ func (f forms) arguments(command []string) {
 			f.secret(arg)
 		}
 		before := ""
-		for _, word := range strings.Fields(arg) {
+		for word := range strings.FieldsSeq(arg) {
 			if switchboard.CredentialValue(word) || switchboard.CredentialValue(before+" "+word) { // Bearer X
 				f.add(word)
 			}

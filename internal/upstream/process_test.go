@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -57,26 +58,33 @@ func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
 	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, inherited.Fd(), syscall.F_SETFD, 0); e != 0 {
 		t.Fatal(e)
 	}
-	f := ready(t, Options{}, child("one", "inside", "OWN=value"))
-	result, err := f.Call(t.Context(), use("one", "{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	saw := fields(t, result)
-	for _, v := range saw["env"].([]any) {
-		name, _, _ := strings.Cut(v.(string), "=")
-		if !slices.Contains(baseEnv, name) && name != "OWN" && name != fakeEnv {
-			t.Errorf("it sees %s", v)
-		}
-	}
-	if got := fmt.Sprint(saw["fds"]); got != "[0 1 2]" {
-		t.Errorf("its open files are %s", got)
-	}
-	if saw["nonblock"] == true {
-		t.Error("its stdin does not block, which programs do not expect")
-	}
-	if saw["leader"] != true {
-		t.Error("it does not lead a process group of its own")
+	for name, o := range map[string]Options{"alone": {}, "guarded": guards()} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, o, child("one", "inside", "OWN=value"))
+			result, err := f.Call(t.Context(), use("one", "{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			saw := fields(t, result)
+			for _, v := range saw["env"].([]any) {
+				name, _, _ := strings.Cut(v.(string), "=")
+				if !slices.Contains(baseEnv, name) && name != "OWN" && name != fakeEnv {
+					t.Errorf("it sees %s", v)
+				}
+			}
+			if got := fmt.Sprint(saw["fds"]); got != "[0 1 2]" {
+				t.Errorf("its open files are %s", got)
+			}
+			if saw["nonblock"] == true {
+				t.Error("its stdin does not block, which programs do not expect")
+			}
+			if saw["ignores"] == true {
+				t.Error("it ignores signals, as its guard does")
+			}
+			if saw["leader"] != true {
+				t.Error("it does not lead a process group of its own")
+			}
+		})
 	}
 }
 
@@ -204,24 +212,40 @@ func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
 	}
 }
 
+// guards has servers started by guards.
+func guards() Options { return Options{Guard: []string{os.Args[0], guardArg}} }
+
+// guardOf returns the process id of the guard that started the process.
+func guardOf(pid int) int {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var parent int
+	_, _ = fmt.Sscan(rest, &state, &parent)
+	return parent
+}
+
 // parent is a process with a fleet that says which processes there are, and
 // then waits to be killed.
 func parent() {
-	f := New(Options{Guard: []string{os.Args[0], guardArg}})
-	f.Set([]switchboard.Server{child("family", "family"), child("stubborn", "stubborn")})
+	f := New(guards())
+	f.Set([]switchboard.Server{child("clan", "clan"), child("family", "family"), child("stubborn", "stubborn")})
 	f.Ready(context.Background())
-	result, err := f.Call(context.Background(), use("family", "{}"))
-	if err != nil {
-		panic(err)
+	var family struct{ PID, Grandchild, Stray, Orphan int }
+	for _, id := range []string{"clan", "family"} {
+		result, err := f.Call(context.Background(), use(id, "{}"))
+		if err != nil {
+			panic(err)
+		}
+		if err := json.Unmarshal(result, &family); err != nil {
+			panic(err)
+		}
 	}
-	var family struct{ PID, Grandchild int }
-	if err := json.Unmarshal(result, &family); err != nil {
-		panic(err)
+	fmt.Print(family.Stray, " ", family.Orphan, " ", family.Grandchild)
+	for _, s := range f.Status() {
+		fmt.Print(" ", s.PIDs[0], " ", guardOf(s.PIDs[0]))
 	}
-	f.spawner.guard.mu.Lock()
-	guard := f.spawner.guard.cmd.Process.Pid
-	f.spawner.guard.mu.Unlock()
-	fmt.Println(family.PID, family.Grandchild, f.Status()[1].PIDs[0], guard)
+	fmt.Println()
 	forever()
 }
 
@@ -253,7 +277,7 @@ func TestNothingIsLeftWhenWeAreKilled(t *testing.T) {
 				}
 				pids = append(pids, pid)
 			}
-			if len(pids) != 4 {
+			if len(pids) != 9 {
 				t.Fatalf("%q", line)
 			}
 			_ = cmd.Process.Signal(sig)
@@ -265,24 +289,90 @@ func TestNothingIsLeftWhenWeAreKilled(t *testing.T) {
 	}
 }
 
-func TestAGuardThatIsKilledIsReplacedAndEndsWithUs(t *testing.T) {
-	f := ready(t, Options{Guard: []string{os.Args[0], guardArg}}, child("one", "legacy"))
-	pid := func() int {
-		g := f.spawner.guard
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.pipe == nil {
-			return 0
-		}
-		return g.cmd.Process.Pid
+func TestWhatAServerHasStartedEndsWithIt(t *testing.T) {
+	for _, how := range []string{"die", "close"} {
+		t.Run(how, func(t *testing.T) {
+			f := ready(t, guards(), child("one", "clan"))
+			result, err := f.Call(t.Context(), use("one", "{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			saw := fields(t, result)
+			pids := []int{int(saw["pid"].(float64)), int(saw["stray"].(float64)), int(saw["orphan"].(float64))}
+			if got := status(t, f, "one").PIDs; !slices.Equal(got, pids[:1]) {
+				t.Errorf("status has %d, and not the program's %d", got, pids[0])
+			}
+			for _, pid := range pids {
+				if s := procState(pid); s == "" || s == "Z" {
+					t.Fatalf("process %d is not there (%q)", pid, s)
+				}
+			}
+			if how == "close" {
+				f.Close(t.Context())
+				for _, pid := range pids {
+					if s := procState(pid); s != "" {
+						t.Errorf("process %d is still there (%s) when Close returns", pid, s)
+					}
+				}
+				return
+			}
+			_, err = f.Call(t.Context(), do("die"))
+			if e := refused(t, err, switchboard.CodeOutcomeUnknown); !strings.Contains(e.Error(), "exit status 9") {
+				t.Errorf("the cause does not say how: %v", e)
+			}
+			for _, pid := range pids {
+				assertGone(t, pid)
+			}
+		})
 	}
-	first := pid()
-	_ = syscall.Kill(first, syscall.SIGKILL)
-	eventually(t, "there is another guard", func() bool { p := pid(); return p != 0 && p != first })
-	second := pid()
+}
+
+func TestAGuardThatIsKilledTakesItsServerWithItAndBothComeBack(t *testing.T) {
+	f := ready(t, guards(), child("one", "legacy"))
+	first := status(t, f, "one").PIDs[0]
+	guard := guardOf(first)
+	if guard == os.Getpid() {
+		t.Fatal("there is no guard")
+	}
+	_ = syscall.Kill(guard, syscall.SIGKILL)
+	assertDead(t, first)
+	eventually(t, "it is back", func() bool { return status(t, f, "one").Restarts == 1 })
+	second := status(t, f, "one").PIDs[0]
+	guard = guardOf(second)
 	f.Close(t.Context())
-	if s := procState(second); s != "" {
-		t.Errorf("the guard is still there (%s)", s)
+	for _, pid := range []int{second, guard} {
+		if s := procState(pid); s != "" {
+			t.Errorf("process %d is still there (%s)", pid, s)
+		}
+	}
+}
+
+func TestAServerIsToldToEndBeforeItIsKilled(t *testing.T) {
+	for name, o := range map[string]Options{"alone": {}, "guarded": guards()} {
+		t.Run(name, func(t *testing.T) {
+			record := filepath.Join(t.TempDir(), "told")
+			f := ready(t, o, child("one", "ends-when-told", "RECORD="+record))
+			f.Close(t.Context()) // in no hurry
+			if _, err := os.Stat(record); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAProgramThatCannotRunIsSaidToByItsGuardToo(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte{0, 1, 2}, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"alone": {}, "guarded": guards()} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t, o, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{program}})
+			f.Ready(t.Context())
+			if s := status(t, f, "one"); s.LastFailure == nil || s.LastFailure.Message != fmt.Sprintf("start %q: exec format error", program) {
+				t.Errorf("%+v", s.LastFailure)
+			}
+		})
 	}
 }
 

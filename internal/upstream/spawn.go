@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -55,16 +57,20 @@ func childEnv(own map[string]switchboard.Secret, lookup func(string) (string, bo
 	return env, nil
 }
 
-// A process is one child in a process group of its own.
+// A process is one server's program in a process group of its own: our child,
+// or that of a guard which is.
 type process struct {
 	stdin          *os.File
 	stdout, stderr *os.File
-	pid            int
+	pid            int // the program's
 
-	exited chan struct{} // closed once the child has been waited for
+	ended  chan struct{} // closed once it is known how the program ended
+	exited chan struct{} // closed once the child has been waited for, and all that it left
 
 	mu     sync.Mutex // held to signal, so that nobody signals a group that is gone
 	cmd    *exec.Cmd
+	leash  *os.File // the guard's; nil without one
+	how    string   // it ended; not before ended is closed
 	reaped bool
 }
 
@@ -73,7 +79,7 @@ type process struct {
 // children are started by one goroutine that holds one thread until the
 // spawner is closed, which is after all of them have gone.
 type spawner struct {
-	guard *guard
+	guard []string // a command that runs Guard; nil means that there are no guards
 
 	once sync.Once
 	jobs chan func()
@@ -81,7 +87,7 @@ type spawner struct {
 }
 
 func newSpawner(guardCommand []string) *spawner {
-	return &spawner{guard: newGuard(guardCommand), jobs: make(chan func()), done: make(chan struct{})}
+	return &spawner{guard: guardCommand, jobs: make(chan func()), done: make(chan struct{})}
 }
 
 // on runs f on the spawner's thread.
@@ -105,7 +111,6 @@ func (sp *spawner) close() {
 	sp.once.Do(func() { close(sp.done) })
 	close(sp.jobs)
 	<-sp.done
-	sp.guard.close()
 }
 
 // start starts the server's process. The error holds no secret.
@@ -126,7 +131,7 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 		return nil, fmt.Errorf("its program %q is not on the PATH: %w", cfg.Command[0], errors.Unwrap(err))
 	}
 
-	p := &process{exited: make(chan struct{})}
+	p := &process{ended: make(chan struct{}), exited: make(chan struct{})}
 	var theirs [3]*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -148,12 +153,12 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		SysProcAttr: childAttr(),
 	}
-	err = sp.on(func() error {
-		if err := closeOnExec(); err != nil {
-			return fmt.Errorf("keep our files from it: %w", err)
-		}
-		return p.cmd.Start()
-	})
+	if len(sp.guard) > 0 {
+		err = sp.startGuarded(p)
+	} else if err = sp.run(p.cmd); err == nil {
+		p.pid = p.cmd.Process.Pid
+		go p.reap()
+	}
 	if err != nil {
 		p.closePipes()
 		if wrapped, ok := errors.AsType[*os.PathError](err); ok {
@@ -161,10 +166,52 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 		}
 		return nil, fmt.Errorf("start %q: %w", cfg.Command[0], err)
 	}
-	p.pid = p.cmd.Process.Pid
-	sp.guard.add(p.pid)
-	go p.reap(sp.guard)
 	return p, nil
+}
+
+// run starts cmd, which gets no files of ours but its own.
+func (sp *spawner) run(cmd *exec.Cmd) error {
+	return sp.on(func() error {
+		if err := closeOnExec(); err != nil {
+			return fmt.Errorf("keep our files from it: %w", err)
+		}
+		return cmd.Start()
+	})
+}
+
+// startGuarded has p's program started by a guard.
+func (sp *spawner) startGuarded(p *process) error {
+	by, leash, report, err := guarded(sp.guard, p.cmd)
+	if err != nil {
+		return err
+	}
+	err = sp.run(by)
+	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // it has its own
+	lines := bufio.NewReader(report)
+	if err == nil {
+		if p.pid, err = readStart(report, lines); err != nil {
+			_ = by.Process.Kill()
+			_ = by.Wait()
+		}
+	}
+	if err != nil {
+		_, _ = leash.Close(), report.Close()
+		return err
+	}
+	p.cmd, p.leash = by, leash
+	go func() {
+		defer report.Close() //nolint:errcheck // it was only read
+		how, _ := lines.ReadString('\n')
+		p.how = strings.TrimSuffix(how, "\n")
+		close(p.ended)
+		_ = by.Wait()
+		p.mu.Lock()
+		_ = leash.Close()
+		p.reaped = true
+		p.mu.Unlock()
+		close(p.exited)
+	}()
+	return nil
 }
 
 func (p *process) closePipes() {
@@ -176,31 +223,37 @@ func (p *process) closePipes() {
 // reap waits for the child, and takes with it whatever it leaves behind in its
 // group. The group is killed before the child is waited for: until then no
 // other can have its number.
-func (p *process) reap(g *guard) {
+func (p *process) reap() {
 	waitUnreaped(p.pid)
 	p.mu.Lock()
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 	_ = p.cmd.Wait() // how it ended is in cmd.ProcessState
-	p.reaped = true
+	p.how, p.reaped = p.cmd.ProcessState.String(), true
 	p.mu.Unlock()
-	g.remove(p.pid)
+	close(p.ended)
 	close(p.exited)
 }
 
-// signal sends sig to the child's group, if it still exists.
+// signal sends SIGTERM or SIGKILL to the child's group, if it still exists.
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.reaped {
+	switch {
+	case p.reaped:
+	case p.leash == nil:
 		_ = syscall.Kill(-p.pid, sig)
+	case sig == syscall.SIGTERM:
+		_, _ = p.leash.Write([]byte{'t'})
+	default:
+		_ = p.leash.Close()
 	}
 }
 
 // ending says how the child ended, if it has.
 func (p *process) ending() string {
 	select {
-	case <-p.exited:
-		return p.cmd.ProcessState.String()
+	case <-p.ended:
+		return cmp.Or(p.how, "its guard was killed")
 	default:
 		return ""
 	}

@@ -114,7 +114,7 @@ func (s *stdio) serve() {
 	err := s.scan()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The child has ended, or will be ended: it cannot be talked to.
-		within(s.proc.exited, time.Second)
+		within(s.proc.ended, time.Second)
 		err = faultf(kindLost, true, "%s", s.obituary())
 	}
 	s.link.fail(asFault(err))

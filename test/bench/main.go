@@ -53,7 +53,7 @@ func role(ctx context.Context, args []string) error {
 		case "serve":
 			return runProfiled(ctx)
 		case "guard":
-			upstream.Guard(os.Stdin)
+			upstream.Guard(os.Stdin, os.Stdout, args[1:])
 			return nil
 		}
 	}

@@ -187,12 +187,22 @@ func TestNoChildOutlivesSwitchboard(t *testing.T) {
 				servers = append(servers, fakeServer(fmt.Sprint("s-", i), fmt.Sprintf(tool, fmt.Sprint("t", i))))
 			}
 			servers = append(servers, fakeServer("deaf", "mood=hang", fmt.Sprintf(tool, "never")))
+			// One has a child in a session of its own.
+			servers = append(servers, `clan: {transport: stdio, command: [sh, -c, 'setsid sleep 987654 & exec "$0" "$@"', FAKE, '`+fmt.Sprintf(tool, "kin")+`']}`)
 			g := serve(t, layOut(t, fakes(servers...)))
-			names(t, g.open("/mcp", true))
-			pids := children(g.cmd.Process.Pid)
-			if len(pids) < 6 {
-				t.Fatalf("there are only %d children", len(pids))
+			if got := names(t, g.open("/mcp", true)); !slices.Contains(got, "kin") {
+				t.Fatalf("listed %q", got)
 			}
+			var pids []int
+			eventually(t, "the child of a server's is there", func() string {
+				pids = children(g.cmd.Process.Pid)
+				for _, pid := range pids {
+					if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); string(line) == "sleep\x00987654\x00" {
+						return ""
+					}
+				}
+				return fmt.Sprint(pids)
+			})
 			if err := g.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
