@@ -328,10 +328,12 @@ func (a *App) Listen() (net.Listener, error) {
 // Serve answers MCP over HTTP on l until ctx is done. Then it takes no new
 // work, lets calls in flight finish, and closes.
 func (a *App) Serve(ctx context.Context, l net.Listener) error {
-	mux := http.NewServeMux()
-	mux.Handle("/", a.gateway)
 	s := &http.Server{
-		Handler:           mux,
+		// No mux: it would answer paths that it finds odd before any of our
+		// checks. Neither may the server answer "OPTIONS *" itself.
+		Handler:                      a.gateway,
+		DisableGeneralOptionsHandler: true,
+
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,

@@ -71,8 +71,12 @@ func TestOR01to03_WhoMayReachUsFromAPageOfTheWeb(t *testing.T) {
 			maps.Copy(all, h)
 			maps.Copy(all, tt.head)
 			before := w.calls()
-			if res, body := w.post(list, all); res.StatusCode != tt.want {
+			res, body := w.post(list, all)
+			if res.StatusCode != tt.want {
 				t.Errorf("got %s, want %d: %s", res.Status, tt.want, body)
+			}
+			if tt.head["Content-Encoding"] != "" && (res.Header.Get("Accept-Encoding") != "identity" || !strings.Contains(body, "without that header")) {
+				t.Errorf("it does not say what to send instead: %s", body)
 			}
 			if w.calls() != before {
 				t.Error("a server was called")

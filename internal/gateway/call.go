@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -22,7 +24,10 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	}
 	name, _ := wire.String(raw)
 	if args, ok := field(q.Params, "arguments"); ok && args[0] != '{' {
-		return answer{failure: invalidParams("tools/call: params.arguments must be an object")}
+		return answer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
+	}
+	if token, ok := metaField(q.Params, wire.MetaProgressToken); ok && !isToken(token) {
+		return answer{failure: invalidParams("tools/call: params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
@@ -72,6 +77,16 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		return answer{failure: unknownTool(name)}
 	}
 	return g.refusal(q, err)
+}
+
+// isToken reports whether raw, a value, can be a progress token. Like a schema,
+// it takes 1e2 for the integer that it is.
+func isToken(raw []byte) bool {
+	if raw[0] == '"' {
+		return true
+	}
+	n, err := strconv.ParseFloat(string(raw), 64)
+	return err == nil && n == math.Trunc(n)
 }
 
 // logLevel is the least severity of log messages that the client wants. A

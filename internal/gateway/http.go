@@ -67,6 +67,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	if framedTwice(r) {
+		w.Header().Set("Connection", "close")
+	}
 
 	where, t := route(r.URL.EscapedPath())
 	if where == nowhere && g.inspect[r.URL.EscapedPath()] != nil {
@@ -125,6 +128,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodDelete:
 		g.serveDelete(w, r, p)
 	}
+}
+
+// framedTwice reports whether r may have come with a Content-Length that counts
+// for nothing beside its Transfer-Encoding, or the other way round: net/http
+// takes away what it overrides, so nobody can tell. Who stands in between may
+// have read it the other way, so what follows on the connection is not read.
+func framedTwice(r *http.Request) bool {
+	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
 func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
@@ -196,9 +207,11 @@ func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchb
 
 // serveRuns mints a run of the task.
 func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboard.Principal, task switchboard.TaskID) {
-	if r.ContentLength != 0 && !isJSON(r.Header) {
-		http.Error(w, "send no body, or one of application/json", http.StatusUnsupportedMediaType)
-		return
+	if r.ContentLength != 0 {
+		if why := notJSON(w, r); why != "" {
+			http.Error(w, why+"; or send no body", http.StatusUnsupportedMediaType)
+			return
+		}
 	}
 	if _, ok := g.readBody(w, r); !ok {
 		return
@@ -225,18 +238,23 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 	writeAll(w, http.StatusCreated, body)
 }
 
-// isJSON reports whether a body is JSON in no encoding but its own. A form or
-// plain text is what a page of another origin can send without asking first.
-func isJSON(h http.Header) bool {
-	if e := h.Get("Content-Encoding"); e != "" && e != "identity" {
-		return false
+// notJSON says why the body of r is not JSON in no encoding but its own, and
+// what to send; or "". A form or plain text is what a page of another origin can
+// send without asking first.
+func notJSON(w http.ResponseWriter, r *http.Request) string {
+	for _, e := range r.Header.Values("Content-Encoding") {
+		if e != "" && e != "identity" {
+			w.Header().Set("Accept-Encoding", "identity")
+			return "a body in a Content-Encoding is not read here; send it as it is, without that header"
+		}
 	}
-	types := h.Values("Content-Type")
-	if len(types) != 1 {
-		return false
+	types := r.Header.Values("Content-Type")
+	if len(types) == 1 {
+		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == "application/json" {
+			return ""
+		}
 	}
-	t, _, err := mime.ParseMediaType(types[0])
-	return err == nil && t == "application/json"
+	return "Content-Type must be application/json"
 }
 
 // readBody reads the whole body, or answers why not. Forwarding starts only
@@ -283,8 +301,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool
 
 // servePost answers one message.
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
-	if !isJSON(r.Header) {
-		writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest("Content-Type must be application/json"))
+	if why := notJSON(w, r); why != "" {
+		writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
 		return
 	}
 	accepts := accepted(r.Header)

@@ -368,6 +368,38 @@ func TestSE01_SessionsAreUnguessableAndNeverAdopted(t *testing.T) {
 	}
 }
 
+func TestAProgressTokenIsAStringOrAnIntegerAndArgumentsAreAnObject(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(nil)
+	for _, tt := range []struct {
+		member string
+		ok     bool
+	}{
+		{`"_meta":{"progressToken":"a"}`, true},
+		{`"_meta":{"progressToken":""}`, true},
+		{`"_meta":{"progressToken":-7}`, true},
+		{`"_meta":{"progressToken":1.0}`, true},
+		{`"_meta":{"progressToken":9007199254740993}`, true},
+		{`"_meta":{"progressToken":1.5}`, false},
+		{`"_meta":{"progressToken":1e-2}`, false},
+		{`"_meta":{"progressToken":1e999}`, false},
+		{`"_meta":{"progressToken":{}}`, false},
+		{`"_meta":{"progressToken":[1]}`, false},
+		{`"_meta":{"progressToken":true}`, false},
+		{`"_meta":{"progressToken":null}`, false},
+		{`"arguments":{}`, true},
+		{`"arguments":null`, false},
+		{`"arguments":[]`, false},
+		{`"arguments":"{}"`, false},
+	} {
+		before := w.calls()
+		_, body := w.post(legacyCall("1", "echo", ","+tt.member), in)
+		if called := w.calls() > before; called != tt.ok || called == strings.Contains(body, `"code":-32602`) || !called && !strings.Contains(body, "leave it out where") {
+			t.Errorf("%s: called: %t, %s", tt.member, called, body)
+		}
+	}
+}
+
 func TestTheCallCarriesWhatTheClientSaidAndWhoItIs(t *testing.T) {
 	w := newWorld(t)
 	var got *switchboard.Call

@@ -1,8 +1,12 @@
 package served_test
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // newKey makes a key with the command line, as a person would.
@@ -306,6 +311,7 @@ func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 		{"JS-04 two values", `{"jsonrpc":"2.0","id":1,"method":"ping"}{}`, nil, 400, "-32"},
 		{"JS-05 too deep", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}}`, nil, 400, "-32"},
 		{"RX-01 too large", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("x", 5<<20) + `"}}`, nil, 413, "4"},
+		{"a body that is compressed", `{}`, []string{"Content-Encoding", "gzip"}, 415, "send it as it is"},
 		{"OR-01 a foreign origin", `{}`, []string{"Origin", "https://evil.example"}, 403, "origin"},
 		{"OR-02 a foreign host", `{}`, []string{"Host", "evil.example"}, 403, "host"},
 		{"OR-03 a form", `a=b`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, ""},
@@ -338,5 +344,82 @@ func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 	}
 	if got := names(t, good); !slices.Equal(got, want) {
 		t.Errorf("another client lists %q now", got)
+	}
+}
+
+func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
+	g := serve(t, layOut(t, samples))
+	for _, path := range []string{"//mcp", "/mcp/../mcp", "/./mcp", "/mcp//", "/mcp/."} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req) // a client would follow
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound || resp.Header.Get("X-Content-Type-Options") == "" {
+			t.Errorf("%s: %s %v", path, resp.Status, resp.Header)
+		}
+	}
+	if got := raw(t, g, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); len(got) != 1 || got[0] != 404 {
+		t.Errorf("OPTIONS *: %d", got)
+	}
+}
+
+// JS-11: net/http takes Content-Length away where Transfer-Encoding overrides it
+// (in HTTP/1.0 it is the other way round), so that such a request cannot be told
+// from an honest one. But nothing can hide behind it.
+func TestJS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testing.T) {
+	g := serve(t, layOut(t, samples))
+	const ping, hidden = `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(ping), ping)
+	head := func(version string, more ...string) string {
+		return "POST /mcp HTTP/" + version + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" + strings.Join(more, "\r\n") + "\r\n\r\n"
+	}
+	length := func(n int) string { return fmt.Sprint("Content-Length: ", n) }
+	for _, tt := range []struct {
+		name, request string
+		answers       int
+	}{
+		{"one length", head("1.1", length(len(ping))) + ping, 2},
+		{"a length and chunks", head("1.1", length(len(chunked+hidden)), "Transfer-Encoding: chunked") + chunked, 1},
+		{"chunks", head("1.1", "Transfer-Encoding: chunked") + chunked, 1},
+		{"chunks in HTTP/1.0", head("1.0", length(len(ping)), "Transfer-Encoding: chunked", "Connection: keep-alive") + ping, 1},
+		{"two lengths", head("1.1", length(len(ping)), length(len(ping)+1)) + ping, 1},
+		{"another encoding", head("1.1", "Transfer-Encoding: gzip, chunked") + chunked, 1},
+	} {
+		got := raw(t, g, tt.request+strings.Replace(hidden, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+		if len(got) != tt.answers {
+			t.Errorf("%s: %d answers: %d", tt.name, len(got), got)
+		}
+	}
+}
+
+// raw sends bytes and returns the status of each answer, until the connection is
+// closed.
+func raw(t *testing.T, g *gateway, request string) (status []int) {
+	t.Helper()
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	for in := bufio.NewReader(conn); ; {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection was not closed")
+			}
+			return status
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		status = append(status, resp.StatusCode)
 	}
 }
