@@ -219,7 +219,11 @@ func TestClientsThatOthersWroteFindTheirWay(t *testing.T) {
 			if _, _, err := g.call(ctx, "stall"); err == nil {
 				t.Error("a cancelled call succeeded")
 			}
-			<-s.ended
+			if tt.name == "mcp-go legacy" {
+				close(s.out) // it only hangs up, which cancels nothing in this era
+			} else {
+				<-s.ended
+			}
 
 			// A modern client may still be about to listen: tell it until it hears.
 			for n, told := 0, false; !told; n++ {

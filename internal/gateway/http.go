@@ -386,10 +386,11 @@ func (x *exchange) fail(status int, f *failure) {
 	writeFailure(x.w, status, id, f)
 }
 
-// answer lets the gateway answer q and sends what it says. Cancelling ctx, and
-// losing the client, ends the work. done is called before the answer is sent.
-func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, q *request, done func()) {
-	p := newReply(x.w, x.accepts, q.modern, func(err error) { cancel(err) })
+// answer lets the gateway answer q and sends what it says. Cancelling ctx ends
+// the work. lost is called when the client cannot be written to, and done before
+// the answer is sent.
+func (x *exchange) answer(ctx context.Context, lost func(error), q *request, done func()) {
+	p := newReply(x.w, x.accepts, q.modern, lost)
 	if x.accepts.events {
 		q.notify = p.notify
 	}

@@ -73,9 +73,10 @@ func (x *exchange) serveLegacy(version string) {
 // be outstanding.
 var unasked = invalidRequest("a response to nothing that was asked")
 
-// request answers a request within s.
+// request answers a request within s. It goes on when the connection is lost:
+// that cancels nothing in this era, even though the result has nowhere to go.
 func (x *exchange) request(s *session) {
-	ctx, cancel := context.WithCancelCause(x.r.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(errCancelled) })()
 	if f := s.flight.enter(x.message.ID, cancel); f != nil {
@@ -86,7 +87,7 @@ func (x *exchange) request(s *session) {
 		x.fail(status, f)
 		return
 	}
-	x.answer(ctx, cancel, &request{
+	x.answer(ctx, func(error) {}, &request{
 		Message:   x.message,
 		principal: x.principal,
 		client:    s.client,

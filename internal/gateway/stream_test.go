@@ -195,37 +195,6 @@ func TestCancellationReachesTheCallAndNobodyElse(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesCancelsItsCall(t *testing.T) {
-	for _, era := range []string{"legacy", "modern"} {
-		t.Run(era, func(t *testing.T) {
-			w := newWorld(t)
-			s := w.stalls()
-			body, h := modern("1", "tools/call", `"name":"stall",`, "stall")
-			if era == "legacy" {
-				body, h = legacyCall("1", "stall", ""), w.session(nil)
-			}
-			ctx, leave := context.WithCancel(t.Context())
-			gone := make(chan struct{})
-			go func() {
-				defer close(gone)
-				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/mcp", strings.NewReader(body))
-				req.Header.Set("Content-Type", "application/json")
-				for k, v := range h {
-					req.Header.Set(k, v)
-				}
-				if res, err := http.DefaultClient.Do(req); err == nil {
-					_ = res.Body.Close()
-					t.Error("the call was answered")
-				}
-			}()
-			<-s.in
-			leave()
-			<-gone
-			<-s.ended
-		})
-	}
-}
-
 func TestJS06_AnIDIsUnderWayOncePerClient(t *testing.T) {
 	w := newWorld(t)
 	s := w.stalls()

@@ -328,3 +328,37 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 		})
 	})
 }
+
+// A legacy client may have lost its connection only; a modern one cancels so.
+func TestAClientThatLeavesCancelsItsCallInTheModernEraOnly(t *testing.T) {
+	for _, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world, p *pipes) {
+				s := w.stalls()
+				body, h := modern("1", "tools/call", `"name":"stall",`, "stall")
+				ended := 1
+				if era == "legacy" {
+					body, h = legacyCall("1", "stall", ""), w.session(nil)
+					ended = 0
+				}
+				conn := p.dial()
+				_, _ = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: %s\r\n", both)
+				for name, value := range h {
+					_, _ = fmt.Fprintf(conn, "%s: %s\r\n", name, value)
+				}
+				_, _ = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n%s", len(body), body)
+				<-s.in
+				_ = conn.Close()
+				time.Sleep(3 * gateway.KeepAlive) // what is written meanwhile does not arrive
+				synctest.Wait()
+				if len(s.ended) != ended {
+					t.Fatalf("%d calls have ended, want %d", len(s.ended), ended)
+				}
+				if era == "legacy" {
+					w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, h)
+					<-s.ended
+				}
+			})
+		})
+	}
+}
