@@ -41,7 +41,8 @@ const (
 	headerTimeout = 10 * time.Second // for a client to send its request's head
 	idleTimeout   = 2 * time.Minute  // for a kept-alive connection to be used again
 	maxHeader     = 64 << 10
-	drainTimeout  = 10 * time.Second // for calls in flight when stopping
+	drainTimeout  = 10 * time.Second // for calls in flight when stopping, and for clients to hear what became of them
+	lastWords     = time.Second      // of drainTimeout, for clients to hear that a call was cut
 	sweepEvery    = 5 * time.Minute
 )
 
@@ -326,7 +327,8 @@ func (a *App) Listen() (net.Listener, error) {
 }
 
 // Serve answers MCP over HTTP on l until ctx is done. Then it takes no new
-// work, lets calls in flight finish, and closes.
+// work, lets calls in flight finish, tells the clients of those that have not,
+// and closes.
 func (a *App) Serve(ctx context.Context, l net.Listener) error {
 	s := &http.Server{
 		// No mux: it would answer paths that it finds odd before any of our
@@ -346,11 +348,20 @@ func (a *App) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
+	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
 	a.gateway.Close()
+	ctx = context.WithoutCancel(ctx)
+	grace, cancel := context.WithTimeout(ctx, drainTimeout-lastWords)
+	defer cancel()
 	if err := s.Shutdown(grace); err != nil {
-		_ = s.Close() // what has not finished by now is cut
+		if n := a.gateway.Cut(); n > 0 {
+			a.log.Warn("calls cut", "calls", n)
+		}
+		last, cancel := context.WithTimeout(ctx, lastWords)
+		defer cancel()
+		if err := s.Shutdown(last); err != nil {
+			_ = s.Close() // whoever has not read its answer by now
+		}
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -53,6 +53,8 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		return g.refusal(q, switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach))
 	}
 	defer account.calls.Add(-1)
+	g.calls.Add(1)
+	defer g.calls.Add(-1)
 
 	c := &switchboard.Call{
 		Principal: q.principal,
@@ -71,6 +73,9 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		if a, err = g.bridge(result, q.modern); err == nil {
 			return a
 		}
+	}
+	if errors.Is(context.Cause(ctx), errStopping) {
+		err = cutShort(err)
 	}
 	var own *switchboard.Error
 	if errors.As(err, &own) && own.Code == switchboard.CodeNoSuchTool {

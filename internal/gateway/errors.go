@@ -179,6 +179,26 @@ func (g *Gateway) refusal(q *request, err error) answer {
 	return answer{failure: internal}
 }
 
+// cutShort is what the client is told of a call that failed with err while we
+// were ending it, since we stop. What the server has answered stays as it is.
+func cutShort(err error) error {
+	own, refused := errors.AsType[*switchboard.Error](err)
+	_, answered := errors.AsType[*switchboard.ServerError](err)
+	e := &switchboard.Error{
+		Code:  switchboard.CodeOutcomeUnknown,
+		Text:  "Switchboard was stopped before the tool had answered; the call may have been executed: check before you repeat it",
+		Cause: err,
+	}
+	switch {
+	case refused && own.Code == switchboard.CodeNotExecuted:
+		e.Code = own.Code
+		e.Text = "Switchboard was stopped before the call could be sent, so it was not executed"
+	case refused && own.Code != switchboard.CodeOutcomeUnknown, answered:
+		return err
+	}
+	return e
+}
+
 // MetaError is the key in the _meta of a tool's result under which stands what
 // is the data of a JSON-RPC error elsewhere.
 const MetaError = wire.MetaOurPrefix + "error"

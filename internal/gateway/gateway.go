@@ -64,7 +64,8 @@ const (
 
 	bodyTimeout  = 30 * time.Second // for a whole body to come in
 	writeTimeout = 30 * time.Second // for a client to take writeChunk
-	stdioDrain   = 10 * time.Second // for calls to finish once stdin has ended
+	stdioDrain   = 10 * time.Second // for calls to finish once stdin has ended, and their clients to hear of it
+	lastWords    = time.Second      // of stdioDrain, for clients to hear that a call was cut
 	sessionGrace = time.Minute
 )
 
@@ -116,6 +117,10 @@ type Gateway struct {
 
 	closing chan struct{} // closed by Close
 	close   func()
+
+	calls    atomic.Int64    // under way
+	stopping context.Context // done once Cut is called
+	cut      context.CancelCauseFunc
 }
 
 // New returns a Gateway.
@@ -136,6 +141,7 @@ func New(o Options) *Gateway {
 	}
 	g.members = append([]byte(`,"resultType":"complete","_meta":`), g.meta()...)
 	g.close = sync.OnceFunc(func() { close(g.closing) })
+	g.stopping, g.cut = context.WithCancelCause(context.Background())
 	g.Allow(o.Hosts, o.Origins)
 	return g
 }
@@ -152,10 +158,21 @@ func ServerInfo(name, version string) []byte {
 func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(hosts, origins)) }
 
 // Close ends the streams that clients listen on and all sessions, and refuses
-// what comes after. Calls under way are left to finish.
+// what comes after. Calls under way are left to finish, until Cut.
 func (g *Gateway) Close() {
 	g.close()
 	g.sessions.endAll()
+}
+
+// Calls says how many calls are under way.
+func (g *Gateway) Calls() int { return int(g.calls.Load()) }
+
+// Cut ends what is still under way, and says how many calls. Their clients are
+// told that the outcome is unknown: they need a moment to hear it.
+func (g *Gateway) Cut() (calls int) {
+	calls = g.Calls()
+	g.cut(errStopping)
+	return calls
 }
 
 func (g *Gateway) closed() bool {

@@ -43,13 +43,17 @@ func (d *desk) Resolve(p switchboard.Principal, task switchboard.TaskID) (switch
 		return "", nil
 	case task == "":
 		return "work", nil
-	case task == "work", task == "play", task == "unmet":
+	case task == "work", task == "play", task == "unmet", task == "slow":
 		return task, nil
 	}
 	return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %q for you", task)
 }
 
-func (d *desk) Bind(_ context.Context, _ switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+	if task == "slow" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if task == "unmet" || task == "work" && d.reverse {

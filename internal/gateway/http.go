@@ -109,7 +109,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if g.closed() {
 		w.Header().Set("Retry-After", "1")
-		refuse(w, where, http.StatusServiceUnavailable, switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping"))
+		refuse(w, where, http.StatusServiceUnavailable, errStopping)
 		return
 	}
 	switch where {

@@ -58,15 +58,23 @@ func (a answer) parts(id []byte) [][]byte {
 }
 
 // answer answers q, but for subscriptions/listen. A panic is that request's
-// alone.
+// alone. A client that has cancelled, or gone, gets no answer; one whose request
+// ends because we stop does.
 func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(g.stopping, func() { cancel(errStopping) })()
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
 			a = answer{failure: internal}
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() == nil:
+		case !errors.Is(context.Cause(ctx), errStopping):
 			a = answer{} // nobody waits for it any more
+		case a.failure == internal:
+			a.failure = refused(errStopping)
 		}
 	}()
 	if q.modern {
@@ -174,8 +182,11 @@ var levels = []string{"debug", "info", "notice", "warning", "error", "critical",
 
 func severity(level string) int { return slices.Index(levels, level) }
 
-// errCancelled is why a request ends that its client has cancelled.
-var errCancelled = errors.New("cancelled by the client")
+// Why a request ends before it is done.
+var (
+	errCancelled = errors.New("cancelled by the client")
+	errStopping  = switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping")
+)
 
 // A flight is the requests of one client that are under way, by id. The zero
 // flight is empty.

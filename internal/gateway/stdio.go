@@ -38,8 +38,9 @@ type pipe struct {
 
 // ServeStdio answers MCP in lines on in and out for p, with one run of the task
 // ("" means p's default). When in ends, or ctx is done, the calls under way are
-// given some time to finish; then it returns. It reads in until then, and
-// closes it where it can. The error is that of reading or writing.
+// given some time to finish, and their client is told of those that have not;
+// then it returns. It reads in until then, and closes it where it can. The error
+// is that of reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p switchboard.Principal, task switchboard.TaskID) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -58,6 +59,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p
 		_ = closer.Close() // what it still holds is not wanted
 	}
 	hush()
+	g.log.Info("stopping", "calls_in_flight", g.Calls())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -67,12 +69,15 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p
 	select {
 	case <-done:
 		return err
-	case <-time.After(stdioDrain):
+	case <-time.After(stdioDrain - lastWords):
 	}
-	cancel(errCancelled)
+	if n := g.Calls(); n > 0 {
+		g.log.Warn("calls cut", "calls", n)
+	}
+	cancel(errStopping)
 	select {
 	case <-done:
-	case <-time.After(stdioDrain): // a client that does not read its answers
+	case <-time.After(lastWords): // a client that does not read its answers
 	}
 	return err
 }

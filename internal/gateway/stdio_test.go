@@ -246,9 +246,31 @@ func TestStdioEndsWhatDoesNotEnd(t *testing.T) {
 		c.send(legacyCall("1", "stall", ""))
 		<-s.in
 		start := time.Now()
-		if err := c.end(); err != nil || time.Since(start) != 10*time.Second || len(s.ended) != 1 {
+		_ = c.in.Close()
+		if got := c.next(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result"`) || !strings.Contains(got, "Switchboard was stopped") || !strings.Contains(got, "SB-EXEC-004") {
+			t.Errorf("the call that did not end: %s", got)
+		}
+		if err := c.end(); err != nil || time.Since(start) != 9*time.Second || len(s.ended) != 1 {
 			t.Errorf("after %s: %v, %d calls cancelled", time.Since(start), err, len(s.ended))
 		}
+		if log := w.log.String(); !strings.Contains(log, "msg=stopping calls_in_flight=1") || !strings.Contains(log, `msg="calls cut" calls=1`) {
+			t.Errorf("the log:\n%s", log)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newGateway(t)
+		s := w.stalls()
+		c := w.stdio(t.Context(), "")
+		c.send(initialize)
+		c.next()
+		c.send(legacyCall("1", "stall", ""))
+		<-s.in
+		start := time.Now()
+		_ = c.in.Close() // and nobody reads
+		if err := <-c.done; err != nil || time.Since(start) != 10*time.Second {
+			t.Errorf("when nobody reads the last answer, after %s: %v", time.Since(start), err)
+		}
+		_ = c.outR.Close()
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newGateway(t)

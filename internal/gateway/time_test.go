@@ -362,3 +362,75 @@ func TestAClientThatLeavesCancelsItsCallInTheModernEraOnly(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoseCallIsCutIsToldWhatBecameOfIt(t *testing.T) {
+	refused := func(code switchboard.Code) error { return switchboard.Refuse(code, "the callers own words") }
+	for _, tt := range []struct {
+		name string
+		err  error // of the call, once it is cut
+		want []string
+	}{
+		{"sent", refused(switchboard.CodeOutcomeUnknown), []string{`"isError":true`, "SB-EXEC-004", "Switchboard was stopped"}},
+		{"nobody knows", context.Canceled, []string{`"isError":true`, "SB-EXEC-004", "Switchboard was stopped"}},
+		{"not sent", refused(switchboard.CodeNotExecuted), []string{`"error":`, "SB-EXEC-002", "Switchboard was stopped"}},
+		{"refused", refused(switchboard.CodeRateLimit), []string{"SB-ROUT-002", "the callers own words"}},
+		{"the server's error", &switchboard.ServerError{Server: "s", Object: []byte(`{"code":4711}`)}, []string{`"error":{"code":4711}`}},
+		{"an answer after all", nil, []string{`"result":{"content":["done"]`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+				w.play("work", func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
+					<-ctx.Done()
+					return switchboard.Result(`{"content":["done"]}`), tt.err
+				})
+				in := w.session(nil)
+				answers := make(chan string, 2)
+				go func() {
+					_, body := w.post(legacyCall("1", "work", ""), in)
+					answers <- body
+				}()
+				go func() {
+					body, h := modern("1", "tools/call", `"name":"work",`, "work")
+					_, got := w.post(body, h)
+					answers <- got
+				}()
+				synctest.Wait()
+				w.Close()
+				synctest.Wait()
+				if w.Calls() != 2 || len(answers) != 0 {
+					t.Errorf("Close left %d calls, and %d answers", w.Calls(), len(answers))
+				}
+				if n := w.Cut(); n != 2 {
+					t.Errorf("cut %d calls", n)
+				}
+				for range 2 {
+					got := <-answers
+					for _, want := range tt.want {
+						if !strings.Contains(got, want) {
+							t.Errorf("no %s in %s", want, got)
+						}
+					}
+				}
+				if w.Calls() != 0 {
+					t.Errorf("%d calls are under way after that", w.Calls())
+				}
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
+		answer := make(chan string)
+		go func() {
+			body, h := modern("1", "tools/list", "", "")
+			h["Switchboard-Task"] = "slow"
+			_, got := w.post(body, h)
+			answer <- got
+		}()
+		synctest.Wait()
+		if n := w.Cut(); n != 0 {
+			t.Errorf("%d calls, where there was only a list", n)
+		}
+		if got := <-answer; !strings.Contains(got, "Switchboard is stopping") || !strings.Contains(got, "SB-ROUT-003") {
+			t.Errorf("what is no call: %s", got)
+		}
+	})
+}

@@ -401,3 +401,58 @@ func listen(t *testing.T, heard chan<- string, who, method, url, body string, he
 		}
 	}()
 }
+
+func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
+	marks := filepath.Join(t.TempDir(), "marks")
+	dir := layOut(t, fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"))))
+	g := serve(t, dir)
+	over := stdio(t, dir, false)
+	clients := map[string]session{"legacy": g.open("/mcp", false), "modern": g.open("/mcp", true), "stdio": over}
+	var wg sync.WaitGroup
+	for name, s := range clients {
+		wg.Go(func() {
+			m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`)
+			if !strings.Contains(string(m.Result), "SB-EXEC-004") || !strings.Contains(string(m.Result), "Switchboard was stopped") {
+				t.Errorf("the %s client was told %q", name, m.raw)
+			}
+		})
+	}
+	eventually(t, "all calls have arrived", func() string {
+		text, _ := os.ReadFile(marks)
+		if n := strings.Count(string(text), "work"); n != 3 {
+			return fmt.Sprint(n, " have")
+		}
+		return ""
+	})
+	for _, p := range []*os.Process{g.cmd.Process, over.cmd.Process} {
+		if err := p.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	for _, want := range []string{"msg=stopping calls_in_flight=2", `msg="calls cut" calls=2`} {
+		eventually(t, "the log says so", func() string {
+			if !strings.Contains(g.logged(), want) {
+				return "no " + want
+			}
+			return ""
+		})
+	}
+}
+
+func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
+	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one")))))
+	legacy, heard := g.open("/mcp", false), make(chan string, 2)
+	listen(t, heard, "legacy", http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	listen(t, heard, "modern", http.MethodPost, g.url+"/mcp",
+		`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+	began := time.Now()
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = g.cmd.Wait()
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("with two streams open it took %v to stop; calls get 9s", took)
+	}
+}
