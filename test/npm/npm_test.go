@@ -6,16 +6,15 @@
 package npm_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
 
 // patience is how long one exchange may take on a busy machine.
@@ -34,47 +33,6 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
 	return m.Run()
-}
-
-// installed says why the packages of package-lock.json cannot be used. They are
-// installed here at the first run, and when the lock has changed; no package
-// runs anything at installation.
-var installed = sync.OnceValue(func() error {
-	for _, program := range []string{"node", "npm", "git"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not installed", program)
-		}
-	}
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		return err
-	}
-	const stamp = "node_modules/.lock-installed"
-	if done, err := os.ReadFile(stamp); err == nil && bytes.Equal(done, lock) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
-	if err != nil {
-		last := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("npm ci: %w: %s", err, last[0])
-	}
-	return os.WriteFile(stamp, lock, 0o600)
-})
-
-// needNPM ends a test that cannot run here: with a failure where
-// SWITCHBOARD_REQUIRE=1 says that all must run.
-func needNPM(t *testing.T) {
-	t.Helper()
-	err := installed()
-	switch {
-	case err == nil:
-	case os.Getenv("SWITCHBOARD_REQUIRE") == "1":
-		t.Fatalf("npm servers and clients are required: %v", err)
-	default:
-		t.Skipf("skipped: npm servers and clients (%v)", err)
-	}
 }
 
 // switchboard builds the program that is tested, once.
@@ -101,7 +59,7 @@ func program(t *testing.T) string {
 // switchboard.yaml.
 func real(t *testing.T) string {
 	t.Helper()
-	needNPM(t)
+	npmlock.Need(t, "npm servers and clients", "git")
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,64 @@
+// Package npmlock installs npm packages for tests, at the versions of the lock
+// file in the test's own folder.
+package npmlock
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Need ends a test that cannot run for want of a program or of the packages:
+// with a failure where SWITCHBOARD_REQUIRE=1 says that all must run, else
+// skipped in one line that begins with what was to be tested.
+func Need(t testing.TB, what string, programs ...string) {
+	t.Helper()
+	err := missing(programs)
+	if err == nil {
+		err = installed()
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("SWITCHBOARD_REQUIRE") == "1":
+		t.Fatalf("%s: required: %v", what, err)
+	default:
+		t.Skipf("skipped: %s (%v)", what, err)
+	}
+}
+
+func missing(programs []string) error {
+	for _, program := range append([]string{"npm", "node"}, programs...) {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is not installed", program)
+		}
+	}
+	return nil
+}
+
+// installed says why the packages of package-lock.json cannot be used. They are
+// installed at the first run, and when the lock has changed; no package runs
+// anything at installation. scripts/test does the same before.
+var installed = sync.OnceValue(func() error {
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		return err
+	}
+	const stamp = "node_modules/.lock-installed"
+	if done, err := os.ReadFile(stamp); err == nil && bytes.Equal(done, lock) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
+	if err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("npm ci: %w: %s", err, first)
+	}
+	return os.WriteFile(stamp, lock, 0o600)
+})
