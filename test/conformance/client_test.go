@@ -1,0 +1,84 @@
+package conformance_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
+	// What the SDK's client does, so that nothing is compared with nothing.
+	does := map[string]verdict{"legacy": {20, 0}, "modern": {62, 0}}
+	for back, version := range eras {
+		t.Run(back+" server", func(t *testing.T) {
+			t.Parallel()
+			client := built(t, sdkClient)
+			run := func(gateways string) results {
+				return suite(t, "client", "--command", fmt.Sprintf("%s client %s %s", os.Args[0], client, gateways), "--requirements", version)
+			}
+			direct := run("none")
+			if got := direct.sum(); got != does[back] {
+				t.Errorf("direct, %d checks pass and %d fail, want %v", got.passed, got.failed, does[back])
+			}
+			compare(t, "client-"+back, run(gateways(t)), direct)
+		})
+	}
+}
+
+// gateways starts a switchboard in front of each server that it is asked for,
+// answers with its address, and stops it when the asker hangs up: the suite
+// tells the address of its server only to the client that it starts, may kill
+// that, and waits until nobody is connected to its server.
+func gateways(t *testing.T) string {
+	t.Helper()
+	program := built(t, switchboard)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		front, stop, err := serve(t, program, r.FormValue("behind"))
+		if err != nil {
+			t.Error(err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer stop()
+		fmt.Fprintln(w, front)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// runClient is the command that the suite starts: it runs the SDK's client on
+// the suite's server, or on a switchboard in front of that.
+//
+// The scenarios of authorization it leaves out, and the suite puts their results
+// where they are not read: a server's tokens are between it and the gateway.
+func runClient(client, gateways, server string) error {
+	if strings.HasPrefix(os.Getenv("MCP_CONFORMANCE_SCENARIO"), "auth/") {
+		return nil
+	}
+	if gateways != "none" {
+		resp, err := http.PostForm(gateways, url.Values{"behind": {server}})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		front, err := bufio.NewReader(resp.Body).ReadString('\n')
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s %s: %w", resp.Status, front, err)
+		}
+		server = strings.TrimSpace(front)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience/4)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, client, server)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}

@@ -1,0 +1,275 @@
+// Package conformance_test runs the official MCP conformance suite, of npm, on
+// Switchboard: its server scenarios against a switchboard in front of the Go
+// SDK's conformance server, and its client scenarios against a switchboard
+// behind the Go SDK's conformance client. What passes without a switchboard in
+// between must pass with it.
+//
+// testdata/expected-failures.txt names what does not, and why.
+package conformance_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/test/npmlock"
+)
+
+const (
+	legacy = "2025-11-25"
+	modern = "2026-07-28"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = time.Minute
+
+// programs is the folder of the built programs. TestMain removes it.
+var programs string
+
+// buildFlags are those of the switchboard that is tested.
+var buildFlags []string
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "client" {
+		if err := runClient(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	var err error
+	if programs, err = os.MkdirTemp("", "conformance-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(programs) }()
+	// Children that are built for the race detector would sleep at their end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// The programs, each built once. The SDK's are of the version in go.mod.
+var (
+	switchboard = sync.OnceValues(func() (string, error) { return build("switchboard", "../../cmd/switchboard", buildFlags...) })
+	sdkServer   = sync.OnceValues(func() (string, error) { return build("everything-server", sdk+"everything-server") })
+	sdkClient   = sync.OnceValues(func() (string, error) { return build("everything-client", sdk+"everything-client") })
+)
+
+const sdk = "github.com/modelcontextprotocol/go-sdk/conformance/"
+
+func build(name, pkg string, flags ...string) (string, error) {
+	file := filepath.Join(programs, name)
+	out, err := exec.Command("go", slices.Concat([]string{"build"}, flags, []string{"-o", file, pkg})...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	return file, nil
+}
+
+// built ends the test where a program could not be built.
+func built(t *testing.T, program func() (string, error)) string {
+	t.Helper()
+	file, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// suite runs the conformance suite, which writes its results below a new
+// folder. That checks fail is no failure here.
+func suite(t *testing.T, args ...string) results {
+	t.Helper()
+	npmlock.Need(t, "the official conformance suite")
+	// The suite needs Node.js 22. The lock has it for the common platforms.
+	node := "node"
+	if own, _ := filepath.Glob("node_modules/node-*/bin/node"); len(own) > 0 {
+		node = own[0]
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node, slices.Concat([]string{"node_modules/@modelcontextprotocol/conformance/dist/index.js"}, args, []string{"-o", dir})...)
+	out, err := cmd.CombinedOutput()
+	if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		t.Fatalf("conformance %s: %v\n%s", args, err, out)
+	}
+	got, err := read(dir)
+	if err != nil || len(got) == 0 {
+		t.Fatalf("conformance %s left %d results, %v:\n%s", args, len(got), err, out)
+	}
+	return got
+}
+
+// log takes what a program says.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start starts a program. It is stopped by stop, or after the test.
+func start(t *testing.T, cmd *exec.Cmd, said *log) (stop func(), err error) {
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		timer.Stop()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(cmd.Path), said)
+		}
+		if s := said.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic") {
+			t.Errorf("%s had a race or a panic:\n%s", filepath.Base(cmd.Path), s)
+		}
+	})
+	t.Cleanup(stop)
+	return stop, nil
+}
+
+// serve starts a switchboard in front of one server, and returns its address and
+// what stops it.
+func serve(t *testing.T, program, behind string) (front string, stop func(), err error) {
+	dir := t.TempDir()
+	file := fmt.Sprintf("servers:\n  fixture: {transport: http, url: %q}\n", behind)
+	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(file), 0o600); err != nil {
+		return "", nil, err
+	}
+	cmd := exec.Command(program, "-v", "serve", "--listen", "127.0.0.1:0")
+	cmd.Dir = dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	said := &log{}
+	if stop, err = start(t, cmd, said); err != nil {
+		return "", nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", nil, fmt.Errorf("no address: %w\n%s", err, said)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	front = strings.TrimSpace(line)
+	return front, stop, settled(front)
+}
+
+// settled waits until a switchboard has asked its server, since a client that is
+// done at once would end before: a list is answered only then.
+func settled(front string) error {
+	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modern +
+		`","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	req, err := http.NewRequest(http.MethodPost, front, strings.NewReader(list))
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Protocol-Version": modern, "Mcp-Method": "tools/list",
+	} {
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// fixture starts the SDK's conformance server in an era, anew for each run,
+// since scenarios change what it offers.
+func fixture(t *testing.T, era string) string {
+	t.Helper()
+	addr := unused(t)
+	if _, err := start(t, exec.Command(built(t, sdkServer), "-http="+addr, fmt.Sprintf("-stateless=%t", era == modern)), &log{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			_ = conn.Close()
+			return "http://" + addr + "/"
+		}
+	}
+	t.Fatal("the SDK's server does not serve")
+	return ""
+}
+
+// unused finds an address for a server that cannot choose one itself. It is not
+// one that the kernel hands out, so nobody takes it in between.
+func unused(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
+		if err == nil {
+			defer func() { _ = free.Close() }()
+			return free.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// modernOnly is a server in front of one that also takes what is legacy, and
+// refuses that.
+func modernOnly(t *testing.T, behind string) string {
+	t.Helper()
+	target, err := url.Parse(behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(target)
+	pass.FlushInterval = -1
+	guard := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") == modern {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":[%q]}}}`, modern)
+	}))
+	t.Cleanup(func() {
+		guard.CloseClientConnections()
+		guard.Close()
+	})
+	return guard.URL
+}

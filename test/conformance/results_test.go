@@ -1,0 +1,144 @@
+package conformance_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A check is one claim of a scenario. A scenario may make it several times.
+type check struct{ scenario, id string }
+
+// A verdict is how often a check passed, and how often it failed. The suite also
+// has checks that were skipped, warn or inform.
+type verdict struct{ passed, failed int }
+
+type results map[check]verdict
+
+// stamp is what the suite appends to the name of a scenario's folder.
+var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[0-9-]+Z$`)
+
+// read reads the results that a run of the suite left in dir.
+func read(dir string) (results, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
+	if err != nil {
+		return nil, err
+	}
+	got := results{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var checks []struct{ ID, Status string }
+		if err := json.Unmarshal(raw, &checks); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		folder := filepath.Base(filepath.Dir(file))
+		scenario := stamp.ReplaceAllString(folder, "")
+		if scenario == folder {
+			return nil, fmt.Errorf("%s is not the folder of a scenario", folder)
+		}
+		for _, c := range checks {
+			key := check{scenario, c.ID}
+			v := got[key]
+			switch c.Status {
+			case "SUCCESS":
+				v.passed++
+			case "FAILURE":
+				v.failed++
+			case "SKIPPED", "WARNING", "INFO":
+			default:
+				return nil, fmt.Errorf("%s: the status of %s is %q", file, c.ID, c.Status)
+			}
+			got[key] = v
+		}
+	}
+	return got, nil
+}
+
+// sum is what the suite's own summary says.
+func (r results) sum() (all verdict) {
+	for _, v := range r {
+		all.passed += v.passed
+		all.failed += v.failed
+	}
+	return all
+}
+
+// worse lists the checks that pass less often, or fail more often, in r than in
+// direct. One that was not made does not pass.
+func (r results) worse(direct results) map[check]string {
+	bad := map[check]string{}
+	for _, of := range []results{direct, r} {
+		for c := range of {
+			if was, is := direct[c], r[c]; is.passed < was.passed || is.failed > was.failed {
+				bad[c] = fmt.Sprintf("%d passed and %d failed, direct %d and %d", is.passed, is.failed, was.passed, was.failed)
+			}
+		}
+	}
+	return bad
+}
+
+// expected reads the checks that are expected to fail in a direction. Those
+// that are true may also pass now and then.
+func expected(t *testing.T, direction string) map[check]bool {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/expected-failures.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[check]bool{}
+	reason := false
+	for n, line := range strings.Split(string(raw), "\n") {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0][0] == '#' {
+			reason = len(f) > 1 && f[0] == "#"
+			continue
+		}
+		if len(f) != 3 || !reason {
+			t.Fatalf("expected-failures.txt:%d: want directions, scenario and check, below a comment that says why", n+1)
+		}
+		for d := range strings.SplitSeq(f[0], ",") {
+			d, maybe := strings.CutSuffix(d, "?")
+			if !slices.Contains(directions, d) {
+				t.Fatalf("expected-failures.txt:%d: there is no direction %q", n+1, d)
+			}
+			if d == direction {
+				all[check{f[1], f[2]}] = maybe
+			}
+		}
+	}
+	return all
+}
+
+// compare holds the results through Switchboard against those without it, and
+// against what is expected to fail.
+func compare(t *testing.T, direction string, through, direct results) {
+	t.Helper()
+	bad, list := through.worse(direct), expected(t, direction)
+	for _, c := range sorted(bad) {
+		if _, ok := list[c]; !ok {
+			t.Errorf("%s %s %s: %s", direction, c.scenario, c.id, bad[c])
+		}
+	}
+	for _, c := range sorted(list) {
+		if _, fails := bad[c]; !fails && !list[c] {
+			t.Errorf("%s %s %s: it passes as it does direct, so take it out of expected-failures.txt", direction, c.scenario, c.id)
+		}
+	}
+	t.Logf("%s: %d of %d checks that pass direct pass through Switchboard", direction, through.sum().passed, direct.sum().passed)
+}
+
+func sorted[V any](m map[check]V) []check {
+	return slices.SortedFunc(maps.Keys(m), func(a, b check) int {
+		return cmp.Or(strings.Compare(a.scenario, b.scenario), strings.Compare(a.id, b.id))
+	})
+}
