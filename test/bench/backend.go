@@ -167,7 +167,7 @@ func (b *backend) serveStdio(in io.Reader, out io.Writer) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return nil //nolint:nilerror // the end of stdin is how a server on stdio is told to end
+			return nil // the end of stdin is how a server on stdio is told to end
 		}
 		var q question
 		if json.Unmarshal(line, &q) != nil {

@@ -101,12 +101,10 @@ func (a *arena) set(ctx context.Context, s *stage, names ...string) (err error) 
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		front, side, _ := strings.Cut(p.address, " ")
-		c.side = side
-		if c.url, err = url.Parse(front); err != nil {
+		if c.url, err = url.Parse(p.address); err != nil {
 			return err
 		}
-		c.pid, c.stop = p.pid, p.stop
+		c.pid, c.side, c.stop = p.pid, p.side, p.stop
 		s.contestants = append(s.contestants, c)
 		if len(c.keys) > 0 {
 			c.key = c.keys[0]
@@ -232,7 +230,8 @@ func quoted(ss []string) (q []string) {
 // A process is a contestant or a backend that runs.
 type process struct {
 	pid     int
-	address string // the first line of its stdout
+	address string // where it serves, from the first line of its stdout
+	side    string // where it can be profiled, if it can
 	stop    func()
 }
 
@@ -263,7 +262,7 @@ func start(ctx context.Context, dir, program string, args ...string) (*process, 
 		stop()
 		return nil, fmt.Errorf("%s %s gave no address:\n%s", program, strings.Join(args, " "), log)
 	}
-	p.address = strings.TrimSpace(line)
+	p.address, p.side, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return p, nil
 }
 
@@ -287,7 +286,13 @@ func listen(ctx context.Context, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("http://%s/mcp\n", l.Addr())
+	side := ""
+	if os.Getenv(sideVariable) != "" {
+		if side, err = sideDoor(); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("http://%s/mcp %s\n", l.Addr(), side)
 	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -103,10 +103,13 @@ func run(n int, work func(i int) (took time.Duration, more bool, err error)) *bu
 	return b
 }
 
+// An action is one thing that a client does, checked and timed.
+type action func(*client) (took time.Duration, err error)
+
 // closed has each client do one thing after the other, for so long and at least
 // once. How long an answer takes decides when the next question is asked: the
 // figure to look at is how many there were.
-func closed(clients []*client, lasting time.Duration, do func(*client) (time.Duration, error)) *burst {
+func closed(clients []*client, lasting time.Duration, do action) *burst {
 	until := time.Now().Add(lasting)
 	done := make([]bool, len(clients))
 	return run(len(clients), func(i int) (time.Duration, bool, error) {
@@ -120,7 +123,7 @@ func closed(clients []*client, lasting time.Duration, do func(*client) (time.Dur
 }
 
 // counted has the clients do n things between them.
-func counted(clients []*client, n int, do func(*client) (time.Duration, error)) *burst {
+func counted(clients []*client, n int, do action) *burst {
 	var next atomic.Int64
 	return run(len(clients), func(i int) (time.Duration, bool, error) {
 		if next.Add(1) > int64(n) {
@@ -135,7 +138,7 @@ func counted(clients []*client, n int, do func(*client) (time.Duration, error)) 
 // counts from when a thing was due, not from when a client was free for it: an
 // answer that holds up the following ones makes all of them late, as it would
 // for people who do not wait for each other.
-func open(clients []*client, rate float64, lasting time.Duration, do func(*client) (time.Duration, error)) *burst {
+func open(clients []*client, rate float64, lasting time.Duration, do action) *burst {
 	var next atomic.Int64
 	n := int64(rate * lasting.Seconds())
 	began := time.Now()

@@ -83,7 +83,8 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 		return nil
 	})
 	p := profile{}
-	f.StringVar(&p.dir, "profile", "", "measure nothing; instead write profiles of Switchboard under load into `DIR`")
+	f.StringVar(&p.dir, "profile", "", "measure nothing; instead write profiles of a contestant under load into `DIR`")
+	f.StringVar(&p.who, "who", ours, "with -profile: which contestant")
 	f.StringVar(&p.load, "load", "call", "with -profile: call, list or cold")
 	f.IntVar(&p.sessions, "sessions", 16, "with -profile: how many sessions")
 	f.IntVar(&p.size, "size", 1<<10, "with -profile: the size of results")

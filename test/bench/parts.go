@@ -49,14 +49,51 @@ type turn struct {
 	cpu time.Duration // of the contestant
 }
 
+// closed is load from clients that wait for their answers.
+func (b *bench) closed(clients []*client, do action) *burst { return closed(clients, b.lasting, do) }
+
+// calling is a call with a result of that size.
+func calling(size int) action {
+	return func(c *client) (time.Duration, error) { return c.call(size) }
+}
+
+// listing is a tools/list of so many tools.
+func listing(tools int) action {
+	return func(c *client) (time.Duration, error) { return c.list(tools) }
+}
+
+// coldly is all that another client of the same kind does until its first
+// result: connect, open, list, call. Then it ends.
+func coldly(tools, size int) action {
+	return func(like *client) (time.Duration, error) {
+		c := newClient(like.endpoint, like.name)
+		c.id = like.id // so that it asks what nobody has asked
+		defer func() {
+			like.id = c.id
+			c.end()
+		}()
+		began := time.Now()
+		if err := c.open(); err != nil {
+			return 0, err
+		}
+		if _, err := c.list(tools); err != nil {
+			return 0, err
+		}
+		_, err := c.call(size)
+		return time.Since(began), err
+	}
+}
+
 // each is the time on processors for each right answer, in microseconds.
 func (t turn) each() float64 { return micro(t.cpu) / float64(max(t.right, 1)) }
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // take gives each contestant of the stage, with this many open sessions, its
-// turn in every round, after one that does not count.
-func (b *bench) take(ctx context.Context, s *stage, sessions int, do func(*contestant, []*client) *burst, see func(name string, t turn)) error {
+// turn in every round. Before each, every session does the thing once, which
+// does not count: what lay idle while others had their turn has closed
+// connections and given back memory.
+func (b *bench) take(ctx context.Context, s *stage, sessions int, load func([]*client, action) *burst, do action, see func(name string, t turn)) error {
 	clients := map[*contestant][]*client{}
 	defer func() {
 		for _, all := range clients {
@@ -68,7 +105,6 @@ func (b *bench) take(ctx context.Context, s *stage, sessions int, do func(*conte
 		if clients[c], err = c.clients(sessions); err != nil {
 			return err
 		}
-		do(c, clients[c])
 	}
 	n := len(s.contestants)
 	for r := range b.rounds {
@@ -77,7 +113,8 @@ func (b *bench) take(ctx context.Context, s *stage, sessions int, do func(*conte
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			t, err := c.turn(func() *burst { return do(c, clients[c]) })
+			b.tally(c.name, closed(clients[c], 0, do).tally)
+			t, err := c.turn(func() *burst { return load(clients[c], do) })
 			if err != nil {
 				return err
 			}
@@ -140,9 +177,7 @@ func (b *bench) small(ctx context.Context, era string) error {
 		case 16:
 			costs.judge("sb / P", toProxy).atMost(1.15)
 		}
-		err := b.take(ctx, s, sessions, func(_ *contestant, all []*client) *burst {
-			return closed(all, b.lasting, func(c *client) (time.Duration, error) { return c.call(1 << 10) })
-		}, func(name string, t turn) {
+		err := b.take(ctx, s, sessions, b.closed, calling(1<<10), func(name string, t turn) {
 			if name != direct {
 				costs.see(name, t.each())
 			}
@@ -164,14 +199,15 @@ func (b *bench) large(ctx context.Context, era string) error {
 		return err
 	}
 	defer s.strike()
-	for _, kib := range []int{64, 1024} {
-		what := fmt.Sprintf("%s, %d KiB, 16 sessions", era, kib)
+	for _, size := range []struct {
+		name  string
+		bytes int
+	}{{"64 KiB", 64 << 10}, {"1 MiB", 1 << 20}} {
+		what := fmt.Sprintf("%s, %s, 16 sessions", era, size.name)
 		costs := b.figure("CPU a call, "+what, "µs").judge("sb / P", toProxy).atMost(1.2)
 		p50 := b.figure("p50, "+what, "µs")
 		p99 := b.figure("p99, "+what, "µs")
-		err := b.take(ctx, s, 16, func(_ *contestant, all []*client) *burst {
-			return closed(all, b.lasting, func(c *client) (time.Duration, error) { return c.call(kib << 10) })
-		}, func(name string, t turn) {
+		err := b.take(ctx, s, 16, b.closed, calling(size.bytes), func(name string, t turn) {
 			if name != direct {
 				costs.see(name, t.each())
 			}
@@ -196,9 +232,9 @@ func (b *bench) open(ctx context.Context, era string) error {
 	what := fmt.Sprintf("%s, 1 KiB, %d calls a second whatever happens", era, rate)
 	p50 := b.figure("p50, "+what, "µs")
 	p99 := b.figure("p99, "+what, "µs")
-	return b.take(ctx, s, 64, func(_ *contestant, all []*client) *burst {
-		return open(all, rate, b.lasting, func(c *client) (time.Duration, error) { return c.call(1 << 10) })
-	}, func(name string, t turn) {
+	return b.take(ctx, s, 64, func(all []*client, do action) *burst {
+		return open(all, rate, b.lasting, do)
+	}, calling(1<<10), func(name string, t turn) {
 		p50.see(name, micro(t.at(0.5)))
 		p99.see(name, micro(t.at(0.99)))
 	})
@@ -217,9 +253,7 @@ func (b *bench) list(ctx context.Context, era string) error {
 	what := fmt.Sprintf("%s, tools/list of %d tools, 4 sessions", era, manyTools)
 	costs := b.figure("CPU a list, "+what, "µs").judge("sb / P", toProxy).atMost(0.8)
 	p50 := b.figure("p50, "+what, "µs")
-	return b.take(ctx, s, 4, func(_ *contestant, all []*client) *burst {
-		return closed(all, b.lasting, func(c *client) (time.Duration, error) { return c.list(manyTools) })
-	}, func(name string, t turn) {
+	return b.take(ctx, s, 4, b.closed, listing(manyTools), func(name string, t turn) {
 		if name != direct {
 			costs.see(name, t.each())
 		}
@@ -240,26 +274,7 @@ func (b *bench) cold(ctx context.Context, era string) error {
 	if era == legacy {
 		p50.judge("sb / P", toProxy).atMost(0.75)
 	}
-	return b.take(ctx, s, 0, func(who *contestant, _ []*client) *burst {
-		until := time.Now().Add(b.lasting)
-		n := 0
-		return run(1, func(int) (time.Duration, bool, error) {
-			if n++; n > 1 && time.Now().After(until) {
-				return 0, false, nil
-			}
-			c := newClient(who.endpoint, fmt.Sprintf("cold%d", n))
-			defer c.end()
-			began := time.Now()
-			if err := c.open(); err != nil {
-				return 0, true, err
-			}
-			if _, err := c.list(s.tools); err != nil {
-				return 0, true, err
-			}
-			_, err := c.call(1 << 10)
-			return time.Since(began), true, err
-		})
-	}, func(name string, t turn) {
+	return b.take(ctx, s, 1, b.closed, coldly(s.tools, 1<<10), func(name string, t turn) {
 		p50.see(name, micro(t.at(0.5)))
 		if name != direct {
 			costs.see(name, t.each())
@@ -280,9 +295,7 @@ func (b *bench) stdio(ctx context.Context, era string) error {
 	}).atLeast(2)
 	costs := b.figure("CPU a call, "+what, "µs")
 	p50 := b.figure("p50, "+what, "µs")
-	return b.take(ctx, s, 16, func(_ *contestant, all []*client) *burst {
-		return closed(all, b.lasting, func(c *client) (time.Duration, error) { return c.call(1 << 10) })
-	}, func(name string, t turn) {
+	return b.take(ctx, s, 16, b.closed, calling(1<<10), func(name string, t turn) {
 		rate.see(name, t.perSecond())
 		costs.see(name, t.each())
 		p50.see(name, micro(t.at(0.5)))
@@ -354,7 +367,7 @@ func (b *bench) weigh(ctx context.Context, name string, idle, many, session, str
 	for _, one := range all {
 		w, err := one.watch()
 		if err != nil {
-			return nil //nolint:nilerror // who has no streams has none to weigh
+			return nil // who has no streams has none to weigh
 		}
 		defer func() { _ = w.Close() }()
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// A profile says under which load Switchboard is looked into.
+// A profile says who is looked into, and under which load.
 type profile struct {
-	dir, load, era        string
+	dir, who, load, era   string
 	sessions, size, tools int
 	stdio                 bool
 	lasting               time.Duration
@@ -53,58 +53,62 @@ func runProfiled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	side, err := net.Listen("tcp", "127.0.0.1:0")
+	side, err := sideDoor()
 	if err != nil {
 		return err
+	}
+	fmt.Printf("http://%s/mcp %s\n", l.Addr(), side)
+	return a.Serve(ctx, l)
+}
+
+// sideDoor serves profiles for as long as the process lives, and returns where.
+func sideDoor() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.Serve(side) }() // ends with the process
-	fmt.Printf("http://%s/mcp http://%s/debug/pprof/\n", l.Addr(), side.Addr())
-	return a.Serve(ctx, l)
+	go func() { _ = s.Serve(l) }() // ends with the process
+	return fmt.Sprintf("http://%s/debug/pprof/", l.Addr()), nil
 }
 
-// profile loads a Switchboard and writes where its time and memory went.
+// sideVariable is set in the environment of what is to be profiled.
+const sideVariable = "BENCH_SIDE_DOOR"
+
+// profile loads a contestant and writes where its time and memory went.
 func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return err
 	}
 	s := &stage{era: cmp.Or(p.era, legacy), tools: p.tools, stdio: p.stdio}
-	a.binaries[ours] = a.self
-	if err := a.set(ctx, s, ours); err != nil {
+	a.binaries[ours], a.binaries[keyless] = a.self, a.self
+	if err := os.Setenv(sideVariable, "1"); err != nil {
+		return err
+	}
+	if err := a.set(ctx, s, p.who); err != nil {
 		return err
 	}
 	defer s.strike()
 	c := s.contestants[0]
+	if c.side == "" {
+		return fmt.Errorf("-who %q: want %s, %s, %s or %s", p.who, ours, keyless, proxy, naive)
+	}
 	all, err := c.clients(p.sessions)
 	if err != nil {
 		return err
 	}
 	defer end(all)
-	var do func(*client) (time.Duration, error)
+	var do action
 	switch p.load {
 	case "call":
-		do = func(one *client) (time.Duration, error) { return one.call(p.size) }
+		do = calling(p.size)
 	case "list":
-		do = func(one *client) (time.Duration, error) { return one.list(p.tools) }
+		do = listing(p.tools)
 	case "cold":
-		do = func(one *client) (time.Duration, error) {
-			began := time.Now()
-			fresh := newClient(c.endpoint, one.name)
-			fresh.id = one.id
-			defer fresh.end()
-			if err := fresh.open(); err != nil {
-				return 0, err
-			}
-			if _, err := fresh.list(p.tools); err != nil {
-				return 0, err
-			}
-			_, err := fresh.call(p.size)
-			one.id = fresh.id
-			return time.Since(began), err
-		}
+		do = coldly(p.tools, p.size)
 	default:
 		return fmt.Errorf("-load %q: want call, list or cold", p.load)
 	}
