@@ -126,26 +126,26 @@ func suite(t *testing.T, args ...string) results {
 	return got
 }
 
-// log takes what a program says.
-type log struct {
+// speech takes what a program says.
+type speech struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *log) Write(p []byte) (int, error) {
+func (l *speech) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *log) String() string {
+func (l *speech) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
 }
 
 // start starts a program. It is stopped by stop, or after the test.
-func start(t *testing.T, cmd *exec.Cmd, said *log) (stop func(), err error) {
+func start(t *testing.T, cmd *exec.Cmd, said *speech) (stop func(), err error) {
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func serve(t *testing.T, program, behind string) (front string, stop func(), err
 	if err != nil {
 		return "", nil, err
 	}
-	said := &log{}
+	said := &speech{}
 	if stop, err = start(t, cmd, said); err != nil {
 		return "", nil, err
 	}
@@ -220,7 +220,7 @@ func settled(front string) error {
 func fixture(t *testing.T, era string) string {
 	t.Helper()
 	addr := unused(t)
-	if _, err := start(t, exec.Command(built(t, sdkServer), "-http="+addr, fmt.Sprintf("-stateless=%t", era == modern)), &log{}); err != nil {
+	if _, err := start(t, exec.Command(built(t, sdkServer), "-http="+addr, fmt.Sprintf("-stateless=%t", era == modern)), &speech{}); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {

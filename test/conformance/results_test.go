@@ -87,8 +87,7 @@ func (r results) worse(direct results) map[check]string {
 	return bad
 }
 
-// expected reads the checks that are expected to fail in a direction. Those
-// that are true may also pass now and then.
+// expected reads the checks that are expected to fail in a direction.
 func expected(t *testing.T, direction string) map[check]bool {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/expected-failures.txt")
@@ -107,12 +106,11 @@ func expected(t *testing.T, direction string) map[check]bool {
 			t.Fatalf("expected-failures.txt:%d: want directions, scenario and check, below a comment that says why", n+1)
 		}
 		for d := range strings.SplitSeq(f[0], ",") {
-			d, maybe := strings.CutSuffix(d, "?")
 			if !slices.Contains(directions, d) {
 				t.Fatalf("expected-failures.txt:%d: there is no direction %q", n+1, d)
 			}
 			if d == direction {
-				all[check{f[1], f[2]}] = maybe
+				all[check{f[1], f[2]}] = true
 			}
 		}
 	}
@@ -125,12 +123,12 @@ func compare(t *testing.T, direction string, through, direct results) {
 	t.Helper()
 	bad, list := through.worse(direct), expected(t, direction)
 	for _, c := range sorted(bad) {
-		if _, ok := list[c]; !ok {
+		if !list[c] {
 			t.Errorf("%s %s %s: %s", direction, c.scenario, c.id, bad[c])
 		}
 	}
 	for _, c := range sorted(list) {
-		if _, fails := bad[c]; !fails && !list[c] {
+		if _, fails := bad[c]; !fails {
 			t.Errorf("%s %s %s: it passes as it does direct, so take it out of expected-failures.txt", direction, c.scenario, c.id)
 		}
 	}
