@@ -128,7 +128,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		},
 	})
 	a.info = gateway.ServerInfo(o.Name, o.Version)
-	a.nothing = surface.New(nil, nil, nil, a.info)
+	a.nothing = surface.New(nil, nil, nil, nil, a.info)
 	a.runs = run.New(a, a.nothing)
 	limits := constraint.NewLimiter(func(id switchboard.TenantID) []switchboard.Limit {
 		if t := a.state.Load().tenants[id]; t != nil {
@@ -140,6 +140,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Runs:         a.runs,
 		Caller:       constraint.Approve(limits.Limit(a.fleet)),
 		Authenticate: func(r *http.Request) (switchboard.Principal, error) { return a.state.Load().ring.Authenticate(r) },
+		Subscribe:    a.fleet.Subscribe,
+		Ended:        a.fleet.Forget,
 		Status:       a.statusText,
 		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
 			"/v1/status":  a.inspectStatus,
@@ -459,7 +461,7 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	for _, server := range a.fleet.Status() {
 		if mine(server.ID) {
 			n := served[server.ID]
-			s.Servers = append(s.Servers, ServerStatus{server, n, st.listed[server.ID] - n})
+			s.Servers = append(s.Servers, ServerStatus{server, n, len(st.offers[server.ID].Tools) - n})
 		}
 	}
 	s.Tasks = a.tasks(id)

@@ -117,7 +117,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 		}
 		return x, nil
 	}
-	for _, e := range surface.New(d.Task, d.Selected, nil, nil).Entries() {
+	for _, e := range surface.New(d.Task, d.Selected, nil, nil, nil).Entries() {
 		var def struct {
 			Description string `json:"description"`
 		}

@@ -24,7 +24,7 @@ var allowed = map[string]string{
 	"internal/surface":     "internal/switchboard internal/decide internal/wire",
 	"internal/run":         "internal/switchboard internal/surface",
 	"internal/upstream":    "internal/switchboard internal/wire",
-	"internal/gateway":     "internal/switchboard internal/wire internal/run internal/surface",
+	"internal/gateway":     "internal/switchboard internal/canonical internal/wire internal/run internal/surface",
 	"tenants":              "",
 	"cmd/switchboard":      "internal/upstream internal/app internal/config internal/decide internal/identity internal/sample internal/switchboard internal/wire tenants",
 }

@@ -24,7 +24,7 @@ type state struct {
 	loaded  time.Time // when config was read
 	ring    *identity.Ring
 	catalog *catalog.Snapshot
-	listed  map[switchboard.ServerID]int // the tools that went into catalog, fit or not
+	offers  map[switchboard.ServerID]switchboard.Offer
 	tenants map[switchboard.TenantID]*tenant
 }
 
@@ -39,7 +39,7 @@ type tenant struct {
 // newState builds a state. was, where not nil, is the one before: what has not
 // changed is not worked out again.
 func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
-	s := &state{config: c, loaded: loaded, listed: map[switchboard.ServerID]int{}, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &state{config: c, loaded: loaded, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -56,7 +56,7 @@ func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, of
 		if server == nil {
 			continue // it was removed by the reload that this state is built for
 		}
-		s.listed[o.Server] = len(o.Tools)
+		s.offers[o.Server] = o
 		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
 		if m, ok := c.Manifests[o.Server]; ok {
 			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data}
@@ -143,7 +143,22 @@ func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchbo
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
-	return surface.New(d.Task, d.Selected, prev, serverInfo), nil
+	return surface.New(d.Task, d.Selected, s.whole(p.Tenant, d), prev, serverInfo), nil
+}
+
+// whole returns what the servers offer that the decision takes as a whole.
+func (s *state) whole(id switchboard.TenantID, d *decide.Decision) []switchboard.Offer {
+	var toolless []switchboard.ServerID
+	for _, server := range s.tenants[id].Servers {
+		if o, ok := s.offers[server]; ok && len(o.Tools) == 0 {
+			toolless = append(toolless, server)
+		}
+	}
+	var offers []switchboard.Offer
+	for _, server := range decide.Whole(d.Task, d.Selected, toolless) {
+		offers = append(offers, s.offers[server])
+	}
+	return offers
 }
 
 // serves reports whether the tenant may use the server.

@@ -3,6 +3,7 @@ package decide
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -127,4 +128,39 @@ func (s *scratch) selection() []Selected {
 		out[a.tool].Requirements = append(out[a.tool].Requirements, a.requirement)
 	}
 	return out
+}
+
+// Whole returns the servers that the task uses as a whole, and not for single
+// tools: what else they offer belongs to the task too. These are the servers of
+// the selected tools, in the tools' order, but for those of which a requirement
+// wanted one tool, or named some; and then those of toolless, which offer no
+// tools at all, that a pattern such as docs/* names.
+func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.ServerID) []switchboard.ServerID {
+	var servers []switchboard.ServerID
+	add := func(r *switchboard.Requirement, id switchboard.ServerID) {
+		if r.Select != switchboard.SelectTool && (!r.ByName() || namesAll(r, id)) && !slices.Contains(servers, id) {
+			servers = append(servers, id)
+		}
+	}
+	for _, s := range selected {
+		for _, i := range s.Requirements {
+			add(&task.Requirements[i], s.Tool.ID.Server)
+		}
+	}
+	for _, id := range toolless {
+		for i := range task.Requirements {
+			if r := &task.Requirements[i]; r.ByName() {
+				add(r, id)
+			}
+		}
+	}
+	return servers
+}
+
+// namesAll reports whether r names all tools of the server, however many.
+func namesAll(r *switchboard.Requirement, id switchboard.ServerID) bool {
+	return slices.ContainsFunc(r.Tools, func(pattern string) bool {
+		servers, all := strings.CutSuffix(pattern, "/*")
+		return all && switchboard.MatchPattern(servers, string(id))
+	})
 }

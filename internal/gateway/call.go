@@ -11,6 +11,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -48,40 +49,49 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 			return answer{failure: f}
 		}
 	}
+	if state, ok := q.resumes(); ok {
+		return g.resume(ctx, q, state)
+	}
+	a, err := g.send(ctx, q, r, &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name})
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
+		return answer{failure: unknownTool(name)}
+	}
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	return a
+}
+
+var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
+
+// send makes the call, which says what it is for and whose it is, and returns
+// the result as the client of q gets it.
+func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (answer, error) {
 	account := g.account(q.principal)
 	if !take(&account.calls, MaxCallsEach) {
-		return g.refusal(q, switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach))
+		return answer{}, tooManyCalls
 	}
 	defer account.calls.Add(-1)
 	g.calls.Add(1)
 	defer g.calls.Add(-1)
 
-	c := &switchboard.Call{
-		Principal: q.principal,
-		Task:      r.Task(),
-		Run:       r.ID(),
-		Tool:      entry.Tool,
-		Params:    q.Params,
+	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
+	c.Method, c.Client = q.Method, q.asks()
+	if c.Params == nil {
+		c.Params = q.Params
 	}
 	if q.notify != nil {
 		c.LogLevel = q.logLevel()
-		c.Notify = func(n switchboard.Notification) { q.pass(n, c.LogLevel) }
+		c.Notify = func(n switchboard.Notification) { q.hear(n, c.LogLevel) }
 	}
-	result, err := g.caller.Call(ctx, c)
-	if err == nil {
-		var a answer
-		if a, err = g.bridge(result, q.modern); err == nil {
-			return a
-		}
+	result, err := g.make(ctx, q, c)
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errStopping):
+		return answer{}, cutShort(err)
+	case err != nil:
+		return answer{}, err
 	}
-	if errors.Is(context.Cause(ctx), errStopping) {
-		err = cutShort(err)
-	}
-	var own *switchboard.Error
-	if errors.As(err, &own) && own.Code == switchboard.CodeNoSuchTool {
-		return answer{failure: unknownTool(name)}
-	}
-	return g.refusal(q, err)
+	return g.bridge(result, q.modern)
 }
 
 // isToken reports whether raw, a value, can be a progress token. Like a schema,
@@ -108,9 +118,9 @@ func (q *request) logLevel() string {
 	return level
 }
 
-// pass tells the client what a server says about its call: progress, and log
-// messages of the level that it wants. Nothing else belongs to a call.
-func (q *request) pass(n switchboard.Notification, level string) {
+// hear tells the client what a server says about its call: progress, log
+// messages of the level that it wants, and what extensions say.
+func (q *request) hear(n switchboard.Notification, level string) {
 	switch n.Method {
 	case wire.MethodProgress:
 	case wire.MethodLog:
@@ -119,8 +129,12 @@ func (q *request) pass(n switchboard.Notification, level string) {
 		if level == "" || severity(said) < severity(level) {
 			return
 		}
+	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:
+		return // none of these is of a call
 	default:
-		return
+		if !strings.HasPrefix(n.Method, "notifications/") {
+			return
+		}
 	}
 	q.notify(n.Method, cleanParams(n.Params))
 }

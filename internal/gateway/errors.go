@@ -170,6 +170,10 @@ func (g *Gateway) refusal(q *request, err error) answer {
 				f.code = code
 			}
 		}
+		if code := bridgedCode(f.code, server.Modern, q); code != f.code {
+			f.code = code
+			f.object = wire.Rewrite(nil, server.Object, wire.Edit{Name: "code", Value: strconv.AppendInt(nil, int64(code), 10)})
+		}
 		return answer{failure: f}
 	case errors.Is(err, context.Canceled):
 		g.log.Debug("ended before it was done", "method", q.Method, "err", err)
@@ -197,6 +201,18 @@ func cutShort(err error) error {
 		return err
 	}
 	return e
+}
+
+// bridgedCode is the code by which the client's era says what the server's says
+// by code.
+func bridgedCode(code int, modern bool, q *request) int {
+	switch {
+	case code == wire.CodeResourceNotFound && q.modern:
+		return wire.CodeInvalidParams
+	case code == wire.CodeInvalidParams && modern && !q.modern && q.Method == wire.MethodResourcesRead:
+		return wire.CodeResourceNotFound
+	}
+	return code
 }
 
 // MetaError is the key in the _meta of a tool's result under which stands what

@@ -79,6 +79,15 @@ type Options struct {
 	// stream that stays open.
 	Authenticate func(*http.Request) (switchboard.Principal, error)
 
+	// Subscribe begins to hear of the updates of a resource of a server's,
+	// which c names as resources/subscribe does, until stop is called.
+	// updated gets the URI as the server says it.
+	Subscribe func(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error)
+
+	// Ended is told that a Client.Session is over; nil means that nobody
+	// wants to know.
+	Ended func(session string)
+
 	// Status gives the JSON text with which switchboard_status answers.
 	Status func(switchboard.Principal) []byte
 
@@ -105,6 +114,8 @@ type Gateway struct {
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	status       func(switchboard.Principal) []byte
 	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
+	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
+	ended        func(session string)
 	log          *slog.Logger
 
 	own     *server.MCPServer
@@ -113,6 +124,7 @@ type Gateway struct {
 	allowed atomic.Pointer[allowed]
 
 	sessions sessions
+	parks    *parks
 	accounts sync.Map // owner → *account
 
 	closing chan struct{} // closed by Close
@@ -134,11 +146,15 @@ func New(o Options) *Gateway {
 		info:         ServerInfo(o.Name, o.Version),
 		log:          o.Log,
 		own:          newOwn(o.Name, o.Version, o.Status),
+		subscribe:    o.Subscribe,
+		ended:        o.Ended,
+		parks:        newParks(),
 		closing:      make(chan struct{}),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
+	g.sessions.over = func(s *session) { g.forget(s.client) }
 	g.members = append([]byte(`,"resultType":"complete","_meta":`), g.meta()...)
 	g.close = sync.OnceFunc(func() { close(g.closing) })
 	g.stopping, g.cut = context.WithCancelCause(context.Background())
@@ -162,6 +178,15 @@ func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(ho
 func (g *Gateway) Close() {
 	g.close()
 	g.sessions.endAll()
+	g.parks.endAll(errStopping)
+}
+
+// forget lets go of what was kept for a client of the legacy era.
+func (g *Gateway) forget(c *client) {
+	c.subscriptions.end()
+	if g.ended != nil {
+		g.ended(c.key)
+	}
 }
 
 // Calls says how many calls are under way.

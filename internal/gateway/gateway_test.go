@@ -35,6 +35,7 @@ type desk struct {
 	mu      sync.Mutex
 	tools   []string
 	reverse bool // the task work can no longer be met
+	whole   []switchboard.Offer
 }
 
 func (d *desk) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
@@ -70,11 +71,11 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 		selected = append(selected, decide.Selected{Tool: toolNamed(name), Requirements: []int{0}})
 	}
 	info := gateway.ServerInfo("switchboard", "0.0-test")
-	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, prev, info), nil
+	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, d.whole, prev, info), nil
 }
 
 var (
-	nothing = surface.New(nil, nil, nil, nil)
+	nothing = surface.New(nil, nil, nil, nil, nil)
 	tools   sync.Map
 )
 

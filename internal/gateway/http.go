@@ -392,7 +392,7 @@ func (x *exchange) fail(status int, f *failure) {
 func (x *exchange) answer(ctx context.Context, lost func(error), q *request, done func()) {
 	p := newReply(x.w, x.accepts, q.modern, lost)
 	if x.accepts.events {
-		q.notify = p.notify
+		q.notify, q.send = p.notify, p.send
 	}
 	a := x.g.answer(ctx, q)
 	done()

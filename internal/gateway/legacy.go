@@ -58,7 +58,11 @@ func (x *exchange) serveLegacy(version string) {
 	case opens:
 		x.fail(http.StatusBadRequest, invalidRequest("this session is open already; to open another, send initialize without Mcp-Session-Id"))
 	case m.Kind == wire.Response:
-		x.fail(http.StatusBadRequest, unasked)
+		if !s.client.questions.answered(m) {
+			x.fail(http.StatusBadRequest, unasked)
+			return
+		}
+		x.w.WriteHeader(http.StatusAccepted)
 	case m.Kind == wire.Notification:
 		if m.Method == wire.MethodCancelled {
 			s.flight.cancelled(m.Params)
@@ -69,8 +73,7 @@ func (x *exchange) serveLegacy(version string) {
 	}
 }
 
-// unasked is the answer to a response: we ask clients nothing yet, so none can
-// be outstanding.
+// unasked is the answer to a response that nobody waits for.
 var unasked = invalidRequest("a response to nothing that was asked")
 
 // request answers a request within s. It goes on when the connection is lost:
@@ -119,7 +122,9 @@ func (x *exchange) open() {
 		client:    s.client,
 		header:    x.r.Header,
 		bind: func(ctx context.Context) (_ *run.Run, err error) {
-			bound, err = g.openRun(ctx, x.principal, x.target)
+			if bound == nil {
+				bound, err = g.openRun(ctx, x.principal, x.target)
+			}
 			return bound, err
 		},
 	}
@@ -206,10 +211,9 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 	if e.start() != nil {
 		return
 	}
-	message := wire.AppendNotification(nil, wire.MethodToolsChanged, nil)
-	g.follow(ctx, s.changed, listener{
+	g.follow(ctx, s.client.news, listener{
 		still: func() bool { return g.still(r, p) },
-		say:   func() error { return e.send(message) },
+		say:   func(m []byte) error { return e.send(m) },
 		beat:  e.comment,
 	})
 }

@@ -6,20 +6,39 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // A listener is the other end of a stream of changes.
 type listener struct {
-	still func() bool  // whether it may still listen; nil means always
-	say   func() error // tells it that the list has changed
+	still func() bool // whether it may still listen; nil means always
+	say   func(message []byte) error
 	beat  func() error // keeps the connection alive; nil where that is not needed
+	tag   []byte       // a member of the _meta of what it is told; nil means none
 }
 
-// follow tells l of each change, until ctx is done, l is lost or may no longer
+// tell tells it the news. Whoever comes next shall hear of them where this one
+// did not.
+func (l listener) tell(ctx context.Context, n *news) bool {
+	changed, updated := n.take()
+	if ctx.Err() == nil && (l.still == nil || l.still()) {
+		said := true
+		for _, m := range messages(changed, updated, l.tag) {
+			said = said && l.say(m) == nil
+		}
+		if said {
+			return true
+		}
+	}
+	n.add(changed, updated...)
+	return false
+}
+
+// follow tells l the news, until ctx is done, l is lost or may no longer
 // listen, or the gateway closes. Only the last is reported as an end.
-func (g *Gateway) follow(ctx context.Context, changed chan struct{}, l listener) (closing bool) {
+func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
@@ -28,13 +47,8 @@ func (g *Gateway) follow(ctx context.Context, changed chan struct{}, l listener)
 			return false
 		case <-g.closing:
 			return true
-		case <-changed:
-			// Whoever comes next shall hear of it where this one did not.
-			if ctx.Err() != nil || l.still != nil && !l.still() || l.say() != nil {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
+		case <-n.ready:
+			if !l.tell(ctx, n) {
 				return false
 			}
 		case <-tick.C:
@@ -53,8 +67,7 @@ func (g *Gateway) still(r *http.Request, p switchboard.Principal) bool {
 }
 
 // listen answers subscriptions/listen: what is granted is acknowledged, and
-// each change is told under the id of the request. What was not asked for, or
-// is not built, is not granted.
+// each change is told under the id of the request.
 func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, send func(...[]byte) error, beat func() error) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -73,30 +86,66 @@ func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, sen
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	tools, _ := wire.Field(wanted, "toolsListChanged")
-	granted := string(tools) == "true"
-	changed := make(chan struct{}, 1)
-	if granted {
-		defer r.Watch(changed)() // before it is said, so that no change is missed
-	}
 	tag := `"` + wire.MetaSubscriptionID + `":` + string(q.ID)
-	filter := "{}"
-	if granted {
-		filter = `{"toolsListChanged":true}`
+	granted, n, stop, f := g.grant(ctx, q, r, wanted)
+	if f != nil {
+		return answer{failure: f}
 	}
-	ack := wire.AppendNotification(nil, wire.MethodListenAcknowledged, []byte(`{"_meta":{`+tag+`},"notifications":`+filter+`}`))
+	defer stop() // it was begun before anything is said, so that no change is missed
+	ack := wire.AppendNotification(nil, wire.MethodListenAcknowledged, []byte(`{"_meta":{`+tag+`},"notifications":`+string(granted)+`}`))
 	if send(ack) != nil {
 		return answer{}
 	}
-	if granted {
-		message := wire.AppendNotification(nil, wire.MethodToolsChanged, []byte(`{"_meta":{`+tag+`}}`))
-		closing := g.follow(ctx, changed, listener{still: still, say: func() error { return send(message) }, beat: beat})
-		if !closing {
+	if string(granted) != "{}" {
+		say := func(m []byte) error { return send(m) }
+		if !g.follow(ctx, n, listener{still: still, say: say, beat: beat, tag: []byte(tag)}) {
 			return answer{}
 		}
 	}
 	return answer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.meta(tag)...), '}')}
 }
+
+// grant begins to collect what the client wants to hear of, as far as there is
+// something to hear, and says what that is.
+func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []byte) (granted []byte, n *news, stop func(), f *failure) {
+	var edits []wire.Edit
+	var kinds switchboard.Kinds
+	for _, c := range changes {
+		if wish, _ := wire.Field(wanted, c.wish); string(wish) == "true" {
+			kinds |= c.kinds
+			edits = append(edits, wire.Edit{Name: c.wish, Value: wish})
+		}
+	}
+	n = newNews(kinds)
+	unwatch := r.Watch(n)
+	subs := subscriptions{news: n}
+	stop = func() { unwatch(); subs.end() }
+	var uris []byte
+	if raw, ok := wire.Field(wanted, wishResources); ok {
+		for element := range wire.Elements(raw) {
+			uri, ok := wire.String(element)
+			if !ok {
+				stop()
+				return nil, nil, nil, invalidParams("subscriptions/listen: " + wishResources + " must be a list of URIs")
+			}
+			if err := subs.add(ctx, g, q, r, uri); err != nil {
+				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
+				continue // it is not granted
+			}
+			if uris = append(uris, ','); len(uris) == 1 {
+				uris[0] = '['
+			}
+			uris = append(uris, element...)
+		}
+	}
+	if uris != nil {
+		edits = append(edits, wire.Edit{Name: wishResources, Value: append(uris, ']')})
+	}
+	return wire.Rewrite(nil, nil, edits...), n, stop, nil
+}
+
+// wishResources is the filter's list of resources to hear of.
+const wishResources = "resourceSubscriptions"
 
 // serveListen answers subscriptions/listen over HTTP.
 func (x *exchange) serveListen(q *request) {

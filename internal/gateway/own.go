@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"sync/atomic"
 
@@ -21,6 +23,9 @@ const StatusTool = "switchboard_status"
 func newOwn(name, version string, status func(switchboard.Principal) []byte) *server.MCPServer {
 	s := server.NewMCPServer(name, version,
 		server.WithToolCapabilities(true),
+		server.WithResourceCapabilities(true, true),
+		server.WithPromptCapabilities(true),
+		server.WithCompletions(),
 		server.WithLogging(),
 	)
 	tool := mcp.NewTool(StatusTool,
@@ -42,17 +47,47 @@ func newOwn(name, version string, status func(switchboard.Principal) []byte) *se
 // server.SessionWithLogging.
 type client struct {
 	id        string
+	key       string // tells it apart, and is no secret as id is
 	principal switchboard.Principal
 
 	initialized atomic.Bool
 	level       atomic.Value // string; what logging/setLevel has set
+
+	// capabilities is the object that it has declared, set before anything else
+	// is answered.
+	capabilities atomic.Pointer[[]byte]
+
+	// What a client of the legacy era, or a stream of the modern one, is told
+	// and asked.
+	news          *news
+	subscriptions subscriptions
+	questions     questions
 }
 
 func newClient(id string, p switchboard.Principal) *client {
-	c := &client{id: id, principal: p}
+	c := &client{id: id, key: rand.Text(), principal: p, news: newNews(switchboard.AllKinds)}
+	c.subscriptions.news = c.news
 	// A legacy client that does not say hears what is worth telling anybody.
 	c.level.Store("info")
 	return c
+}
+
+// declare notes what the client can be asked for.
+func (c *client) declare(capabilities []byte) {
+	own := bytes.Clone(capabilities) // the message that it came with is let go
+	c.capabilities.Store(&own)
+}
+
+// declared returns the capabilities that the client of q has declared.
+func (q *request) declared() []byte {
+	if q.modern {
+		raw, _ := metaField(q.Params, wire.MetaClientCapabilities)
+		return raw
+	}
+	if own := q.client.capabilities.Load(); own != nil {
+		return *own
+	}
+	return nil
 }
 
 func (c *client) Initialize()                    { c.initialized.Store(true) }

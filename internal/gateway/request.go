@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -27,6 +28,9 @@ type request struct {
 	// notify tells the client something before the result; nil where the
 	// client takes nothing but the result.
 	notify func(method string, params []byte)
+
+	// send tells it what may not be dropped, such as a question; nil likewise.
+	send func(message []byte)
 }
 
 // An answer is a result or a failure; or neither, where the client no longer
@@ -85,14 +89,22 @@ func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
 	switch q.Method {
 	case wire.MethodInitialize:
 		return g.initialize(ctx, q)
-	case wire.MethodDiscover, wire.MethodPing, wire.MethodSetLevel:
+	case wire.MethodDiscover:
+		return g.introduce(ctx, q)
+	case wire.MethodPing, wire.MethodSetLevel:
 		return g.ask(ctx, q)
-	case wire.MethodToolsList:
-		return g.list(ctx, q)
 	case wire.MethodToolsCall:
 		return g.call(ctx, q)
+	case wire.MethodSubscribe, wire.MethodUnsubscribe:
+		if !q.modern {
+			return g.subscribing(ctx, q)
+		}
+		return answer{failure: noMethod(q.Method)}
 	}
-	return answer{failure: noMethod(q.Method)}
+	if k, ok := kinds[q.Method]; ok {
+		return g.list(ctx, q, k)
+	}
+	return g.relay(ctx, q)
 }
 
 // initialize binds the run of a legacy client before it is told that it is
@@ -102,15 +114,40 @@ func (g *Gateway) initialize(ctx context.Context, q *request) answer {
 		if version, ok := field(q.Params, "protocolVersion"); !ok || version[0] != '"' {
 			return answer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
 		}
+		capabilities, _ := field(q.Params, "capabilities")
+		q.client.declare(capabilities)
 		if _, err := q.bind(ctx); err != nil {
 			return g.refusal(q, err)
 		}
 	}
-	return g.ask(ctx, q)
+	return g.introduce(ctx, q)
 }
 
-// list answers tools/list with bytes that are finished already.
-func (g *Gateway) list(ctx context.Context, q *request) answer {
+// discoverPatience is how long server/discover waits for what servers declare:
+// clients that hear nothing soon take us for one of the other era.
+const discoverPatience = time.Second
+
+// introduce says what we can do, and what the servers of the run can besides.
+func (g *Gateway) introduce(ctx context.Context, q *request) answer {
+	a := g.ask(ctx, q)
+	if a.failure != nil {
+		return a
+	}
+	ctx, cancel := context.WithTimeout(ctx, discoverPatience)
+	defer cancel()
+	r, err := q.bind(ctx)
+	if err != nil {
+		return a // why is said when it asks for something
+	}
+	own, _ := wire.Field(a.result, "capabilities")
+	if all := r.Surface().Capabilities(own, q.modern); len(all) > len(own) {
+		a.result = wire.Rewrite(nil, a.result, wire.Edit{Name: "capabilities", Value: all})
+	}
+	return a
+}
+
+// list answers with bytes that are finished already.
+func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answer {
 	if cursor, ok := field(q.Params, "cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
 		return answer{failure: invalidParams("no such cursor: this list has one page")}
 	}
@@ -118,13 +155,13 @@ func (g *Gateway) list(ctx context.Context, q *request) answer {
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	if r.Task() == "" {
+	if r.Task() == "" && k == switchboard.Tools {
 		return g.ask(ctx, q)
 	}
 	if err := r.Err(); err != nil {
 		return g.refusal(q, err)
 	}
-	return answer{result: r.Surface().List(q.modern)}
+	return answer{result: r.Surface().List(k, q.modern)}
 }
 
 // meta is the _meta of a modern result of our own.

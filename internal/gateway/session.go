@@ -10,8 +10,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// sessions holds the legacy sessions. The zero value is empty.
+// sessions holds the legacy sessions.
 type sessions struct {
+	over func(*session) // told once of each that has ended
+
 	byID sync.Map // string → *session; what calls look up, without a lock
 
 	mu    sync.Mutex
@@ -24,14 +26,13 @@ type sessions struct {
 type session struct {
 	id     string
 	owner  owner
+	over   func(*session)
 	client *client
 	flight flight
 
 	// run is set before anybody can find the session.
 	run *run.Run
 
-	// changed holds a change of the list that the client has not been told of.
-	changed chan struct{}
 	unwatch func()
 
 	// ctx ends with the session, and with it what is under way.
@@ -59,7 +60,7 @@ func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
 		return nil, false
 	}
 	id := rand.Text() // 128 bits and more
-	s = &session{id: id, owner: o, client: newClient(id, p), changed: make(chan struct{}, 1), users: 1}
+	s = &session{id: id, owner: o, over: ss.over, client: newClient(id, p), users: 1}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	if ss.each == nil {
 		ss.each = map[owner]map[*session]struct{}{}
@@ -93,7 +94,7 @@ func (ss *sessions) makeRoom(o owner) bool {
 // open lets the session be found, once its run is bound.
 func (ss *sessions) open(s *session, r *run.Run) {
 	s.run = r
-	s.unwatch = r.Watch(s.changed)
+	s.unwatch = r.Watch(s.client.news)
 	ss.byID.Store(s.id, s)
 }
 
@@ -193,6 +194,7 @@ func (s *session) finish(busy bool) bool {
 	if s.unwatch != nil {
 		s.unwatch()
 	}
+	go s.over(s) // it may wait for servers; whoever ends a session does not
 	return true
 }
 

@@ -27,11 +27,7 @@ type pipe struct {
 
 	binding sync.Mutex
 	run     *run.Run
-
-	// changed holds a change of the list that a legacy client has not been told
-	// of. The run is watched all the time: one that nobody watches is let go.
-	changed chan struct{}
-	unwatch func()
+	unwatch func() // it is watched all the time: one that nobody watches is let go
 
 	out *outbox // of whole lines
 }
@@ -48,7 +44,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &pipe{g: g, principal: p, task: task, client: newClient("stdio", p), streaming: streaming, changed: make(chan struct{}, 1), unwatch: func() {}}
+	c := &pipe{g: g, principal: p, task: task, client: newClient("stdio", p), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
 	defer c.release()
@@ -150,7 +146,9 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 	}
 	switch m.Kind {
 	case wire.Response:
-		c.g.log.Debug("a client answered what nobody asked")
+		if !c.client.questions.answered(m) {
+			c.g.log.Debug("a client answered what nobody asked")
+		}
 		return
 	case wire.Notification:
 		if m.Method == wire.MethodCancelled {
@@ -190,6 +188,7 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 		principal: c.principal,
 		client:    c.client,
 		bind:      c.bind,
+		send:      c.write,
 		notify: func(method string, params []byte) {
 			c.out.offer(asLine(wire.AppendNotification(nil, method, params)))
 		},
@@ -227,16 +226,15 @@ func (c *pipe) bind(ctx context.Context) (*run.Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.run, c.unwatch = r, r.Watch(c.changed)
+		c.run, c.unwatch = r, r.Watch(c.client.news)
 	}
 	return c.run, nil
 }
 
 // hear tells a legacy client of changes from now on.
 func (c *pipe) hear() {
-	message := asLine(wire.AppendNotification(nil, wire.MethodToolsChanged, nil))
 	c.work.Go(func() {
-		c.g.follow(c.streaming, c.changed, listener{say: func() error { c.out.put(message); return nil }})
+		c.g.follow(c.streaming, c.client.news, listener{say: func(m []byte) error { c.write(m); return nil }})
 	})
 }
 
@@ -245,4 +243,5 @@ func (c *pipe) release() {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	c.unwatch()
+	c.g.forget(c.client)
 }

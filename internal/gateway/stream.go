@@ -155,6 +155,17 @@ func (p *reply) notify(method string, params []byte) {
 	p.beat.Reset(KeepAlive)
 }
 
+// send sends a message that is not dropped, in the order of the calls.
+func (p *reply) send(message []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended || !p.accepts.events {
+		return
+	}
+	p.out.put(message)
+	p.beat.Reset(KeepAlive)
+}
+
 // tick sends a comment, unless the client is just being written to.
 func (p *reply) tick() {
 	p.mu.Lock()

@@ -80,7 +80,7 @@ func TestLegacyClientHearsThatTheListHasChanged(t *testing.T) {
 
 func TestModernClientHearsWhatItAskedForAndNoMore(t *testing.T) {
 	w := newWorld(t)
-	body, h := modern(`"s-1"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["x"]},`, "")
+	body, h := modern(`"s-1"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true,"promptsListChanged":false,"somethingElse":true,"resourceSubscriptions":["x"]},`, "")
 	e := w.listen(t.Context(), http.MethodPost, body, h)
 	if got, want := e.next(), `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s-1"},"notifications":{"toolsListChanged":true}}}`; got != want {
 		t.Errorf("first: %s\nwant: %s", got, want)

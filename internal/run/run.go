@@ -100,8 +100,14 @@ type Run struct {
 	used  atomic.Int64 // unix nanoseconds
 
 	mu       sync.Mutex
-	watchers map[chan<- struct{}]struct{}
+	watchers map[*watch]struct{}
 }
+
+// A Watcher is told which kinds of what a run shows have changed. It does not
+// wait for anything.
+type Watcher interface{ Changed(switchboard.Kinds) }
+
+type watch struct{ Watcher }
 
 // shown is what a run shows, or why it shows nothing.
 type shown struct {
@@ -137,36 +143,33 @@ func (r *Run) Err() error { return r.shown.Load().err }
 // as use of the run.
 func (r *Run) Tools() int { return len(r.shown.Load().surface.Entries()) }
 
-// Watch sends to ch after each change of what the run shows, until stop is
-// called. It never waits for ch: give it a buffer of one, and changes that come
-// before the last was received are one.
-func (r *Run) Watch(ch chan<- struct{}) (stop func()) {
+// Watch tells w of each change of what the run shows, until stop is called.
+func (r *Run) Watch(w Watcher) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.watchers == nil {
-		r.watchers = map[chan<- struct{}]struct{}{}
+		r.watchers = map[*watch]struct{}{}
 	}
-	r.watchers[ch] = struct{}{}
+	one := &watch{w}
+	r.watchers[one] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.watchers, ch)
+		delete(r.watchers, one)
 		r.used.Store(time.Now().UnixNano())
 	}
 }
 
 func (r *Run) show(s shown) {
 	before := r.shown.Swap(&s)
-	if before.surface.Equal(s.surface) {
+	changed := before.surface.Differs(s.surface)
+	if changed == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ch := range r.watchers {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+	for w := range r.watchers {
+		w.Changed(changed)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // manyTools are n tools with definitions of an ordinary size, of which every
@@ -28,7 +29,7 @@ func manyTools(b *testing.B, n int) func() *surface.Surface {
 			`"order":{"type":"string","enum":["asc","desc"]}},"required":["path"],"additionalProperties":false},`+
 			`"annotations":{"readOnlyHint":true}}`, s.Tool.ID.Name, strings.Repeat("What it does. ", 25), strings.Repeat("Where. ", 12))
 	}
-	return func() *surface.Surface { return surface.New(task, selected, nil, nil) }
+	return func() *surface.Surface { return surface.New(task, selected, nil, nil, nil) }
 }
 
 // BenchmarkList answers tools/list: from the finished bytes; by putting the
@@ -38,7 +39,7 @@ func BenchmarkList(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		bind := manyTools(b, n)
 		s := bind()
-		size := int64(len(s.List(true)))
+		size := int64(len(s.List(switchboard.Tools, true)))
 		var decoded struct {
 			Tools []struct {
 				Name        string          `json:"name"`
@@ -48,7 +49,7 @@ func BenchmarkList(b *testing.B) {
 			} `json:"tools"`
 			ResultType string `json:"resultType"`
 		}
-		if err := json.Unmarshal(s.List(true), &decoded); err != nil {
+		if err := json.Unmarshal(s.List(switchboard.Tools, true), &decoded); err != nil {
 			b.Fatal(err)
 		}
 		b.Run(fmt.Sprintf("finished/%d", n), func(b *testing.B) {
@@ -56,7 +57,7 @@ func BenchmarkList(b *testing.B) {
 			b.ReportAllocs()
 			out := make(copier, 0, size)
 			for b.Loop() {
-				send(b, out, s.List(true))
+				send(b, out, s.List(switchboard.Tools, true))
 			}
 		})
 		b.Run(fmt.Sprintf("together/%d", n), func(b *testing.B) {
@@ -67,7 +68,7 @@ func BenchmarkList(b *testing.B) {
 				b.StopTimer()
 				anew := bind()
 				b.StartTimer()
-				send(b, out, anew.List(true))
+				send(b, out, anew.List(switchboard.Tools, true))
 			}
 		})
 		b.Run(fmt.Sprintf("encoded/%d", n), func(b *testing.B) {

@@ -1,5 +1,6 @@
-// Package surface is what the client of one bound task sees: which tools, under
-// which names, in which order, and the finished bytes of tools/list.
+// Package surface is what the client of one bound task sees: which tools,
+// resources and prompts, under which names, in which order, and the finished
+// bytes of their lists.
 //
 // # Names
 //
@@ -16,6 +17,11 @@
 // after the first has gone: a client that does not list again would call the
 // wrong one. So a newcomer whose name was ever shown takes its long name.
 //
+// Resources, their templates and prompts keep the names that their servers give
+// them, which clients show to people and servers mention in results. Only where
+// two servers use the same name does each of them get its server's (see
+// Qualify).
+//
 // It decides nothing: what is selected, and in which order, it is told.
 package surface
 
@@ -24,6 +30,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -62,15 +70,23 @@ type Surface struct {
 	names map[string]switchboard.ToolID
 	of    map[switchboard.ToolID]string
 
-	legacy, modern func() []byte
+	// shelves hold what is not a tool, and readable is whose resources may be
+	// read.
+	shelves   [switchboard.NKinds]*shelf
+	readable  map[switchboard.ServerID]bool
+	templates func() []*uritemplate.Template
+
+	servers []switchboard.Offer
+	lists   [switchboard.NKinds][2]func() []byte // by kind and era
 }
 
 // New returns the surface of a task's selected tools, in the order in which
-// they are given. prev, where not nil, is what the same client saw until now.
-// task may be nil when nothing is selected. serverInfo is the JSON object that
-// tells modern clients who answers; nil means that nothing does.
-func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, serverInfo []byte) *Surface {
-	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}}
+// they are given, and of what else the servers offer that the task uses as a
+// whole. prev, where not nil, is what the same client saw until now. task may
+// be nil when nothing is selected. serverInfo is the JSON object that tells
+// modern clients who answers; nil means that nothing does.
+func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard.Offer, prev *Surface, serverInfo []byte) *Surface {
+	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole}
 	if prev != nil {
 		s.follow(prev, selected)
 	}
@@ -98,8 +114,24 @@ func New(task *switchboard.Task, selected []decide.Selected, prev *Surface, serv
 	for i, e := range s.entries {
 		s.at[e.Name] = i
 	}
-	s.legacy = sync.OnceValue(func() []byte { return s.list(nil) })
-	s.modern = sync.OnceValue(func() []byte { return s.list(modernMembers(serverInfo)) })
+	s.readable = map[switchboard.ServerID]bool{}
+	for _, o := range whole {
+		if _, ok := wire.Field(o.Capabilities, "resources"); ok {
+			s.readable[o.Server] = true
+		}
+	}
+	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
+		var before *shelf
+		if prev != nil {
+			before = prev.shelves[k]
+		}
+		s.shelves[k] = newShelf(k, whole, before)
+	}
+	s.templates = sync.OnceValue(s.shelves[switchboard.Templates].parse)
+	for k := range switchboard.NKinds {
+		s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, nil) })
+		s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, modernMembers(serverInfo)) })
+	}
 	return s
 }
 
@@ -154,40 +186,69 @@ func (s *Surface) Name(id switchboard.ToolID) (string, bool) {
 // be modified.
 func (s *Surface) Entries() []Entry { return s.entries }
 
-// List returns the result of tools/list for a client of the modern or the
+// Servers are what the servers offer that the task uses as a whole, in the order
+// of its tools. The slice must not be modified.
+func (s *Surface) Servers() []switchboard.Offer { return s.servers }
+
+// List returns the result of the kind's list for a client of the modern or the
 // legacy era. It is made once, and must not be modified.
-func (s *Surface) List(modern bool) []byte {
+func (s *Surface) List(k switchboard.Kind, modern bool) []byte {
 	if modern {
-		return s.modern()
+		return s.lists[k][1]()
 	}
-	return s.legacy()
+	return s.lists[k][0]()
 }
 
-// Equal reports whether a client sees the same in both: the same tools with the
-// same names and definitions, in the same order.
-func (s *Surface) Equal(other *Surface) bool {
-	return slices.EqualFunc(s.entries, other.entries, func(a, b Entry) bool {
+// Differs returns the kinds of which a client does not see the same in both:
+// the same things with the same names and definitions, in the same order.
+func (s *Surface) Differs(other *Surface) (ks switchboard.Kinds) {
+	if !slices.EqualFunc(s.entries, other.entries, func(a, b Entry) bool {
 		return a.Name == b.Name && bytes.Equal(a.Tool.Definition, b.Tool.Definition)
-	})
+	}) {
+		ks = ks.With(switchboard.Tools)
+	}
+	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
+		if !s.shelves[k].equal(other.shelves[k]) {
+			ks = ks.With(k)
+		}
+	}
+	return ks
 }
 
-// list makes the result; members follow the tools and begin with a comma.
-func (s *Surface) list(members []byte) []byte {
+// listMembers are the members of a list's result that hold it.
+var listMembers = [switchboard.NKinds]string{"tools", "resources", "resourceTemplates", "prompts"}
+
+// list makes the result; members follow the list and begin with a comma.
+func (s *Surface) list(k switchboard.Kind, members []byte) []byte {
 	const slack = MaxNameBytes + 8 // a definition grows by a name at most
-	n := len(members) + 16
+	n := len(members) + 32
 	for _, e := range s.entries {
-		n += len(e.Tool.Definition) + slack
-	}
-	b := append(make([]byte, 0, n), `{"tools":[`...)
-	for i, e := range s.entries {
-		if i > 0 {
-			b = append(b, ',')
+		if k == switchboard.Tools {
+			n += len(e.Tool.Definition) + slack
 		}
-		b = e.Append(b)
+	}
+	b := append(wire.AppendString(append(make([]byte, 0, n), '{'), listMembers[k]), ":["...)
+	first := len(b)
+	if k == switchboard.Tools {
+		for _, e := range s.entries {
+			b = e.Append(comma(b, first))
+		}
+	} else {
+		for _, it := range s.shelves[k].items {
+			b = it.append(comma(b, first), k)
+		}
 	}
 	b = append(b, ']')
 	b = append(b, members...)
 	return append(b, '}')
+}
+
+// comma parts an element from the one before it.
+func comma(b []byte, first int) []byte {
+	if len(b) > first {
+		b = append(b, ',')
+	}
+	return b
 }
 
 // modernMembers are what a result of the modern era has besides. The list may

@@ -8,18 +8,30 @@ import (
 // minted by us and usable by its principal alone.
 type RunID string
 
-// A Call is one use of a tool. It is made once and not modified.
+// A Call is one request of a client that goes to one server: the use of a tool,
+// or something else that the server offers. It is made once and not modified.
 type Call struct {
 	Principal Principal
 	Task      TaskID
 	Run       RunID
 
-	// Tool is what the decision selected.
+	// Server is whom it goes to, and Method what it asks for, such as
+	// tools/call.
+	Server ServerID
+	Method string
+
+	// Tool is what the decision selected; nil where the call is none of a
+	// tool.
 	Tool *Tool
 
-	// Params are the params of tools/call as the client sent them, strictly
-	// scanned. name and the keys of _meta that are ours or the protocol's are
-	// still the client's: whoever sends the call on rewrites them.
+	// Target is the server's own name for what is asked for: of a tool or a
+	// prompt, or a URI. It is "" where the method names nothing.
+	Target string
+
+	// Params are the params as the client sent them, strictly scanned. The
+	// member that Target stands for, and the keys of _meta that are ours or the
+	// protocol's, are still the client's: whoever sends the call on rewrites
+	// them.
 	Params []byte
 
 	// LogLevel is the least severity of log notifications that the client
@@ -30,6 +42,29 @@ type Call struct {
 	// result, in the order in which it was said. It is not called
 	// concurrently, nor after Call has returned.
 	Notify func(Notification)
+
+	// Client is what the client can be asked for.
+	Client Client
+}
+
+// A Client is what a server may ask of the client of a call while it is under
+// way. The zero Client can be asked for nothing.
+type Client struct {
+	// Capabilities is the object that the client has declared; nil means none.
+	// Only what stands there is asked for.
+	Capabilities []byte
+
+	// Session tells clients of one principal apart that keep something of their
+	// own, such as roots; "" means that this one keeps nothing.
+	Session string
+
+	// Ask asks the client and waits for its answer, for as long as a person may
+	// take. It is safe for concurrent use. nil means that it cannot be asked.
+	Ask func(ctx context.Context, method string, params []byte) (result []byte, err error)
+
+	// TakesQuestions says that the client takes a result that is not one yet
+	// but asks for more (input_required), and asks again with what was missing.
+	TakesQuestions bool
 }
 
 // A Notification is something that a server says about a call in progress:
@@ -64,10 +99,20 @@ func (f CallerFunc) Call(ctx context.Context, c *Call) (Result, error) { return 
 // A ServerError is a JSON-RPC error with which a server answered.
 type ServerError struct {
 	Server ServerID
+	Modern bool // the server speaks the era in which some codes mean other things
 
 	// Object is the error object, byte for byte.
 	Object []byte
 }
+
+// A ClientError is a JSON-RPC error with which a client answered a question.
+type ClientError struct {
+	// Object is the error object, byte for byte.
+	Object []byte
+}
+
+// Error gives the object.
+func (e *ClientError) Error() string { return "the client answered: " + string(e.Object) }
 
 // Error gives the object, which is for the log: it is the server's text.
 func (e *ServerError) Error() string {

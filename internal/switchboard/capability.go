@@ -124,8 +124,11 @@ type Tool struct {
 }
 
 // Demands reports whether any source says that calls of the tool carry the
-// constraint.
+// constraint. A nil Tool demands nothing.
 func (t *Tool) Demands(c Constraint) bool {
+	if t == nil {
+		return false
+	}
 	has := func(k Capability) bool { return k.Carries(c) }
 	return slices.ContainsFunc(t.Capabilities, has) || slices.ContainsFunc(t.Kept, has)
 }

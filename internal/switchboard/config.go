@@ -133,18 +133,3 @@ type Overlay struct {
 	// has it.
 	Replace bool
 }
-
-// An Offer is what one server offers now, in its own bytes.
-type Offer struct {
-	Server ServerID
-
-	// Capabilities is the capabilities object of the server's answer to
-	// initialize or server/discover; nil where the server has none.
-	Capabilities []byte
-
-	// Tools are the tool objects of tools/list, in the server's order.
-	Tools [][]byte
-
-	// Stale is set while the server is away and this is its last known word.
-	Stale bool
-}

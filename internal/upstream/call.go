@@ -21,10 +21,10 @@ var errTimeout = errors.New("the server's time for a call is over")
 // The request leaves at most once: it is sent again only while it is certain
 // that no server has seen it.
 func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-	s := f.server(c.Tool.ID.Server)
+	s := f.server(c.Server)
 	for s != nil && !s.calls.enter() {
 		was := s
-		if s = f.server(c.Tool.ID.Server); s == was {
+		if s = f.server(c.Server); s == was {
 			s = nil
 		}
 	}
@@ -32,7 +32,8 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
 	}
 	defer s.calls.leave()
-	if s.calls.size() > s.opts.MaxInFlight {
+	defer s.busy.Add(-1)
+	if s.busy.Add(1) > int64(s.opts.MaxInFlight) {
 		e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server has as many calls under way as it may have; try again later")
 		e.RetryAfter = time.Second
 		return nil, e
@@ -42,10 +43,10 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
-	defer cancel()
+	ctx, time := newAllowance(ctx, timeout, &s.busy)
+	defer time.end()
 	for again := false; ; again = true {
-		result, err := s.attempt(ctx, c, &cfg)
+		result, err := s.attempt(ctx, c, &cfg, time)
 		if err == nil {
 			return result, nil
 		}
@@ -62,10 +63,10 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 }
 
-// attempt sends the call over the principal's link. The error is a *fault, or
-// what the caller is told.
-func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (switchboard.Result, error) {
-	sl, err := s.slotFor(s.owner(cfg, c.Principal))
+// attempt sends the call over the client's link. The error is a *fault, or what
+// the caller is told.
+func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
+	sl, err := s.slotFor(s.owner(cfg, c))
 	if err != nil {
 		return nil, err
 	}
@@ -79,37 +80,49 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 
 	rank := levelRank(c.LogLevel)
 	l.raise(rank)
-	var token []byte
-	f := l.newFlight(wire.MethodToolsCall, func(id []byte) []byte {
-		var params []byte
-		params, token = l.callParams(c, id)
-		return params
-	})
-	f.token, f.level = token, rank
-	if _, ok := l.port.(*web); ok && l.hello().modern() {
-		f.header = http.Header{}
-		f.header[wire.HeaderName] = []string{wire.EncodeHeader(c.Tool.ID.Name)}
-		arguments, _ := wire.Field(c.Params, "arguments")
-		addParamHeaders(f.header, c.Tool.Definition, arguments)
-	}
-	if err := l.fly(ctx, f, c.Notify); err != nil {
+	if leave, err := l.takeTurn(ctx, c); err != nil {
 		return nil, err
+	} else if leave != nil {
+		defer leave()
 	}
-	if f.answer.ErrorObject != nil {
-		return nil, &switchboard.ServerError{Server: s.id, Object: s.mask.json(f.answer.ErrorObject)}
+	params := c.Params
+	for range maxRounds {
+		var token []byte
+		f := l.newFlight(c.Method, func(id []byte) (sent []byte) {
+			sent, token = l.callParams(c, params, id)
+			return sent
+		})
+		f.token, f.level = token, rank
+		f.client, f.left = &c.Client, left
+		if _, ok := l.port.(*web); ok && l.hello().modern() && c.Target != "" {
+			f.header = http.Header{}
+			f.header[wire.HeaderName] = []string{wire.EncodeHeader(c.Target)}
+			if c.Tool != nil {
+				arguments, _ := wire.Field(c.Params, "arguments")
+				addParamHeaders(f.header, c.Tool.Definition, arguments)
+			}
+		}
+		if err := l.fly(ctx, f, c.Notify); err != nil {
+			return nil, err
+		}
+		if f.answer.ErrorObject != nil {
+			return nil, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+		}
+		r := f.answer.Result
+		if len(r) == 0 || r[0] != '{' {
+			return nil, faultf(kindInvalid, true, "the result is no object")
+		}
+		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(r) {
+			if saysError(r) {
+				r = s.mask.json(r)
+			}
+			return switchboard.Result(r), nil
+		}
+		if params, err = l.askAll(ctx, f, c, r); err != nil {
+			return nil, err
+		}
 	}
-	if l.hello().modern() && asksForInput(f.answer.Result) {
-		return nil, switchboard.Refuse(switchboard.CodeServerFailed,
-			"the tool asks for further input from the client, which is not supported yet; it was not completed")
-	}
-	result := f.answer.Result
-	if len(result) == 0 || result[0] != '{' {
-		return nil, faultf(kindInvalid, true, "the result is no object")
-	}
-	if saysError(result) {
-		result = s.mask.json(result)
-	}
-	return switchboard.Result(result), nil
+	return nil, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
 }
 
 // saysError reports whether the result is an error of the tool's own.
@@ -133,14 +146,37 @@ func asksForInput(result []byte) bool {
 	return false
 }
 
-// owner returns whose link serves the principal. A modern server over HTTP has
-// no sessions, so that one link is as good as many.
-func (s *server) owner(cfg *switchboard.Server, p switchboard.Principal) owner {
+// owner returns whose link serves the call.
+//
+// A modern server over HTTP has no sessions, so that one link is as good as
+// many. A legacy one is told when a session opens what its client can be asked
+// for, so that clients who can be asked other things have other sessions; and
+// clients that keep something of their own, or whom a process could confuse
+// with others, have one each.
+func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	era, _ := s.known.recall()
-	if s.opts.OnePrincipal || era == EraModern && cfg.Transport == switchboard.TransportHTTP {
+	overHTTP := cfg.Transport == switchboard.TransportHTTP
+	if era == EraModern && overHTTP {
 		return owner{own: true}
 	}
-	return ownerOf(cfg.Share, p)
+	o := owner{own: true}
+	if !s.opts.OnePrincipal {
+		o = ownerOf(cfg.Share, c.Principal)
+	}
+	shared := cfg.Share == switchboard.ShareTenant || cfg.Share == switchboard.ShareAll
+	if era == EraModern || c.Client.Ask == nil || shared && !overHTTP {
+		return o
+	}
+	asks := askable(c.Client.Capabilities)
+	if len(asks) == 0 {
+		return o
+	}
+	o = ownerOf(cfg.Share, c.Principal)
+	o.own, o.asks = false, string(asks)
+	if _, roots := wire.Field(asks, capRoots); roots || !overHTTP {
+		o.session = c.Client.Session
+	}
+	return o
 }
 
 // slotFor returns the owner's slot, with one more user.
@@ -175,13 +211,26 @@ func (s *server) evict() bool {
 	return !since.IsZero() && s.remove(oldest)
 }
 
-// reap closes the slots that nobody has used for a while.
+// reap closes the slots that nobody has used for a while. Those of a session are
+// its own for as long as that lasts: a child may keep something for it.
 func (s *server) reap(after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for o, sl := range s.slots {
-		if t, idle := sl.idleSince(); idle && sl != s.main && time.Since(t) >= after {
+		if t, idle := sl.idleSince(); idle && sl != s.main && o.session == "" && time.Since(t) >= after {
 			s.remove(o)
+		}
+	}
+}
+
+// forget closes the slots of the client's session.
+func (s *server) forget(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o, sl := range s.slots {
+		if o.session == session {
+			delete(s.slots, o)
+			s.links.run(func() { sl.close(true) })
 		}
 	}
 }

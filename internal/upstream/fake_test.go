@@ -464,7 +464,7 @@ func (f *fake) list(m *msg) bool {
 	case "number":
 		tools += `,"nextCursor":5`
 	case "many":
-		tools = `{"tools":[` + strings.Repeat(`{},`, maxTools) + `{}]`
+		tools = `{"tools":[` + strings.Repeat(`{},`, maxItems) + `{}]`
 	case "large":
 		tools = `{"tools":[{"x":"` + strings.Repeat("x", 12<<20) + fmt.Sprintf(`"}],"nextCursor":"%d"`, n+1)
 	case "none":

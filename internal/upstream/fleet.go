@@ -210,6 +210,14 @@ func (f *Fleet) server(id switchboard.ServerID) *server {
 	return f.servers[id]
 }
 
+// Forget closes the connections that were only for the client of that session
+// (see switchboard.Client), which is over.
+func (f *Fleet) Forget(session string) {
+	for _, s := range f.all() {
+		s.forget(session)
+	}
+}
+
 // Ready returns when each server of the last Set has answered, or failed once,
 // or the start deadline, counted from that Set, or ctx is over. Status says
 // how each fares.

@@ -98,6 +98,9 @@ func await(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
 func use(server, arguments string) *switchboard.Call {
 	return &switchboard.Call{
 		Principal: switchboard.Principal{Tenant: "acme", ID: "ann"},
+		Server:    switchboard.ServerID(server),
+		Method:    "tools/call",
+		Target:    "echo",
 		Tool:      &switchboard.Tool{ID: switchboard.ToolID{Server: switchboard.ServerID(server), Name: "echo"}, Definition: []byte(tool("echo"))},
 		Params:    []byte(`{"name":"as_the_client_calls_it","arguments":` + arguments + `}`),
 	}
@@ -295,7 +298,7 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 		{"alternating", 3, "starts over", ""},
 		{"always-new", maxPages, "1000 pages", ""},
 		{"empty", 2, "starts over", ""},
-		{"many", maxTools, "after 10000", ""},
+		{"many", maxItems, "after 10000", ""},
 		{"large", 2, "33554432 bytes", ""},
 		{"number", 0, "", "cursor that is no string"},
 		{"none", 0, "", "no list of tools"},

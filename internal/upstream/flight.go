@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,10 @@ type flight struct {
 	method string
 	body   []byte      // the whole message
 	header http.Header // what HTTP says of it beside the body
+
+	ctx    context.Context     // of the caller
+	client *switchboard.Client // whom the server may ask; nil for requests of our own
+	left   *allowance          // the call's
 
 	token []byte // the client's own progress token, as spelt; nil means none
 	level int    // least rank of log messages that the client wants; 0 means none

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -106,16 +107,22 @@ func newHello(version string, capabilities, info []byte) hello {
 	if len(capabilities) <= maxCapabilities && len(capabilities) > 0 && capabilities[0] == '{' {
 		h.capabilities = capabilities
 	}
-	_, h.logging = wire.Field(h.capabilities, "logging")
-	tools, _ := wire.Field(h.capabilities, "tools")
-	changed, _ := wire.Field(tools, "listChanged")
-	h.listChanged = string(changed) == "true"
+	h.logging = h.declares("logging")
+	for k := range switchboard.NKinds {
+		has, ok := wire.Field(h.capabilities, shelves[k].capability)
+		if changed, _ := wire.Field(has, "listChanged"); string(changed) == "true" {
+			h.tells = h.tells.With(k)
+		}
+		if ok || k == switchboard.Tools { // which some forget to declare
+			h.has = h.has.With(k)
+		}
+	}
 	return h
 }
 
 // initialize opens a legacy session.
 func (l *link) initialize(ctx context.Context) (hello, error) {
-	result, err := l.ask(ctx, wire.MethodInitialize, l.ours.initializeParams())
+	result, err := l.ask(ctx, wire.MethodInitialize, l.ours.initializeParams(l.asks))
 	if err != nil {
 		return hello{}, err
 	}

@@ -235,7 +235,7 @@ func (w *web) start(f *flight) {
 		case kindGone:
 			w.link.fail(err)
 		case kindUnreachable:
-			w.link.relist() // which finds out whether the server has gone
+			w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
 		}
 	}) {
 		cancel()

@@ -37,6 +37,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 			f := ready(t, Options{Name: "sb", Version: "v9"}, cfg)
 			c := use("one", "{}")
 			c.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "one", Name: "naïve tool"}, Definition: []byte(definition)}
+			c.Target = c.Tool.ID.Name
 			c.Params, c.LogLevel = []byte(params), "warning"
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
@@ -154,8 +155,11 @@ func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 			}
 		}, switchboard.CodeOutcomeUnknown},
 		{"input wanted", func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{}}`)
+			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}, switchboard.CodeServerFailed},
+		{"nothing wanted", func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			reply(w, m, `{"x":[1],"resultType":"input_required","inputRequests":{}}`)
+		}, switchboard.CodeResultInvalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			executed.Store(0)

@@ -57,7 +57,25 @@ type hello struct {
 	release      string
 	capabilities []byte // as sent; nil means none
 	logging      bool   // it takes logging/setLevel
-	listChanged  bool   // it tells when its tools change
+
+	has, tells switchboard.Kinds // what it offers, and of what it tells when that changes
+}
+
+// declares reports whether the server has declared the capability.
+func (h *hello) declares(capability string) bool {
+	_, ok := wire.Field(h.capabilities, capability)
+	return ok
+}
+
+// wishes is the filter by which we hear of all that it tells.
+func (h *hello) wishes() []byte {
+	var edits []wire.Edit
+	for k, shelf := range shelves {
+		if h.tells.Has(switchboard.Kind(k)) && k != int(switchboard.Templates) {
+			edits = append(edits, wire.Edit{Name: shelf.wish, Value: []byte("true")})
+		}
+	}
+	return wire.Rewrite(nil, nil, edits...)
 }
 
 func (h *hello) modern() bool { return wire.Modern(h.version) }
@@ -71,8 +89,8 @@ type link struct {
 	ours identity
 	made time.Time
 
-	relist func()                // told when the server's tools have changed
-	said   atomic.Pointer[hello] // nil until the handshake is done
+	relist func(switchboard.Kinds) // told what has to be listed again
+	said   atomic.Pointer[hello]   // nil until the handshake is done
 
 	id      atomic.Int64
 	dropped atomic.Int64 // messages of the server's that meant nothing to us
@@ -89,9 +107,20 @@ type link struct {
 	// exchange ends by itself.
 	severs bool
 
-	// polled says that the server's tools must be asked for from time to
-	// time, because it may not say when they change.
+	// polled says that what the server offers must be asked for from time to
+	// time, because it may not say when that changes.
 	polled bool
+
+	asks      string                        // what the client can be asked for, as the server was told; "" means nothing
+	turn      chan struct{}                 // held by the one call that may use the link; see takeTurn
+	questions map[string]context.CancelFunc // of the server's, by id as spelt
+
+	watchers map[*subscriber]struct{} // who hear of updates
+
+	// subscribing is held while a subscription begins or ends.
+	subscribing sync.Mutex
+	subscribed  map[string]int // how many want each resource, of a legacy server
+	listens     bool           // a stream is open on which the server speaks unasked
 
 	flood flood // of the one stream that all share
 }
@@ -104,10 +133,12 @@ func (l *link) hello() *hello {
 	return &hello{}
 }
 
-func newLink(log *slog.Logger, m *mask, ours identity, relist func()) *link {
+func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
-		log: log, mask: m, ours: ours, made: time.Now(), relist: relist,
+		log: log, mask: m, ours: ours, asks: asks, made: time.Now(), relist: relist,
 		flights: map[string]*flight{}, done: make(chan struct{}),
+		turn: make(chan struct{}, 1), questions: map[string]context.CancelFunc{},
+		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},
 	}
 }
 
@@ -146,6 +177,7 @@ func (l *link) result(f *flight) ([]byte, error) {
 // fly makes the request and waits for its end, passing on what the server says
 // meanwhile. The error is a *fault.
 func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
+	f.ctx = ctx
 	if err := l.launch(f); err != nil {
 		return err
 	}
@@ -264,7 +296,7 @@ func (l *link) dispatch(m wire.Message, via *flight) (answered bool) {
 	case wire.Notification:
 		l.hear(m, via)
 	case wire.Request:
-		l.reply(m)
+		l.reply(m, via)
 	}
 	return false
 }
@@ -273,13 +305,41 @@ func (l *link) dispatch(m wire.Message, via *flight) (answered bool) {
 func (l *link) hear(m wire.Message, via *flight) {
 	switch m.Method {
 	case wire.MethodToolsChanged:
-		l.relist()
+		l.relist(switchboard.Kinds(0).With(switchboard.Tools))
+	case wire.MethodResourcesChanged:
+		l.relist(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
+	case wire.MethodPromptsChanged:
+		l.relist(switchboard.Kinds(0).With(switchboard.Prompts))
+	case wire.MethodResourceUpdated:
+		l.updated(m.Params)
+	case wire.MethodListenAcknowledged:
+		l.acknowledged(m, via)
+	case wire.MethodCancelled:
+		l.withdrawn(m.Params)
 	case wire.MethodProgress:
 		l.progress(m, via)
 	case wire.MethodLog:
 		l.logged(m, via)
+	default:
+		// What an extension says of a call goes where the call's result goes.
+		if via != nil && via.client != nil {
+			l.deliver(via, via, switchboard.Notification{Method: m.Method, Params: m.Params})
+		}
 	}
-	// Nothing else is asked for yet, so that nothing else means anything.
+}
+
+// acknowledged tells the request that the server now listens for it.
+func (l *link) acknowledged(m wire.Message, via *flight) {
+	if via == nil {
+		meta, _ := wire.Field(m.Params, "_meta")
+		id, _ := wire.Field(meta, wire.MetaSubscriptionID)
+		l.mu.Lock()
+		via = l.flights[string(id)]
+		l.mu.Unlock()
+	}
+	if via != nil {
+		via.push(switchboard.Notification{Method: m.Method})
+	}
 }
 
 // progress passes progress on to the call that our token names.
@@ -320,14 +380,14 @@ func (l *link) logged(m wire.Message, via *flight) {
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
 }
 
-// alone returns the one tool call under way, or nil where there is none or
+// alone returns the one call under way, or nil where there is none or
 // more than one.
 func (l *link) alone() *flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var one *flight
 	for _, f := range l.flights {
-		if f.method != wire.MethodToolsCall {
+		if f.client == nil {
 			continue
 		}
 		if one != nil {
@@ -350,9 +410,8 @@ func (l *link) deliver(f, via *flight, n switchboard.Notification) {
 	}
 }
 
-// reply answers a request of the server's. We have declared nothing that it
-// could ask for.
-func (l *link) reply(m wire.Message) {
+// reply answers a request of the server's.
+func (l *link) reply(m wire.Message, via *flight) {
 	if l.hello().modern() {
 		l.drop("a request, which servers of this protocol do not make")
 		return
@@ -361,8 +420,7 @@ func (l *link) reply(m wire.Message) {
 		l.port.tell(wire.AppendResult(nil, m.ID, []byte("{}")))
 		return
 	}
-	l.dropped.Add(1)
-	l.port.tell(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+	l.asked(m, via)
 }
 
 // raise sees to it that a legacy server sends log messages of the rank: it is

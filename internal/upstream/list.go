@@ -4,96 +4,150 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The limits of one server's list of tools. What is beyond them is left out,
-// and the status says so.
+// The limits of one list of a server's. What is beyond them is left out, and the
+// status says so.
 const (
 	maxPages     = 1_000
-	maxTools     = 10_000
+	maxItems     = 10_000
 	maxListBytes = 32 << 20
 	listPatience = 30 * time.Second
+	morePatience = 5 * time.Second // for other lists than that of the tools
 )
 
-// A listing is what a server offers: its tools, and what was wrong with how it
-// listed them.
-type listing struct {
-	tools [][]byte
-	note  string
+// A shelf is one kind of what servers offer.
+type shelf struct {
+	method     string // that lists it
+	member     string // of the result that holds the list
+	capability string // that a server declares which has it
+	changed    string // the notification that it has changed
+	wish       string // the same in the filter of subscriptions/listen
 }
 
-// list asks for all pages of tools/list. The definitions are the server's own
-// bytes.
-func (l *link) list(ctx context.Context) (listing, error) {
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
+// shelves are the kinds. Resources and their templates change together.
+var shelves = [switchboard.NKinds]shelf{
+	switchboard.Tools:     {wire.MethodToolsList, "tools", "tools", wire.MethodToolsChanged, "toolsListChanged"},
+	switchboard.Resources: {wire.MethodResourcesList, "resources", "resources", wire.MethodResourcesChanged, "resourcesListChanged"},
+	switchboard.Templates: {wire.MethodTemplatesList, "resourceTemplates", "resources", wire.MethodResourcesChanged, "resourcesListChanged"},
+	switchboard.Prompts:   {wire.MethodPromptsList, "prompts", "prompts", wire.MethodPromptsChanged, "promptsListChanged"},
+}
+
+// list asks for all pages of the kind's list. The items are the server's own
+// bytes; note says what was left out of them.
+func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, note string, err error) {
+	patience := listPatience
+	if k != switchboard.Tools {
+		patience = morePatience // which wait for it
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var (
-		got    listing
+		shelf  = shelves[k]
 		size   int
 		cursor []byte
 	)
 	seen := map[string]bool{}
 	for page := 0; ; page++ {
 		if page == maxPages {
-			got.note = fmt.Sprintf("its tools are cut after %d pages", maxPages)
-			return got, nil
+			return items, fmt.Sprintf("its %s are cut after %d pages", k, maxPages), nil
 		}
 		own := []byte("{}")
 		if cursor != nil {
 			own = wire.Rewrite(nil, own, wire.Edit{Name: "cursor", Value: cursor})
 		}
-		result, err := l.ask(ctx, wire.MethodToolsList, l.params(own, l.hello().version))
+		result, err := l.ask(ctx, shelf.method, l.params(own, l.hello().version))
 		if err != nil {
-			_, declared := wire.Field(l.hello().capabilities, "tools")
-			if asFault(err).code == wire.CodeMethodNotFound && !declared && page == 0 {
-				return listing{}, nil // it has none, and never said so
+			if asFault(err).code == wire.CodeMethodNotFound && page == 0 && (k == switchboard.Templates || !l.hello().declares(shelf.capability)) {
+				return nil, "", nil // it has none, and never said so
 			}
-			return listing{}, err
+			return nil, "", err
 		}
 		if size += len(result); size > maxListBytes {
-			got.note = fmt.Sprintf("its tools are cut after %d bytes", maxListBytes)
-			return got, nil
+			return items, fmt.Sprintf("its %s are cut after %d bytes", k, maxListBytes), nil
 		}
-		tools, ok := wire.Field(result, "tools")
-		if !ok || tools[0] != '[' {
-			return listing{}, faultf(kindInvalid, true, "its answer to tools/list holds no list of tools")
+		list, ok := wire.Field(result, shelf.member)
+		if !ok || list[0] != '[' {
+			return nil, "", faultf(kindInvalid, true, "its answer to %s holds no list of %s", shelf.method, k)
 		}
-		for tool := range wire.Elements(tools) {
-			if len(got.tools) == maxTools {
-				got.note = fmt.Sprintf("its tools are cut after %d", maxTools)
-				return got, nil
+		for item := range wire.Elements(list) {
+			if len(items) == maxItems {
+				return items, fmt.Sprintf("its %s are cut after %d", k, maxItems), nil
 			}
-			got.tools = append(got.tools, tool)
+			items = append(items, item)
 		}
 		next, ok := wire.Field(result, "nextCursor")
 		if !ok || string(next) == "null" {
-			return got, nil
+			return items, "", nil
 		}
 		if _, ok := wire.String(next); !ok {
-			return listing{}, faultf(kindInvalid, true, "its answer to tools/list has a cursor that is no string")
+			return nil, "", faultf(kindInvalid, true, "its answer to %s has a cursor that is no string", shelf.method)
 		}
 		// An empty cursor is a cursor like any other, and so followed once.
 		if seen[string(next)] {
-			got.note = fmt.Sprintf("its tools are cut after page %d, where it starts over", page+1)
-			return got, nil
+			return items, fmt.Sprintf("its %s are cut after page %d, where the list starts over", k, page+1), nil
 		}
 		seen[string(next)] = true
 		cursor = next
 	}
 }
 
-// same reports whether two lists hold the same bytes.
-func same(a, b [][]byte) bool {
-	if len(a) != len(b) {
-		return false
+// offers asks for the lists of the kinds, all at once, and takes the others from
+// was. What is wrong with another list than that of the tools is only noted, and
+// what stood there before is kept.
+func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer) (*switchboard.Offer, string, error) {
+	type outcome struct {
+		items [][]byte
+		note  string
+		err   error
 	}
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
+	var got [switchboard.NKinds]outcome
+	var asking sync.WaitGroup
+	for k := range switchboard.NKinds {
+		switch {
+		case !kinds.Has(k):
+			got[k].items = was.List(k)
+		case k == switchboard.Tools || l.hello().declares(shelves[k].capability):
+			asking.Go(func() { got[k].items, got[k].note, got[k].err = l.list(ctx, k) })
+		}
+	}
+	asking.Wait()
+	var notes []string
+	for k := range switchboard.NKinds {
+		g := &got[k]
+		switch {
+		case g.err == nil:
+		case k == switchboard.Tools || l.failure() != nil || ctx.Err() != nil:
+			return nil, "", g.err
+		default:
+			g.items, g.note = was.List(k), fmt.Sprintf("its %s could not be listed: %s", k, g.err)
+		}
+		if g.note != "" {
+			notes = append(notes, g.note)
+		}
+	}
+	return &switchboard.Offer{
+		Capabilities: l.hello().capabilities,
+		Tools:        got[switchboard.Tools].items,
+		Resources:    got[switchboard.Resources].items,
+		Templates:    got[switchboard.Templates].items,
+		Prompts:      got[switchboard.Prompts].items,
+	}, strings.Join(notes, "; "), nil
+}
+
+// sameOffer reports whether two offers hold the same bytes.
+func sameOffer(a, b *switchboard.Offer) bool {
+	for k := range switchboard.NKinds {
+		if !slices.EqualFunc(a.List(k), b.List(k), bytes.Equal) {
 			return false
 		}
 	}
-	return true
+	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Modern == b.Modern
 }

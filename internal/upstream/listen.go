@@ -3,16 +3,18 @@ package upstream
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// listen keeps a stream open on which the server says that its tools have
+// listen keeps a stream open on which the server says that what it offers has
 // changed, until the link ends. It returns at once. Legacy pipes need none.
 func (l *link) listen(w *web) {
 	switch h := l.hello(); {
-	case h.modern() && h.listChanged:
+	case h.modern() && h.tells != 0:
 		go l.listenModern()
 	case !h.modern() && w != nil:
 		w.busy.run(w.listenLegacy)
@@ -38,19 +40,19 @@ func (l *link) listenModern() {
 	defer cancel()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		params := l.params([]byte(`{"notifications":{"toolsListChanged":true}}`), l.hello().version)
+		params := l.params(append(append([]byte(`{"notifications":`), l.hello().wishes()...), '}'), l.hello().version)
 		_, err := l.ask(ctx, wire.MethodListen, params)
 		if err != nil && asFault(err).code != 0 {
-			l.log.Debug("a server does not tell when its tools change", "error", err)
+			l.log.Debug("a server does not tell when what it offers changes", "error", err)
 			if fails > 0 { // it did before: is it still the same?
-				l.relist()
+				l.relist(switchboard.AllKinds)
 			}
 			return
 		}
 		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
 			return
 		}
-		l.relist() // what was said in between is lost
+		l.relist(switchboard.AllKinds) // what was said in between is lost
 	}
 }
 
@@ -69,13 +71,13 @@ func (w *web) listenLegacy() {
 				return
 			case f.kind == kindRefused:
 				if f.status == http.StatusBadRequest {
-					w.link.relist() // which finds out whether it forgot us
+					w.link.relist(switchboard.AllKinds) // which finds out whether it forgot us
 				}
 				return // it offers none
 			}
 		} else {
 			if fails > 0 {
-				w.link.relist() // what was said in between is lost
+				w.link.relist(switchboard.AllKinds) // what was said in between is lost
 			}
 			var retry time.Duration
 			last, retry, err = w.events(resp.Body, nil)
@@ -88,10 +90,39 @@ func (w *web) listenLegacy() {
 			}
 		}
 		if err != nil {
-			w.link.relist() // which finds out whether the server has gone
+			w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
 		}
 		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
 			return
 		}
 	}
+}
+
+// changes are the kinds that have to be listed again. Use newChanges.
+type changes struct {
+	ready chan struct{} // holds one signal while there are some
+	kinds *atomic.Uint32
+}
+
+func newChanges() changes { return changes{make(chan struct{}, 1), &atomic.Uint32{}} }
+
+// keep notes kinds for the next time that somebody asks.
+func (c changes) keep(ks switchboard.Kinds) { c.kinds.Or(uint32(ks)) }
+
+// add notes kinds, and has them asked for.
+func (c changes) add(ks switchboard.Kinds) {
+	c.keep(ks)
+	select {
+	case c.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was noted.
+func (c changes) take() switchboard.Kinds {
+	select {
+	case <-c.ready:
+	default:
+	}
+	return switchboard.Kinds(c.kinds.Swap(0))
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -17,17 +18,21 @@ func newIdentity(name, version string) identity {
 	return append(b, '}')
 }
 
-// initializeParams opens a legacy session. We declare nothing: no roots, no
-// sampling, no elicitation.
-func (who identity) initializeParams() []byte {
+// initializeParams opens a legacy session. asks is what the client can be asked
+// for; "" means nothing.
+func (who identity) initializeParams(asks string) []byte {
 	b := wire.AppendString([]byte(`{"protocolVersion":`), wire.LatestLegacy)
-	b = append(b, `,"capabilities":{},"clientInfo":`...)
-	return append(append(b, who...), '}')
+	b = append(append(b, `,"capabilities":`...), cmp.Or(asks, "{}")...)
+	b = append(append(b, `,"clientInfo":`...), who...)
+	return append(b, '}')
 }
 
 // modern are the edits that make a _meta object what each modern request must
 // carry.
-func (who identity) modern(version, level string) []wire.Edit {
+func (who identity) modern(version, level string, asks []byte) []wire.Edit {
+	if len(asks) == 0 {
+		asks = []byte("{}")
+	}
 	var logLevel []byte
 	if level != "" {
 		logLevel = wire.AppendString(nil, level)
@@ -35,7 +40,7 @@ func (who identity) modern(version, level string) []wire.Edit {
 	return []wire.Edit{
 		{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, version)},
 		{Name: wire.MetaClientInfo, Value: who},
-		{Name: wire.MetaClientCapabilities, Value: []byte("{}")},
+		{Name: wire.MetaClientCapabilities, Value: asks},
 		{Name: wire.MetaLogLevel, Value: logLevel},
 	}
 }
@@ -46,16 +51,24 @@ func (l *link) params(own []byte, version string) []byte {
 	if !wire.Modern(version) {
 		return own
 	}
-	meta := wire.Rewrite(nil, nil, l.ours.modern(version, "")...)
+	meta := wire.Rewrite(nil, nil, l.ours.modern(version, "", nil)...)
 	return wire.Rewrite(nil, own, wire.Edit{Name: "_meta", Value: meta})
 }
 
-// callParams returns the params of tools/call as this server must get them, and
-// the client's own progress token. Changed are the name, what in _meta is
-// ours or the protocol's, and the progress token, which becomes id: all else
-// is the client's, byte for byte.
-func (l *link) callParams(c *switchboard.Call, id []byte) (params, token []byte) {
-	was, had := wire.Field(c.Params, "_meta")
+// targets are the members of params that name what is called.
+var targets = map[string]string{
+	wire.MethodToolsCall:     "name",
+	wire.MethodPromptsGet:    "name",
+	wire.MethodResourcesRead: "uri",
+}
+
+// callParams returns the params of a call as this server must get them, and the
+// client's own progress token. given are the client's, or what became of them
+// by answers of its. Changed are the name, what in _meta is ours or the
+// protocol's, and the progress token, which becomes id: all else is the
+// client's, byte for byte.
+func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token []byte) {
+	was, had := wire.Field(given, "_meta")
 	if had && (len(was) == 0 || was[0] != '{') {
 		was = nil // no reader could take it for _meta
 	}
@@ -68,7 +81,7 @@ func (l *link) callParams(c *switchboard.Call, id []byte) (params, token []byte)
 		edits = append(edits, wire.Edit{Name: wire.MetaProgressToken, Value: id})
 	}
 	if l.hello().modern() {
-		edits = append(edits, l.ours.modern(l.hello().version, c.LogLevel)...)
+		edits = append(edits, l.ours.modern(l.hello().version, c.LogLevel, declared(&c.Client))...)
 	}
 	switch {
 	case len(edits) > 0:
@@ -76,10 +89,11 @@ func (l *link) callParams(c *switchboard.Call, id []byte) (params, token []byte)
 	case !had || len(was) > 0 && none(meta) && !none(was):
 		meta = nil // what is left of it says nothing
 	}
-	params = wire.Rewrite(make([]byte, 0, len(c.Params)+len(meta)+len(c.Tool.ID.Name)), c.Params,
-		wire.Edit{Name: "name", Value: wire.AppendString(nil, c.Tool.ID.Name)},
-		wire.Edit{Name: "_meta", Value: meta})
-	return params, token
+	changes := []wire.Edit{{Name: "_meta", Value: meta}}
+	if member := targets[c.Method]; member != "" {
+		changes = append(changes, wire.Edit{Name: member, Value: wire.AppendString(nil, c.Target)})
+	}
+	return wire.Rewrite(make([]byte, 0, len(given)+len(meta)+len(c.Target)), given, changes...), token
 }
 
 // none reports whether the object has no members.

@@ -128,7 +128,7 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 				return
 			}
 			c = use("one", "{}")
-			c.Tool.ID.Name = "grow"
+			c.Target = "grow"
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -39,12 +40,13 @@ type server struct {
 
 	ctx    context.Context // ends when the server is to go
 	cancel context.CancelFunc
-	calls  group // calls under way
-	links  group // links that have not ended, and what keeps them
+	calls  group        // calls under way
+	busy   atomic.Int64 // those of them that do not wait for a client
+	links  group        // links that have not ended, and what keeps them
 	tried  chan struct{}
 	once   sync.Once
-	relist chan struct{} // holds one signal when the tools have changed
-	main   *slot         // our own
+	relist changes // what it offers that has to be listed again
+	main   *slot   // our own
 
 	mu    sync.Mutex
 	cfg   switchboard.Server
@@ -77,7 +79,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		known:  &memory{},
 		client: newClient(),
 		tried:  make(chan struct{}),
-		relist: make(chan struct{}, 1),
+		relist: newChanges(),
 		slots:  map[owner]*slot{},
 	}
 	s.voice = newVoice(s.log, s.mask)
@@ -129,7 +131,7 @@ func (s *server) config() switchboard.Server {
 func (s *server) open(ctx context.Context, o owner) (*link, error) {
 	cfg := s.config()
 	if cfg.Transport == switchboard.TransportHTTP {
-		l := s.newLink()
+		l := s.newLink(o)
 		w, err := openWeb(l, &cfg, s.client)
 		if err != nil {
 			return nil, faultf(kindUnreachable, false, "%s", err)
@@ -154,7 +156,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 	if err != nil {
 		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error())}
 	}
-	l := s.newLink()
+	l := s.newLink(o)
 	openStdio(l, proc, s.voice)
 	_, wasShy := s.known.recall()
 	got, err := s.greet(l, o, nil, func() (hello, error) { return greetPipes(ctx, l, s.known) })
@@ -164,13 +166,8 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 	return got, err
 }
 
-func (s *server) newLink() *link {
-	return newLink(s.log, s.mask, s.ours, func() {
-		select {
-		case s.relist <- struct{}{}:
-		default:
-		}
-	})
+func (s *server) newLink(o owner) *link {
+	return newLink(s.log, s.mask, s.ours, o.asks, s.relist.add)
 }
 
 // greet makes a usable link of one that was opened, and sees to it that it is
@@ -193,8 +190,9 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 		return nil, err
 	}
 	l.said.Store(&h)
-	l.polled = w != nil || h.modern() && !h.listChanged
+	l.polled = w != nil || h.modern() && h.tells != h.has
 	if o.own {
+		l.listens = true
 		l.listen(w)
 	}
 	return l, nil
@@ -214,7 +212,7 @@ func (s *server) run() {
 			default:
 			}
 			stage = StageList
-			if err = s.refresh(l); err == nil {
+			if err = s.refresh(l, switchboard.AllKinds); err == nil {
 				s.first()
 				stage = StageServe
 				began = time.Now()
@@ -244,31 +242,35 @@ func (s *server) run() {
 	}
 }
 
-// refresh asks for the server's tools and publishes them.
-func (s *server) refresh(l *link) error {
-	select {
-	case <-s.relist: // what was said until now is answered by this
-	default:
+// refresh asks for what the server offers of the kinds, and of those that are
+// said to have changed meanwhile, and publishes it.
+func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
+	kinds |= s.relist.take() // what was said until now is answered by this
+	s.mu.Lock()
+	was := s.offer
+	s.mu.Unlock()
+	if was == nil {
+		was = &switchboard.Offer{}
 	}
-	got, err := l.list(s.ctx)
+	offer, note, err := l.offers(s.ctx, kinds, was)
 	if err != nil {
+		s.relist.keep(kinds)
 		return err
 	}
 	h := l.hello()
+	offer.Server, offer.Modern = s.id, h.modern()
 	s.mu.Lock()
-	offer := &switchboard.Offer{Server: s.id, Capabilities: h.capabilities, Tools: got.tools}
-	was := s.offer
-	changed := was == nil || was.Stale || string(was.Capabilities) != string(offer.Capabilities) || !same(was.Tools, offer.Tools)
+	changed := s.offer == nil || was.Stale || !sameOffer(was, offer)
 	if changed {
 		s.offer = offer
 	}
 	if s.state == StateRetrying && s.hello.version != "" {
 		s.restarts++
 	}
-	s.state, s.hello, s.note, s.failure, s.failed, s.next = StateReady, *h, got.note, nil, 0, time.Time{}
+	s.state, s.hello, s.note, s.failure, s.failed, s.next = StateReady, *h, note, nil, 0, time.Time{}
 	s.mu.Unlock()
-	if got.note != "" {
-		s.log.Warn("a server's tools were cut", "note", got.note)
+	if note != "" {
+		s.log.Warn("not all that a server offers is known", "note", note)
 	}
 	if changed {
 		s.moved()
@@ -276,14 +278,15 @@ func (s *server) refresh(l *link) error {
 	return nil
 }
 
-// tend waits for the link's end, and asks for the tools again when they have
-// changed.
+// tend waits for the link's end, and asks for what the server offers again when
+// that has changed.
 func (s *server) tend(l *link) error {
 	var last time.Time // that it was asked again
 	fails := 0
 	poll := time.NewTimer(pollEvery)
 	defer poll.Stop()
 	for {
+		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
 		if l.polled || fails > 0 {
 			polled = poll.C
@@ -294,13 +297,14 @@ func (s *server) tend(l *link) error {
 		case <-l.done:
 			return l.failure()
 		case <-polled:
-		case <-s.relist:
+			kinds = switchboard.AllKinds
+		case <-s.relist.ready:
 			if sleep(s.ctx, max(relistQuiet, relistEvery-time.Since(last))) != nil {
 				return s.ctx.Err()
 			}
 		}
 		last = time.Now()
-		err := s.refresh(l)
+		err := s.refresh(l, kinds)
 		switch {
 		case err == nil:
 			fails = 0

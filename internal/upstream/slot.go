@@ -13,6 +13,9 @@ type owner struct {
 	tenant    switchboard.TenantID
 	principal string
 	own       bool // ours, for listing; also everybody's where the server is shared
+
+	asks    string // what the client can be asked for, as declared to the server; "" means nothing
+	session string // of the client that has the link to itself; "" means none
 }
 
 // ownerOf returns whose link serves the principal.

@@ -50,8 +50,13 @@ type ServerStatus struct {
 	Name    string `json:"name,omitempty"`
 	Release string `json:"release,omitempty"`
 
-	Tools int    `json:"tools"`           // that it listed last
-	Stale bool   `json:"stale,omitempty"` // the tools are its last known word
+	Tools int `json:"tools"` // that it listed last
+
+	// Resources, with their templates, and Prompts are what else it listed.
+	Resources int `json:"resources,omitempty"`
+	Prompts   int `json:"prompts,omitempty"`
+
+	Stale bool   `json:"stale,omitempty"` // the lists are its last known word
 	Note  string `json:"note,omitempty"`  // what was left out of them, and why
 
 	// LastFailure is nil while all is well. Of a server that should have
@@ -89,6 +94,7 @@ func (s *server) status() ServerStatus {
 	}
 	if s.offer != nil {
 		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale
+		st.Resources, st.Prompts = len(s.offer.Resources)+len(s.offer.Templates), len(s.offer.Prompts)
 	}
 	if age := time.Since(s.began); s.failure == nil && s.state == StateStarting && !s.began.IsZero() && age > s.opts.StartDeadline/2 {
 		st.LastFailure = &Failure{

@@ -205,8 +205,8 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		level := rapid.SampledFrom([]string{"", "debug"}).Draw(t, "level")
 		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
 		l.said.Store(&hello{version: version})
-		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: `own "name"`}}}
-		got, token := l.callParams(c, []byte("42"))
+		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
+		got, token := l.callParams(c, c.Params, []byte("42"))
 
 		was, is := map[string]string{}, map[string]string{}
 		members := func(into map[string]string, obj []byte) {
@@ -260,8 +260,8 @@ func TestAnEmptyMetaIsSentOnAndOneThatWasOnlyOursIsNot(t *testing.T) {
 		`{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}`: `{"name":"n"}`,
 		`{"name":"x"}`: `{"name":"n"}`,
 	} {
-		c := &switchboard.Call{Params: []byte(in), Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: "n"}}}
-		if got, _ := l.callParams(c, nil); string(got) != want {
+		c := &switchboard.Call{Params: []byte(in), Method: wire.MethodToolsCall, Target: "n"}
+		if got, _ := l.callParams(c, c.Params, nil); string(got) != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -361,7 +361,7 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sl := newSlot(func() (*link, error) {
-			l := newLink(nil, &mask{}, nil, nil)
+			l := newLink(nil, &mask{}, nil, "", nil)
 			l.port = deafPort{}
 			return l, nil
 		})

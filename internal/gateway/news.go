@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// maxNews bounds the resources of which one client has not been told that they
+// were updated. Past it, it is told of the first ones.
+const maxNews = 4096
+
+// News are what one client has not been told yet. They are safe for concurrent
+// use, and a run.Watcher. Use newNews.
+type news struct {
+	ready  chan struct{}     // holds one signal while there are some
+	wanted switchboard.Kinds // by the client
+
+	mu      sync.Mutex
+	changed switchboard.Kinds
+	updated []string // URIs as the client spells them
+}
+
+func newNews(wanted switchboard.Kinds) *news {
+	return &news{ready: make(chan struct{}, 1), wanted: wanted}
+}
+
+// Changed implements run.Watcher.
+func (n *news) Changed(ks switchboard.Kinds) {
+	if ks &= n.wanted; ks != 0 {
+		n.add(ks)
+	}
+}
+
+// add notes news; those that are noted already are one.
+func (n *news) add(ks switchboard.Kinds, uris ...string) {
+	n.mu.Lock()
+	n.changed |= ks
+	for _, uri := range uris {
+		if len(n.updated) < maxNews && !slices.Contains(n.updated, uri) {
+			n.updated = append(n.updated, uri)
+		}
+	}
+	n.mu.Unlock()
+	select {
+	case n.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the news, of which there are none afterwards.
+func (n *news) take() (changed switchboard.Kinds, updated []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed, updated = n.changed, n.updated
+	n.changed, n.updated = 0, nil
+	return changed, updated
+}
+
+// changes are the notifications of what has changed. Resources and their
+// templates are one to clients.
+var changes = []struct {
+	method, wish string
+	kinds        switchboard.Kinds
+}{
+	{wire.MethodToolsChanged, "toolsListChanged", switchboard.Kinds(0).With(switchboard.Tools)},
+	{wire.MethodResourcesChanged, "resourcesListChanged", switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates)},
+	{wire.MethodPromptsChanged, "promptsListChanged", switchboard.Kinds(0).With(switchboard.Prompts)},
+}
+
+// messages returns the notifications that tell the news. tag is a member of
+// their _meta, nil for none.
+func messages(changed switchboard.Kinds, updated []string, tag []byte) (all [][]byte) {
+	var meta []byte
+	if tag != nil {
+		meta = slices.Concat([]byte(`"_meta":{`), tag, []byte("}"))
+	}
+	for _, c := range changes {
+		if changed&c.kinds == 0 {
+			continue
+		}
+		var params []byte
+		if meta != nil {
+			params = slices.Concat([]byte("{"), meta, []byte("}"))
+		}
+		all = append(all, wire.AppendNotification(nil, c.method, params))
+	}
+	for _, uri := range updated {
+		params := wire.AppendString([]byte(`{"uri":`), uri)
+		if meta != nil {
+			params = append(append(params, ','), meta...)
+		}
+		all = append(all, wire.AppendNotification(nil, wire.MethodResourceUpdated, append(params, '}')))
+	}
+	return all
+}

@@ -1,0 +1,357 @@
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A modern client is asked by a result that is not one yet: it makes the request
+// again with the answers. A legacy server, though, waits within the call. So the
+// call is parked meanwhile, and the request state that the client sends back
+// says which one it is.
+
+// Bounds of parked calls.
+const (
+	// MaxParked is how many calls of one principal may wait for its answers.
+	MaxParked = 100
+
+	// ParkedFor is how long a call waits for an answer.
+	ParkedFor = time.Hour
+)
+
+// statePrefix begins our request states. A modern server has its own, which
+// pass through.
+const statePrefix = "switchboard-1."
+
+// The members of params with which a client answers.
+const (
+	memberAnswers = "inputResponses"
+	memberState   = "requestState"
+)
+
+var (
+	errParkedTooLong = errors.New("the client has not answered for " + ParkedFor.String())
+	errParkedTooMany = errors.New("as many calls of the client wait for answers as may")
+)
+
+// noState is the answer to a state that is not good, or not for this: all the
+// same.
+var noState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
+
+// parks holds the calls that wait for modern clients. Use newParks.
+type parks struct {
+	key [32]byte // of this process: states do not outlive it
+
+	mu   sync.Mutex
+	byID map[string]*parked
+	each map[owner]int
+}
+
+func newParks() *parks {
+	p := &parks{byID: map[string]*parked{}, each: map[owner]int{}}
+	_, _ = rand.Read(p.key[:]) // it never fails
+	return p
+}
+
+// A parked call goes on beside the requests that wait for it, one at a time.
+type parked struct {
+	owner  owner
+	digest switchboard.Digest // of the request, but for answers and _meta
+	end    context.CancelCauseFunc
+	asked  chan *question
+	done   chan outcome
+
+	// heard takes what the server says, while a request waits.
+	heard atomic.Pointer[func(switchboard.Notification)]
+
+	open  map[string]*question // what the client has been told of; only its request of the moment uses it
+	timer *time.Timer          // ends it; set while it is parked
+}
+
+// A question is one thing that a server has asked.
+type question struct {
+	method string
+	params []byte
+	answer chan []byte // takes one
+	failed chan error  // takes one
+}
+
+type outcome struct {
+	result switchboard.Result
+	err    error
+}
+
+// make makes the call. Where the server may ask a modern client, the result may
+// be a question of ours.
+func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (switchboard.Result, error) {
+	if !q.modern || !canBeAsked(c.Client.Capabilities) {
+		return g.caller.Call(ctx, c)
+	}
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	p := &parked{
+		owner: ownerOf(q.principal), digest: digestOf(q), end: end,
+		asked: make(chan *question), done: make(chan outcome, 1), open: map[string]*question{},
+	}
+	c.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
+		return p.ask(ctx, method, cleanParams(params))
+	}
+	tell := c.Notify
+	c.Notify = func(n switchboard.Notification) {
+		if heard := p.heard.Load(); heard != nil {
+			(*heard)(n)
+		}
+	}
+	go func() {
+		defer end(nil)
+		result, err := g.caller.Call(own, c)
+		p.done <- outcome{result, err}
+	}()
+	return g.parks.wait(ctx, p, tell)
+}
+
+// canBeAsked reports whether a client has declared anything by which it can be.
+func canBeAsked(capabilities []byte) bool {
+	for name := range wire.Members(capabilities) {
+		switch name {
+		case "elicitation", "sampling", "roots":
+			return true
+		}
+	}
+	return false
+}
+
+// digestOf tells requests apart that are not the same one made again.
+func digestOf(q *request) switchboard.Digest {
+	params := wire.Without(nil, q.Params, func(name string) bool {
+		return name == memberAnswers || name == memberState || name == memberMeta
+	})
+	text := append([]byte(q.Method), 0)
+	if c, err := canonical.Append(text, params); err == nil {
+		return canonical.Sum(c)
+	}
+	return canonical.Sum(append(text, params...))
+}
+
+// ask is the server's end: it waits for a request that can pass the question on,
+// and then for the answer.
+func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	q := &question{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
+	select {
+	case p.asked <- q:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case result := <-q.answer:
+		return result, nil
+	case err := <-q.failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// wait waits for the call's result, or for a question, which it returns as one.
+func (ps *parks) wait(ctx context.Context, p *parked, tell func(switchboard.Notification)) (switchboard.Result, error) {
+	if tell != nil {
+		p.heard.Store(&tell)
+		defer p.heard.Store(nil)
+	}
+	for {
+		select {
+		case o := <-p.done:
+			return o.result, o.err
+		case <-ctx.Done():
+			p.end(context.Cause(ctx))
+			o := <-p.done
+			return o.result, o.err
+		case q := <-p.asked:
+			p.add(q)
+			for more := true; more; {
+				select {
+				case q := <-p.asked:
+					p.add(q)
+				default:
+					more = false
+				}
+			}
+			if state, ok := ps.park(p); ok {
+				return p.questions(state), nil
+			}
+			for key, q := range p.open {
+				q.failed <- errParkedTooMany
+				delete(p.open, key)
+			}
+		}
+	}
+}
+
+func (p *parked) add(q *question) {
+	for i := len(p.open) + 1; ; i++ {
+		if key := strconv.Itoa(i); p.open[key] == nil {
+			p.open[key] = q
+			return
+		}
+	}
+}
+
+// questions is the result that asks the client.
+func (p *parked) questions(state string) switchboard.Result {
+	var edits []wire.Edit
+	for i := 1; len(edits) < len(p.open); i++ {
+		key := strconv.Itoa(i)
+		if q := p.open[key]; q != nil {
+			value := wire.AppendString([]byte(`{"method":`), q.method)
+			if q.params != nil {
+				value = append(append(value, `,"params":`...), q.params...)
+			}
+			edits = append(edits, wire.Edit{Name: key, Value: append(value, '}')})
+		}
+	}
+	b := append([]byte(`{"resultType":"input_required","inputRequests":`), wire.Rewrite(nil, nil, edits...)...)
+	b = wire.AppendString(append(b, `,"requestState":`...), state)
+	return append(b, '}')
+}
+
+// park lets p wait for its client, and returns the state by which that finds it
+// again, once. It reports false where too many wait already.
+func (ps *parks) park(p *parked) (state string, ok bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.each[p.owner] >= MaxParked {
+		return "", false
+	}
+	id := rand.Text()
+	ps.byID[id] = p
+	ps.each[p.owner]++
+	p.timer = time.AfterFunc(ParkedFor, func() {
+		if ps.take(id) == p {
+			p.end(errParkedTooLong)
+		}
+	})
+	return statePrefix + id + "." + ps.seal(id, p), true
+}
+
+// seal binds a state to the principal and the request that it was given for.
+func (ps *parks) seal(id string, p *parked) string {
+	mac := hmac.New(sha256.New, ps.key[:])
+	for _, s := range []string{id, string(p.owner.tenant), p.owner.id, string(p.digest)} {
+		_, _ = mac.Write(append([]byte(s), 0)) // it never fails
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// take takes the parked call out, so that nobody else finds it; nil where there
+// is none.
+func (ps *parks) take(id string) *parked {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byID[id]
+	if p == nil {
+		return nil
+	}
+	p.timer.Stop()
+	delete(ps.byID, id)
+	if ps.each[p.owner]--; ps.each[p.owner] == 0 {
+		delete(ps.each, p.owner)
+	}
+	return p
+}
+
+// endAll ends what is parked: nobody can come for it any more.
+func (ps *parks) endAll(why error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.byID {
+		p.timer.Stop()
+		p.end(why)
+	}
+	clear(ps.byID)
+	clear(ps.each)
+}
+
+// find takes out the call that the state is for, where q is its request made
+// again.
+func (ps *parks) find(q *request, state string) *parked {
+	id, seal, ok := strings.Cut(strings.TrimPrefix(state, statePrefix), ".")
+	if !ok {
+		return nil
+	}
+	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(seal), []byte(ps.seal(id, asks))) {
+		return nil
+	}
+	return ps.take(id)
+}
+
+// resumes reports whether q goes on with a call that is parked here, and the
+// state by which it says so.
+func (q *request) resumes() (state string, ok bool) {
+	if !q.modern {
+		return "", false
+	}
+	raw, _ := field(q.Params, memberState)
+	state, _ = wire.String(raw)
+	return state, strings.HasPrefix(state, statePrefix)
+}
+
+// resume goes on with the parked call that state is for, with the answers of q.
+func (g *Gateway) resume(ctx context.Context, q *request, state string) answer {
+	p := g.parks.find(q, state)
+	if p == nil {
+		return answer{failure: noState}
+	}
+	account := g.account(q.principal)
+	if !take(&account.calls, MaxCallsEach) {
+		p.end(errCancelled)
+		return g.refusal(q, tooManyCalls)
+	}
+	defer account.calls.Add(-1)
+	answers, _ := field(q.Params, memberAnswers)
+	for key, question := range p.open {
+		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
+			question.answer <- given
+			delete(p.open, key)
+		}
+	}
+	if len(p.open) > 0 { // it is asked again for what it left out
+		again, ok := g.parks.park(p)
+		if !ok {
+			p.end(errParkedTooMany)
+			return g.refusal(q, tooManyCalls)
+		}
+		return g.finish(q, p.questions(again), nil)
+	}
+	var tell func(switchboard.Notification)
+	if q.notify != nil {
+		level := q.logLevel()
+		tell = func(n switchboard.Notification) { q.hear(n, level) }
+	}
+	result, err := g.parks.wait(ctx, p, tell)
+	return g.finish(q, result, err)
+}
+
+// finish is the answer to q of a call that has ended.
+func (g *Gateway) finish(q *request, result switchboard.Result, err error) answer {
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	a, err := g.bridge(result, q.modern)
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	return a
+}

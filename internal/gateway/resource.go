@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// kinds are what the list methods list.
+var kinds = map[string]switchboard.Kind{
+	wire.MethodToolsList:     switchboard.Tools,
+	wire.MethodResourcesList: switchboard.Resources,
+	wire.MethodTemplatesList: switchboard.Templates,
+	wire.MethodPromptsList:   switchboard.Prompts,
+}
+
+// A destination is whose answer a request wants, and under which name.
+type destination struct {
+	item   surface.Item
+	params []byte // with what is behind a name that is not a plain member; nil means the client's
+}
+
+// relay answers what goes to one server and is no tool: reading a resource,
+// getting a prompt, completion, and the methods of extensions.
+func (g *Gateway) relay(ctx context.Context, q *request) answer {
+	r, err := q.bind(ctx)
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	if err := r.Err(); err != nil {
+		return g.refusal(q, err)
+	}
+	to, f := routed(r, q)
+	if f != nil {
+		return answer{failure: f}
+	}
+	if state, ok := q.resumes(); ok {
+		return g.resume(ctx, q, state)
+	}
+	c := &switchboard.Call{Server: to.item.Server, Target: to.item.Own, Params: to.params}
+	a, err := g.send(ctx, q, r, c)
+	if err != nil {
+		return g.refusal(q, err)
+	}
+	if q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
+		a.result = requalified(a.result, strings.TrimSuffix(to.item.Name, to.item.Own))
+	}
+	return a
+}
+
+// routed finds whom q is for.
+func routed(r *run.Run, q *request) (destination, *failure) {
+	text := func(obj []byte, name string) (string, *failure) {
+		raw, _ := field(obj, name)
+		s, ok := wire.String(raw)
+		if !ok {
+			return "", invalidParams(q.Method + ": params." + name + " must be a string")
+		}
+		return s, nil
+	}
+	switch q.Method {
+	case wire.MethodResourcesRead:
+		uri, f := text(q.Params, "uri")
+		if f != nil {
+			return destination{}, f
+		}
+		it, ok := r.Surface().Resource(uri)
+		if !ok {
+			return destination{}, noResource(uri, q.modern)
+		}
+		return destination{item: it}, nil
+	case wire.MethodPromptsGet:
+		name, f := text(q.Params, "name")
+		if f != nil {
+			return destination{}, f
+		}
+		it, ok := r.Surface().Prompt(name)
+		if !ok {
+			return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown prompt: %s", cut(name)))
+		}
+		return destination{item: it}, nil
+	case wire.MethodComplete:
+		return routedCompletion(r, q)
+	}
+	server, ok := r.Surface().Extension(q.Method, q.modern)
+	if !ok {
+		return destination{}, noMethod(q.Method)
+	}
+	return destination{item: surface.Item{Server: server}}, nil
+}
+
+// routedCompletion finds whose prompt or template is to be completed.
+func routedCompletion(r *run.Run, q *request) (destination, *failure) {
+	ref, _ := field(q.Params, "ref")
+	raw, _ := wire.Field(ref, "type")
+	kind, _ := wire.String(raw)
+	member, look := "", r.Surface().Prompt
+	switch kind {
+	case "ref/prompt":
+		member = "name"
+	case "ref/resource":
+		member = "uri"
+		look = func(uri string) (surface.Item, bool) {
+			if it, ok := r.Surface().Template(uri); ok {
+				return it, true
+			}
+			return r.Surface().Resource(uri)
+		}
+	default:
+		return destination{}, invalidParams("completion/complete: params.ref.type must be ref/prompt or ref/resource")
+	}
+	raw, _ = wire.Field(ref, member)
+	name, ok := wire.String(raw)
+	if !ok {
+		return destination{}, invalidParams("completion/complete: params.ref." + member + " must be a string")
+	}
+	it, ok := look(name)
+	switch {
+	case !ok:
+		return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "there is nothing to complete: %s", cut(name)))
+	case it.Name == it.Own:
+		return destination{item: it}, nil
+	}
+	own := wire.Rewrite(nil, ref, wire.Edit{Name: member, Value: wire.AppendString(nil, it.Own)})
+	return destination{it, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
+}
+
+// noResource is the answer to a resource that does not exist, or that the caller
+// may not see.
+func noResource(uri string, modern bool) *failure {
+	f := refused(unlisted(uri))
+	if !modern {
+		f.code = wire.CodeResourceNotFound
+	}
+	return f
+}
+
+func unlisted(uri string) *switchboard.Error {
+	return switchboard.Refuse(switchboard.CodeNoSuchTool, "Resource not found: %s", cut(uri))
+}
+
+// requalified puts prefix in front of the URIs of what was read, so that the
+// client knows it by the name under which it asked.
+func requalified(result []byte, prefix string) []byte {
+	contents, ok := wire.Field(result, "contents")
+	if !ok {
+		return result
+	}
+	list := []byte{'['}
+	for content := range wire.Elements(contents) {
+		if len(list) > 1 {
+			list = append(list, ',')
+		}
+		raw, _ := wire.Field(content, "uri")
+		if uri, ok := wire.String(raw); ok {
+			list = wire.Rewrite(list, content, wire.Edit{Name: "uri", Value: wire.AppendString(nil, prefix+uri)})
+		} else {
+			list = append(list, content...)
+		}
+	}
+	return wire.Rewrite(nil, result, wire.Edit{Name: "contents", Value: append(list, ']')})
+}

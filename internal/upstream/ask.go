@@ -1,0 +1,315 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Bounds of what a server may ask of the client of a call.
+const (
+	maxQuestions = 64       // under way, of one link
+	maxAsks      = 16       // at once, of a modern call
+	maxRounds    = 64       // of them, before it has a result
+	maxAskable   = 16 << 10 // bytes of the capabilities that a client declares
+
+	// A question that comes before any call looks every askEvery for the call
+	// that it is part of, for askPatience.
+	askPatience = 10 * time.Second
+	askEvery    = 20 * time.Millisecond
+)
+
+// The capabilities by which a client can be asked.
+const (
+	capRoots    = "roots"
+	capSampling = "sampling"
+	capElicit   = "elicitation"
+)
+
+// The members of a modern result that asks, and of the params that answer.
+const (
+	inputAsked   = "inputRequests"
+	inputAnswers = "inputResponses"
+	inputState   = "requestState"
+)
+
+// asking says by which capability a client can be asked for a method.
+var asking = map[string]string{
+	wire.MethodRootsList: capRoots,
+	wire.MethodSample:    capSampling,
+	wire.MethodElicit:    capElicit,
+}
+
+// askable returns, of the capabilities that a client has declared, those by which
+// it can be asked for something: an object, or nil where there are none. What
+// the client says of changes of its roots is left out, since it is not passed
+// on.
+func askable(capabilities []byte) []byte {
+	if len(capabilities) > maxAskable {
+		return nil
+	}
+	var edits []wire.Edit
+	for _, name := range []string{capElicit, capRoots, capSampling} {
+		value, ok := wire.Field(capabilities, name)
+		switch {
+		case !ok || value[0] != '{':
+		case name == capRoots:
+			edits = append(edits, wire.Edit{Name: name, Value: []byte("{}")})
+		default:
+			edits = append(edits, wire.Edit{Name: name, Value: value})
+		}
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	return wire.Rewrite(nil, nil, edits...)
+}
+
+// declared is what a modern server is told that it may ask for. A client of the
+// same era says it in its own words.
+func declared(c *switchboard.Client) []byte {
+	switch {
+	case c.TakesQuestions && len(c.Capabilities) <= maxAskable:
+		return c.Capabilities
+	case c.Ask != nil:
+		return askable(c.Capabilities)
+	}
+	return nil
+}
+
+// An allowance is how long a call may take. It stands still, and the call's
+// place is free for others, while somebody is being asked.
+type allowance struct {
+	cancel context.CancelCauseFunc
+	busy   *atomic.Int64 // the calls that count
+
+	mu    sync.Mutex
+	timer *time.Timer
+	left  time.Duration
+	since time.Time
+	asked int
+}
+
+func newAllowance(ctx context.Context, d time.Duration, busy *atomic.Int64) (context.Context, *allowance) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	a := &allowance{cancel: cancel, busy: busy, left: d, since: time.Now()}
+	a.timer = time.AfterFunc(d, func() { cancel(errTimeout) })
+	return ctx, a
+}
+
+// end lets go of the call's context.
+func (a *allowance) end() {
+	a.timer.Stop()
+	a.cancel(nil)
+}
+
+// pause stops the clock until the function that it returns is called.
+func (a *allowance) pause() (resume func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asked++; a.asked == 1 {
+		a.timer.Stop()
+		a.left -= time.Since(a.since)
+		a.busy.Add(-1)
+	}
+	return sync.OnceFunc(func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.asked--; a.asked == 0 {
+			a.since = time.Now()
+			a.timer.Reset(max(a.left, 0))
+			a.busy.Add(1)
+		}
+	})
+}
+
+// takeTurn waits until the call may use the link, and returns how it gives it
+// back. A legacy child does not say which call its questions belong to: where
+// its link is of several clients, it gets one call at a time.
+func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
+	if !l.severs || l.asks == "" || c.Client.Session != "" || l.hello().modern() {
+		return nil, nil
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return func() { <-l.turn }, nil
+	case <-l.done:
+		return nil, unsentFault(l.failure())
+	case <-ctx.Done():
+		return nil, faultf(kindSilent, false, "another call of the same client is still under way")
+	}
+}
+
+// asked deals with a request of a legacy server's, which came on the stream of
+// via, or on one that all share.
+func (l *link) asked(m wire.Message, via *flight) {
+	refuse := func() {
+		l.dropped.Add(1)
+		l.port.tell(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+	}
+	if asking[m.Method] == "" || l.asks == "" {
+		refuse()
+		return
+	}
+	ctx, cancel := l.until()
+	id := string(m.ID)
+	l.mu.Lock()
+	crowded := len(l.questions) >= maxQuestions || l.questions[id] != nil
+	if !crowded {
+		l.questions[id] = cancel
+	}
+	l.mu.Unlock()
+	if crowded {
+		cancel()
+		refuse()
+		return
+	}
+	go func() {
+		defer cancel()
+		defer func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.questions, id)
+		}()
+		f := via
+		if f == nil || f.client == nil {
+			f = l.asker(ctx)
+		}
+		if f == nil || f.client.Ask == nil {
+			refuse()
+			return
+		}
+		result, err := f.ask(ctx, m.Method, m.Params)
+		if ctx.Err() == nil { // else the server has gone, or no longer wants to know
+			l.port.tell(answerTo(m.ID, result, err))
+		}
+	}()
+}
+
+// withdrawn takes back a question, as the params of notifications/cancelled ask
+// for.
+func (l *link) withdrawn(params []byte) {
+	id, _ := wire.Field(params, "requestId")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cancel := l.questions[string(id)]; cancel != nil {
+		cancel()
+	}
+}
+
+// answerTo is what the server is told that has asked.
+func answerTo(id, result []byte, err error) []byte {
+	said, ok := errors.AsType[*switchboard.ClientError](err)
+	switch {
+	case err == nil:
+		return wire.AppendResult(nil, id, result)
+	case ok:
+		return wire.AppendErrorObject(nil, id, said.Object)
+	}
+	return wire.AppendError(nil, id, wire.CodeInternal, "the client could not be asked", nil)
+}
+
+// asker returns a call under way whose client a question of the server's is for,
+// though it does not say so: there is only one, or all are of one client. A
+// question that comes before any call waits for one.
+func (l *link) asker(ctx context.Context) *flight {
+	for deadline := time.Now().Add(askPatience); time.Now().Before(deadline); {
+		if f, sure := l.caller(); f != nil || !sure {
+			return f
+		}
+		if sleep(ctx, askEvery) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// caller returns a call under way, where all are of one client. sure is false
+// where they are not.
+func (l *link) caller() (one *flight, sure bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.flights {
+		if f.client == nil {
+			continue
+		}
+		if one != nil && (f.client.Session == "" || f.client.Session != one.client.Session) {
+			return nil, false
+		}
+		one = f
+	}
+	return one, true
+}
+
+// ask asks the client of f, while the time of the call stands still.
+func (f *flight) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(f.ctx, cancel)()
+	defer f.left.pause()()
+	return f.client.Ask(ctx, method, params)
+}
+
+// askAll asks the client what the result of a modern server asks for, and returns
+// the params with which the call is made again.
+func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, result []byte) ([]byte, error) {
+	wanted, _ := wire.Field(result, inputAsked)
+	state, _ := wire.Field(result, inputState)
+	type question struct {
+		key, method string
+		params      []byte
+		answer      []byte
+		err         error
+	}
+	var questions []*question
+	for key, value := range wire.Members(wanted) {
+		raw, _ := wire.Field(value, "method")
+		method, _ := wire.String(raw)
+		params, _ := wire.Field(value, "params")
+		has, _ := wire.Field(askable(c.Client.Capabilities), asking[method])
+		if len(has) == 0 || c.Client.Ask == nil {
+			return nil, &switchboard.Error{
+				Code: switchboard.CodeServerFailed,
+				Text: fmt.Sprintf("the tool asks the client for %.40q, which it has not offered; it was not completed", method),
+			}
+		}
+		questions = append(questions, &question{key: key, method: method, params: params})
+	}
+	if len(questions) > maxAsks {
+		return nil, faultf(kindInvalid, true, "it asks the client for %d things at once", len(questions))
+	}
+	if len(questions) == 0 && state == nil {
+		return nil, faultf(kindInvalid, true, "it asks for more, but not for what")
+	}
+	var asked sync.WaitGroup
+	for _, q := range questions {
+		asked.Go(func() { q.answer, q.err = f.ask(ctx, q.method, q.params) })
+	}
+	asked.Wait()
+	var edits []wire.Edit
+	for _, q := range questions {
+		if q.err != nil {
+			return nil, unanswered(ctx, q.err)
+		}
+		edits = append(edits, wire.Edit{Name: q.key, Value: q.answer})
+	}
+	answers := wire.Edit{Name: inputAnswers, Value: wire.Rewrite(nil, nil, edits...)}
+	return wire.Rewrite(nil, c.Params, answers, wire.Edit{Name: inputState, Value: state}), nil
+}
+
+// unanswered is why a call ends whose question the client did not answer.
+func unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return faultf(kindSilent, true, "the client was asked, and went away")
+	}
+	return &switchboard.Error{
+		Code: switchboard.CodeServerFailed, Cause: err,
+		Text: "the tool asked for input that the client did not give; it was not completed",
+	}
+}
