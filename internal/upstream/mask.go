@@ -21,37 +21,56 @@ const minSecret = 6
 
 // A mask hides a server's own secrets in what the server says: an error that
 // echoes a header, a line on stderr that shows the environment.
+//
+// What operators see is masked with every variable of the server's environment.
+// What clients see is not: a variable may hold a path, and the path is what the
+// error is about. Of variables it hides those whose name or value is that of a
+// credential.
 type mask struct {
-	replace *strings.Replacer
+	replace *strings.Replacer // for operators
 	longest int
+
+	client *strings.Replacer // for clients
 }
 
 func newMask(cfg *switchboard.Server) *mask {
-	forms := forms{}
-	for _, secrets := range []map[string]switchboard.Secret{cfg.Headers, cfg.Env} {
-		for _, secret := range secrets {
-			forms.secret(secret.Reveal())
-		}
+	sure, all := forms{}, forms{}
+	for _, secret := range cfg.Headers {
+		sure.secret(secret.Reveal())
 	}
-	forms.address(cfg.URL, true)
-	forms.arguments(cfg.Command)
+	for name, secret := range cfg.Env {
+		all.secret(secret.Reveal())
+		if switchboard.CredentialName(name) || switchboard.CredentialValue(secret.Reveal()) {
+			sure.secret(secret.Reveal())
+		}
+		sure.address(secret.Reveal(), false)
+	}
+	sure.address(cfg.URL, true)
+	sure.arguments(cfg.Command)
+	maps.Copy(all, sure)
+	m := &mask{}
+	m.client, _ = sure.replacer()
+	m.replace, m.longest = all.replacer()
+	return m
+}
+
+// replacer hides the forms. It is nil where there are none.
+func (f forms) replacer() (r *strings.Replacer, longest int) {
+	if len(f) == 0 {
+		return nil, 0
+	}
 	// Longest first, so that a secret within another leaves nothing behind.
-	list := slices.SortedFunc(maps.Keys(forms), func(a, b string) int {
+	list := slices.SortedFunc(maps.Keys(f), func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)
 		}
 		return strings.Compare(a, b)
 	})
-	m := &mask{}
-	if len(list) > 0 {
-		m.longest = len(list[0])
-		pairs := make([]string, 0, 2*len(list))
-		for _, s := range list {
-			pairs = append(pairs, s, "***")
-		}
-		m.replace = strings.NewReplacer(pairs...)
+	pairs := make([]string, 0, 2*len(list))
+	for _, s := range list {
+		pairs = append(pairs, s, "***")
 	}
-	return m
+	return strings.NewReplacer(pairs...), len(list[0])
 }
 
 // forms are the texts that a mask hides: the secrets, in each way that they
@@ -156,11 +175,11 @@ func (m *mask) text(s string) string {
 	return m.replace.Replace(s)
 }
 
-// json returns the JSON text raw without the secrets in its strings, however
+// json returns the JSON text raw, for a client, without the secrets in its strings, however
 // those are escaped: raw itself where it has none. Numbers and the names of
 // members stay, so that it remains what it is.
 func (m *mask) json(raw []byte) []byte {
-	if m.replace == nil {
+	if m.client == nil {
 		return raw
 	}
 	var out []byte
@@ -195,10 +214,10 @@ func (m *mask) json(raw []byte) []byte {
 func (m *mask) jsonString(raw []byte) (masked []byte, ok bool) {
 	text, ok := wire.String(raw)
 	if !ok { // no Unicode: as it is spelt
-		masked := m.text(string(raw))
+		masked := m.client.Replace(string(raw))
 		return []byte(masked), masked != string(raw)
 	}
-	if masked := m.text(text); masked != text {
+	if masked := m.client.Replace(text); masked != text {
 		return wire.AppendString(nil, masked), true
 	}
 	return nil, false

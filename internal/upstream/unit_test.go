@@ -152,7 +152,8 @@ func TestSecretsInAddressesAndArgumentsAreMasked(t *testing.T) {
 
 func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
 	m := newMask(&switchboard.Server{Env: map[string]switchboard.Secret{
-		"A": switchboard.NewSecret("content"), "B": switchboard.NewSecret("123456"), "C": switchboard.NewSecret(`{"a":"b"}`), "D": switchboard.NewSecret("a/b&c<d>"),
+		"A_TOKEN": switchboard.NewSecret("content"), "B_PASSWORD": switchboard.NewSecret("123456"), "C_SECRET": switchboard.NewSecret(`{"a":"b"}`), "D_API_KEY": switchboard.NewSecret("a/b&c<d>"),
+		"ROOT": switchboard.NewSecret("/srv/data"),
 	}})
 	for in, want := range map[string]string{
 		`{ "content" : [ {"text":"no content"} ], "n": 1234567 }`: `{ "content" : [ {"text":"no ***"} ], "n": 1234567 }`,
@@ -161,6 +162,7 @@ func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
 		`{"x":"a\/b\u0026c\u003cd>\n","y":"\u00e9 1.0"}`: `{"x":"***\n","y":"\u00e9 1.0"}`,
 		`{"x":"\ud800 content"}`:                         `{"x":"\ud800 ***"}`,
 		`{"x":"\"","y":"content\\"}`:                     `{"x":"\"","y":"***\\"}`,
+		`{"x":"no such folder: /srv/data/a"}`:            `{"x":"no such folder: /srv/data/a"}`,
 		``:                                               ``,
 	} {
 		if got := string(m.json([]byte(in))); got != want {
