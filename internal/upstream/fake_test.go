@@ -494,7 +494,7 @@ func (f *fake) inside(m *msg) bool {
 	group, _ := syscall.Getpgid(0)
 	text, _ := json.Marshal(map[string]any{
 		"env": os.Environ(), "fds": open, "nonblock": flags&syscall.O_NONBLOCK != 0, "leader": group == os.Getpid(), "pid": os.Getpid(),
-		"ignores": signal.Ignored(syscall.SIGINT) || signal.Ignored(syscall.SIGHUP),
+		"ignores": signal.Ignored(syscall.SIGINT) || signal.Ignored(syscall.SIGQUIT),
 	})
 	f.result(m.ID, string(text))
 	return true
