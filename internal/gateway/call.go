@@ -27,9 +27,6 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	if args, ok := field(q.Params, "arguments"); ok && args[0] != '{' {
 		return answer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
 	}
-	if token, ok := metaField(q.Params, wire.MetaProgressToken); ok && !isToken(token) {
-		return answer{failure: invalidParams("tools/call: params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
-	}
 	r, err := q.bind(ctx)
 	if err != nil {
 		return g.refusal(q, err)

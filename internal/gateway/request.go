@@ -86,6 +86,9 @@ func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
 			return answer{failure: f}
 		}
 	}
+	if token, ok := metaField(q.Params, wire.MetaProgressToken); ok && !isToken(token) {
+		return answer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
+	}
 	switch q.Method {
 	case wire.MethodInitialize:
 		return g.initialize(ctx, q)
