@@ -155,8 +155,12 @@ func (s *state) whole(id switchboard.TenantID, d *decide.Decision) []switchboard
 		}
 	}
 	var offers []switchboard.Offer
-	for _, server := range decide.Whole(d.Task, d.Selected, toolless) {
-		offers = append(offers, s.offers[server])
+	for _, use := range decide.Whole(d.Task, d.Selected, toolless) {
+		o := s.offers[use.Server]
+		if !use.Named {
+			o = surface.WithoutExtensions(o)
+		}
+		offers = append(offers, o)
 	}
 	return offers
 }

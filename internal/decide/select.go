@@ -130,17 +130,31 @@ func (s *scratch) selection() []Selected {
 	return out
 }
 
+// A Use is a server that a task uses as a whole.
+type Use struct {
+	Server switchboard.ServerID
+
+	// Named says that a pattern such as docs/* takes all that the server has,
+	// whatever it does. Else only what it offers for reading comes along.
+	Named bool
+}
+
 // Whole returns the servers that the task uses as a whole, and not for single
 // tools: what else they offer belongs to the task too. These are the servers of
 // the selected tools, in the tools' order, but for those of which a requirement
 // wanted one tool, or named some; and then those of toolless, which offer no
 // tools at all, that a pattern such as docs/* names.
-func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.ServerID) []switchboard.ServerID {
-	var servers []switchboard.ServerID
+func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.ServerID) []Use {
+	var uses []Use
 	add := func(r *switchboard.Requirement, id switchboard.ServerID) {
-		if r.Select != switchboard.SelectTool && (!r.ByName() || namesAll(r, id)) && !slices.Contains(servers, id) {
-			servers = append(servers, id)
+		if r.Select == switchboard.SelectTool || r.ByName() && !namesAll(r, id) {
+			return
 		}
+		i := slices.IndexFunc(uses, func(u Use) bool { return u.Server == id })
+		if i < 0 {
+			i, uses = len(uses), append(uses, Use{Server: id})
+		}
+		uses[i].Named = uses[i].Named || r.ByName()
 	}
 	for _, s := range selected {
 		for _, i := range s.Requirements {
@@ -154,7 +168,7 @@ func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.S
 			}
 		}
 	}
-	return servers
+	return uses
 }
 
 // namesAll reports whether r names all tools of the server, however many.

@@ -3,6 +3,7 @@ package surface
 import (
 	"bytes"
 	"maps"
+	"regexp"
 	"strings"
 
 	"github.com/yosida95/uritemplate/v3"
@@ -54,7 +55,7 @@ func qualified(k switchboard.Kind, name string) (server switchboard.ServerID, ow
 	return switchboard.ServerID(id), own, ok && switchboard.CheckID(id) == nil
 }
 
-// A thing is what an Item stands for.
+// A thing is what an Item stands for. The zero thing is none.
 type thing struct {
 	server switchboard.ServerID
 	own    string
@@ -65,19 +66,17 @@ type shelf struct {
 	items []Item
 	at    map[string]int
 
-	// owners are of all unqualified names that have been shown since the task
-	// was bound: nobody else gets them.
+	// owners are of all names of servers' own that have been used since the
+	// task was bound: nobody else gets them. Those that several servers used
+	// at once are the zero thing's, for good.
 	owners map[string]thing
 }
 
 // newShelf gives each thing its own name where no other has it, had it, or
 // could be taken to have it; else the qualified one. That depends on no order:
-// where two come at once, neither gets it.
+// where two come at once, neither gets it. A thing never changes its name.
 func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shelf {
-	s := &shelf{at: map[string]int{}, owners: map[string]thing{}}
-	if prev != nil && len(prev.owners)-len(prev.items) <= MaxRemembered {
-		s.owners = maps.Clone(prev.owners)
-	}
+	s := &shelf{at: map[string]int{}, owners: prev.remembered()}
 	claims := map[string]int{} // own names, by how many servers offer them
 	var items []Item
 	for i := range offers {
@@ -95,18 +94,41 @@ func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shel
 	}
 	for _, it := range items {
 		is := thing{it.Server, it.Own}
-		it.Name = it.Own
 		_, _, looks := qualified(k, it.Own)
 		owner, known := s.owners[it.Own]
-		if looks || known && owner != is || !known && claims[it.Own] > 1 {
+		if !known && !looks {
+			if claims[it.Own] == 1 {
+				owner = is
+			}
+			s.owners[it.Own] = owner
+		}
+		it.Name = it.Own
+		if looks || owner != is {
 			it.Name = Qualify(k, it.Server, it.Own)
-		} else {
-			s.owners[it.Own] = is
 		}
 		s.at[it.Name] = len(s.items)
 		s.items = append(s.items, it)
 	}
 	return s
+}
+
+// remembered returns the owners that the next shelf begins with: all, unless
+// servers have changed their names so often that nobody can rely on those that
+// have gone.
+func (s *shelf) remembered() map[string]thing {
+	switch {
+	case s == nil:
+		return map[string]thing{}
+	case len(s.owners)-len(s.items) <= MaxRemembered:
+		return maps.Clone(s.owners)
+	}
+	owners := make(map[string]thing, len(s.items))
+	for _, it := range s.items {
+		if owner, ok := s.owners[it.Own]; ok {
+			owners[it.Own] = owner
+		}
+	}
+	return owners
 }
 
 func (s *shelf) lookup(name string) (Item, bool) {
@@ -141,46 +163,71 @@ func (s *Surface) Template(uri string) (Item, bool) {
 
 // Resource says whose resource a client means by uri, which need not be listed:
 // servers mention resources in results, and describe them by templates. It is
-// the server that lists it; else the one that the URI names; else the one whose
-// templates fit; else the only one that has resources at all. Between two it
-// does not guess.
+// the server that lists it, or did; else the one that the URI names; else the
+// one whose templates fit; else the only one that has resources at all. Between
+// two it does not guess.
 func (s *Surface) Resource(uri string) (Item, bool) {
-	if it, ok := s.shelves[switchboard.Resources].lookup(uri); ok {
+	shelf := s.shelves[switchboard.Resources]
+	if it, ok := shelf.lookup(uri); ok {
 		return it, true
 	}
-	if server, own, ok := qualified(switchboard.Resources, uri); ok && s.readable[server] {
-		return Item{Name: uri, Server: server, Own: own}, true
+	if server, own, ok := qualified(switchboard.Resources, uri); ok {
+		return Item{Name: uri, Server: server, Own: own}, own != "" && s.readable[server]
 	}
-	var by switchboard.ServerID
-	for i, t := range s.templates() {
-		server := s.shelves[switchboard.Templates].items[i].Server
-		if t == nil || server == by || !t.Regexp().MatchString(uri) {
+	owner, known := shelf.owners[uri]
+	by := owner.server
+	if !known && len(uri) <= maxPattern {
+		for _, p := range s.patterns() {
+			switch {
+			case known && p.by == by || !p.MatchString(uri):
+			case known:
+				return Item{}, false
+			default:
+				by, known = p.by, true
+			}
+		}
+	}
+	if !known && len(s.readable) == 1 {
+		for only := range s.readable {
+			by = only
+		}
+	}
+	return Item{Name: uri, Server: by, Own: uri}, s.readable[by]
+}
+
+// Bounds of the templates that are held against URIs, and of those.
+const (
+	maxPattern  = 4 << 10 // bytes
+	maxPatterns = 1 << 10
+)
+
+// A pattern matches the URIs that a template describes.
+type pattern struct {
+	*regexp.Regexp
+	by switchboard.ServerID // whose the template is; "" where it could be several servers'
+}
+
+// patterns reads the templates in their servers' own spelling.
+func (s *shelf) patterns() (ps []pattern) {
+	for _, it := range s.items {
+		owner, ok := s.owners[it.Own]
+		if !ok || len(it.Own) > maxPattern || len(ps) == maxPatterns {
 			continue
 		}
-		if by != "" {
-			return Item{}, false
-		}
-		by = server
-	}
-	if by == "" && len(s.readable) == 1 {
-		for server := range s.readable {
-			by = server
+		if re := compile(it.Own); re != nil {
+			ps = append(ps, pattern{re, owner.server})
 		}
 	}
-	return Item{Name: uri, Server: by, Own: uri}, by != ""
+	return ps
 }
 
-// parse reads the templates in their own spelling; nil stands for one that is
-// none.
-func (s *shelf) parse() []*uritemplate.Template {
-	ts := make([]*uritemplate.Template, len(s.items))
-	for i, it := range s.items {
-		if t, err := uritemplate.New(it.Own); err == nil && it.Name == it.Own && len(it.Own) <= maxTemplate {
-			ts[i] = t
-		}
+// compile returns nil for a template that is none, or more than regexp takes:
+// there Regexp panics.
+func compile(template string) (re *regexp.Regexp) {
+	defer func() { _ = recover() }()
+	t, err := uritemplate.New(template)
+	if err != nil {
+		return nil
 	}
-	return ts
+	return t.Regexp()
 }
-
-// maxTemplate bounds the templates that are matched against URIs, in bytes.
-const maxTemplate = 4 << 10

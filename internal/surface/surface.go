@@ -31,8 +31,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/yosida95/uritemplate/v3"
-
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -72,12 +70,13 @@ type Surface struct {
 
 	// shelves hold what is not a tool, and readable is whose resources may be
 	// read.
-	shelves   [switchboard.NKinds]*shelf
-	readable  map[switchboard.ServerID]bool
-	templates func() []*uritemplate.Template
+	shelves  [switchboard.NKinds]*shelf
+	readable map[switchboard.ServerID]bool
+	patterns func() []pattern
 
-	servers []switchboard.Offer
-	lists   [switchboard.NKinds][2]func() []byte // by kind and era
+	servers    []switchboard.Offer
+	extensions [2]func() []declared                 // by era
+	lists      [switchboard.NKinds][2]func() []byte // by kind and era
 }
 
 // New returns the surface of a task's selected tools, in the order in which
@@ -127,7 +126,10 @@ func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard
 		}
 		s.shelves[k] = newShelf(k, whole, before)
 	}
-	s.templates = sync.OnceValue(s.shelves[switchboard.Templates].parse)
+	s.patterns = sync.OnceValue(s.shelves[switchboard.Templates].patterns)
+	for era := range s.extensions {
+		s.extensions[era] = sync.OnceValue(func() []declared { return declare(whole, era == 1) })
+	}
 	for k := range switchboard.NKinds {
 		s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, nil) })
 		s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, modernMembers(serverInfo)) })
