@@ -47,7 +47,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 		return g.refusal(q, err)
 	}
 	if q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
-		a.result = requalified(a.result, strings.TrimSuffix(to.item.Name, to.item.Own))
+		a.result, a.rest = requalified(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
 	}
 	return a
 }

@@ -113,8 +113,8 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 			c.Params = []byte(`{"arguments":{"text":"hello"},"_meta":{"progressToken":"mine","io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)
 			c.Notify = h.notify
 			result, err := f.Call(t.Context(), c)
-			if err != nil || !strings.Contains(string(result), "echo hello") {
-				t.Fatalf("%s, %v", result, err)
+			if err != nil || !strings.Contains(string(result.JSON), "echo hello") {
+				t.Fatalf("%s, %v", result.JSON, err)
 			}
 			if h.count() < tt.progress {
 				t.Errorf("%d notifications, want %d", h.count(), tt.progress)
