@@ -164,7 +164,7 @@ func asksForInput(r *switchboard.Result) bool {
 // with others, have one each.
 func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	era, _ := s.known.recall()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP
+	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.known.overSSE() // whose one stream is like a pipe
 	if era == EraModern && overHTTP {
 		return owner{own: true}
 	}

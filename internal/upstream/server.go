@@ -131,12 +131,7 @@ func (s *server) config() switchboard.Server {
 func (s *server) open(ctx context.Context, o owner) (*link, error) {
 	cfg := s.config()
 	if cfg.Transport == switchboard.TransportHTTP {
-		l := s.newLink(o)
-		w, err := openWeb(l, &cfg, s.client)
-		if err != nil {
-			return nil, faultf(kindUnreachable, false, "%s", err)
-		}
-		return s.greet(l, o, w, func() (hello, error) { return greetWeb(ctx, l, w, s.known) })
+		return s.openHTTP(ctx, &cfg, o)
 	}
 	l, err := s.openProcess(ctx, &cfg, o)
 	if era, shy := s.known.recall(); err != nil && era == "" && shy && l != nil {
