@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -210,8 +211,8 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 }
 
 func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
-	robbed := 0
-	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { robbed++ }))
+	var robbed atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { robbed.Add(1) }))
 	defer thief.Close()
 	for _, endpoint := range []string{
 		thief.URL + "/messages",
@@ -233,8 +234,8 @@ func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
 			if s := status(t, f, "one"); !strings.Contains(s.LastFailure.Message, "the endpoint that it names is") {
 				t.Errorf("failure %+v", s.LastFailure)
 			}
-			if n := len(site.requests("POST /base/messages")); n != 0 || robbed != 0 {
-				t.Errorf("%d messages to the server, %d to the other", n, robbed)
+			if n := len(site.requests("POST /base/messages")); n != 0 || robbed.Load() != 0 {
+				t.Errorf("%d messages to the server, %d to the other", n, robbed.Load())
 			}
 		})
 	}
