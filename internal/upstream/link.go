@@ -194,6 +194,7 @@ func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notif
 					notify(n)
 				}
 			}
+			f.passed()
 			if over {
 				return f.err
 			}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -405,8 +406,8 @@ func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
 	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 	c.Notify = h.notify
 	result, err := f.Call(t.Context(), c)
-	if err != nil || string(result) != `{"pong":{"jsonrpc":"2.0","id":"p","result":{}}}` {
-		t.Errorf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != `{"pong":{"jsonrpc":"2.0","id":"p","result":{}}}` {
+		t.Errorf("%s, %v", result.JSON, err)
 	}
 	if h.count() != 1 || string(h.said[0].Params) != `{"progressToken":"t","progress":1.0}` {
 		t.Errorf("heard %+v", h.said)
@@ -456,8 +457,8 @@ func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) 
 				},
 			}
 			result, err := f.Call(t.Context(), c)
-			if err == nil && !strings.Contains(string(result), session) {
-				err = fmt.Errorf("%s got the answer of another: %s", session, result)
+			if err == nil && !strings.Contains(string(result.JSON), session) {
+				err = fmt.Errorf("%s got the answer of another: %s", session, result.JSON)
 			}
 			return err
 		})
@@ -490,4 +491,45 @@ func TestCancellingOverSSETellsTheServer(t *testing.T) {
 		told := site.requests("notifications/cancelled")
 		return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
 	})
+}
+
+func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
+	answered := make(chan struct{}, 1)
+	site := newOlder(t)
+	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+		w.WriteHeader(http.StatusAccepted)
+		switch m.Method {
+		case "":
+			answered <- struct{}{}
+		case "tools/call":
+			v.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, m.Params.Meta["progressToken"])
+			v.say(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
+			<-answered
+			v.result(m, "{}")
+		default:
+			site.answer(v, m)
+		}
+		return true
+	}
+	f := ready(t, Options{}, site.server())
+	asked := make(chan struct{}, 1)
+	c := use("one", "{}")
+	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
+	c.Notify = func(switchboard.Notification) {
+		select {
+		case <-asked:
+			t.Error("it was asked while it was still being told")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	c.Client = switchboard.Client{
+		Session: "ann", Capabilities: []byte(`{"elicitation":{}}`),
+		Ask: func(context.Context, string, []byte) ([]byte, error) {
+			asked <- struct{}{}
+			return []byte(`{}`), nil
+		},
+	}
+	if _, err := f.Call(t.Context(), c); err != nil {
+		t.Error(err)
+	}
 }
