@@ -209,9 +209,7 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 	// The id is free before the answer can be read, so that it can be used again.
 	c.flight.leave(m.ID)
 	if !a.none() {
-		message := a.message(m.ID)
-		a.done()
-		c.write(message)
+		c.write(a.message(m.ID))
 	}
 	if !q.modern && m.Method == wire.MethodInitialize && a.result != nil {
 		c.hear()

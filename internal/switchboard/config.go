@@ -45,7 +45,7 @@ type Transport string
 // The transports.
 const (
 	TransportStdio Transport = "stdio"
-	TransportHTTP  Transport = "http" // Streamable HTTP, or HTTP with SSE
+	TransportHTTP  Transport = "http" // Streamable HTTP
 )
 
 // Share says who may use the same process or session of a server.

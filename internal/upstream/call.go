@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -28,14 +29,14 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		}
 	}
 	if s == nil {
-		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
+		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
 	}
 	defer s.calls.leave()
 	defer s.busy.Add(-1)
 	if s.busy.Add(1) > int64(s.opts.MaxInFlight) {
 		e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server has as many calls under way as it may have; try again later")
 		e.RetryAfter = time.Second
-		return switchboard.Result{}, e
+		return nil, e
 	}
 	cfg := s.config()
 	timeout := cfg.Timeout
@@ -50,14 +51,14 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return result, nil
 		}
 		if answered, ok := errors.AsType[*switchboard.ServerError](err); ok {
-			return switchboard.Result{}, answered
+			return nil, answered
 		}
 		if refused, ok := errors.AsType[*switchboard.Error](err); ok {
-			return switchboard.Result{}, refused
+			return nil, refused
 		}
 		e := asFault(err)
 		if again || e.sent || ctx.Err() != nil || e.kind != kindGone && e.kind != kindLost {
-			return switchboard.Result{}, refusal(ctx, e)
+			return nil, refusal(ctx, e)
 		}
 	}
 }
@@ -67,20 +68,20 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
 	sl, err := s.slotFor(s.owner(cfg, c))
 	if err != nil {
-		return switchboard.Result{}, err
+		return nil, err
 	}
 	defer sl.release()
 	patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
 	l, err := sl.get(patient, false)
 	cancel()
 	if err != nil {
-		return switchboard.Result{}, err
+		return nil, err
 	}
 
 	rank := levelRank(c.LogLevel)
 	l.raise(rank)
 	if leave, err := l.takeTurn(ctx, c); err != nil {
-		return switchboard.Result{}, err
+		return nil, err
 	} else if leave != nil {
 		defer leave()
 	}
@@ -102,53 +103,43 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			}
 		}
 		if err := l.fly(ctx, f, c.Notify); err != nil {
-			return switchboard.Result{}, err
+			return nil, err
 		}
 		if f.answer.ErrorObject != nil {
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+			return nil, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
-		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline}
-		if len(r.JSON) == 0 || r.JSON[0] != '{' {
-			return switchboard.Result{}, faultf(kindInvalid, true, "the result is no object")
+		r := f.answer.Result
+		if len(r) == 0 || r[0] != '{' {
+			return nil, faultf(kindInvalid, true, "the result is no object")
 		}
-		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(&r) {
-			if saysError(&r) {
-				r = s.masked(r)
+		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(r) {
+			if saysError(r) {
+				r = s.mask.json(r)
 			}
-			return r, nil
+			return switchboard.Result(r), nil
 		}
-		if params, err = l.askAll(ctx, f, c, r.JSON); err != nil {
-			return switchboard.Result{}, err
+		if params, err = l.askAll(ctx, f, c, r); err != nil {
+			return nil, err
 		}
 	}
-	return switchboard.Result{}, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
-}
-
-// masked returns the result without the server's secrets.
-func (s *server) masked(r switchboard.Result) switchboard.Result {
-	masked := s.mask.json(r.JSON)
-	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
-		return r
-	}
-	return switchboard.Result{JSON: masked}
+	return nil, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
 }
 
 // saysError reports whether the result is an error of the tool's own.
-func saysError(r *switchboard.Result) bool {
-	said := false
-	for _, m := range r.Outline.Members {
-		if m.Name == wire.MemberError { // the last counts, as for nearly all readers
-			said = string(r.JSON[m.Value:m.End]) == "true"
-		}
+func saysError(result []byte) bool {
+	const name = "isError"
+	if !bytes.Contains(result, []byte(name)) { // as most do not: no need to read it all
+		return false
 	}
-	return said || r.Outline.Crowded
+	value, _ := wire.Field(result, name)
+	return string(value) == "true"
 }
 
 // asksForInput reports whether the result is not one yet, but asks for more.
-func asksForInput(r *switchboard.Result) bool {
-	for _, m := range r.Outline.Members {
-		if m.Name == wire.MemberResultType {
-			kind, _ := wire.String(r.JSON[m.Value:m.End])
+func asksForInput(result []byte) bool {
+	for name, value := range wire.Members(result) {
+		if name == "resultType" {
+			kind, _ := wire.String(value)
 			return kind == "input_required"
 		}
 	}
@@ -164,7 +155,7 @@ func asksForInput(r *switchboard.Result) bool {
 // with others, have one each.
 func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	era, _ := s.known.recall()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.known.overSSE() // whose one stream is like a pipe
+	overHTTP := cfg.Transport == switchboard.TransportHTTP
 	if era == EraModern && overHTTP {
 		return owner{own: true}
 	}
