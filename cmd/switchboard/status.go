@@ -75,7 +75,11 @@ func writeStatus(io streams, st *app.Status) {
 		if s.Refused > 0 {
 			tools += fmt.Sprintf(", %d refused", s.Refused)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.State, tools, s.Version, s.Restarts, remarks(&s))
+		speaks := s.Version
+		if s.SSE {
+			speaks += " (HTTP+SSE)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.State, tools, speaks, s.Restarts, remarks(&s))
 	}
 	if len(st.Tasks) > 0 {
 		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")

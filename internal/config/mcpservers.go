@@ -211,11 +211,8 @@ func (f *foreign) read(v value) {
 			switch strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(t.text)) {
 			case "stdio", "local":
 				kind = "stdio"
-			case "http", "streamablehttp", "remote":
+			case "http", "streamablehttp", "remote", "sse": // which of the two it is shows when it is spoken to
 				kind = "http"
-			case "sse":
-				t.fault(`"sse" is not supported yet; use http where the server has it`)
-				return
 			default:
 				t.fault("%s is no transport; known transports: stdio, http", shown(t.text))
 				return

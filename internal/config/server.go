@@ -182,7 +182,7 @@ func (l *loader) kind(o object) switchboard.Transport {
 		return ""
 	}
 	if v.kind == textKind && v.text == "sse" {
-		v.fault("%q is not supported yet; use http where the server has it", v.text)
+		v.fault("%q is not written here; write http, and it is found out that the server speaks HTTP with SSE", v.text)
 		return ""
 	}
 	t, _ := v.one("transport", string(switchboard.TransportHTTP), string(switchboard.TransportStdio))

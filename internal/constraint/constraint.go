@@ -20,7 +20,7 @@ import (
 func Approve(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Tool.Demands(switchboard.HumanInTheLoop) {
-			return nil, &switchboard.Error{
+			return switchboard.Result{}, &switchboard.Error{
 				Code: switchboard.CodeApprovalPending,
 				Text: "this tool needs a person's approval for each call, and this Switchboard has no way to ask for one yet",
 				Hint: "do this step another way, or ask the person whom you work for to do it",
@@ -69,7 +69,7 @@ func (l *Limiter) Limit(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if wait := l.take(c, time.Now()); wait > 0 {
 			wait = wait.Truncate(time.Second) + time.Second
-			return nil, &switchboard.Error{
+			return switchboard.Result{}, &switchboard.Error{
 				Code:       switchboard.CodeRateLimit,
 				Text:       "this tool has been called as often as its limit allows; try again in " + wait.String(),
 				RetryAfter: wait,

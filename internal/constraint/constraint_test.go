@@ -18,7 +18,7 @@ type counter struct{ calls atomic.Int64 }
 
 func (c *counter) Call(context.Context, *switchboard.Call) (switchboard.Result, error) {
 	c.calls.Add(1)
-	return switchboard.Result(`{}`), nil
+	return switchboard.Result{JSON: []byte(`{}`)}, nil
 }
 
 func tool(name string, said, kept []switchboard.Constraint) *switchboard.Tool {

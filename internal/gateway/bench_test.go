@@ -18,7 +18,7 @@ import (
 // the size of its result. The server behind takes no time.
 func BenchmarkCall(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
-		result := switchboard.Result(`{"content":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]}`)
+		result := switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]}`)}
 		d := &desk{tools: []string{"echo"}}
 		g := gateway.New(gateway.Options{
 			Runs:   run.New(d, nothing),

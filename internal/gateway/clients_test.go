@@ -178,13 +178,13 @@ func TestClientsThatOthersWroteFindTheirWay(t *testing.T) {
 			w.answers("hello", `{"content":[{"type":"text","text":"hello back"}]}`)
 			w.play("progress", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 				c.Notify(switchboard.Notification{Method: "notifications/progress", Params: []byte(`{"progressToken":1,"progress":1}`)})
-				return switchboard.Result(`{"content":[{"type":"text","text":"done"}]}`), nil
+				return switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"done"}]}`)}, nil
 			})
 			w.play("approve", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-				return nil, switchboard.Refuse(switchboard.CodeApprovalPending, "a person has to approve")
+				return switchboard.Result{}, switchboard.Refuse(switchboard.CodeApprovalPending, "a person has to approve")
 			})
 			w.play("fails", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-				return nil, &switchboard.ServerError{Server: "s", Object: []byte(`{"code":4711,"message":"the server's own words"}`)}
+				return switchboard.Result{}, &switchboard.ServerError{Server: "s", Object: []byte(`{"code":4711,"message":"the server's own words"}`)}
 			})
 			s := w.stalls()
 			g := tt.connect(t.Context(), t, w)

@@ -190,7 +190,7 @@ func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	if !ok {
 		args = []byte("null")
 	}
-	return switchboard.Result(`{"content":[],"echo":` + string(args) + `}`), nil
+	return switchboard.Result{JSON: []byte(`{"content":[],"echo":` + string(args) + `}`)}, nil
 }
 
 func (w *world) calls() int {
@@ -214,7 +214,7 @@ func (w *world) play(tool string, f switchboard.CallerFunc) {
 // answers lets a tool answer with text.
 func (w *world) answers(tool, result string) {
 	w.play(tool, func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-		return switchboard.Result(result), nil
+		return switchboard.Result{JSON: []byte(result)}, nil
 	})
 }
 

@@ -170,7 +170,7 @@ func playAll(w *world) {
 	w.answers("list", `[1]`)
 	w.play("speaks", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Notify == nil {
-			return switchboard.Result(`{"content":["nobody listens"]}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":["nobody listens"]}`)}, nil
 		}
 		for _, n := range []switchboard.Notification{
 			{Method: "notifications/progress", Params: []byte(`{"progressToken":7,"progress":0.50,` + "\n" + `"total":1}`)},
@@ -181,10 +181,10 @@ func playAll(w *world) {
 		} {
 			c.Notify(n)
 		}
-		return switchboard.Result("{\"content\":[],\n\"level\":\"" + c.LogLevel + "\"}"), nil
+		return switchboard.Result{JSON: []byte("{\"content\":[],\n\"level\":\"" + c.LogLevel + "\"}")}, nil
 	})
 	refuse := func(tool string, err error) {
-		w.play(tool, func(context.Context, *switchboard.Call) (switchboard.Result, error) { return nil, err })
+		w.play(tool, func(context.Context, *switchboard.Call) (switchboard.Result, error) { return switchboard.Result{}, err })
 	}
 	secret := fmt.Errorf("dial 10.1.2.3: secret")
 	refuse("approve", &switchboard.Error{Code: switchboard.CodeApprovalPending, Text: "this tool needs a person's approval for each call", Hint: "ask the person whom you work for", Cause: secret})

@@ -400,4 +400,5 @@ func (x *exchange) answer(ctx context.Context, lost func(error), q *request, don
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
 	p.end(q.ID, a)
+	a.done()
 }

@@ -136,7 +136,7 @@ func canBeAsked(capabilities []byte) bool {
 // digestOf tells requests apart that are not the same one made again.
 func digestOf(q *request) switchboard.Digest {
 	params := wire.Without(nil, q.Params, func(name string) bool {
-		return name == memberAnswers || name == memberState || name == memberMeta
+		return name == memberAnswers || name == memberState || name == wire.MemberMeta
 	})
 	text := append([]byte(q.Method), 0)
 	if c, err := canonical.Append(text, params); err == nil {
@@ -223,7 +223,7 @@ func (p *parked) questions(state string) switchboard.Result {
 	}
 	b := append([]byte(`{"resultType":"input_required","inputRequests":`), wire.Rewrite(nil, nil, edits...)...)
 	b = wire.AppendString(append(b, `,"requestState":`...), state)
-	return append(b, '}')
+	return switchboard.Result{JSON: append(b, '}')}
 }
 
 // park lets p wait for its client, and returns the state by which that finds it

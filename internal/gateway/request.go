@@ -36,14 +36,15 @@ type request struct {
 // An answer is a result or a failure; or neither, where the client no longer
 // wants one.
 type answer struct {
-	result  []byte // an object
-	more    []byte // further members of it, each with a comma before it where it needs one
+	result  []byte   // an object, or how it begins
+	rest    [][]byte // how it goes on
+	release func()   // takes the memory of both back; nil where there is no need
 	failure *failure
 }
 
 func (a answer) none() bool { return a.result == nil && a.failure == nil }
 
-// message returns the answer as a message.
+// message returns the answer as a message of its own memory.
 func (a answer) message(id []byte) []byte { return bytes.Join(a.parts(id), nil) }
 
 // parts returns the answer as the parts of a message, so that a big result need
@@ -54,11 +55,23 @@ func (a answer) parts(id []byte) [][]byte {
 	}
 	frame := wire.AppendResult(nil, id, nil) // the result stands before its last byte
 	last := len(frame) - 1
-	if len(a.more) == 0 {
-		return [][]byte{frame[:last], a.result, frame[last:]}
+	parts := append(make([][]byte, 0, 3+len(a.rest)), frame[:last], a.result)
+	return append(append(parts, a.rest...), frame[last:])
+}
+
+// whole returns the result in one piece.
+func (a answer) whole() []byte {
+	if a.rest == nil {
+		return a.result
 	}
-	end := len(a.result) - 1 // its brace
-	return [][]byte{frame[:last], a.result[:end], a.more, a.result[end:], frame[last:]}
+	return slices.Concat(a.result, bytes.Join(a.rest, nil))
+}
+
+// done is called when nothing reads the answer any more, that is at most once.
+func (a answer) done() {
+	if a.release != nil {
+		a.release()
+	}
 }
 
 // answer answers q, but for subscriptions/listen. A panic is that request's

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -48,7 +47,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 		return g.refusal(q, err)
 	}
 	if q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
-		a.result = requalified(a.result, strings.TrimSuffix(to.item.Name, to.item.Own))
+		a.result, a.rest = requalified(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
 	}
 	return a
 }
@@ -140,18 +139,15 @@ func noResource(uri string, modern bool) *failure {
 	return f
 }
 
-// errUnlisted is the cause of unlisted.
-var errUnlisted = errors.New("the run does not show it")
-
 func unlisted(uri string) *switchboard.Error {
-	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + cut(uri), Cause: errUnlisted}
+	return switchboard.Refuse(switchboard.CodeNoSuchTool, "Resource not found: %s", cut(uri))
 }
 
 // requalified puts prefix in front of the URIs of what was read, so that the
 // client knows it by the name under which it asked.
 func requalified(result []byte, prefix string) []byte {
 	contents, ok := wire.Field(result, "contents")
-	if !ok || contents[0] != '[' {
+	if !ok {
 		return result
 	}
 	list := []byte{'['}

@@ -8,14 +8,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The members of a result in which the eras differ.
-const (
-	memberMeta       = "_meta"
-	memberResultType = "resultType"
-	memberTTL        = "ttlMs"
-	memberScope      = "cacheScope"
-)
-
 // resultComplete is the resultType of an answer, as opposed to a question.
 var resultComplete = []byte(`"complete"`)
 
@@ -25,9 +17,8 @@ func reserved(key string) bool {
 	return strings.HasPrefix(key, wire.MetaPrefix) || strings.HasPrefix(key, wire.MetaOurPrefix)
 }
 
-// bridge returns a server's result as a client of the era gets it. Where
-// nothing has to change, or only something to be added, the result itself is
-// part of it.
+// bridge returns a server's result as a client of the era gets it. What does not
+// change is neither read again nor copied, so that a big result costs little.
 //
 //   - Reserved keys of _meta are removed; a modern client finds our serverInfo.
 //   - A legacy client gets no resultType, and none of what came with it.
@@ -35,74 +26,65 @@ func reserved(key string) bool {
 //
 // What cannot be told for sure is refused: a question, which a legacy client
 // cannot answer yet, and a result that says these things twice.
-func (g *Gateway) bridge(result []byte, modern bool) (answer, error) {
+func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
+	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
 		return answer{}, invalidResult("it is no object")
 	}
-	if plain(result) {
-		switch {
-		case !modern:
-			return answer{result: result}, nil
-		case emptyObject(result):
-			return answer{result: result, more: g.members[1:]}, nil
-		}
-		return answer{result: result, more: g.members}, nil
+	if o.End == 0 {
+		o = wire.OutlineOf(result)
 	}
-	meta, kind, err := bridged(result)
+	meta, kind, err := bridged(result, &o)
 	if err != nil {
 		return answer{}, err
 	}
 	var edits []wire.Edit
 	switch {
+	case modern && kind == nil && meta == nil: // most of those that go to the other era
+		more := g.members
+		if o.End == 1 {
+			more = more[1:] // there is none before it
+		}
+		return answer{result: result[:o.End], rest: [][]byte{more, result[o.End:]}, release: r.Release}, nil
 	case modern && kind == nil:
-		edits = append(edits, wire.Edit{Name: memberResultType, Value: resultComplete})
+		edits = append(edits, wire.Edit{Name: wire.MemberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
 		return answer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
 	case !modern && kind != nil:
-		edits = append(edits, wire.Edit{Name: memberResultType}, wire.Edit{Name: memberTTL}, wire.Edit{Name: memberScope})
+		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
 	switch own := withoutReserved(meta); {
 	case modern:
-		edits = append(edits, wire.Edit{Name: memberMeta, Value: g.identified(own)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
 	case len(own) == len(meta):
 	case emptyObject(own):
-		edits = append(edits, wire.Edit{Name: memberMeta})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta})
 	default:
-		edits = append(edits, wire.Edit{Name: memberMeta, Value: own})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: own})
 	}
 	if len(edits) == 0 {
-		return answer{result: result}, nil
+		return answer{result: result, release: r.Release}, nil
 	}
-	return answer{result: wire.Rewrite(make([]byte, 0, len(result)+len(g.info)+96), result, edits...)}, nil
+	parts := wire.Splice(result, o, edits...)
+	return answer{result: parts[0], rest: parts[1:], release: r.Release}, nil
 }
-
-// plain reports whether result surely holds none of the members that are
-// rewritten, however they are spelt. Nearly all results are so, and a big one is
-// then neither read again nor copied.
-func plain(result []byte) bool {
-	for _, sign := range plainSigns {
-		if bytes.Contains(result, sign) {
-			return false
-		}
-	}
-	return true
-}
-
-var plainSigns = [][]byte{[]byte(`"_m`), []byte(`"_M`), []byte(memberResultType), []byte(`\u`)}
 
 // bridged returns _meta and resultType of result, nil where there is none. A
 // reader that ignores case would take another spelling of _meta for it, and
 // with it what a server may not say.
-func bridged(result []byte) (meta, kind []byte, err error) {
-	for name, value := range wire.Members(result) {
+func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
+	if o.Crowded {
+		return nil, nil, invalidResult("it holds the same members again and again")
+	}
+	for _, m := range o.Members {
 		switch {
-		case name == memberMeta && meta == nil:
-			meta = value
-		case name == memberResultType && kind == nil:
-			kind = value
-		case name == memberResultType:
+		case m.Name == wire.MemberMeta && meta == nil:
+			meta = result[m.Value:m.End]
+		case m.Name == wire.MemberResultType && kind == nil:
+			kind = result[m.Value:m.End]
+		case m.Name == wire.MemberResultType:
 			return nil, nil, invalidResult("it holds resultType twice")
-		case strings.EqualFold(name, memberMeta):
+		case strings.EqualFold(m.Name, wire.MemberMeta):
 			return nil, nil, invalidResult("it holds _meta twice, or in another spelling")
 		}
 	}
@@ -138,7 +120,7 @@ func emptyObject(b []byte) bool {
 // cleanParams returns the params of a server's notification without reserved
 // keys in _meta.
 func cleanParams(params []byte) []byte {
-	meta, ok := field(params, memberMeta)
+	meta, ok := field(params, wire.MemberMeta)
 	if !ok {
 		return params
 	}
@@ -146,7 +128,7 @@ func cleanParams(params []byte) []byte {
 	if len(own) == len(meta) {
 		return params
 	}
-	return wire.Rewrite(nil, params, wire.Edit{Name: memberMeta, Value: own})
+	return wire.Rewrite(nil, params, wire.Edit{Name: wire.MemberMeta, Value: own})
 }
 
 func invalidResult(why string) error {

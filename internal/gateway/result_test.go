@@ -3,9 +3,11 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -32,7 +34,7 @@ func FuzzBridge(f *testing.F) {
 			return
 		}
 		for _, modern := range []bool{false, true} {
-			a, err := g.bridge(m.Result, modern)
+			a, err := g.bridge(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
 			if err != nil {
 				continue
 			}
@@ -56,8 +58,8 @@ func FuzzBridge(f *testing.F) {
 			if modern && (l.Meta[wire.MetaServerInfo] == nil || l.ResultType == nil && !strings.Contains(string(got), `"resultType":null`)) {
 				t.Fatalf("modern: something is missing: %s", got)
 			}
-			if again, err := g.bridge(got, modern); err != nil || !modern && !bytes.Equal(again.result, got) {
-				t.Fatalf("modern %v: not the same twice: %s, %s %v", modern, got, again.result, err)
+			if again, err := g.bridge(switchboard.Result{JSON: got}, modern); err != nil || !modern && !bytes.Equal(again.whole(), got) {
+				t.Fatalf("modern %v: not the same twice: %s, %s %v", modern, got, again.whole(), err)
 			}
 		}
 	})
@@ -66,15 +68,37 @@ func FuzzBridge(f *testing.F) {
 func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
 	g := New(Options{})
 	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
-		got, err := g.bridge([]byte(s), false)
-		if err != nil || string(got.result) != s || got.more != nil {
+		got, err := g.bridge(switchboard.Result{JSON: []byte(s)}, false)
+		if err != nil || string(got.result) != s || got.rest != nil {
 			t.Errorf("%s became %s, %v", s, got.message(nil), err)
 		}
 	}
-	result := []byte(`{"content":["` + strings.Repeat("x", 1<<20) + `"]}`)
-	for _, modern := range []bool{false, true} {
-		if n := testing.AllocsPerRun(10, func() { _, _ = g.bridge(result, modern) }); n != 0 {
-			t.Errorf("modern %v: %v allocations for a result that passes", modern, n)
+}
+
+func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) {
+	g := New(Options{})
+	content := `"content":["` + strings.Repeat("x", 1<<20) + `"]`
+	for _, s := range []string{
+		`{` + content + `}`,
+		`{"resultType":"complete",` + content + `,"_meta":{"io.switchboard/x":1}}`,
+		`{` + content + `,"ttlMs":1,"cacheScope":"public","resultType":"complete","isError":false,"_meta":{"vendor":1}}`,
+	} {
+		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + s + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := &m.Result[bytes.IndexByte(m.Result, '[')]
+		for _, modern := range []bool{false, true} {
+			a, err := g.bridge(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(a.parts([]byte("1")), func(part []byte) bool {
+				i := bytes.IndexByte(part, '[')
+				return i >= 0 && &part[i] == at
+			}) {
+				t.Errorf("modern %v: %.40s: the content was copied", modern, s)
+			}
 		}
 	}
 }

@@ -209,7 +209,9 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 	// The id is free before the answer can be read, so that it can be used again.
 	c.flight.leave(m.ID)
 	if !a.none() {
-		c.write(a.message(m.ID))
+		message := a.message(m.ID)
+		a.done()
+		c.write(message)
 	}
 	if !q.modern && m.Method == wire.MethodInitialize && a.result != nil {
 		c.hear()

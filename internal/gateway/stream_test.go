@@ -139,10 +139,10 @@ func (w *world) stalls() stall {
 		s.in <- struct{}{}
 		select {
 		case <-s.out:
-			return switchboard.Result(`{"content":["went on"]}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":["went on"]}`)}, nil
 		case <-ctx.Done():
 			s.ended <- struct{}{}
-			return nil, ctx.Err()
+			return switchboard.Result{}, ctx.Err()
 		}
 	})
 	return s
@@ -232,7 +232,7 @@ func TestAZ03_TwoHundredCallersWithTheSameIDsGetTheirOwn(t *testing.T) {
 	w.play("mark", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		args, _ := wire.Field(c.Params, "arguments")
 		c.Notify(switchboard.Notification{Method: "notifications/progress", Params: args})
-		return switchboard.Result(`{"mine":` + string(args) + `,"principal":"` + c.Principal.ID + `"}`), nil
+		return switchboard.Result{JSON: []byte(`{"mine":` + string(args) + `,"principal":"` + c.Principal.ID + `"}`)}, nil
 	})
 	old := http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = callers
@@ -271,7 +271,7 @@ func TestNoNotificationIsLostAndNoneComesAfterTheResult(t *testing.T) {
 		for i := range each {
 			c.Notify(switchboard.Notification{Method: "notifications/progress", Params: fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)})
 		}
-		return switchboard.Result(`{"content":[]}`), nil
+		return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 	})
 	for range calls {
 		body, h := modern("1", "tools/call", `"name":"talk",`, "talk")
@@ -374,7 +374,7 @@ func TestTheCallCarriesWhatTheClientSaidAndWhoItIs(t *testing.T) {
 	var got *switchboard.Call
 	w.play("see", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		got = c
-		return nil, errors.New("seen")
+		return switchboard.Result{}, errors.New("seen")
 	})
 	in := w.session(head{"Authorization": "Bearer bob", "Switchboard-Task": "play", "X-Tenant": "evil", "X-User": "root", "Mcp-Init-Host": "x"})
 	params := `{ "_meta":{"progressToken":1e2,"vendor.example/x":1.0}, "arguments" : {"n":9007199254740993},"name":"see"}`

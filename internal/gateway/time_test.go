@@ -74,7 +74,7 @@ func TestAClientThatWaitsIsToldThatItStillWaitsForSomething(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("slow", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 			time.Sleep(2*gateway.KeepAlive + time.Second)
-			return switchboard.Result(`{"content":[]}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 		})
 		in := w.session(nil)
 		res, body := w.post(legacyCall("1", "slow", ""), in)
@@ -313,7 +313,7 @@ func TestRX03_SlowClientsAreLetGo(t *testing.T) {
 				}
 				<-ctx.Done()
 				ended <- time.Since(start)
-				return nil, ctx.Err()
+				return switchboard.Result{}, ctx.Err()
 			})
 			call, h := modern("1", "tools/call", `"name":"talk",`, "talk")
 			conn := p.dial()
@@ -381,7 +381,7 @@ func TestWhoseCallIsCutIsToldWhatBecameOfIt(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 				w.play("work", func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
 					<-ctx.Done()
-					return switchboard.Result(`{"content":["done"]}`), tt.err
+					return switchboard.Result{JSON: []byte(`{"content":["done"]}`)}, tt.err
 				})
 				in := w.session(nil)
 				answers := make(chan string, 2)

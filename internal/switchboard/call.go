@@ -75,9 +75,44 @@ type Notification struct {
 	Params []byte
 }
 
-// A Result is the result object of a call, byte for byte as its server sent
-// it. Only the envelope around it has been read.
-type Result []byte
+// A Result is the result of a call.
+type Result struct {
+	// JSON is the object, byte for byte as its server sent it.
+	JSON []byte
+
+	// Outline is where in JSON the members stand that are looked at. The zero
+	// Outline means that nobody has noted it.
+	Outline Outline
+
+	// Release, where set, takes back the memory of JSON. Whoever has the
+	// result last calls it once, when nothing reads JSON any more; or never,
+	// where that is hard to tell.
+	Release func()
+}
+
+// An Outline is where some of an object's members stand, so that not all of a
+// big one has to be read again, nor copied when they change.
+type Outline struct {
+	Members []Member // those of interest, in their order
+
+	// End is behind the object's last member, of interest or not, and behind
+	// its brace where it has none.
+	End int
+
+	// Crowded says that there were more of interest than anybody needs: none
+	// but the first are in Members.
+	Crowded bool
+}
+
+// A Member is where one member of an object stands. Space may stand around each
+// of its parts.
+type Member struct {
+	Name  string
+	After int // behind the member before it, or the object's brace
+	Quote int // of its name
+	Value int
+	End   int
+}
 
 // A Caller makes calls. The servers behind the gateway are one, and so is each
 // thing that stands in their way. They wrap each other, and the gateway sees

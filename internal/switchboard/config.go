@@ -45,7 +45,7 @@ type Transport string
 // The transports.
 const (
 	TransportStdio Transport = "stdio"
-	TransportHTTP  Transport = "http" // Streamable HTTP
+	TransportHTTP  Transport = "http" // Streamable HTTP, or HTTP with SSE
 )
 
 // Share says who may use the same process or session of a server.

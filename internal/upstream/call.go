@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -29,14 +28,14 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		}
 	}
 	if s == nil {
-		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
+		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
 	}
 	defer s.calls.leave()
 	defer s.busy.Add(-1)
 	if s.busy.Add(1) > int64(s.opts.MaxInFlight) {
 		e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server has as many calls under way as it may have; try again later")
 		e.RetryAfter = time.Second
-		return nil, e
+		return switchboard.Result{}, e
 	}
 	cfg := s.config()
 	timeout := cfg.Timeout
@@ -51,14 +50,14 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return result, nil
 		}
 		if answered, ok := errors.AsType[*switchboard.ServerError](err); ok {
-			return nil, answered
+			return switchboard.Result{}, answered
 		}
 		if refused, ok := errors.AsType[*switchboard.Error](err); ok {
-			return nil, refused
+			return switchboard.Result{}, refused
 		}
 		e := asFault(err)
 		if again || e.sent || ctx.Err() != nil || e.kind != kindGone && e.kind != kindLost {
-			return nil, refusal(ctx, e)
+			return switchboard.Result{}, refusal(ctx, e)
 		}
 	}
 }
@@ -68,20 +67,20 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
 	sl, err := s.slotFor(s.owner(cfg, c))
 	if err != nil {
-		return nil, err
+		return switchboard.Result{}, err
 	}
 	defer sl.release()
 	patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
 	l, err := sl.get(patient, false)
 	cancel()
 	if err != nil {
-		return nil, err
+		return switchboard.Result{}, err
 	}
 
 	rank := levelRank(c.LogLevel)
 	l.raise(rank)
 	if leave, err := l.takeTurn(ctx, c); err != nil {
-		return nil, err
+		return switchboard.Result{}, err
 	} else if leave != nil {
 		defer leave()
 	}
@@ -103,43 +102,53 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			}
 		}
 		if err := l.fly(ctx, f, c.Notify); err != nil {
-			return nil, err
+			return switchboard.Result{}, err
 		}
 		if f.answer.ErrorObject != nil {
-			return nil, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
-		r := f.answer.Result
-		if len(r) == 0 || r[0] != '{' {
-			return nil, faultf(kindInvalid, true, "the result is no object")
+		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline}
+		if len(r.JSON) == 0 || r.JSON[0] != '{' {
+			return switchboard.Result{}, faultf(kindInvalid, true, "the result is no object")
 		}
-		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(r) {
-			if saysError(r) {
-				r = s.mask.json(r)
+		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(&r) {
+			if saysError(&r) {
+				r = s.masked(r)
 			}
-			return switchboard.Result(r), nil
+			return r, nil
 		}
-		if params, err = l.askAll(ctx, f, c, r); err != nil {
-			return nil, err
+		if params, err = l.askAll(ctx, f, c, r.JSON); err != nil {
+			return switchboard.Result{}, err
 		}
 	}
-	return nil, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
+	return switchboard.Result{}, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
+}
+
+// masked returns the result without the server's secrets.
+func (s *server) masked(r switchboard.Result) switchboard.Result {
+	masked := s.mask.json(r.JSON)
+	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
+		return r
+	}
+	return switchboard.Result{JSON: masked}
 }
 
 // saysError reports whether the result is an error of the tool's own.
-func saysError(result []byte) bool {
-	const name = "isError"
-	if !bytes.Contains(result, []byte(name)) { // as most do not: no need to read it all
-		return false
+func saysError(r *switchboard.Result) bool {
+	said := false
+	for _, m := range r.Outline.Members {
+		if m.Name == wire.MemberError { // the last counts, as for nearly all readers
+			said = string(r.JSON[m.Value:m.End]) == "true"
+		}
 	}
-	value, _ := wire.Field(result, name)
-	return string(value) == "true"
+	return said || r.Outline.Crowded
 }
 
 // asksForInput reports whether the result is not one yet, but asks for more.
-func asksForInput(result []byte) bool {
-	for name, value := range wire.Members(result) {
-		if name == "resultType" {
-			kind, _ := wire.String(value)
+func asksForInput(r *switchboard.Result) bool {
+	for _, m := range r.Outline.Members {
+		if m.Name == wire.MemberResultType {
+			kind, _ := wire.String(r.JSON[m.Value:m.End])
 			return kind == "input_required"
 		}
 	}
@@ -155,7 +164,7 @@ func asksForInput(result []byte) bool {
 // with others, have one each.
 func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	era, _ := s.known.recall()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP
+	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.known.overSSE() // whose one stream is like a pipe
 	if era == EraModern && overHTTP {
 		return owner{own: true}
 	}

@@ -61,8 +61,8 @@ func TestAFailedResultComesThroughButNotItsSecretAndAGoodOneUntouched(t *testing
 		"work": `{"content":[{"type":"text","text":"token is hunter2-hunter2"}], "isError" : false, "n":1.0}`,
 	} {
 		result, err := f.Call(t.Context(), do(what))
-		if err != nil || string(result) != want {
-			t.Errorf("%s: %s, %v, want %s", what, result, err, want)
+		if err != nil || string(result.JSON) != want {
+			t.Errorf("%s: %s, %v, want %s", what, result.JSON, err, want)
 		}
 	}
 }
@@ -70,8 +70,8 @@ func TestAFailedResultComesThroughButNotItsSecretAndAGoodOneUntouched(t *testing
 func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
 	f := ready(t, Options{}, child("one", "calls"))
 	result, err := f.Call(t.Context(), do("wrong-ids"))
-	if err != nil || string(result) != `{"right":1}` {
-		t.Fatalf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != `{"right":1}` {
+		t.Fatalf("%s, %v", result.JSON, err)
 	}
 	eventually(t, "four messages are dropped", func() bool { return status(t, f, "one").Dropped == 4 })
 }
@@ -83,8 +83,8 @@ func TestAServersPingIsAnsweredAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"pong":{"jsonrpc":"2.0","id":"p1","result":{}},"refused":{"jsonrpc":"2.0","id":77,"error":{"code":-32601,"message":"the client offers no such method"}}}`
-	if string(result) != want {
-		t.Errorf("got  %s\nwant %s", result, want)
+	if string(result.JSON) != want {
+		t.Errorf("got  %s\nwant %s", result.JSON, want)
 	}
 }
 
@@ -95,8 +95,8 @@ func TestProgressArrivesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T)
 	var h heard
 	c.Notify = h.notify
 	result, err := f.Call(t.Context(), c)
-	if err != nil || string(result) != `{"done":true}` {
-		t.Fatalf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != `{"done":true}` {
+		t.Fatalf("%s, %v", result.JSON, err)
 	}
 	if len(h.said) != 3000 {
 		t.Fatalf("%d notifications, want 3000", len(h.said))
@@ -157,8 +157,8 @@ func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 	c := use("one", "{}")
 	c.LogLevel = "info"
 	result, err := f.Call(t.Context(), c)
-	if err != nil || string(result) != `{"level":"info"}` {
-		t.Errorf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != `{"level":"info"}` {
+		t.Errorf("%s, %v", result.JSON, err)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestAChildKilledDuringACallEndsItAtOnceAndIsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pid := int(fields(t, result)["pid"].(float64)); pid == first[0] {
+	if pid := int(fields(t, result.JSON)["pid"].(float64)); pid == first[0] {
 		t.Errorf("the same process %d", pid)
 	}
 	await(t, f, "one", StateReady)
@@ -312,7 +312,7 @@ func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fields(t, result)["pid"].(float64)
+		return fields(t, result.JSON)["pid"].(float64)
 	}
 	for _, tt := range []struct {
 		share           switchboard.Share

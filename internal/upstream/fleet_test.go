@@ -152,8 +152,8 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Contains(result, []byte(`"name":"echo","arguments":{"n": 12345678901234567890}`)) {
-				t.Errorf("the server got %s", result)
+			if !bytes.Contains(result.JSON, []byte(`"name":"echo","arguments":{"n": 12345678901234567890}`)) {
+				t.Errorf("the server got %s", result.JSON)
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func TestAServerThatSaysThatItsToolsHaveChangedIsAskedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			most := 4 + time.Since(began)/relistEvery
-			if lists := fields(t, result)["lists"].(float64); lists > float64(most) {
+			if lists := fields(t, result.JSON)["lists"].(float64); lists > float64(most) {
 				t.Errorf("%d changes drew %v lists", storm, lists)
 			}
 		})

@@ -41,6 +41,8 @@ type flight struct {
 
 	mu     sync.Mutex
 	queue  []switchboard.Notification
+	taken  bool          // the caller has what was in the queue, and is not done with it
+	calm   chan struct{} // closed when all that was said is passed on; nil while nobody waits for that
 	bytes  int
 	over   bool
 	answer wire.Message
@@ -103,9 +105,38 @@ func (f *flight) take() ([]switchboard.Notification, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	q := f.queue
-	f.queue, f.bytes = nil, 0
+	f.queue, f.bytes, f.taken = nil, 0, len(f.queue) > 0
 	f.signal(f.room)
+	f.settle()
 	return q, f.over
+}
+
+// passed notes that the caller is done with what it has taken.
+func (f *flight) passed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taken = false
+	f.settle()
+}
+
+// settle tells those who wait for it that all is passed on. f.mu is held.
+func (f *flight) settle() {
+	if f.calm != nil && !f.taken && len(f.queue) == 0 {
+		close(f.calm)
+		f.calm = nil
+	}
+}
+
+// settled returns what is closed when all that was said until now is passed on.
+func (f *flight) settled() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calm == nil {
+		f.calm = make(chan struct{})
+	}
+	calm := f.calm
+	f.settle()
+	return calm
 }
 
 // opening reports whether the request is one by which the link is made. Those

@@ -40,6 +40,10 @@ type memory struct {
 	mu  sync.Mutex
 	era Era
 
+	// sse says that a legacy server over HTTP speaks by the transport of
+	// 2024-11-05.
+	sse bool
+
 	// shy says that a process ended when it was asked server/discover before
 	// anything else.
 	shy bool
@@ -54,7 +58,19 @@ func (m *memory) recall() (Era, bool) {
 func (m *memory) learn(e Era) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.era = e
+	m.era, m.sse = e, false
+}
+
+func (m *memory) learnSSE() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.era, m.sse = EraLegacy, true
+}
+
+func (m *memory) overSSE() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sse
 }
 
 func (m *memory) shun() {

@@ -111,6 +111,10 @@ type web struct {
 	busy   group
 	asides chan struct{} // bounds what is told at once
 
+	// taken reads what a request was answered with. It returns a *fault where
+	// that ends the request.
+	taken func(ctx context.Context, f *flight, resp *http.Response) error
+
 	mu      sync.Mutex
 	version string // sent with each request once it is known
 	session string
@@ -126,6 +130,7 @@ func openWeb(l *link, cfg *switchboard.Server, client *http.Client) (*web, error
 		link: l, client: client, url: u.String(), headers: http.Header{},
 		asides: make(chan struct{}, maxServerAsks),
 	}
+	w.taken = w.receive
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for name, secret := range cfg.Headers {
 		w.headers[http.CanonicalHeaderKey(name)] = []string{secret.Reveal()}
@@ -224,7 +229,7 @@ func (w *web) start(f *flight) {
 		defer cancel()
 		resp, err := w.post(ctx, f)
 		if err == nil {
-			err = w.receive(ctx, f, resp)
+			err = w.taken(ctx, f, resp)
 			_ = resp.Body.Close()
 		}
 		if err == nil {

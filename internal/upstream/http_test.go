@@ -223,8 +223,8 @@ func TestNotificationsOnACallsStreamComeInOrderBeforeTheResult(t *testing.T) {
 			var h heard
 			c.Notify = h.notify
 			result, err := f.Call(t.Context(), c)
-			if err != nil || string(result) != `{"last":1.0}` {
-				t.Fatalf("%s, %v", result, err)
+			if err != nil || string(result.JSON) != `{"last":1.0}` {
+				t.Fatalf("%s, %v", result.JSON, err)
 			}
 			if h.count() != n+1 {
 				t.Fatalf("%d notifications, want %d", h.count(), n+1)
@@ -362,8 +362,8 @@ func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T
 	})
 	f := ready(t, Options{}, site.server())
 	result, err := f.Call(t.Context(), use("one", "{}"))
-	if err != nil || string(result) != `{"resumed":true}` {
-		t.Fatalf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != `{"resumed":true}` {
+		t.Fatalf("%s, %v", result.JSON, err)
 	}
 	if n := len(site.requests("tools/call")); n != 1 {
 		t.Errorf("it was called %d times", n)
@@ -391,8 +391,8 @@ func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 	f := ready(t, Options{}, site.server())
 	result, err := f.Call(t.Context(), use("one", "{}"))
 	want := `{"got":[{"jsonrpc":"2.0","id":"a","result":{}},{"jsonrpc":"2.0","id":"b","error":{"code":-32601,"message":"the client offers no such method"}}]}`
-	if err != nil || string(result) != want {
-		t.Errorf("%s, %v", result, err)
+	if err != nil || string(result.JSON) != want {
+		t.Errorf("%s, %v", result.JSON, err)
 	}
 }
 

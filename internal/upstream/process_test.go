@@ -65,7 +65,7 @@ func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saw := fields(t, result)
+			saw := fields(t, result.JSON)
 			for _, v := range saw["env"].([]any) {
 				name, _, _ := strings.Cut(v.(string), "=")
 				if !slices.Contains(baseEnv, name) && name != "OWN" && name != fakeEnv {
@@ -108,7 +108,7 @@ func TestCloseEndsTheStubbornAndTheirFamilies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	family := fields(t, result)
+	family := fields(t, result.JSON)
 	pids := []int{int(family["pid"].(float64)), int(family["grandchild"].(float64))}
 	pids = append(pids, status(t, f, "stubborn").PIDs...)
 	pids = append(pids, status(t, f, "tame").PIDs...)
@@ -237,7 +237,7 @@ func parent() {
 		if err != nil {
 			panic(err)
 		}
-		if err := json.Unmarshal(result, &family); err != nil {
+		if err := json.Unmarshal(result.JSON, &family); err != nil {
 			panic(err)
 		}
 	}
@@ -297,7 +297,7 @@ func TestWhatAServerHasStartedEndsWithIt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saw := fields(t, result)
+			saw := fields(t, result.JSON)
 			pids := []int{int(saw["pid"].(float64)), int(saw["stray"].(float64)), int(saw["orphan"].(float64))}
 			if got := status(t, f, "one").PIDs; !slices.Equal(got, pids[:1]) {
 				t.Errorf("status has %d, and not the program's %d", got, pids[0])

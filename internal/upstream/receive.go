@@ -229,7 +229,11 @@ func (w *web) drain(ctx context.Context, f *flight, resp *http.Response) {
 // events reads events until the stream ends or f, which may be nil, does. It
 // returns what is needed to resume; the error is a *fault.
 func (w *web) events(body io.Reader, f *flight) (last string, retry time.Duration, err error) {
-	events := wire.NewEventReader(io.LimitReader(body, maxStream), maxMessage)
+	return w.follow(wire.NewEventReader(io.LimitReader(body, maxStream), maxMessage), f)
+}
+
+// follow is events of a stream of which some may have been read.
+func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry time.Duration, err error) {
 	own := flood{since: time.Now()}
 	for {
 		e, err := events.Next()
@@ -251,8 +255,7 @@ func (w *web) events(body io.Reader, f *flight) (last string, retry time.Duratio
 		case err != nil:
 			w.link.drop("an event is no message")
 			junk = 1
-		default:
-			w.link.dispatch(m, f)
+		case !w.link.dispatch(m, f):
 			chatter = 1
 		}
 		if f != nil && f.ended() {

@@ -80,6 +80,11 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 		})
 		return switchboard.Server{ID: "one", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"}
 	}
+	older := func(h http.Handler) switchboard.Server {
+		cfg := serve(h)
+		cfg.URL = strings.TrimSuffix(cfg.URL, "/mcp") + "/sse"
+		return cfg
+	}
 	official := func(stateless bool) func() switchboard.Server {
 		return func() switchboard.Server {
 			s := sdkServer()
@@ -101,11 +106,16 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 				markserver.WithStreamableHTTPProtocolVersions("2025-11-25", "2025-06-18")))
 		}, EraLegacy, 0, true},
 		{"mcp-go over HTTP without", func() switchboard.Server { return serve(markserver.NewStreamableHTTPServer(markServer())) }, EraModern, 0, true},
+		{"go-sdk over HTTP with SSE", func() switchboard.Server {
+			s := sdkServer()
+			return older(mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return s }, nil))
+		}, EraLegacy, 3, true},
+		{"mcp-go over HTTP with SSE", func() switchboard.Server { return older(markserver.NewSSEServer(markServer())) }, EraLegacy, 0, true},
 		{"mcp-go over stdio", func() switchboard.Server { return child("one", "mcp-go") }, EraModern, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := ready(t, Options{}, tt.server())
-			if s := status(t, f, "one"); s.Era != tt.era || s.Tools != 2 {
+			if s := status(t, f, "one"); s.Era != tt.era || s.Tools != 2 || s.SSE != strings.HasSuffix(tt.name, "SSE") {
 				t.Errorf("status %+v", s)
 			}
 			var h heard
@@ -113,8 +123,8 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 			c.Params = []byte(`{"arguments":{"text":"hello"},"_meta":{"progressToken":"mine","io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`)
 			c.Notify = h.notify
 			result, err := f.Call(t.Context(), c)
-			if err != nil || !strings.Contains(string(result), "echo hello") {
-				t.Fatalf("%s, %v", result, err)
+			if err != nil || !strings.Contains(string(result.JSON), "echo hello") {
+				t.Fatalf("%s, %v", result.JSON, err)
 			}
 			if h.count() < tt.progress {
 				t.Errorf("%d notifications, want %d", h.count(), tt.progress)

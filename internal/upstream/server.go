@@ -48,10 +48,6 @@ type server struct {
 	relist changes // what it offers that has to be listed again
 	main   *slot   // our own
 
-	// lacking are the kinds that could not be listed last time: they are tried
-	// again, though not as often as others change. Only run uses it.
-	lacking switchboard.Kinds
-
 	mu    sync.Mutex
 	cfg   switchboard.Server
 	slots map[owner]*slot
@@ -64,7 +60,7 @@ type record struct {
 	hello    hello
 	began    time.Time // of the attempt under way
 	offer    *switchboard.Offer
-	notes    notes
+	note     string
 	failure  *Failure
 	restarts int
 	failed   int // attempts since it was ready last
@@ -135,12 +131,7 @@ func (s *server) config() switchboard.Server {
 func (s *server) open(ctx context.Context, o owner) (*link, error) {
 	cfg := s.config()
 	if cfg.Transport == switchboard.TransportHTTP {
-		l := s.newLink(o)
-		w, err := openWeb(l, &cfg, s.client)
-		if err != nil {
-			return nil, faultf(kindUnreachable, false, "%s", err)
-		}
-		return s.greet(l, o, w, func() (hello, error) { return greetWeb(ctx, l, w, s.known) })
+		return s.openHTTP(ctx, &cfg, o)
 	}
 	l, err := s.openProcess(ctx, &cfg, o)
 	if era, shy := s.known.recall(); err != nil && era == "" && shy && l != nil {
@@ -252,12 +243,11 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	kinds |= s.relist.take() // what was said until now is answered by this
 	s.mu.Lock()
 	was := s.offer
-	said := s.notes
 	s.mu.Unlock()
 	if was == nil {
 		was = &switchboard.Offer{}
 	}
-	offer, now, failed, err := l.offers(s.ctx, kinds, was, said)
+	offer, note, err := l.offers(s.ctx, kinds, was)
 	if err != nil {
 		s.relist.keep(kinds)
 		return err
@@ -272,10 +262,9 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	if s.state == StateRetrying && s.hello.version != "" {
 		s.restarts++
 	}
-	s.state, s.hello, s.notes, s.failure, s.failed, s.next = StateReady, *h, now, nil, 0, time.Time{}
+	s.state, s.hello, s.note, s.failure, s.failed, s.next = StateReady, *h, note, nil, 0, time.Time{}
 	s.mu.Unlock()
-	s.lacking = failed
-	if note := now.String(); note != "" && now != said {
+	if note != "" {
 		s.log.Warn("not all that a server offers is known", "note", note)
 	}
 	if changed {
@@ -294,7 +283,7 @@ func (s *server) tend(l *link) error {
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.polled || fails > 0 || s.lacking != 0 {
+		if l.polled || fails > 0 {
 			polled = poll.C
 		}
 		select {

@@ -45,6 +45,10 @@ type ServerStatus struct {
 	Era     Era    `json:"era,omitempty"`
 	Version string `json:"protocol,omitempty"`
 
+	// SSE says that a server over HTTP speaks by the transport of 2024-11-05,
+	// HTTP with SSE, in whatever version of the protocol.
+	SSE bool `json:"sse,omitempty"`
+
 	// Name and Release are what the server calls its software. They are never
 	// used for identity.
 	Name    string `json:"name,omitempty"`
@@ -84,12 +88,13 @@ func (f *Fleet) Status() []ServerStatus {
 
 func (s *server) status() ServerStatus {
 	era, _ := s.known.recall()
+	sse := s.known.overSSE()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := ServerStatus{
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
-		Era: era, Version: s.hello.version, Name: s.hello.name, Release: s.hello.release,
-		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
+		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
+		Note: s.note, LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
 		InFlight: s.calls.size(), Dropped: s.dropped,
 	}
 	if s.offer != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // Kind is what a message is.
@@ -51,6 +53,9 @@ type Message struct {
 	// server's may be any value.
 	Result      []byte
 	ErrorObject []byte
+
+	// Outline is that of a server's result, where that is an object.
+	Outline switchboard.Outline
 
 	// Raw is the whole message, without the space around it.
 	Raw []byte
@@ -152,6 +157,7 @@ type envelope struct {
 	version, id, method, params, result, failure []byte // as spelt
 	start                                        int
 	twice                                        bool // more than one id
+	outline                                      switchboard.Outline
 }
 
 // envelopes are for use again, with the room that they have for names.
@@ -189,9 +195,12 @@ func (e *envelope) read(i int) (int, flaw) {
 		}
 		e.names = append(e.names, name)
 		member, where := e.member(name)
-		if e.strict {
+		switch {
+		case e.strict:
 			i, f = e.value(val, 1, where)
-		} else {
+		case member == &e.result && val < len(e.data) && e.data[val] == '{':
+			i, f = outline(e.data, val, &e.outline)
+		default:
 			i, f = skipValue(e.data, val, 1)
 		}
 		if f != 0 {
@@ -289,7 +298,7 @@ func (e *envelope) request(m *Message) {
 
 // response fills in what has no method.
 func (e *envelope) response(m *Message) {
-	m.Kind, m.Result, m.ErrorObject = Response, e.result, e.failure
+	m.Kind, m.Result, m.ErrorObject, m.Outline = Response, e.result, e.failure, e.outline
 	switch {
 	case e.result == nil && e.failure == nil:
 		e.refuse(e.start, "there is no method, and no result or error either")

@@ -23,6 +23,7 @@ type fake struct {
 	marks  string            // a file to which a line is added for each call executed
 
 	mu       sync.Mutex
+	state    sync.Mutex      // guards tools and listener
 	out      io.Writer       // of stdio
 	listener json.RawMessage // the id of the request that listens for changes, if modern
 }
@@ -130,7 +131,7 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	case q.Method == "ping" || q.Method == "logging/setLevel":
 		return result(`{}`)
 	case q.Method == "subscriptions/listen" && f.modern:
-		f.listener = q.ID
+		f.change(func() { f.listener = q.ID })
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, q.ID)
 	case q.Method == "tools/list":
 		extra := ""
@@ -146,10 +147,19 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 }
 
 func (f *fake) raw() (raw [][]byte) {
-	for _, t := range f.tools {
-		raw = append(raw, t)
-	}
+	f.change(func() {
+		for _, t := range f.tools {
+			raw = append(raw, t)
+		}
+	})
 	return raw
+}
+
+// change reads or writes what requests under way have in common.
+func (f *fake) change(do func()) {
+	f.state.Lock()
+	defer f.state.Unlock()
+	do()
 }
 
 func (f *fake) mark(tool string) {
@@ -179,11 +189,13 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 	case "die":
 		os.Exit(9)
 	case "grow":
-		f.tools = append(f.tools, json.RawMessage(arg("bytes")))
 		params := ""
-		if f.listener != nil {
-			params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, f.listener)
-		}
+		f.change(func() {
+			f.tools = append(f.tools, json.RawMessage(arg("bytes")))
+			if f.listener != nil {
+				params = fmt.Sprintf(`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}`, f.listener)
+			}
+		})
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
 	case "wait":
 		time.Sleep(time.Minute)

@@ -1,0 +1,535 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// An older is a server over HTTP with SSE, whose streams are at the address that
+// is configured and whose messages are posted to another.
+type older struct {
+	*httptest.Server
+	refuses  int                                                                 // the status that a POST to the configured address gets
+	endpoint string                                                              // instead of its own
+	begin    func(w http.ResponseWriter) (done bool)                             // has the first word on each stream
+	special  func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) bool // and on each message, before it is taken
+
+	mu      sync.Mutex
+	seen    []request
+	visits  map[string]*visit
+	instead http.Handler // has taken its place
+}
+
+// A visit is one stream.
+type visit struct {
+	id  string
+	mu  sync.Mutex
+	out http.ResponseWriter
+	end context.CancelFunc
+}
+
+func (v *visit) say(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, _ = fmt.Fprintf(v.out, "event: message\ndata: %s\n\n", fmt.Sprintf(format, args...))
+	_ = http.NewResponseController(v.out).Flush()
+}
+
+func (v *visit) result(m *msg, result string) {
+	v.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+}
+
+func newOlder(t *testing.T) *older {
+	o := &older{refuses: http.StatusNotFound, visits: map[string]*visit{}}
+	o.Server = httptest.NewServer(o)
+	t.Cleanup(func() {
+		_ = o.Listener.Close()
+		o.CloseClientConnections()
+		o.Close()
+	})
+	return o
+}
+
+func (o *older) server() switchboard.Server {
+	return switchboard.Server{
+		ID: "one", Transport: switchboard.TransportHTTP, URL: o.URL + "/base/sse", Share: switchboard.ShareAll,
+		Headers: map[string]switchboard.Secret{"Authorization": switchboard.NewSecret("Bearer s3cret-s3cret")},
+	}
+}
+
+func (o *older) requests(what string) []request {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var found []request
+	for _, r := range o.seen {
+		if r.verb == what || r.msg != nil && r.msg.Method == what {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// end ends all streams, and forgets their sessions.
+func (o *older) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, v := range o.visits {
+		v.end()
+	}
+	clear(o.visits)
+}
+
+func (o *older) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	var m *msg
+	if len(body) > 0 {
+		m = parseMsg(body)
+	}
+	o.mu.Lock()
+	o.seen = append(o.seen, request{r.Method + " " + r.URL.Path, r.Header.Clone(), m})
+	v, special, instead := o.visits[r.URL.Query().Get("session")], o.special, o.instead
+	o.mu.Unlock()
+	if instead != nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		instead.ServeHTTP(w, r)
+		return
+	}
+	switch {
+	case r.URL.Path == "/base/sse" && r.Method == http.MethodGet:
+		o.stream(w, r)
+	case r.URL.Path == "/base/sse":
+		http.Error(w, "no", o.refuses)
+	case v == nil:
+		http.Error(w, "no such session", http.StatusNotFound)
+	case special != nil && special(v, w, r, m):
+	default:
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "Accepted")
+		o.answer(v, m)
+	}
+}
+
+func (o *older) stream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	if o.begin != nil && o.begin(w) {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	o.mu.Lock()
+	v := &visit{id: fmt.Sprint(len(o.seen)), out: w, end: cancel}
+	o.visits[v.id] = v
+	endpoint := o.endpoint
+	if endpoint == "" {
+		endpoint = "messages?session=" + v.id
+	}
+	o.mu.Unlock()
+	v.mu.Lock()
+	_, _ = fmt.Fprintf(w, ": hello\n\nevent: endpoint\ndata: %s\n\n", endpoint)
+	_ = http.NewResponseController(w).Flush()
+	v.mu.Unlock()
+	<-ctx.Done()
+	v.mu.Lock() // nobody writes any more
+	v.out = discarded{}
+	v.mu.Unlock()
+}
+
+// discarded takes what is said on a stream that has ended.
+type discarded struct{ http.ResponseWriter }
+
+func (discarded) Write(b []byte) (int, error) { return len(b), nil }
+
+func (o *older) answer(v *visit, m *msg) {
+	switch m.Method {
+	case "initialize":
+		v.result(m, strings.Replace(legacyHello, "2025-11-25", "2024-11-05", 1))
+	case "tools/list":
+		v.result(m, `{"tools":[`+tool("echo")+`]}`)
+	case "tools/call":
+		v.result(m, fmt.Sprintf(`{"content":[],"visit":%q,"got":%s}`, v.id, m.Raw))
+	}
+}
+
+// olderCalls makes a special that is for tools/call only.
+func olderCalls(f func(v *visit, w http.ResponseWriter, r *http.Request, m *msg)) func(*visit, http.ResponseWriter, *http.Request, *msg) bool {
+	return func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) bool {
+		if m.Method != "tools/call" {
+			return false
+		}
+		f(v, w, r, m)
+		return true
+	}
+}
+
+func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
+	for _, refuses := range []int{400, 404, 405} {
+		t.Run(fmt.Sprint(refuses), func(t *testing.T) {
+			site := newOlder(t)
+			site.refuses = refuses
+			f := ready(t, Options{}, site.server())
+			if s := status(t, f, "one"); s.Era != EraLegacy || !s.SSE || s.Version != "2024-11-05" || s.Tools != 1 {
+				t.Errorf("status %+v", s)
+			}
+			if _, err := f.Call(t.Context(), use("one", `{"n":1.0}`)); err != nil {
+				t.Fatal(err)
+			}
+			for _, what := range []string{"GET /base/sse", "POST /base/messages"} {
+				for _, r := range site.requests(what) {
+					if r.header.Get("Authorization") != "Bearer s3cret-s3cret" {
+						t.Errorf("%s without the credentials", what)
+					}
+				}
+			}
+
+			probes := len(site.requests("POST /base/sse"))
+			site.end()
+			eventually(t, "it is back", func() bool {
+				s := status(t, f, "one")
+				return s.Restarts == 1 && s.State == StateReady
+			})
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Error(err)
+			}
+			if n := len(site.requests("POST /base/sse")); n != probes || probes != 2 {
+				t.Errorf("the configured address was posted to %d times, then %d", probes, n-probes)
+			}
+		})
+	}
+}
+
+func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
+	var robbed atomic.Int32
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { robbed.Add(1) }))
+	defer thief.Close()
+	for _, endpoint := range []string{
+		thief.URL + "/messages",
+		strings.TrimPrefix(thief.URL, "http:") + "/messages",
+		"https" + strings.TrimPrefix(thief.URL, "http"),
+		"HTTPS://SAME/messages",
+		"http://me:you@SAME/messages",
+		"//localhost.example/messages",
+		"ftp://SAME/",
+		"javascript:alert(1)",
+		"http://[::1",
+		"/" + strings.Repeat("x", maxEndpoint),
+	} {
+		t.Run(endpoint[:min(len(endpoint), 40)], func(t *testing.T) {
+			site := newOlder(t)
+			site.endpoint = strings.Replace(endpoint, "SAME", site.Listener.Addr().String(), 1)
+			f := open(t, Options{}, site.server())
+			await(t, f, "one", StateRetrying)
+			if s := status(t, f, "one"); !strings.Contains(s.LastFailure.Message, "the endpoint that it names is") {
+				t.Errorf("failure %+v", s.LastFailure)
+			}
+			if n := len(site.requests("POST /base/messages")); n != 0 || robbed.Load() != 0 {
+				t.Errorf("%d messages to the server, %d to the other", n, robbed.Load())
+			}
+		})
+	}
+	site := newOlder(t)
+	site.endpoint = "http://" + site.Listener.Addr().String() + "/base/messages?session=1"
+	site.begin = func(http.ResponseWriter) bool {
+		site.mu.Lock()
+		defer site.mu.Unlock()
+		site.seen = site.seen[:1] // so that the session is 1
+		return false
+	}
+	ready(t, Options{}, site.server()) // an absolute address of its own is good
+}
+
+func TestAServerThatIsNoneOfTheTransportsIsSaidToHaveRefusedTheNewer(t *testing.T) {
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"404":         func(w http.ResponseWriter) { w.WriteHeader(404) },
+		"401":         func(w http.ResponseWriter) { w.WriteHeader(401) },
+		"redirect":    func(w http.ResponseWriter) { w.Header().Set("Location", "/base/messages"); w.WriteHeader(307) },
+		"a page":      func(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/html") },
+		"nothing":     func(http.ResponseWriter) {},
+		"another one": func(w http.ResponseWriter) { event(w, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := newOlder(t)
+			site.refuses = 405
+			site.begin = func(w http.ResponseWriter) bool { begin(w); return true }
+			f := open(t, Options{}, site.server())
+			await(t, f, "one", StateRetrying)
+			if s := status(t, f, "one"); s.SSE || !strings.Contains(s.LastFailure.Message, "405") {
+				t.Errorf("%+v, failure %+v", s, s.LastFailure)
+			}
+			if n := len(site.requests("POST /base/messages")); n != 0 {
+				t.Errorf("%d messages", n)
+			}
+		})
+	}
+}
+
+func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
+	site := newOlder(t)
+	f := ready(t, Options{}, site.server())
+	newer := newSite(t, EraModern, nil)
+	site.mu.Lock()
+	site.instead = newer
+	site.mu.Unlock()
+	site.end()
+	eventually(t, "it is ready again", func() bool {
+		s := status(t, f, "one")
+		return s.State == StateReady && !s.SSE && s.Era == EraModern
+	})
+}
+
+func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
+	hangUp := func(w http.ResponseWriter) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_ = c.Close()
+	}
+	accept := func(w http.ResponseWriter) {
+		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush()
+	}
+	for _, tt := range []struct {
+		name   string
+		answer func(o *older, v *visit, w http.ResponseWriter, r *http.Request, m *msg)
+		code   switchboard.Code // "" where the call succeeds
+		times  int              // that it was posted
+	}{
+		{"the session is forgotten", func(o *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			if len(o.requests("tools/call")) == 1 {
+				w.WriteHeader(404)
+				return
+			}
+			accept(w)
+			v.result(m, "{}")
+		}, "", 2},
+		{"each session is forgotten", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(404) }, switchboard.CodeServerUnreachable, 2},
+		{"400", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(400) }, switchboard.CodeServerFailed, 1},
+		{"403", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(403) }, switchboard.CodeServerFailed, 1},
+		{"307", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) {
+			w.Header().Set("Location", "/base/messages?session=1")
+			w.WriteHeader(307)
+		}, switchboard.CodeServerFailed, 1},
+		{"429", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(429) }, switchboard.CodeRateLimit, 1},
+		{"500", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) }, switchboard.CodeOutcomeUnknown, 1},
+		{"the connection breaks", func(_ *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { hangUp(w) }, switchboard.CodeOutcomeUnknown, 1},
+		{"the stream ends", func(o *older, _ *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { accept(w); o.end() }, switchboard.CodeOutcomeUnknown, 1},
+		{"the stream ends first", func(o *older, _ *visit, _ http.ResponseWriter, r *http.Request, _ *msg) {
+			if len(o.requests("tools/call")) == 1 {
+				o.end()
+				<-r.Context().Done()
+			}
+		}, switchboard.CodeOutcomeUnknown, 1},
+		{"an event is too large", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			accept(w)
+			v.result(m, `"`+xs+`"`)
+		}, switchboard.CodeOutcomeUnknown, 1},
+		{"a flood", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) {
+			accept(w)
+			for range maxJunk + 1 {
+				v.say("no message")
+			}
+		}, switchboard.CodeOutcomeUnknown, 1},
+		{"other answers come first", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			accept(w)
+			v.say(`{"jsonrpc":"2.0","id":"%s","result":{}}`, m.ID)
+			v.say(`{"jsonrpc":"2.0","id":4711,"result":{}}`)
+			v.result(m, "{}")
+		}, "", 1},
+		{"the answer comes by the stream alone", func(_ *older, v *visit, _ http.ResponseWriter, r *http.Request, m *msg) {
+			v.result(m, "{}")
+			<-r.Context().Done()
+		}, "", 1},
+		{"the answer comes before it is accepted", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			v.result(m, "{}")
+			accept(w)
+		}, "", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := newOlder(t)
+			site.special = olderCalls(func(v *visit, w http.ResponseWriter, r *http.Request, m *msg) { tt.answer(site, v, w, r, m) })
+			f := ready(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			if tt.code != "" {
+				wantCode(t, err, tt.code)
+			} else if err != nil {
+				t.Error(err)
+			}
+			if n := len(site.requests("tools/call")); n != tt.times {
+				t.Errorf("it was posted %d times", n)
+			}
+			site.mu.Lock()
+			site.special = nil
+			site.mu.Unlock()
+			eventually(t, "it serves the next", func() bool {
+				_, err := f.Call(t.Context(), use("one", "{}"))
+				return err == nil
+			})
+		})
+	}
+}
+
+func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
+	answers := make(chan string, 1)
+	site := newOlder(t)
+	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush()
+		switch m.Method {
+		case "":
+			answers <- string(m.Raw)
+		case "tools/call":
+			v.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1.0}}`, m.Params.Meta["progressToken"])
+			v.say(`{"jsonrpc":"2.0","id":"p","method":"ping"}`)
+			v.result(m, fmt.Sprintf(`{"pong":%s}`, <-answers))
+		default:
+			site.answer(v, m)
+		}
+		return true
+	}
+	f := ready(t, Options{}, site.server())
+	var h heard
+	c := use("one", "{}")
+	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
+	c.Notify = h.notify
+	result, err := f.Call(t.Context(), c)
+	if err != nil || string(result.JSON) != `{"pong":{"jsonrpc":"2.0","id":"p","result":{}}}` {
+		t.Errorf("%s, %v", result.JSON, err)
+	}
+	if h.count() != 1 || string(h.said[0].Params) != `{"progressToken":"t","progress":1.0}` {
+		t.Errorf("heard %+v", h.said)
+	}
+}
+
+func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) {
+	answers := make(map[string]chan string) // by visit
+	var mu sync.Mutex
+	answer := func(v *visit) chan string {
+		mu.Lock()
+		defer mu.Unlock()
+		if answers[v.id] == nil {
+			answers[v.id] = make(chan string, 1)
+		}
+		return answers[v.id]
+	}
+	site := newOlder(t)
+	var both sync.WaitGroup // calls are under way at once
+	both.Add(2)
+	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush()
+		switch m.Method {
+		case "":
+			answer(v) <- string(m.Raw)
+		case "tools/call":
+			both.Done()
+			both.Wait()
+			v.say(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
+			v.result(m, <-answer(v))
+		default:
+			site.answer(v, m)
+		}
+		return true
+	}
+	cfg := site.server()
+	cfg.Share = switchboard.SharePrincipal
+	f := ready(t, Options{}, cfg)
+	call := func(session string) <-chan error {
+		return later(func() error {
+			c := use("one", "{}")
+			c.Client = switchboard.Client{
+				Session: session, Capabilities: []byte(`{"elicitation":{}}`),
+				Ask: func(context.Context, string, []byte) ([]byte, error) {
+					return []byte(`{"from":"` + session + `"}`), nil
+				},
+			}
+			result, err := f.Call(t.Context(), c)
+			if err == nil && !strings.Contains(string(result.JSON), session) {
+				err = fmt.Errorf("%s got the answer of another: %s", session, result.JSON)
+			}
+			return err
+		})
+	}
+	ann, bob := call("ann"), call("bob")
+	for _, got := range []<-chan error{ann, bob} {
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCancellingOverSSETellsTheServer(t *testing.T) {
+	started := make(chan string, 1)
+	site := newOlder(t)
+	site.special = olderCalls(func(_ *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+		w.WriteHeader(http.StatusAccepted)
+		started <- string(m.ID)
+	})
+	f := ready(t, Options{}, site.server())
+	ctx, cancel := context.WithCancel(t.Context())
+	call := later(func() error {
+		_, err := f.Call(ctx, use("one", "{}"))
+		return err
+	})
+	id := <-started
+	cancel()
+	wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
+	eventually(t, "it is told by name", func() bool {
+		told := site.requests("notifications/cancelled")
+		return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
+	})
+}
+
+func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
+	answered := make(chan struct{}, 1)
+	site := newOlder(t)
+	site.special = func(v *visit, w http.ResponseWriter, _ *http.Request, m *msg) bool {
+		w.WriteHeader(http.StatusAccepted)
+		switch m.Method {
+		case "":
+			answered <- struct{}{}
+		case "tools/call":
+			v.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, m.Params.Meta["progressToken"])
+			v.say(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
+			<-answered
+			v.result(m, "{}")
+		default:
+			site.answer(v, m)
+		}
+		return true
+	}
+	f := ready(t, Options{}, site.server())
+	asked := make(chan struct{}, 1)
+	c := use("one", "{}")
+	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
+	c.Notify = func(switchboard.Notification) {
+		select {
+		case <-asked:
+			t.Error("it was asked while it was still being told")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	c.Client = switchboard.Client{
+		Session: "ann", Capabilities: []byte(`{"elicitation":{}}`),
+		Ask: func(context.Context, string, []byte) ([]byte, error) {
+			asked <- struct{}{}
+			return []byte(`{}`), nil
+		},
+	}
+	if _, err := f.Call(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+}
