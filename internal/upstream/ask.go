@@ -252,6 +252,11 @@ func (f *flight) ask(ctx context.Context, method string, params []byte) ([]byte,
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
+	select {
+	case <-f.settled(): // what the server said before it asked comes first
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	defer f.left.pause()()
 	return f.client.Ask(ctx, method, params)
 }

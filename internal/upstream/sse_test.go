@@ -511,8 +511,10 @@ func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
 		}
 		return true
 	}
-	f := ready(t, Options{}, site.server())
-	asked := make(chan struct{}, 1)
+	cfg := site.server()
+	cfg.Share = switchboard.SharePrincipal
+	f := ready(t, Options{}, cfg)
+	asked := make(chan struct{})
 	c := use("one", "{}")
 	c.Params = []byte(`{"_meta":{"progressToken":"t"}}`)
 	c.Notify = func(switchboard.Notification) {
@@ -525,11 +527,12 @@ func TestAClientIsAskedAfterItHasHeardWhatWasSaidBefore(t *testing.T) {
 	c.Client = switchboard.Client{
 		Session: "ann", Capabilities: []byte(`{"elicitation":{}}`),
 		Ask: func(context.Context, string, []byte) ([]byte, error) {
-			asked <- struct{}{}
+			close(asked)
 			return []byte(`{}`), nil
 		},
 	}
 	if _, err := f.Call(t.Context(), c); err != nil {
 		t.Error(err)
 	}
+	<-asked
 }
