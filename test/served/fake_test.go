@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type fake struct {
 	tools  []json.RawMessage // as in tools/list
 	mood   string            // "", hang, exit, flood: how it starts
 	marks  string            // a file to which a line is added for each call executed
+	tape   string            // a file to which each message that comes is added, quoted, as a line
+	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
 
 	mu       sync.Mutex
 	state    sync.Mutex      // guards tools and listener
@@ -28,9 +31,16 @@ type fake struct {
 	listener json.RawMessage // the id of the request that listens for changes, if modern
 }
 
-// fakeArgs reads "fake [modern] [mood=X] [marks=FILE] [http] TOOLS-JSON…".
+// newFake reads "[modern] [mood=X] [marks=FILE] [tape=FILE] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
+// TOOLS-JSON…", where the JSON of a list has no brackets around it. "args=FILE" is what would be too long for a command:
+// a list of such arguments.
 func newFake(args []string) *fake {
-	f := &fake{}
+	f := &fake{more: map[string][]byte{}}
+	f.take(args)
+	return f
+}
+
+func (f *fake) take(args []string) {
 	for _, arg := range args {
 		switch key, value, _ := strings.Cut(arg, "="); {
 		case arg == "modern":
@@ -39,11 +49,19 @@ func newFake(args []string) *fake {
 			f.mood = value
 		case key == "marks":
 			f.marks = value
-		default:
+		case key == "tape":
+			f.tape = value
+		case key == "resources" || key == "resourceTemplates" || key == "prompts":
+			f.more[key] = []byte(value)
+		case strings.HasPrefix(arg, "{"):
 			f.tools = append(f.tools, json.RawMessage(arg))
+		case key == "args":
+			var more []string
+			text, _ := os.ReadFile(value)
+			_ = json.Unmarshal(text, &more)
+			f.take(more)
 		}
 	}
-	return f
 }
 
 func (f *fake) stdio() {
@@ -88,19 +106,23 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no such version"}}`, http.StatusBadRequest)
 		return
 	}
-	var said [][]byte
-	answer := f.answer(body, func(m []byte) { said = append(said, m) })
-	switch {
+	streams := false
+	say := func(m []byte) {
+		if !streams {
+			w.Header().Set("Content-Type", "text/event-stream")
+			streams = true
+		}
+		fmt.Fprintf(w, "data: %s\n\n", bytes.ReplaceAll(m, []byte("\n"), []byte(" ")))
+		_ = http.NewResponseController(w).Flush()
+	}
+	switch answer := f.answer(body, say); {
 	case answer == nil:
 		w.WriteHeader(http.StatusAccepted)
-	case len(said) == 0:
+	case streams:
+		say(answer)
+	default:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer)
-	default:
-		w.Header().Set("Content-Type", "text/event-stream")
-		for _, m := range append(said, answer) {
-			fmt.Fprintf(w, "data: %s\n\n", bytes.ReplaceAll(m, []byte("\n"), []byte(" ")))
-		}
 	}
 }
 
@@ -111,6 +133,7 @@ type fakeRequest struct {
 		Name      string                     `json:"name"`
 		Arguments map[string]json.RawMessage `json:"arguments"`
 		Meta      map[string]json.RawMessage `json:"_meta"`
+		Answer    string                     `json:"zzAnswer"` // the whole of it, where "@ID@" stands for the request's
 	} `json:"params"`
 }
 
@@ -120,27 +143,38 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	if err := json.Unmarshal(message, &q); err != nil || q.ID == nil {
 		return nil
 	}
+	appendLine(f.tape, strconv.Quote(string(message)))
+	if q.Params.Answer != "" {
+		return []byte(strings.Replace(q.Params.Answer, `"@ID@"`, string(q.ID), 1))
+	}
 	result := func(s string) []byte { return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, s) }
 	fail := func(s string) []byte { return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":%s}`, q.ID, s) }
 	const info = `{"name":"fake","version":"1"}`
 	switch {
 	case q.Method == "initialize" && !f.modern:
-		return result(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":` + info + `}`)
+		return result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},` + f.offers() + `},"serverInfo":` + info + `}`)
 	case q.Method == "server/discover" && f.modern:
-		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
+		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{` + f.offers() + `},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
 	case q.Method == "ping" || q.Method == "logging/setLevel":
 		return result(`{}`)
 	case q.Method == "subscriptions/listen" && f.modern:
 		f.change(func() { f.listener = q.ID })
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true},"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, q.ID)
-	case q.Method == "tools/list":
+	case strings.HasSuffix(q.Method, "/list"):
 		extra := ""
 		if f.modern {
 			extra = `,"resultType":"complete","ttlMs":0,"cacheScope":"private"`
 		}
-		return result(`{"tools":[` + string(bytes.Join(f.raw(), []byte(","))) + `]` + extra + `}`)
+		name, list := strings.TrimSuffix(q.Method, "/list"), bytes.Join(f.raw(), []byte(","))
+		if name == "resources/templates" {
+			name = "resourceTemplates"
+		}
+		if name != "tools" {
+			list = f.more[name]
+		}
+		return result(`{"` + name + `":[` + string(list) + `]` + extra + `}`)
 	case q.Method == "tools/call":
-		f.mark(q.Params.Name)
+		appendLine(f.marks, q.Params.Name)
 		return f.call(&q, result, fail, say)
 	}
 	return fail(`{"code":-32601,"message":"no such method"}`)
@@ -162,20 +196,29 @@ func (f *fake) change(do func()) {
 	do()
 }
 
-func (f *fake) mark(tool string) {
-	if f.marks == "" {
+// offers are the capabilities of what the fake has.
+func (f *fake) offers() string {
+	if len(f.more) == 0 {
+		return `"tools":{"listChanged":true}`
+	}
+	return `"tools":{"listChanged":true},"resources":{},"prompts":{},"completions":{}`
+}
+
+// appendLine adds a line to a file, unless that is "".
+func appendLine(name, line string) {
+	if name == "" {
 		return
 	}
-	file, err := os.OpenFile(f.marks, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	fmt.Fprintln(file, tool)
+	fmt.Fprintln(file, line)
 }
 
 // call does what the argument "do" says: give these bytes as result or error,
-// repeat the arguments, wait, tell of progress, or die.
+// repeat the arguments, wait, tell of progress, talk, or die.
 func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([]byte)) []byte {
 	arg := func(name string) (s string) {
 		_ = json.Unmarshal(q.Params.Arguments[name], &s)
@@ -199,6 +242,8 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
 	case "wait":
 		time.Sleep(time.Minute)
+	case "talk":
+		f.talk(q, arg, say)
 	case "progress":
 		for i := range 5 {
 			say(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d.0,"total":5}}`, q.Params.Meta["progressToken"], i))
@@ -211,4 +256,22 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		extra = `,"resultType":"complete"`
 	}
 	return result(`{"content":[{"type":"text","text":` + string(text) + `}]` + extra + `}`)
+}
+
+// talk tells of progress "times" times, and logs as often where "logs" is "yes",
+// waiting for "pause" after each. All of it carries "mark".
+func (f *fake) talk(q *fakeRequest, arg func(string) string, say func([]byte)) {
+	times, _ := strconv.Atoi(arg("times"))
+	pause, _ := time.ParseDuration(arg("pause"))
+	tick := time.NewTicker(max(pause, 1))
+	defer tick.Stop()
+	for i := range times {
+		say(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"message":%q}}`, q.Params.Meta["progressToken"], i, arg("mark")))
+		if arg("logs") == "yes" {
+			say(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":{"n":%d,"mark":%q}}}`, i, arg("mark")))
+		}
+		if pause > 0 {
+			<-tick.C
+		}
+	}
 }

@@ -151,7 +151,7 @@ func TestProgressComesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
 			params = `{"name":"odd","arguments":{"do":"progress"}}`
 			params = strings.Replace(withMeta(params), `"_meta":{`, `"_meta":{"progressToken":"mine-1.0",`, 1)
 		}
-		m, said := askRaw(t, s, "tools/call", params)
+		m, said := askRaw(t, s, "tools/call", "odd", params)
 		if m.Error != nil || len(said) != 5 {
 			t.Fatalf("%d notifications, then %s", len(said), m.raw)
 		}
@@ -163,22 +163,24 @@ func TestProgressComesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
 	})
 }
 
-// askRaw is ask for params that have their own _meta.
-func askRaw(t *testing.T, s session, method, params string) (message, []string) {
+// askRaw is ask for params that have their own _meta. name is what the header
+// Mcp-Name says; "" means none.
+func askRaw(t *testing.T, s session, method, name, params string) (message, []string) {
 	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
 	switch s := s.(type) {
 	case *httpSession:
-		if !s.modern {
-			return s.ask(t, method, params)
+		header := map[string][]string{}
+		if s.modern {
+			header = map[string][]string{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}}
+			if name != "" {
+				header["Mcp-Name"] = []string{name}
+			}
 		}
-		m, r := s.post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params),
-			map[string][]string{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {"odd"}})
+		m, r := s.post(t, body, header)
 		return m, r.said
 	case *stdioSession:
-		if !s.modern {
-			return s.ask(t, method, params)
-		}
-		return s.exchange(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params))
+		return s.exchange(t, body)
 	}
 	panic("a session of no kind")
 }
