@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,8 +11,9 @@ const (
 	maxWaiting      = 4096    // messages
 	maxWaitingBytes = 4 << 20 // in all
 
-	// patience is how long, in all, servers wait for one client to catch up
-	// before what they say about its call is dropped.
+	// patience is how long servers wait for a client that takes nothing, before
+	// what they say about its calls is dropped. One that is only slow loses
+	// nothing: its servers are as slow.
 	patience = 5 * time.Second
 )
 
@@ -30,8 +32,9 @@ type outbox struct {
 	bytes   int
 	running bool
 	broken  bool
-	waited  time.Duration // by those who offered
 	dropped int
+
+	took atomic.Int64 // when the client last took something, or began to, as UnixNano
 }
 
 func newOutbox(write func([]byte) error, lost func(error)) *outbox {
@@ -45,9 +48,7 @@ func newOutbox(write func([]byte) error, lost func(error)) *outbox {
 func (o *outbox) offer(message []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.full() && o.waited < patience {
-		o.wait()
-	}
+	o.wait()
 	if o.full() {
 		o.dropped++
 		return
@@ -57,17 +58,23 @@ func (o *outbox) offer(message []byte) {
 
 // wait waits for room, as long as there is patience. The caller holds o.mu.
 func (o *outbox) wait() {
-	start, left := time.Now(), patience-o.waited
-	timer := time.AfterFunc(left, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.turn.Broadcast()
-	})
-	defer timer.Stop()
-	for o.full() && !o.broken && time.Since(start) < left {
+	var timer *time.Timer
+	for o.full() && !o.broken {
+		left := patience - time.Since(time.Unix(0, o.took.Load()))
+		if left <= 0 {
+			break
+		}
+		if timer == nil {
+			timer = time.AfterFunc(left, func() {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.turn.Broadcast()
+			})
+			defer timer.Stop()
+		}
+		timer.Reset(left)
 		o.turn.Wait()
 	}
-	o.waited += time.Since(start)
 }
 
 // idle reports whether nothing waits.
@@ -112,6 +119,7 @@ func (o *outbox) run() {
 		o.mu.Unlock()
 		var err error
 		for _, m := range batch {
+			o.took.Store(time.Now().UnixNano())
 			if err = o.write(m); err != nil {
 				break
 			}

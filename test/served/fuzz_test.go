@@ -221,7 +221,7 @@ type probe struct{ method, params string }
 // URIs, resultType, ttlMs, cacheScope, and of _meta what is the protocol's or
 // ours.
 func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
-	const requests = 40 // of each combination
+	const requests = 24 // of each combination
 	seed := rand.Uint64()
 	tape := filepath.Join(t.TempDir(), "tape")
 	list := &speller{Rand: rand.New(rand.NewPCG(seed, 0))}

@@ -1,0 +1,232 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// everyServer is a configuration of a fake of each era on each transport, whose
+// tool is called as it is: stdio_legacy and so on.
+func everyServer(t *testing.T) (archive string, tools []string) {
+	t.Helper()
+	var servers []string
+	for _, era := range []string{"legacy", "modern"} {
+		for _, transport := range []string{"stdio", "http"} {
+			name := transport + "_" + era
+			args := []string{fmt.Sprintf(tool, name)}
+			if era == "modern" {
+				args = append(args, "modern")
+			}
+			tools = append(tools, name)
+			id := strings.ReplaceAll(name, "_", "-")
+			if transport == "stdio" {
+				servers = append(servers, fakeServer(id, args...))
+				continue
+			}
+			server := httptest.NewServer(newFake(args))
+			t.Cleanup(server.Close)
+			servers = append(servers, fmt.Sprintf("%s: {transport: http, url: %s/mcp}", id, server.URL))
+		}
+	}
+	return fakes(servers...), tools
+}
+
+// A talker is a client of one era on one transport, of which several calls are
+// under way at once.
+type talker struct {
+	name   string
+	modern bool
+	http   *httpSession
+	stdio  *stdioSession
+}
+
+// A talk is a call that says something before its result. Its mark is its
+// progress token too.
+type talk struct{ tool, mark, times, pause, logs string }
+
+func (c talk) message(id int, modern bool) string {
+	meta := fmt.Sprintf(`"_meta":{"progressToken":%q`, c.mark)
+	if modern {
+		meta += `,"io.modelcontextprotocol/logLevel":"debug",` + strings.TrimSuffix(strings.TrimPrefix(modernMeta, `"_meta":{`), "}")
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,%s},"arguments":{"do":"talk","mark":%q,"times":%q,"pause":%q,"logs":%q}}}`, id, c.tool, meta, c.mark, c.times, c.pause, c.logs)
+}
+
+// all makes calls at once, and returns what each heard, the answer last. Over
+// stdio, where all come by one pipe, they are told apart by their mark.
+func (c *talker) all(t *testing.T, talks []talk) map[string][]string {
+	t.Helper()
+	heard := map[string][]string{}
+	if c.stdio != nil {
+		go func() {
+			for i, call := range talks {
+				fmt.Fprintln(c.stdio.in, call.message(i, c.modern))
+			}
+		}()
+		for answers := 0; answers < len(talks); {
+			line, err := c.stdio.out.ReadBytes('\n')
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+				return heard
+			}
+			for _, call := range talks {
+				if strings.Contains(string(line), call.mark) {
+					heard[call.mark] = append(heard[call.mark], string(line))
+				}
+			}
+			if m := parse(line); m.Result != nil || m.Error != nil {
+				answers++
+			}
+		}
+		return heard
+	}
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for i, call := range talks {
+		work.Go(func() {
+			header := http.Header{}
+			if c.modern {
+				header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {call.tool}}
+			}
+			m, r := c.http.post(t, call.message(i, c.modern), header)
+			mu.Lock()
+			defer mu.Unlock()
+			heard[call.mark] = append(r.said, string(m.raw))
+		})
+	}
+	work.Wait()
+	return heard
+}
+
+// complete checks that a call heard all of its own, in order, and then its
+// result.
+func (c talk) complete(t *testing.T, who string, heard []string) {
+	t.Helper()
+	progress, logs := 0, 0
+	for i, text := range heard {
+		var m struct {
+			Method string
+			Params struct {
+				ProgressToken, Message string
+				Progress               int
+				Data                   struct {
+					N    int
+					Mark string
+				}
+			}
+		}
+		_ = json.Unmarshal([]byte(text), &m)
+		p := m.Params
+		switch {
+		case m.Method == "notifications/progress" && p.Progress == progress && p.ProgressToken == c.mark && p.Message == c.mark:
+			progress++
+		case m.Method == "notifications/message" && p.Data.N == logs && p.Data.Mark == c.mark:
+			logs++
+		case m.Method == "" && i == len(heard)-1:
+		default:
+			t.Errorf("%s: %+v heard, after %d of progress and %d logs: %s", who, c, progress, logs, text)
+			return
+		}
+	}
+	wanted := map[string]string{"yes": c.times}[c.logs]
+	if got := fmt.Sprint(progress, " ", logs); got != c.times+" "+wanted && got != c.times+" 0"+wanted || len(heard) == 0 || parse([]byte(heard[len(heard)-1])).Result == nil {
+		t.Errorf("%s: %+v heard %s of progress and logs, and then %.300s", who, c, got, heard[max(0, len(heard)-1):])
+	}
+}
+
+func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
+	archive, tools := everyServer(t)
+	dir := layOut(t, archive)
+	// Each has a switchboard of its own, and so processes behind of its own: a
+	// log message of a process is of a call only while that is alone there.
+	clients := []*talker{
+		{name: "http legacy", http: serve(t, dir).open("/mcp", false)},
+		{name: "http modern", http: serve(t, dir).open("/mcp", true), modern: true},
+		{name: "stdio legacy", stdio: stdio(t, dir, false)},
+		{name: "stdio modern", stdio: stdio(t, dir, true), modern: true},
+	}
+	for _, tt := range []struct {
+		name, times, pause string
+		calls              int // of each client at each server
+	}{
+		{"one call, back to back", "3000", "0s", 1},
+		{"one call, 2 ms apart", "3000", "2ms", 1},
+		{"three calls at once, back to back", "1000", "0s", 3},
+		{"three calls at once, 2 ms apart", "500", "2ms", 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var work sync.WaitGroup
+			for _, client := range clients {
+				var talks []talk
+				for _, name := range tools {
+					logs := map[bool]string{true: "yes"}[tt.calls == 1 || strings.HasPrefix(name, "http")]
+					for i := range tt.calls {
+						talks = append(talks, talk{name, fmt.Sprintf("(%s, %s, %d)", client.name, name, i), tt.times, tt.pause, logs})
+					}
+				}
+				work.Go(func() {
+					heard := client.all(t, talks)
+					for _, call := range talks {
+						call.complete(t, client.name, heard[call.mark])
+					}
+				})
+			}
+			work.Wait()
+		})
+	}
+}
+
+// AZ-03 on the served path. Ids and progress tokens are the same for all.
+func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
+	const sessions, calls, atOnce = 200, 50, 2
+	archive, tools := everyServer(t)
+	archive = strings.Replace(archive, "servers:\n", "servers:\n  fifth: "+strings.TrimPrefix(fakeServer("", fmt.Sprintf(tool, "fifth")), ": ")+"\n", 1)
+	tools = append(tools, "fifth")
+	g := serve(t, layOut(t, archive))
+	pool := http.DefaultTransport.(*http.Transport)
+	was := pool.MaxIdleConnsPerHost
+	pool.MaxIdleConnsPerHost = sessions * atOnce
+	defer func() { pool.MaxIdleConnsPerHost = was }()
+
+	var all []*httpSession
+	for i := range sessions {
+		all = append(all, g.open("/mcp", i%2 == 0))
+	}
+	start := time.Now()
+	var work sync.WaitGroup
+	for n, s := range all {
+		ids := make(chan int)
+		go func() {
+			defer close(ids)
+			for id := range calls {
+				ids <- id
+			}
+		}()
+		for range atOnce {
+			work.Go(func() {
+				for id := range ids {
+					c := talk{tool: tools[(n+id)%len(tools)], mark: "7", times: "1"}
+					nonce := fmt.Sprintf("nonce-%d-%d.", n, id)
+					body := strings.ReplaceAll(c.message(id, s.modern), `"mark":"7"`, fmt.Sprintf(`"mark":%q`, nonce))
+					header := http.Header{}
+					if s.modern {
+						header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {c.tool}}
+					}
+					m, r := s.post(t, body, header)
+					heard := strings.Join(append(r.said, string(m.raw)), "\n")
+					if len(r.said) != 1 || strings.Count(heard, nonce) != 2 || strings.Count(heard, "nonce-") != 2 || !strings.Contains(string(m.raw), fmt.Sprintf(`"id":%d,`, id)) {
+						t.Errorf("session %d, call %d of %s heard: %s", n, id, c.tool, heard)
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	t.Logf("%d calls in %v", sessions*calls, time.Since(start))
+}
