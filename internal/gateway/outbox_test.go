@@ -21,7 +21,7 @@ func (w *world) talks(times int) (took <-chan time.Duration) {
 			c.Notify(switchboard.Notification{Method: "notifications/progress", Params: fmt.Appendf(nil, `{"progressToken":1,"progress":%d}`, i)})
 		}
 		said <- time.Since(start)
-		return switchboard.Result(`{"content":[]}`), nil
+		return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 	})
 	return said
 }

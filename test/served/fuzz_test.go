@@ -123,7 +123,8 @@ type errand struct {
 }
 
 var errands = []errand{
-	{"tools/call", "odd",
+	{
+		"tools/call", "odd",
 		func(s *speller) []string { return []string{`"name":"odd"`, `"arguments":` + s.object(50)} },
 		func(s *speller) []string {
 			all := []string{`"structuredContent":` + s.value(50)}
@@ -134,24 +135,31 @@ var errands = []errand{
 				all = append(all, `"isError":`+s.pick("true", "false"))
 			}
 			return all
-		}},
-	{"resources/read", "odd://one",
+		},
+	},
+	{
+		"resources/read", "odd://one",
 		func(*speller) []string { return []string{`"uri":"odd://one"`} },
 		func(s *speller) []string {
 			return []string{`"contents":` + s.list(s.object(4, `"uri":"odd:\/\/one"`, `"text":"`+s.text()+`"`), s.object(4, `"uri":"odd://two"`, `"blob":""`))}
-		}},
-	{"prompts/get", "ask",
+		},
+	},
+	{
+		"prompts/get", "ask",
 		func(s *speller) []string { return []string{`"name":"ask"`, `"arguments":` + s.object(2)} },
 		func(s *speller) []string {
 			return []string{`"description":"` + s.text() + `"`, `"messages":` + s.list(s.object(1, `"role":"user"`, `"content":`+s.content()))}
-		}},
-	{"completion/complete", "",
+		},
+	},
+	{
+		"completion/complete", "",
 		func(s *speller) []string {
 			return []string{`"ref":` + s.object(2, `"type":"ref/prompt"`, `"name":"ask"`), `"argument":` + s.object(2, `"name":"a"`, `"value":"`+s.text()+`"`)}
 		},
 		func(s *speller) []string {
 			return []string{`"completion":` + s.object(3, `"values":`+s.list(`"`+s.text()+`"`), `"total":`+s.number(), `"hasMore":true`)}
-		}},
+		},
+	},
 }
 
 // A member is one of an object, its value as spelt.
