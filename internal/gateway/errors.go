@@ -209,7 +209,7 @@ func bridgedCode(code int, modern bool, q *request) int {
 	switch {
 	case code == wire.CodeResourceNotFound && q.modern:
 		return wire.CodeInvalidParams
-	case code == wire.CodeInvalidParams && modern && !q.modern && q.Method == wire.MethodResourcesRead:
+	case code == wire.CodeInvalidParams && modern && !q.modern && (q.Method == wire.MethodResourcesRead || q.Method == wire.MethodSubscribe):
 		return wire.CodeResourceNotFound
 	}
 	return code

@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -120,28 +123,46 @@ func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []by
 	unwatch := r.Watch(n)
 	subs := subscriptions{news: n}
 	stop = func() { unwatch(); subs.end() }
-	var uris []byte
-	if raw, ok := wire.Field(wanted, wishResources); ok {
-		for element := range wire.Elements(raw) {
-			uri, ok := wire.String(element)
-			if !ok {
-				stop()
-				return nil, nil, nil, invalidParams("subscriptions/listen: " + wishResources + " must be a list of URIs")
-			}
-			if err := subs.add(ctx, g, q, r, uri); err != nil {
-				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
-				continue // it is not granted
-			}
-			if uris = append(uris, ','); len(uris) == 1 {
-				uris[0] = '['
-			}
-			uris = append(uris, element...)
-		}
+	raw, ok := wire.Field(wanted, wishResources)
+	if !ok {
+		return wire.Rewrite(nil, nil, edits...), n, stop, nil
 	}
-	if uris != nil {
-		edits = append(edits, wire.Edit{Name: wishResources, Value: append(uris, ']')})
+	var wishes [][]byte
+	for element := range wire.Elements(raw) {
+		if _, ok := wire.String(element); !ok {
+			stop()
+			return nil, nil, nil, invalidParams("subscriptions/listen: " + wishResources + " must be a list of URIs")
+		}
+		wishes = append(wishes, element)
+	}
+	if uris := g.grantResources(ctx, q, r, &subs, wishes); len(uris) > 0 {
+		list := append(append([]byte("["), bytes.Join(uris, []byte(","))...), ']')
+		edits = append(edits, wire.Edit{Name: wishResources, Value: list})
 	}
 	return wire.Rewrite(nil, nil, edits...), n, stop, nil
+}
+
+// grantResources subscribes to the resources, and returns those, as they are
+// spelt, of which the client will hear. One server that takes its time holds up
+// no other.
+func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
+	granted := make([][]byte, len(wishes))
+	room := make(chan struct{}, maxBeginning)
+	var beginning sync.WaitGroup
+	for i, wish := range wishes {
+		room <- struct{}{}
+		beginning.Go(func() {
+			defer func() { <-room }()
+			uri, _ := wire.String(wish)
+			if err := subs.add(ctx, g, q, r, uri); err != nil {
+				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
+				return
+			}
+			granted[i] = wish
+		})
+	}
+	beginning.Wait()
+	return slices.DeleteFunc(granted, func(wish []byte) bool { return wish == nil })
 }
 
 // wishResources is the filter's list of resources to hear of.

@@ -9,8 +9,13 @@ import (
 )
 
 // maxNews bounds the resources of which one client has not been told that they
-// were updated. Past it, it is told of the first ones.
-const maxNews = 4096
+// were updated. Past it, it is told of what it has subscribed to, and no longer
+// of which part that is.
+const maxNews = 1024
+
+// An update is one of a resource: its URI, and that which the client has
+// subscribed to, both as the client spells them.
+type update struct{ uri, by string }
 
 // News are what one client has not been told yet. They are safe for concurrent
 // use, and a run.Watcher. Use newNews.
@@ -20,7 +25,7 @@ type news struct {
 
 	mu      sync.Mutex
 	changed switchboard.Kinds
-	updated []string // URIs as the client spells them
+	updated []update
 }
 
 func newNews(wanted switchboard.Kinds) *news {
@@ -35,12 +40,15 @@ func (n *news) Changed(ks switchboard.Kinds) {
 }
 
 // add notes news; those that are noted already are one.
-func (n *news) add(ks switchboard.Kinds, uris ...string) {
+func (n *news) add(ks switchboard.Kinds, updated ...update) {
 	n.mu.Lock()
 	n.changed |= ks
-	for _, uri := range uris {
-		if len(n.updated) < maxNews && !slices.Contains(n.updated, uri) {
-			n.updated = append(n.updated, uri)
+	for _, u := range updated {
+		if len(n.updated) >= maxNews {
+			u.uri = u.by
+		}
+		if !slices.Contains(n.updated, u) {
+			n.updated = append(n.updated, u)
 		}
 	}
 	n.mu.Unlock()
@@ -50,8 +58,15 @@ func (n *news) add(ks switchboard.Kinds, uris ...string) {
 	}
 }
 
+// forget takes back what has not been told of a subscription.
+func (n *news) forget(by string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.updated = slices.DeleteFunc(n.updated, func(u update) bool { return u.by == by })
+}
+
 // take returns the news, of which there are none afterwards.
-func (n *news) take() (changed switchboard.Kinds, updated []string) {
+func (n *news) take() (changed switchboard.Kinds, updated []update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changed, updated = n.changed, n.updated
@@ -72,7 +87,7 @@ var changes = []struct {
 
 // messages returns the notifications that tell the news. tag is a member of
 // their _meta, nil for none.
-func messages(changed switchboard.Kinds, updated []string, tag []byte) (all [][]byte) {
+func messages(changed switchboard.Kinds, updated []update, tag []byte) (all [][]byte) {
 	var meta []byte
 	if tag != nil {
 		meta = slices.Concat([]byte(`"_meta":{`), tag, []byte("}"))
@@ -87,8 +102,11 @@ func messages(changed switchboard.Kinds, updated []string, tag []byte) (all [][]
 		}
 		all = append(all, wire.AppendNotification(nil, c.method, params))
 	}
-	for _, uri := range updated {
-		params := wire.AppendString([]byte(`{"uri":`), uri)
+	for i, u := range updated {
+		if slices.ContainsFunc(updated[:i], func(o update) bool { return o.uri == u.uri }) {
+			continue // told of once, however many subscriptions it is part of
+		}
+		params := wire.AppendString([]byte(`{"uri":`), u.uri)
 		if meta != nil {
 			params = append(append(params, ','), meta...)
 		}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -139,15 +140,18 @@ func noResource(uri string, modern bool) *failure {
 	return f
 }
 
+// errUnlisted is the cause of unlisted.
+var errUnlisted = errors.New("the run does not show it")
+
 func unlisted(uri string) *switchboard.Error {
-	return switchboard.Refuse(switchboard.CodeNoSuchTool, "Resource not found: %s", cut(uri))
+	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + cut(uri), Cause: errUnlisted}
 }
 
 // requalified puts prefix in front of the URIs of what was read, so that the
 // client knows it by the name under which it asked.
 func requalified(result []byte, prefix string) []byte {
 	contents, ok := wire.Field(result, "contents")
-	if !ok {
+	if !ok || contents[0] != '[' {
 		return result
 	}
 	list := []byte{'['}

@@ -1,79 +1,194 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxSubscriptions bounds the resources that one client hears of.
-const MaxSubscriptions = 256
+// Bounds of the resources that one client hears of.
+const (
+	MaxSubscriptions = 256
+	maxURI           = 8 << 10 // bytes
+
+	// maxBeginning is how many of one request begin at once.
+	maxBeginning = 16
+)
 
 // subscriptions are the resources that one client hears of. They are safe for
 // concurrent use.
+//
+// What the client's run does not show it does not hear of: a subscription rests
+// while that is so, and goes on when the resource is shown again.
 type subscriptions struct {
 	news *news
 
-	mu    sync.Mutex
-	stops map[string]func() // by URI as the client spells it
-	ended bool
+	mu      sync.Mutex
+	run     *run.Run                 // of all; nil until there is one
+	unwatch func()                   // likewise
+	open    map[string]*subscription // by URI as the client spells it
+	ended   bool
+}
+
+// A subscription is one resource that a client hears of.
+type subscription struct {
+	uri       string // as the client spells it
+	item      surface.Item
+	call      *switchboard.Call
+	subscribe func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
+
+	stop      func() // nil while the server is not asked for updates
+	beginning bool   // it is about to be
 }
 
 // add subscribes to the resource, once.
 func (s *subscriptions) add(ctx context.Context, g *Gateway, q *request, r *run.Run, uri string) error {
-	it, ok := r.Surface().Resource(uri)
-	if !ok {
-		return unlisted(uri)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.stops[uri] != nil || s.ended:
-		return nil
-	case len(s.stops) >= MaxSubscriptions:
-		return &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
-	}
-	c := &switchboard.Call{Principal: q.principal, Task: r.Task(), Run: r.ID(), Server: it.Server, Method: wire.MethodSubscribe, Target: it.Own}
-	stop, err := g.subscribe(ctx, c, func(own string) {
-		// It may be another one, such as a part of it.
-		if it.Name != it.Own {
-			own = it.Name[:len(it.Name)-len(it.Own)] + own
-		}
-		s.news.add(0, own)
-	})
-	if err != nil {
+	own, err := s.place(g, q, r, uri)
+	if own == nil || err != nil {
 		return err
 	}
-	if s.stops == nil {
-		s.stops = map[string]func(){}
+	if err := s.hold(ctx, own); err != nil {
+		s.remove(uri)
+		return err
 	}
-	s.stops[uri] = stop
 	return nil
 }
 
-// remove ends one.
-func (s *subscriptions) remove(uri string) {
+// place notes a subscription that is yet to begin. It is nil where there is one
+// already, or the client has gone.
+func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*subscription, error) {
 	s.mu.Lock()
-	stop := s.stops[uri]
-	delete(s.stops, uri)
-	s.mu.Unlock()
-	if stop != nil {
+	defer s.mu.Unlock()
+	it, ok := r.Surface().Resource(uri)
+	switch {
+	case !ok || len(uri) > maxURI:
+		return nil, unlisted(uri)
+	case s.open[uri] != nil || s.ended:
+		return nil, nil
+	case len(s.open) >= MaxSubscriptions:
+		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
+	case s.open == nil:
+		s.run, s.open = r, map[string]*subscription{}
+		s.unwatch = r.Watch(s)
+	}
+	own := &subscription{
+		uri: uri, item: it, subscribe: g.subscribe, beginning: true,
+		call: &switchboard.Call{
+			Principal: q.principal, Task: r.Task(), Run: r.ID(),
+			Server: it.Server, Method: wire.MethodSubscribe, Target: it.Own, Client: q.subscriber(),
+		},
+	}
+	s.open[uri] = own
+	return own, nil
+}
+
+// hold asks the server for updates.
+func (s *subscriptions) hold(ctx context.Context, own *subscription) error {
+	stop, err := own.subscribe(ctx, own.call, func(uri string) { s.updated(own, uri) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own.beginning = false
+	switch {
+	case err != nil:
+		return err
+	case s.open[own.uri] == own && s.shows(own):
+		own.stop = stop
+	default:
 		stop()
 	}
+	return nil
+}
+
+// updated tells the client of an update, which may be of a part of what it has
+// subscribed to.
+func (s *subscriptions) updated(own *subscription, uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[own.uri] != own || !s.shows(own) {
+		return
+	}
+	spelt := own.uri
+	if uri != own.item.Own && len(uri) <= maxURI {
+		spelt = s.run.Surface().Spell(own.item.Server, uri)
+	}
+	s.news.add(0, update{spelt, own.uri})
+}
+
+// shows reports whether the run still shows the resource. The caller holds s.mu.
+func (s *subscriptions) shows(own *subscription) bool {
+	it, ok := s.run.Surface().Resource(own.uri)
+	return ok && it.Server == own.item.Server && it.Own == own.item.Own
+}
+
+// Changed implements run.Watcher.
+func (s *subscriptions) Changed(switchboard.Kinds) { go s.review() }
+
+// review lets the subscriptions rest that are no longer shown, and those go on
+// that are shown again.
+func (s *subscriptions) review() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, own := range s.open {
+		switch shown := s.shows(own); {
+		case !shown && own.stop != nil:
+			own.stop()
+			own.stop = nil
+		case shown && own.stop == nil && !own.beginning:
+			own.beginning = true
+			go func() {
+				if s.hold(context.Background(), own) == nil {
+					s.updated(own, own.item.Own) // it may have been, meanwhile
+				}
+			}()
+		}
+	}
+}
+
+// remove ends one. The client hears no more of it, also of what it has not been
+// told yet.
+func (s *subscriptions) remove(uri string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own := s.open[uri]; own != nil && own.stop != nil {
+		own.stop()
+	}
+	delete(s.open, uri)
+	s.news.forget(uri)
 }
 
 // end ends all, for good.
 func (s *subscriptions) end() {
 	s.mu.Lock()
-	stops := s.stops
-	s.stops, s.ended = nil, true
-	s.mu.Unlock()
-	for _, stop := range stops {
-		stop()
+	open, unwatch := s.open, s.unwatch
+	s.open, s.unwatch, s.ended = nil, nil, true
+	for _, own := range open {
+		if own.stop != nil {
+			own.stop()
+		}
 	}
+	s.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+}
+
+// subscriber is what servers take the client of q for when it subscribes: the
+// same as when it calls, so that it hears from the process that it changes.
+func (q *request) subscriber() switchboard.Client {
+	who := q.asks()
+	who.Capabilities = bytes.Clone(who.Capabilities) // it outlives the request
+	if who.Ask != nil || q.modern && canBeAsked(who.Capabilities) {
+		who.Ask = func(context.Context, string, []byte) ([]byte, error) {
+			return nil, errors.New("a subscription asks nothing")
+		}
+	}
+	return who
 }
 
 // subscribing answers resources/subscribe and resources/unsubscribe of a legacy
@@ -92,7 +207,13 @@ func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
 		q.client.subscriptions.remove(uri)
 		return answer{result: []byte("{}")}
 	}
-	if err := q.client.subscriptions.add(ctx, g, q, r, uri); err != nil {
+	if err := r.Err(); err != nil {
+		return g.refusal(q, err)
+	}
+	switch err := q.client.subscriptions.add(ctx, g, q, r, uri); {
+	case errors.Is(err, errUnlisted):
+		return answer{failure: noResource(uri, q.modern)}
+	case err != nil:
 		return g.refusal(q, err)
 	}
 	return answer{result: []byte("{}")}

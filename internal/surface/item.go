@@ -195,6 +195,14 @@ func (s *Surface) Resource(uri string) (Item, bool) {
 	return Item{Name: uri, Server: by, Own: uri}, s.readable[by]
 }
 
+// Spell returns the URI by which the client reaches the server's own one.
+func (s *Surface) Spell(server switchboard.ServerID, own string) string {
+	if it, ok := s.Resource(own); ok && it.Server == server && it.Own == own {
+		return own
+	}
+	return Qualify(switchboard.Resources, server, own)
+}
+
 // Bounds of the templates that are held against URIs, and of those.
 const (
 	maxPattern  = 4 << 10 // bytes

@@ -312,7 +312,7 @@ func (l *link) hear(m wire.Message, via *flight) {
 	case wire.MethodPromptsChanged:
 		l.relist(switchboard.Kinds(0).With(switchboard.Prompts))
 	case wire.MethodResourceUpdated:
-		l.updated(m.Params)
+		l.updated(m, via)
 	case wire.MethodListenAcknowledged:
 		l.acknowledged(m, via)
 	case wire.MethodCancelled:
@@ -329,18 +329,24 @@ func (l *link) hear(m wire.Message, via *flight) {
 	}
 }
 
-// acknowledged tells the request that the server now listens for it.
+// acknowledged tells the request for what the server now listens.
 func (l *link) acknowledged(m wire.Message, via *flight) {
-	if via == nil {
-		meta, _ := wire.Field(m.Params, "_meta")
-		id, _ := wire.Field(meta, wire.MetaSubscriptionID)
-		l.mu.Lock()
-		via = l.flights[string(id)]
-		l.mu.Unlock()
+	if f := l.subscription(m, via); f != nil {
+		f.push(switchboard.Notification{Method: m.Method, Params: m.Params})
 	}
+}
+
+// subscription returns the request of which m, which came on the stream of via or
+// on one that all share, says that it is told for it.
+func (l *link) subscription(m wire.Message, via *flight) *flight {
 	if via != nil {
-		via.push(switchboard.Notification{Method: m.Method})
+		return via
 	}
+	meta, _ := wire.Field(m.Params, "_meta")
+	id, _ := wire.Field(meta, wire.MetaSubscriptionID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flights[string(id)]
 }
 
 // progress passes progress on to the call that our token names.

@@ -52,6 +52,7 @@ func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, no
 	var (
 		shelf  = shelves[k]
 		size   int
+		odd    int
 		cursor []byte
 	)
 	seen := map[string]bool{}
@@ -81,11 +82,18 @@ func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, no
 			if len(items) == maxItems {
 				return items, fmt.Sprintf("its %s are cut after %d", k, maxItems), nil
 			}
+			if k != switchboard.Tools && !sound(item) { // tools are read by those who decide about them
+				odd++
+				continue
+			}
 			items = append(items, item)
 		}
 		next, ok := wire.Field(result, "nextCursor")
 		if !ok || string(next) == "null" {
-			return items, "", nil
+			if odd > 0 {
+				note = fmt.Sprintf("%d of its %s are left out: readers could take each for two things", odd, k)
+			}
+			return items, note, nil
 		}
 		if _, ok := wire.String(next); !ok {
 			return nil, "", faultf(kindInvalid, true, "its answer to %s has a cursor that is no string", shelf.method)
@@ -99,10 +107,24 @@ func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, no
 	}
 }
 
+// sound reports whether all readers take the item, an object, for the same.
+func sound(item []byte) bool {
+	_, err := wire.Parse(wire.AppendNotification(nil, "item", item))
+	return err == nil && item[0] == '{'
+}
+
+// Notes are what was left out of each list of a server's.
+type notes [switchboard.NKinds]string
+
+// String gives what there is.
+func (n *notes) String() string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(n[:]), func(s string) bool { return s == "" }), "; ")
+}
+
 // offers asks for the lists of the kinds, all at once, and takes the others from
-// was. What is wrong with another list than that of the tools is only noted, and
-// what stood there before is kept.
-func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer) (*switchboard.Offer, string, error) {
+// was, with their notes. What is wrong with another list than that of the tools
+// is only noted, and what stood there before is kept: failed has those kinds.
+func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer, said notes) (o *switchboard.Offer, now notes, failed switchboard.Kinds, err error) {
 	type outcome struct {
 		items [][]byte
 		note  string
@@ -113,25 +135,23 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 	for k := range switchboard.NKinds {
 		switch {
 		case !kinds.Has(k):
-			got[k].items = was.List(k)
+			got[k].items, got[k].note = was.List(k), said[k]
 		case k == switchboard.Tools || l.hello().declares(shelves[k].capability):
 			asking.Go(func() { got[k].items, got[k].note, got[k].err = l.list(ctx, k) })
 		}
 	}
 	asking.Wait()
-	var notes []string
 	for k := range switchboard.NKinds {
 		g := &got[k]
 		switch {
 		case g.err == nil:
 		case k == switchboard.Tools || l.failure() != nil || ctx.Err() != nil:
-			return nil, "", g.err
+			return nil, notes{}, 0, g.err
 		default:
+			failed = failed.With(k)
 			g.items, g.note = was.List(k), fmt.Sprintf("its %s could not be listed: %s", k, g.err)
 		}
-		if g.note != "" {
-			notes = append(notes, g.note)
-		}
+		now[k] = g.note
 	}
 	return &switchboard.Offer{
 		Capabilities: l.hello().capabilities,
@@ -139,7 +159,7 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 		Resources:    got[switchboard.Resources].items,
 		Templates:    got[switchboard.Templates].items,
 		Prompts:      got[switchboard.Prompts].items,
-	}, strings.Join(notes, "; "), nil
+	}, now, failed, nil
 }
 
 // sameOffer reports whether two offers hold the same bytes.

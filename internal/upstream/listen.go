@@ -61,6 +61,7 @@ func (w *web) listenLegacy() {
 	ctx, cancel := w.link.until()
 	defer cancel()
 	last := ""
+	opens := 0
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
 		resp, err := w.get(ctx, last)
@@ -76,8 +77,11 @@ func (w *web) listenLegacy() {
 				return // it offers none
 			}
 		} else {
-			if fails > 0 {
-				w.link.relist(switchboard.AllKinds) // what was said in between is lost
+			switch opens++; {
+			case opens > 1 && last == "":
+				w.link.missed()
+			case opens > 1: // what was said in between is told now, if the server keeps it
+				w.link.relist(switchboard.AllKinds)
 			}
 			var retry time.Duration
 			last, retry, err = w.events(resp.Body, nil)

@@ -48,6 +48,10 @@ type server struct {
 	relist changes // what it offers that has to be listed again
 	main   *slot   // our own
 
+	// lacking are the kinds that could not be listed last time: they are tried
+	// again, though not as often as others change. Only run uses it.
+	lacking switchboard.Kinds
+
 	mu    sync.Mutex
 	cfg   switchboard.Server
 	slots map[owner]*slot
@@ -60,7 +64,7 @@ type record struct {
 	hello    hello
 	began    time.Time // of the attempt under way
 	offer    *switchboard.Offer
-	note     string
+	notes    notes
 	failure  *Failure
 	restarts int
 	failed   int // attempts since it was ready last
@@ -243,11 +247,12 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	kinds |= s.relist.take() // what was said until now is answered by this
 	s.mu.Lock()
 	was := s.offer
+	said := s.notes
 	s.mu.Unlock()
 	if was == nil {
 		was = &switchboard.Offer{}
 	}
-	offer, note, err := l.offers(s.ctx, kinds, was)
+	offer, now, failed, err := l.offers(s.ctx, kinds, was, said)
 	if err != nil {
 		s.relist.keep(kinds)
 		return err
@@ -262,9 +267,10 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	if s.state == StateRetrying && s.hello.version != "" {
 		s.restarts++
 	}
-	s.state, s.hello, s.note, s.failure, s.failed, s.next = StateReady, *h, note, nil, 0, time.Time{}
+	s.state, s.hello, s.notes, s.failure, s.failed, s.next = StateReady, *h, now, nil, 0, time.Time{}
 	s.mu.Unlock()
-	if note != "" {
+	s.lacking = failed
+	if note := now.String(); note != "" && now != said {
 		s.log.Warn("not all that a server offers is known", "note", note)
 	}
 	if changed {
@@ -283,7 +289,7 @@ func (s *server) tend(l *link) error {
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.polled || fails > 0 {
+		if l.polled || fails > 0 || s.lacking != 0 {
 			polled = poll.C
 		}
 		select {

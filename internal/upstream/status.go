@@ -94,7 +94,7 @@ func (s *server) status() ServerStatus {
 	st := ServerStatus{
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
 		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
-		Note: s.note, LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
+		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
 		InFlight: s.calls.size(), Dropped: s.dropped,
 	}
 	if s.offer != nil {

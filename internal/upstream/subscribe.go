@@ -3,14 +3,23 @@ package upstream
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// subscribePatience is how long a server may take to grant a subscription.
-const subscribePatience = 10 * time.Second
+const (
+	// subscribePatience is how long a server may take to grant a subscription.
+	subscribePatience = 10 * time.Second
+
+	// maxWatchers bounds the subscriptions on one link, each of which is a
+	// stream where the server is modern.
+	maxWatchers = 1024
+)
 
 // A subscriber wants to hear of one resource of a server's.
 type subscriber struct {
@@ -79,30 +88,27 @@ func (s *subscriber) hold(ctx context.Context, held func()) error {
 	cfg := server.config()
 	sl, err := server.slotFor(server.owner(&cfg, s.call))
 	if err != nil {
-		return told(ctx, err)
+		return unreached(ctx, err)
 	}
 	defer sl.release()
 	l, err := sl.get(ctx, false)
 	if err != nil {
-		return told(ctx, err)
+		return unreached(ctx, err)
 	}
-	defer l.watch(s)()
+	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !says(resources, "subscribe") {
+		return untold
+	}
+	stop, err := l.watch(s)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	uri := wire.AppendString(nil, s.call.Target)
 	if l.hello().modern() {
-		filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-		f := l.newFlight(wire.MethodListen, func([]byte) []byte { return l.params(filter, l.hello().version) })
-		err = l.fly(ctx, f, func(n switchboard.Notification) {
-			if n.Method == wire.MethodListenAcknowledged {
-				held()
-			}
-		})
-		if err == nil && f.answer.ErrorObject != nil {
-			return &switchboard.ServerError{Server: server.id, Modern: true, Object: server.mask.json(f.answer.ErrorObject)}
-		}
-		return told(ctx, err)
+		return s.listen(ctx, l, uri, held)
 	}
 	if err := l.subscribe(ctx, s.call.Target, uri); err != nil {
-		return told(ctx, err)
+		return l.told(ctx, err)
 	}
 	defer l.unsubscribe(s.call.Target, uri)
 	held()
@@ -114,53 +120,143 @@ func (s *subscriber) hold(ctx context.Context, held func()) error {
 	}
 }
 
-// told turns a fault into what the client is told.
-func told(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*fault](err)
-	if !ok {
-		return err
+// unreached is what the client is told where there is no link.
+func unreached(ctx context.Context, err error) error {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return refusal(ctx, f)
 	}
-	if f.object != nil {
-		return &switchboard.ServerError{Object: f.object}
+	return err
+}
+
+// untold is the answer where the server would not say that a resource was
+// updated.
+var untold = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not tell when it is updated")
+
+func says(obj []byte, name string) bool {
+	value, _ := wire.Field(obj, name)
+	return string(value) == "true"
+}
+
+// listen is hold for a modern server, which tells of updates on a stream of the
+// subscription's own.
+func (s *subscriber) listen(ctx context.Context, l *link, uri []byte, held func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
+	f := l.newFlight(wire.MethodListen, func([]byte) []byte { return l.params(filter, l.hello().version) })
+	var refused error
+	err := l.fly(ctx, f, func(n switchboard.Notification) {
+		switch {
+		case n.Method == wire.MethodResourceUpdated:
+			if uri, ok := updatedURI(n.Params); ok {
+				s.updated(uri)
+			}
+		case s.grantedBy(n.Params):
+			held()
+		default:
+			refused = untold
+			cancel()
+		}
+	})
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil:
+		return l.told(ctx, err)
+	case f.answer.ErrorObject != nil:
+		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.json(f.answer.ErrorObject)}
+	}
+	return l.told(ctx, faultf(kindLost, true, "it has ended the subscription"))
+}
+
+// grantedBy reports whether the params of an acknowledgement hold the resource.
+func (s *subscriber) grantedBy(params []byte) bool {
+	granted, _ := wire.Field(params, "notifications")
+	uris, _ := wire.Field(granted, "resourceSubscriptions")
+	for raw := range wire.Elements(uris) {
+		if uri, ok := wire.String(raw); ok && uri == s.call.Target {
+			return true
+		}
+	}
+	return false
+}
+
+// told turns a fault into what the client is told.
+func (l *link) told(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*fault](err)
+	switch {
+	case !ok:
+		return err
+	case f.object != nil:
+		return &switchboard.ServerError{Object: l.mask.json(f.object), Modern: l.hello().modern()}
 	}
 	return refusal(ctx, f)
 }
 
 // watch lets s hear of the updates that the server tells of on the link.
-func (l *link) watch(s *subscriber) (stop func()) {
+func (l *link) watch(s *subscriber) (stop func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.watchers) >= maxWatchers {
+		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "the resource's server has as many subscriptions as it may have; try again later")
+	}
 	l.watchers[s] = struct{}{}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.watchers, s)
-	}
+	}, nil
 }
 
-// updated passes an update on: to those who have subscribed to that resource, or
-// else, since it may be a part of what they have subscribed to, to all.
-func (l *link) updated(params []byte) {
+func updatedURI(params []byte) (uri string, ok bool) {
 	raw, _ := wire.Field(params, "uri")
-	uri, ok := wire.String(raw)
+	return wire.String(raw)
+}
+
+// updated passes an update on. A modern server says for which subscription it
+// is. Of a legacy one those hear who have subscribed to that very resource, or
+// else, since it may be a part of what they have subscribed to, to one whose URI
+// it begins with.
+func (l *link) updated(m wire.Message, via *flight) {
+	uri, ok := updatedURI(m.Params)
 	if !ok {
 		l.drop("an update of no resource")
 		return
 	}
-	var exactly, all []*subscriber
+	if l.hello().modern() {
+		if f := l.subscription(m, via); f == nil || f.method != wire.MethodListen || !f.push(switchboard.Notification{Method: m.Method, Params: m.Params}) {
+			l.drop("an update that nobody asked for")
+		}
+		return
+	}
+	var exactly, whole []*subscriber
 	l.mu.Lock()
 	for s := range l.watchers {
-		all = append(all, s)
-		if s.call.Target == uri {
+		switch {
+		case s.call.Target == uri:
 			exactly = append(exactly, s)
+		case strings.HasPrefix(uri, s.call.Target):
+			whole = append(whole, s)
 		}
 	}
 	l.mu.Unlock()
 	if len(exactly) > 0 {
-		all = exactly
+		whole = exactly
 	}
-	for _, s := range all {
+	for _, s := range whole {
 		s.updated(uri)
+	}
+}
+
+// missed has everything asked for again of which the server may have told while
+// it could not be heard.
+func (l *link) missed() {
+	l.relist(switchboard.AllKinds)
+	l.mu.Lock()
+	all := slices.Collect(maps.Keys(l.watchers))
+	l.mu.Unlock()
+	for _, s := range all {
+		s.updated(s.call.Target)
 	}
 }
 

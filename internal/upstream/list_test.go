@@ -1,0 +1,381 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// library is a server on stdio that has everything. MODERN, BARE (it declares
+// nothing) and DENY (it grants no subscription) say how; LIST, such as
+// prompts/list=hang, what is wrong with a list. A tool says what it was asked so
+// far, or says lines of the test's own.
+func library(f *fake) {
+	env := func(name string) bool { return os.Getenv(name) != "" }
+	capabilities := `{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true}}`
+	switch {
+	case env("BARE"):
+		capabilities = `{}`
+	case env("DEAF"):
+		capabilities = `{"resources":{}}`
+	}
+	asked := []string{}
+	listeners := map[string]string{} // ids, by URI
+	odd, how, _ := strings.Cut(os.Getenv("LIST"), "=")
+	page := func(m *msg, member, item string) {
+		cursor := ""
+		if m.Params.Cursor != nil {
+			cursor = *m.Params.Cursor
+		}
+		switch {
+		case m.Method != odd:
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s]}`, member, item))
+		case how == "fail":
+			f.error(m.ID, -32000, "broken")
+		case how == "junk":
+			f.result(m.ID, `{"else":[]}`)
+		case how == "odd":
+			f.result(m.ID, fmt.Sprintf(`{%q:[{"name":"a","name":"b"},{"Name":"x","name":"y"},7,%s]}`, member, item))
+		case how == "pages" && cursor == "":
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s],"nextCursor":"2"}`, member, item))
+		case how == "pages":
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s]}`, member, strings.ReplaceAll(item, "greet", "greet2")))
+		case how == "endless":
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s],"nextCursor":"%sx"}`, member, item, cursor))
+		}
+	}
+	f.serve(func(m *msg) bool {
+		var more struct {
+			Params struct {
+				URI           string `json:"uri"`
+				Notifications struct {
+					Resources []string `json:"resourceSubscriptions"`
+				} `json:"notifications"`
+			} `json:"params"`
+		}
+		_ = json.Unmarshal(m.Raw, &more)
+		if m.ID != nil && m.Method != "tools/call" {
+			asked = append(asked, strings.TrimSpace(m.Method+" "+more.Params.URI+strings.Join(more.Params.Notifications.Resources, " ")))
+		}
+		switch m.Method {
+		case "initialize":
+			if env("MODERN") {
+				return f.modern(m)
+			}
+			f.result(m.ID, `{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`,"serverInfo":{"name":"library","version":"1"}}`)
+		case "server/discover":
+			if !env("MODERN") {
+				return false
+			}
+			f.result(m.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+capabilities+`}`)
+		case "resources/list":
+			page(m, "resources", `{"uri":"x:1"}`)
+		case "resources/templates/list":
+			page(m, "resourceTemplates", `{"uriTemplate":"x:{n}"}`)
+		case "prompts/list":
+			page(m, "prompts", `{"name":"greet"}`)
+		case "resources/subscribe", "resources/unsubscribe":
+			if env("DENY") {
+				f.error(m.ID, -32002, "token is "+os.Getenv("TOKEN"))
+				return true
+			}
+			f.result(m.ID, `{}`)
+		case "subscriptions/listen":
+			granted := `{}`
+			if uris := more.Params.Notifications.Resources; len(uris) > 0 && !env("DENY") {
+				listeners[uris[0]] = string(m.ID)
+				quoted, _ := json.Marshal(uris)
+				granted = `{"resourceSubscriptions":` + string(quoted) + `}`
+			}
+			f.say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":%s,"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, granted, m.ID)
+		case "tools/call":
+			if say, ok := m.Params.Arguments["say"].(string); ok {
+				for uri, id := range listeners {
+					say = strings.ReplaceAll(say, "ID("+uri+")", id)
+				}
+				f.say("%s", say)
+			}
+			text, _ := json.Marshal(asked)
+			f.result(m.ID, `{"asked":`+string(text)+`}`)
+			if m.Params.Arguments["die"] != nil {
+				os.Exit(0)
+			}
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+func init() { fakes["library"] = library }
+
+// asked calls the library's tool with the arguments, and returns what the server
+// was asked so far.
+func asked(t *testing.T, f *Fleet, arguments string) []string {
+	t.Helper()
+	result, err := f.Call(t.Context(), use("one", arguments))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct{ Asked []string }
+	if err := json.Unmarshal(result.JSON, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got.Asked
+}
+
+func count(list []string, what string) (n int) {
+	for _, s := range list {
+		if s == what {
+			n++
+		}
+	}
+	return n
+}
+
+func said(method string) string {
+	line, _ := json.Marshal(`{"jsonrpc":"2.0","method":"` + method + `"}`)
+	return `{"say":` + string(line) + `}`
+}
+
+func TestAListThatFailsTakesNoOtherAway(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		list    string
+		prompts string
+		note    string
+	}{
+		{"prompts/list=fail", "", "its prompts could not be listed"},
+		{"prompts/list=hang", "", "its prompts could not be listed"},
+		{"prompts/list=junk", "", "holds no list of prompts"},
+		{"prompts/list=odd", `{"name":"greet"}`, "3 of its prompts are left out"},
+		{"prompts/list=pages", `{"name":"greet"} {"name":"greet2"}`, ""},
+	} {
+		t.Run(tt.list, func(t *testing.T) {
+			t.Parallel()
+			f := ready(t, Options{}, child("one", "library", "LIST="+tt.list))
+			s, o := status(t, f, "one"), f.Offers()[0]
+			if s.State != StateReady || s.LastFailure != nil || s.Tools != 2 || s.Resources != 2 {
+				t.Errorf("status %+v", s)
+			}
+			var got []string
+			for _, p := range o.Prompts {
+				got = append(got, string(p))
+			}
+			if strings.Join(got, " ") != tt.prompts {
+				t.Errorf("prompts %s", got)
+			}
+			if !strings.Contains(s.Note, tt.note) || tt.note == "" && s.Note != "" {
+				t.Errorf("note %q, want %q", s.Note, tt.note)
+			}
+		})
+	}
+}
+
+func TestWhatAServerDoesNotDeclareItIsNotAskedFor(t *testing.T) {
+	f := ready(t, Options{}, child("one", "library", "BARE=1"))
+	for _, what := range asked(t, f, `{}`) {
+		if strings.HasPrefix(what, "resources/") || strings.HasPrefix(what, "prompts/") {
+			t.Errorf("asked for %s", what)
+		}
+	}
+	c := use("one", "")
+	c.Method, c.Tool, c.Target = "resources/subscribe", nil, "x:1"
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(asked(t, f, `{}`), "resources/subscribe x:1") > 0 {
+		t.Errorf("subscribed: %v", err)
+	}
+}
+
+func TestAChangeHasOnlyItsOwnKindListedAgain(t *testing.T) {
+	t.Parallel()
+	lists := []string{"tools/list", "resources/list", "resources/templates/list", "prompts/list"}
+	for method, again := range map[string][]string{
+		"notifications/tools/list_changed":     {"tools/list"},
+		"notifications/resources/list_changed": {"resources/list", "resources/templates/list"},
+		"notifications/prompts/list_changed":   {"prompts/list"},
+	} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			f := ready(t, Options{}, child("one", "library", "LIST=prompts/list=fail"))
+			asked(t, f, said(method))
+			var got []string
+			eventually(t, "it is listed again", func() bool {
+				got = asked(t, f, `{}`)
+				return count(got, again[0]) > 1
+			})
+			for _, list := range lists {
+				if want := 1 + count(again, list); count(got, list) != want {
+					t.Errorf("%s asked %d times, want %d", list, count(got, list), want)
+				}
+			}
+			if s := status(t, f, "one"); s.Tools != 2 || s.Resources != 2 || !strings.Contains(s.Note, "prompts could not") {
+				t.Errorf("what was not asked for again is lost: %+v", s)
+			}
+		})
+	}
+}
+
+// updates are what a subscriber heard.
+type updates struct {
+	mu   sync.Mutex
+	uris []string
+}
+
+func (u *updates) add(uri string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.uris = append(u.uris, uri)
+}
+
+func (u *updates) take() (uris []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	uris, u.uris = u.uris, nil
+	return uris
+}
+
+func (u *updates) await(t *testing.T, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("updates %q", want), func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return len(u.uris) >= len(want)
+	})
+	if got := u.take(); !slices.Equal(got, want) {
+		t.Errorf("heard %q, want %q", got, want)
+	}
+}
+
+func subscribe(t *testing.T, f *Fleet, uri string) (*updates, func()) {
+	t.Helper()
+	c := use("one", "")
+	c.Method, c.Tool, c.Target, c.Params = "resources/subscribe", nil, uri, nil
+	var u updates
+	stop, err := f.Subscribe(t.Context(), c, u.add)
+	if err != nil {
+		t.Fatalf("%s: %v", uri, err)
+	}
+	t.Cleanup(stop)
+	return &u, stop
+}
+
+// update has the library say that the URI was updated, to whom it is told.
+func update(t *testing.T, f *Fleet, modern bool, subscribed, uri string) {
+	t.Helper()
+	meta := ""
+	if modern {
+		meta = `,"_meta":{"io.modelcontextprotocol/subscriptionId":ID(` + subscribed + `)}`
+	}
+	line, _ := json.Marshal(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `"` + meta + `}}`)
+	asked(t, f, `{"say":`+string(line)+`}`)
+}
+
+func TestUpdatesReachThoseWhoSubscribedOnce(t *testing.T) {
+	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
+		t.Run(env, func(t *testing.T) {
+			modern := env == "MODERN=1"
+			f := ready(t, Options{}, child("one", "library", env))
+			if modern { // each has a stream of its own, and hears what is said there
+				before, _ := subscribe(t, f, "x:1")
+				defer func() {
+					if got := before.take(); got != nil {
+						t.Errorf("it heard %q, which was said to another", got)
+					}
+				}()
+			}
+			first, stopFirst := subscribe(t, f, "x:1")
+			other, _ := subscribe(t, f, "x:2")
+			if !modern { // of one stream all hear who want the same
+				again, stopAgain := subscribe(t, f, "x:1")
+				if got := asked(t, f, `{}`); count(got, "resources/subscribe x:1") != 1 {
+					t.Errorf("two subscriptions are not one: %q", got)
+				}
+				update(t, f, modern, "x:1", "x:1")
+				again.await(t, "x:1")
+				stopAgain()
+			} else {
+				update(t, f, modern, "x:1", "x:1")
+			}
+			first.await(t, "x:1")
+			update(t, f, modern, "x:1", "x:1/part")
+			first.await(t, "x:1/part")
+			update(t, f, modern, "x:2", "x:2")
+			other.await(t, "x:2")
+			if got := asked(t, f, `{}`); count(got, "resources/unsubscribe x:1") != 0 {
+				t.Errorf("one has gone, and the other hears no more: %q", got)
+			}
+			stopFirst()
+			if !modern {
+				eventually(t, "the server is told", func() bool { return count(asked(t, f, `{}`), "resources/unsubscribe x:1") == 1 })
+			}
+			update(t, f, modern, "x:1", "x:1")
+			update(t, f, modern, "x:2", "x:2")
+			other.await(t, "x:2")
+			if got := first.take(); got != nil {
+				t.Errorf("after its end it heard %q", got)
+			}
+			if got := other.take(); got != nil {
+				t.Errorf("the other heard %q besides its own", got)
+			}
+		})
+	}
+}
+
+func TestASubscriptionOutlivesTheServersProcess(t *testing.T) {
+	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
+		t.Run(env, func(t *testing.T) {
+			f := ready(t, Options{}, child("one", "library", env))
+			u, _ := subscribe(t, f, "x:1")
+			asked(t, f, `{"die":1}`)
+			u.await(t, "x:1") // it may have been, meanwhile
+			update(t, f, env == "MODERN=1", "x:1", "x:1")
+			u.await(t, "x:1")
+		})
+	}
+}
+
+func TestASubscriptionOutlivesANewConfigurationOfItsServer(t *testing.T) {
+	was := child("one", "library")
+	f := ready(t, Options{}, was)
+	u, _ := subscribe(t, f, "x:1")
+	f.Set(nil)
+	f.Set([]switchboard.Server{child("one", "library", "OTHER=1")})
+	u.await(t, "x:1")
+	update(t, f, false, "x:1", "x:1")
+	u.await(t, "x:1")
+}
+
+func TestASubscriptionThatIsNotGrantedIsRefused(t *testing.T) {
+	c := use("one", "")
+	c.Method, c.Tool, c.Target, c.Params = "resources/subscribe", nil, "x:1", nil
+	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
+		f := ready(t, Options{}, child("one", "library", env, "DENY=1", "TOKEN=s3cret-s3cret-s3cret"))
+		ctx, cancel := context.WithTimeout(t.Context(), subscribePatience/2)
+		_, err := f.Subscribe(ctx, c, func(string) {})
+		cancel()
+		switch answered, ok := errors.AsType[*switchboard.ServerError](err); {
+		case err == nil || ctx.Err() == context.DeadlineExceeded:
+			t.Errorf("%s: %v", env, err)
+		case env == "LEGACY=1" && (!ok || !strings.Contains(string(answered.Object), "-32002") || strings.Contains(string(answered.Object), "s3cret")):
+			t.Errorf("%s: %v", env, err)
+		}
+	}
+	f := ready(t, Options{}, child("one", "library", "DEAF=1"))
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || count(asked(t, f, `{}`), "resources/subscribe x:1") > 0 {
+		t.Errorf("a server that knows no subscriptions was asked for one: %v", err)
+	}
+	c.Server = "none"
+	began := time.Now()
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || time.Since(began) > subscribePatience/2 {
+		t.Errorf("of a server that is not there: %v", err)
+	}
+}
