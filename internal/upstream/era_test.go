@@ -87,6 +87,42 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 	}
 }
 
+func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		supported string
+		refuses   int // so many times, or more often than is asked
+		asked     int // in the first attempt
+		ready     bool
+	}{
+		{"once", `["2031-01-01","2026-07-28"]`, 1, 2, true},
+		{"always", `["2026-07-28"]`, 1 << 30, 2, false},
+		{"once, naming none that we speak", `["2031-01-01"]`, 1 << 30, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var site *site
+			site = newSite(t, EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) bool {
+				if m == nil || m.Method != "server/discover" || len(site.requests("server/discover")) > tt.refuses {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no","data":{"supported":%s}}}`, m.ID, tt.supported)
+				return true
+			})
+			f := open(t, Options{}, site.server())
+			f.Ready(t.Context())
+			asked := len(site.requests("server/discover"))
+			if s := status(t, f, "one"); (s.State == StateReady) != tt.ready {
+				t.Errorf("%s: %+v", s.State, s.LastFailure)
+			}
+			if asked != tt.asked || len(site.requests("initialize")) != 0 {
+				t.Errorf("it was asked %d times", asked)
+			}
+		})
+	}
+}
+
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	site := newSite(t, EraLegacy, nil)
 	f := ready(t, Options{}, site.server())

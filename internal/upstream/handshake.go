@@ -90,19 +90,21 @@ func errorCode(object []byte) int {
 }
 
 // discover asks server/discover. It is a fault when the answer does not say that
-// the server speaks a modern version that we know.
+// the server speaks a modern version that we know. A server that refuses the
+// version of the question is asked once more, in one that it names.
 func (l *link) discover(ctx context.Context) (hello, error) {
 	result, err := l.ask(ctx, wire.MethodDiscover, l.params([]byte("{}"), wire.Latest))
+	if v := newest(supported(err)); v != "" {
+		if w, ok := l.port.(*web); ok {
+			w.speak(v)
+		}
+		result, err = l.ask(ctx, wire.MethodDiscover, l.params([]byte("{}"), v))
+	}
 	if err != nil {
 		return hello{}, err
 	}
 	raw, _ := wire.Field(result, "supportedVersions")
-	version := ""
-	for v := range wire.Elements(raw) {
-		if s, ok := wire.String(v); ok && wire.Modern(s) && slices.Contains(wire.Versions, s) && s > version {
-			version = s
-		}
-	}
+	version := newest(raw)
 	capabilities, _ := wire.Field(result, "capabilities")
 	if version == "" || len(capabilities) == 0 || capabilities[0] != '{' {
 		return hello{}, faultf(kindProtocol, false, "its answer to server/discover is none of a version that we know")
@@ -110,6 +112,27 @@ func (l *link) discover(ctx context.Context) (hello, error) {
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
 	return newHello(version, capabilities, info), nil
+}
+
+// newest returns the newest modern version in a list that we speak too, or "".
+func newest(list []byte) (version string) {
+	for v := range wire.Elements(list) {
+		if s, ok := wire.String(v); ok && wire.Modern(s) && slices.Contains(wire.Versions, s) && s > version {
+			version = s
+		}
+	}
+	return version
+}
+
+// supported is the list of versions in err, where that is a server's error that
+// it does not speak ours.
+func supported(err error) []byte {
+	if err == nil || asFault(err).code != wire.CodeUnsupportedVersion {
+		return nil
+	}
+	data, _ := wire.Field(asFault(err).object, "data")
+	list, _ := wire.Field(data, "supported")
+	return list
 }
 
 func newHello(version string, capabilities, info []byte) hello {
@@ -181,9 +204,7 @@ func modernOnly(err error) bool {
 	default:
 		return false
 	}
-	data, _ := wire.Field(f.object, "data")
-	supported, _ := wire.Field(data, "supported")
-	for v := range wire.Elements(supported) {
+	for v := range wire.Elements(supported(err)) {
 		if s, ok := wire.String(v); ok && !wire.Modern(s) && slices.Contains(wire.Versions, s) {
 			return false
 		}
