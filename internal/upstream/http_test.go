@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -367,6 +368,92 @@ func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T
 	}
 	if n := len(site.requests("tools/call")); n != 1 {
 		t.Errorf("it was called %d times", n)
+	}
+}
+
+func TestACallIsPolledForAsTheServerWantsItUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	const polls, wait = 12, 60 * time.Millisecond
+	var mu sync.Mutex
+	var call *msg
+	var told string       // the last event
+	var began []time.Time // each stream
+	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		switch last := r.Header.Get("Last-Event-Id"); {
+		case m != nil && m.Method == "tools/call":
+			call = m
+		case last == "":
+			return false
+		case last != told:
+			t.Errorf("resumed after %s, want %s", last, told)
+		}
+		began = append(began, time.Now())
+		n := len(began)
+		if n == 3 { // this is no answer to anything
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		told = fmt.Sprintf("e%d", n)
+		_, _ = fmt.Fprintf(w, "id: %s\n", told)
+		switch {
+		case n == 1: // the time to wait is said once, and holds
+			_, _ = fmt.Fprintf(w, "retry: %d\ndata:\n\n", wait.Milliseconds())
+		case n <= polls:
+			_, _ = fmt.Fprint(w, "data:\n\n")
+		default:
+			_, _ = fmt.Fprintf(w, `data: {"jsonrpc":"2.0","id":%s,"result":{}}`+"\n\n", call.ID)
+		}
+		return true
+	})
+	f := ready(t, Options{}, site.server())
+	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(site.requests("tools/call")); n != 1 {
+		t.Errorf("it was called %d times", n)
+	}
+	for i := range began[1:] {
+		if pause := began[i+1].Sub(began[i]); pause < wait {
+			t.Errorf("stream %d began after %s, want %s", i+1, pause, wait)
+		}
+	}
+}
+
+func TestAStreamIsOpenedAgainAlsoByAServerThatRefusesAtFirst(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusBadRequest, http.StatusConflict} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			var opened atomic.Int32
+			site := newSite(t, EraLegacy, nil)
+			site.set(func(w http.ResponseWriter, r *http.Request, _ *msg) bool {
+				if r.Method != http.MethodGet || r.Header.Get("Mcp-Session-Id") == "" {
+					return false
+				}
+				switch opened.Add(1) {
+				case 1:
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = fmt.Fprint(w, "id: e1\ndata:\n\n")
+				case 2: // it has not noticed yet, or does not keep events
+					w.WriteHeader(status)
+				default:
+					if last := r.Header.Get("Last-Event-Id"); last != "" {
+						t.Errorf("it was asked for what follows %s, which it has refused", last)
+					}
+					return false
+				}
+				return true
+			})
+			f := ready(t, Options{}, site.server())
+			eventually(t, "it is heard again", func() bool { return opened.Load() == 3 })
+			site.mu.Lock()
+			site.tools = tool("second")
+			site.mu.Unlock()
+			site.changed <- struct{}{}
+			eventually(t, "the second is offered", func() bool { return string(f.Offers()[0].Tools[0]) == tool("second") })
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync/atomic"
@@ -70,6 +71,8 @@ func (w *web) listenLegacy() {
 			case f.status == http.StatusNotFound && fails+len(last) > 0:
 				w.link.fail(faultf(kindGone, true, "it no longer knows our session"))
 				return
+			case f.kind == kindRefused && opens > 0 && f.status != http.StatusMethodNotAllowed:
+				last = "" // it may have forgotten that, or not know yet that our last stream has ended
 			case f.kind == kindRefused:
 				if f.status == http.StatusBadRequest {
 					w.link.relist(switchboard.AllKinds) // which finds out whether it forgot us
@@ -83,13 +86,15 @@ func (w *web) listenLegacy() {
 			case opens > 1: // what was said in between is told now, if the server keeps it
 				w.link.relist(switchboard.AllKinds)
 			}
+			var next string
 			var retry time.Duration
-			last, retry, err = w.events(resp.Body, nil)
+			next, retry, err = w.events(resp.Body, nil)
+			last = cmp.Or(next, last)
 			_ = resp.Body.Close()
 			if err != nil && ctx.Err() == nil {
 				w.link.log.Warn("a server's stream was closed", "error", err)
 			}
-			if sleep(ctx, min(retry, maxResume)) != nil {
+			if sleep(ctx, retry) != nil {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -14,10 +15,10 @@ import (
 
 // Resuming a stream that the server ended before the answer.
 const (
-	maxResumes  = 10
-	resumeDelay = time.Second
-	maxResume   = 30 * time.Second
-	maxStream   = 1 << 30 // bytes of one answer's stream
+	maxResumes  = 10              // that fail in a row
+	resumeDelay = time.Second     // where the server asks for less, and had nothing to say
+	resumeStep  = resumeDelay / 20 // until it is so long
+	maxStream   = 1 << 30         // bytes of one answer's stream
 )
 
 // receive reads the answer to f, and what the server says before it. It
@@ -182,38 +183,35 @@ func readAll(r io.Reader, size int) ([]byte, error) {
 // server has ended it and told how to go on.
 func (w *web) stream(ctx context.Context, f *flight, resp *http.Response, legacy bool) error {
 	last, retry, err := w.events(resp.Body, f)
-	for range maxResumes {
-		if err != nil || f.ended() {
-			break
-		}
+	for idle, fails := 0, 0; err == nil && !f.ended(); {
 		if !legacy || last == "" {
 			return faultf(kindLost, true, "its stream ended without an answer")
 		}
-		if retry == 0 {
-			retry = resumeDelay
-		}
-		if sleep(ctx, min(retry, maxResume)) != nil {
+		// It may end each stream before it has the answer, so that we come
+		// back as long as the call may take.
+		if sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
 			return faultf(kindLost, true, "its stream ended without an answer")
 		}
-		var again *http.Response
-		if again, err = w.get(ctx, last); err != nil {
-			return faultf(kindLost, true, "its stream ended without an answer, and was not resumed: %s", err)
+		idle++ // by each, since some begin each stream with an event
+		again, failed := w.get(ctx, last)
+		if failed != nil {
+			if fails++; asFault(failed).kind == kindRefused || fails == maxResumes {
+				return faultf(kindLost, true, "its stream ended without an answer, and was not resumed: %s", failed)
+			}
+			continue
 		}
+		fails = 0
 		var next string
-		next, retry, err = w.events(again.Body, f)
+		var wait time.Duration
+		next, wait, err = w.events(again.Body, f)
 		_ = again.Body.Close()
-		if next != "" {
-			last = next
-		}
+		last, retry = cmp.Or(next, last), cmp.Or(wait, retry)
 	}
-	switch {
-	case f.ended():
+	if f.ended() {
 		w.drain(ctx, f, resp)
 		return nil
-	case err != nil:
-		return err
 	}
-	return faultf(kindLost, true, "its stream ended without an answer, %d times", maxResumes)
+	return err
 }
 
 // drain reads a stream that has said all to its end, so that the connection can
