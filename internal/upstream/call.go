@@ -107,7 +107,7 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 		if f.answer.ErrorObject != nil {
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
-		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline}
+		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline, Release: f.lent.repayment()}
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
 			return switchboard.Result{}, faultf(kindInvalid, true, "the result is no object")
 		}

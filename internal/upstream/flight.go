@@ -47,7 +47,8 @@ type flight struct {
 	over   bool
 	answer wire.Message
 	err    error
-	status int // of the HTTP response that brought the answer
+	status int  // of the HTTP response that brought the answer
+	lent   loan // what the answer stands in; repaid by who knows that nothing reads it any more, or by nobody
 
 	wake chan struct{} // holds one signal when queue or over have changed
 	room chan struct{} // holds one signal when the queue has been taken

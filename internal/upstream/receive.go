@@ -134,7 +134,7 @@ func (w *web) single(f *flight, resp *http.Response) error {
 	if resp.ContentLength > maxMessage {
 		return tooLarge(int(resp.ContentLength))
 	}
-	body, err := readAll(resp.Body, int(resp.ContentLength))
+	body, lent, err := readAll(resp.Body, int(resp.ContentLength))
 	switch {
 	case errors.Is(err, errTooLarge):
 		return faultf(kindInvalid, true, "its answer is larger than the %d bytes that are allowed", maxMessage)
@@ -150,31 +150,38 @@ func (w *web) single(f *flight, resp *http.Response) error {
 		w.link.drop("it answers something else")
 		return faultf(kindInvalid, true, "it answered something else than what was asked")
 	}
+	f.lent = lent // for whoever sees that f is over
 	f.finish(m, resp.StatusCode, nil)
 	return nil
 }
 
 var errTooLarge = errors.New("too large")
 
-// readAll reads at most maxMessage bytes. size is how many to expect, or -1.
-func readAll(r io.Reader, size int) ([]byte, error) {
-	const first, most = 4 << 10, 1 << 20
+// readAll reads at most maxMessage bytes into memory that is lent. size is how
+// many to expect, or -1.
+func readAll(r io.Reader, size int) ([]byte, loan, error) {
+	const first, most = 4 << 10, 2 << 20
 	if size < 0 {
 		size = first
 	}
-	buf := make([]byte, 0, min(size, most)+1) // what it promises it need not send
+	l, n := borrow(min(size, most)+1), 0 // what it promises it need not send
 	for {
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
+		more, err := r.Read(l.room[n:])
+		n += more
 		switch {
-		case len(buf) > maxMessage:
-			return nil, errTooLarge
+		case n > maxMessage:
+			err = errTooLarge
 		case errors.Is(err, io.EOF):
-			return buf, nil
-		case err != nil:
-			return nil, err
-		case len(buf) == cap(buf):
-			buf = append(buf, 0)[:len(buf)]
+			return l.room[:n], l, nil
+		case err == nil && n == len(l.room):
+			bigger := borrow(max(2*n, min(size, maxMessage)+1))
+			copy(bigger.room, l.room)
+			l.repay()
+			l = bigger
+		}
+		if err != nil {
+			l.repay()
+			return nil, loan{}, err
 		}
 	}
 }

@@ -356,3 +356,18 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		t.Errorf("ParseEnvelope allocates %v times", n)
 	}
 }
+
+func TestEveryByteOfAStringIsLookedAt(t *testing.T) {
+	for _, fill := range []string{"x", "!", "#", " ", "]"} {
+		for at := range 40 {
+			for c := range 128 {
+				text := []byte(strings.Repeat(fill, 48))
+				text[at] = byte(c)
+				_, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":{"t":"` + string(text) + `"}}`))
+				if ok := c >= ' ' && c != '"' && c != '\\'; ok != (err == nil) {
+					t.Fatalf("%q: %v", text, err)
+				}
+			}
+		}
+	}
+}

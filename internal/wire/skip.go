@@ -55,8 +55,36 @@ const (
 // special marks the bytes of w that are a quote, a backslash or a control
 // character by their high bit. A mark is right up to and including the lowest
 // one; above it a borrow can make false ones.
-func special(w uint64) uint64 {
-	return ((w ^ '"'*eachByte - eachByte) | (w ^ '\\'*eachByte - eachByte) | (w - ' '*eachByte)) &^ w & highBits
+func special(w uint64) uint64 { return marks(w) & highBits }
+
+// marks is special with other bits besides. One subtraction finds quotes and
+// control characters: flipping a bit puts the quote where the space was, next
+// to them.
+func marks(w uint64) uint64 {
+	return ((w ^ ('"'^' ')*eachByte - (' '+1)*eachByte) | (w ^ '\\'*eachByte - eachByte)) &^ w
+}
+
+// skipPlain returns the offset of the first byte from i on that special marks,
+// or one where less than a word is left.
+func skipPlain(data []byte, i int) int {
+	for ; i+16 <= len(data); i += 16 {
+		two := data[i : i+16]
+		a, b := marks(binary.LittleEndian.Uint64(two)), marks(binary.LittleEndian.Uint64(two[8:]))
+		if (a|b)&highBits == 0 {
+			continue
+		}
+		if a &= highBits; a != 0 {
+			return i + bits.TrailingZeros64(a)>>3
+		}
+		return i + 8 + bits.TrailingZeros64(b&highBits)>>3
+	}
+	if i+8 <= len(data) {
+		if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	return i
 }
 
 // skipString returns the offset behind the string that opens at i, and whether
@@ -66,13 +94,12 @@ func special(w uint64) uint64 {
 func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) {
 	i++
 	for {
-		for i+8 <= len(data) {
-			m := special(binary.LittleEndian.Uint64(data[i:]))
-			if m != 0 {
+		if i+8 <= len(data) {
+			if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
-				break
+			} else {
+				i = skipPlain(data, i+8)
 			}
-			i += 8
 		}
 		if i >= len(data) {
 			return len(data), escaped, flawEnd

@@ -1,0 +1,106 @@
+package upstream
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+)
+
+func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
+	sizes := map[int]int{} // by lender
+	for n := unlent + 1; n <= 2*maxMessage+1; n += 1 + n/1000 {
+		i, size := lender(n)
+		if size < n || size > n+n/4+1 || i >= nSizes {
+			t.Fatalf("%d bytes: lender %d has %d", n, i, size)
+		}
+		if was, ok := sizes[i]; ok && was != size {
+			t.Fatalf("lender %d has %d bytes, and %d", i, was, size)
+		}
+		sizes[i] = size
+	}
+}
+
+func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
+	for _, n := range []int{0, 1, 4096, unlent - 1, unlent, unlent + 1, 1 << 20, 2 << 20, 2<<20 + 1, 5 << 20, maxMessage} {
+		body := bytes.Repeat([]byte("0123456789abcde\n"), n/16+1)[:n]
+		for _, promised := range []int{-1, n, 1, 3 << 20} {
+			for name, r := range map[string]io.Reader{"": bytes.NewReader(body), "in pieces ": iotest.HalfReader(bytes.NewReader(body))} {
+				got, l, err := readAll(r, promised)
+				if err != nil || !bytes.Equal(got, body) {
+					t.Errorf("%s%d bytes, %d promised: %d, %v", name, n, promised, len(got), err)
+				}
+				if lent := l.repayment() != nil; lent != (cap(got) > unlent) {
+					t.Errorf("%d bytes, %d promised: lent %v", n, promised, lent)
+				}
+				l.repay()
+			}
+		}
+	}
+	if _, _, err := readAll(strings.NewReader(strings.Repeat("x", maxMessage+1)), -1); err != errTooLarge { //nolint:errorlint // as it is made
+		t.Errorf("one byte too many: %v", err)
+	}
+}
+
+func TestWhatIsRepaidTwiceIsLentOnce(t *testing.T) {
+	l := borrow(unlent + 1)
+	repay := l.repayment()
+	repay()
+	repay()
+	if a, b := borrow(unlent+1), borrow(unlent+1); &a.room[0] == &b.room[0] {
+		t.Error("two have the same memory")
+	}
+}
+
+func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			site := newSite(t, era, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+				says, _ := m.Params.Arguments["text"].(string)
+				reply(w, m, `{"text":"`+strings.Repeat(says, 100_000/len(says))+`","resultType":"complete"}`)
+			}))
+			f := ready(t, Options{}, site.server())
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					for j := range 20 {
+						says := fmt.Sprintf("%d.%d;", i, j)
+						r, err := f.Call(t.Context(), use("one", `{"text":"`+says+`"}`))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if want := `{"text":"` + strings.Repeat(says, 100_000/len(says)) + `","resultType":"complete"}`; string(r.JSON) != want {
+							t.Errorf("%s: got %.40s", says, r.JSON)
+						}
+						if r.Release == nil {
+							t.Error("nobody wants the memory back")
+							return
+						}
+						clear(r.JSON)
+						r.Release()
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+// BenchmarkReadAll reads a MiB and gives its memory back.
+func BenchmarkReadAll(b *testing.B) {
+	body := bytes.Repeat([]byte("x"), 1<<20+100)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		_, l, err := readAll(bytes.NewReader(body), len(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.repay()
+	}
+}
