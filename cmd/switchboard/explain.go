@@ -144,6 +144,12 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
 		}
 	}
+	for i, id := range x.Whole {
+		if i == 0 {
+			fmt.Fprint(w, "\nShown with their resources and prompts:\n")
+		}
+		fmt.Fprintln(w, " ", id)
+	}
 	for i, f := range x.Faults {
 		if i == 0 {
 			fmt.Fprint(w, "\n", faultsHead, "\n")

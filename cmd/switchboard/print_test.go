@@ -24,7 +24,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 				LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute)},
 			}},
 			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Served: 7, Refused: 3},
-			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28"}, Served: 1},
+			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Served: 1},
 			{ServerStatus: upstream.ServerStatus{ID: "secretive", State: upstream.StateRetrying, Failed: 1, LastFailure: &upstream.Failure{Stage: upstream.StageList, Since: ago(time.Second)}}},
 		}
 		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}

@@ -75,6 +75,12 @@ func writeStatus(io streams, st *app.Status) {
 		if s.Refused > 0 {
 			tools += fmt.Sprintf(", %d refused", s.Refused)
 		}
+		if s.Resources > 0 {
+			tools += ", " + count(s.Resources, "resource")
+		}
+		if s.Prompts > 0 {
+			tools += ", " + count(s.Prompts, "prompt")
+		}
 		speaks := s.Version
 		if s.SSE {
 			speaks += " (HTTP+SSE)"

@@ -34,6 +34,9 @@ type Explanation struct {
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
+	// Whole are the servers whose resources and prompts the client sees too.
+	Whole []switchboard.ServerID `json:"whole,omitempty"`
+
 	// Decision is the record itself, in canonical form.
 	Decision json.RawMessage `json:"decision,omitempty"`
 }
@@ -123,6 +126,11 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 		}
 		_ = json.Unmarshal(e.Tool.Definition, &def) // a description that is no text is none
 		x.Tools = append(x.Tools, Exposed{e.Name, e.Tool.ID.Server, e.Tool.ID.Name, def.Description})
+	}
+	for _, o := range st.whole(p.Tenant, d) {
+		if len(o.Resources)+len(o.Templates)+len(o.Prompts) > 0 {
+			x.Whole = append(x.Whole, o.Server)
+		}
 	}
 	return x, nil
 }
