@@ -5,6 +5,7 @@ package served_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -220,9 +221,10 @@ func (s *httpSession) ask(t *testing.T, method, params string) (message, []strin
 		extra.Set("Mcp-Method", method)
 		var p struct {
 			Name string `json:"name"`
+			URI  string `json:"uri"`
 		}
-		if json.Unmarshal([]byte(params), &p) == nil && p.Name != "" {
-			extra.Set("Mcp-Name", wire.EncodeHeader(p.Name))
+		if json.Unmarshal([]byte(params), &p) == nil && p.Name+p.URI != "" {
+			extra.Set("Mcp-Name", wire.EncodeHeader(cmp.Or(p.Name, p.URI)))
 		}
 	}
 	m, resp := s.post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params), extra)

@@ -1,0 +1,411 @@
+package served_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Some fakes are made with the official SDK, or repeat what they are asked.
+func init() {
+	if len(os.Args) > 2 && os.Args[1] == "fake" {
+		switch os.Args[2] {
+		case "library":
+			_ = library(os.Args[3]).Run(context.Background(), &mcp.StdioTransport{})
+			os.Exit(0)
+		case "echo":
+			echo(os.Args[3], os.Args[4] == "modern", os.Args[5])
+			os.Exit(0)
+		}
+	}
+}
+
+// library is a server with a bit of everything. Its tools change that.
+func library(name string) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, &mcp.ServerOptions{
+		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{name + " " + r.Params.Ref.Name + r.Params.Ref.URI}}}, nil
+		},
+	})
+	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		if strings.HasSuffix(r.Params.URI, "/none") {
+			return nil, mcp.ResourceNotFoundError(r.Params.URI)
+		}
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: name + " " + r.Params.URI}}}, nil
+	}
+	get := func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { //nolint:unparam // a handler
+		return &mcp.GetPromptResult{Description: name + " " + r.Params.Name}, nil
+	}
+	for _, uri := range []string{"doc://shared", "doc://" + name} {
+		s.AddResource(&mcp.Resource{URI: uri, Name: uri}, read)
+	}
+	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: name + "://{id}", Name: "t"}, read)
+	s.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "doc://shared/{id}", Name: "u"}, read)
+	for _, prompt := range []string{"greet", "by-" + name} {
+		s.AddPrompt(&mcp.Prompt{Name: prompt}, get)
+	}
+	type input struct {
+		Do  string `json:"do"`
+		URI string `json:"uri"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "do-" + name}, func(ctx context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+		switch in.Do {
+		case "prompt":
+			s.AddPrompt(&mcp.Prompt{Name: "new-" + name}, get)
+		case "update":
+			return &mcp.CallToolResult{}, nil, s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: in.URI})
+		case "die":
+			os.Exit(0)
+		}
+		return &mcp.CallToolResult{}, nil, nil
+	})
+	return s
+}
+
+// echo is a server with these capabilities that answers each request with its
+// own method and params.
+func echo(name string, modern bool, capabilities string) {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+			Params json.RawMessage
+		}
+		if json.Unmarshal(in.Bytes(), &q) != nil || q.ID == nil {
+			continue
+		}
+		result := fmt.Sprintf(`{"by":%q,"method":%q,"params":%s}`, name, q.Method, cmp.Or(string(q.Params), "null"))
+		switch {
+		case q.Method == "initialize" && !modern:
+			result = `{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"serverInfo":{"name":"echo","version":"1"}}`
+		case q.Method == "server/discover" && modern:
+			result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + capabilities + `}`
+		case q.Method == "initialize" || q.Method == "server/discover":
+			fmt.Printf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", q.ID)
+			continue
+		case q.Method == "tools/list":
+			result = fmt.Sprintf(`{"tools":[{"name":"tool-%s","inputSchema":{"type":"object"}}]}`, name)
+		case q.Method == "prompts/list":
+			result = fmt.Sprintf(`{"prompts":[{"name":"prompt-%s"}]}`, name)
+		case q.Method == "resources/list":
+			result = fmt.Sprintf(`{"resources":[{"uri":"%s:1"}]}`, name)
+		case q.Method == "resources/templates/list":
+			result = `{"resourceTemplates":[]}`
+		}
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", q.ID, result)
+	}
+}
+
+// libraries are two that share names, one on stdio and one over HTTP.
+func libraries(t *testing.T, modern bool) string {
+	t.Helper()
+	b := library("b")
+	site := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return b }, &mcp.StreamableHTTPOptions{Stateless: modern}))
+	t.Cleanup(func() {
+		_ = site.Listener.Close()
+		site.CloseClientConnections()
+		site.Close()
+	})
+	return layOut(t, fakes(`a: {transport: stdio, command: [FAKE, library, a]}`, `b: {transport: http, url: "`+site.URL+`"}`)+`-- tenants/default/tasks/tool.yaml --
+task_id: tool
+required_capabilities:
+  - {tools: ["a/do-a"]}
+`)
+}
+
+func TestEverythingThatServersOfferIsListedReadAndCompletedInBothEras(t *testing.T) {
+	for _, modernBehind := range []bool{false, true} {
+		t.Run(fmt.Sprintf("modern behind %v", modernBehind), func(t *testing.T) {
+			sessions(t, libraries(t, modernBehind), func(t *testing.T, name string, s session) {
+				list := func(method, member, key string) (got []string) {
+					m, _ := s.ask(t, method, "")
+					var result map[string]json.RawMessage
+					var items []map[string]any
+					_ = json.Unmarshal(m.Result, &result)
+					_ = json.Unmarshal(result[member], &items)
+					for _, item := range items {
+						got = append(got, fmt.Sprint(item[key]))
+					}
+					slices.Sort(got)
+					return got
+				}
+				for _, tt := range []struct{ method, member, key, want string }{
+					{"prompts/list", "prompts", "name", "a__greet b__greet by-a by-b"},
+					{"resources/list", "resources", "uri", "doc://a doc://b switchboard://a/doc://shared switchboard://b/doc://shared"},
+					{"resources/templates/list", "resourceTemplates", "uriTemplate", "a://{id} b://{id} switchboard://a/doc://shared/{id} switchboard://b/doc://shared/{id}"},
+				} {
+					if got := strings.Join(list(tt.method, tt.member, tt.key), " "); got != tt.want {
+						t.Errorf("%s: %s", tt.method, got)
+					}
+				}
+				notFound := -32002
+				if strings.HasSuffix(name, "modern") {
+					notFound = -32602
+				}
+				for _, tt := range []struct {
+					method, params string
+					want           string // in the result
+					code           int
+				}{
+					{"prompts/get", `{"name":"by-a"}`, `"a by-a"`, 0},
+					{"prompts/get", `{"name":"b__greet"}`, `"b greet"`, 0},
+					{"prompts/get", `{"name":"greet"}`, "", -32602},
+					{"prompts/get", `{"name":"a__by-a"}`, "", -32602},
+					{"resources/read", `{"uri":"doc://b"}`, `"b doc://b"`, 0},
+					{"resources/read", `{"uri":"switchboard://b/doc://shared"}`, `"uri":"switchboard://b/doc://shared"`, 0},
+					{"resources/read", `{"uri":"switchboard://b/doc://shared"}`, `"b doc://shared"`, 0},
+					{"resources/read", `{"uri":"a://7"}`, `"a a://7"`, 0},
+					{"resources/read", `{"uri":"switchboard://b/doc://shared/7"}`, `"b doc://shared/7"`, 0},
+					{"resources/read", `{"uri":"doc://shared"}`, "", notFound},
+					{"resources/read", `{"uri":"doc://shared/7"}`, "", notFound},
+					{"resources/read", `{"uri":"a://x/none"}`, "", notFound},
+					{"resources/read", `{"uri":"switchboard://c/x"}`, "", notFound},
+					{"completion/complete", `{"ref":{"type":"ref/prompt","name":"b__greet"},"argument":{"name":"x","value":"y"}}`, `"b greet"`, 0},
+					{"completion/complete", `{"ref":{"type":"ref/resource","uri":"a://{id}"},"argument":{"name":"id","value":"y"}}`, `"a a://{id}"`, 0},
+					{"completion/complete", `{"ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"x","value":"y"}}`, "", -32602},
+					{"nobody/knows", `{}`, "", -32601},
+				} {
+					m, _ := s.ask(t, tt.method, tt.params)
+					switch {
+					case tt.code == 0 && !strings.Contains(string(m.Result), tt.want):
+						t.Errorf("%s %s: %s", tt.method, tt.params, m.raw)
+					case tt.code != 0 && (m.Error == nil || m.Error.Code != tt.code):
+						t.Errorf("%s %s: %s, want the error %d", tt.method, tt.params, m.raw, tt.code)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestATaskOfSingleToolsSeesNothingElseOfTheirServer(t *testing.T) {
+	g := serve(t, libraries(t, false))
+	for _, modern := range []bool{false, true} {
+		s := g.open("/mcp/tasks/tool", modern)
+		if got := names(t, s); !slices.Equal(got, []string{"do-a"}) {
+			t.Fatalf("tools %q", got)
+		}
+		for _, method := range []string{"prompts/list", "resources/list", "resources/templates/list"} {
+			if m, _ := s.ask(t, method, ""); !strings.Contains(string(m.Result), `:[]`) {
+				t.Errorf("%s: %s", method, m.raw)
+			}
+		}
+		refusals := map[string][2]string{ // of what is hidden, and of what is not there
+			"prompts/get":    {`{"name":"by-a"}`, `{"name":"by-x"}`},
+			"resources/read": {`{"uri":"doc://a"}`, `{"uri":"doc://x"}`},
+		}
+		if !modern {
+			refusals["resources/subscribe"] = refusals["resources/read"]
+		}
+		for method, params := range refusals {
+			hidden, _ := s.ask(t, method, params[0])
+			unknown, _ := s.ask(t, method, params[1])
+			if hidden.Error == nil || strings.ReplaceAll(string(hidden.raw), "doc://a", "doc://x") != strings.ReplaceAll(string(unknown.raw), "by-x", "by-a") {
+				t.Errorf("%s: hidden %s\nunknown %s", method, hidden.raw, unknown.raw)
+			}
+		}
+	}
+}
+
+func TestExplainAndStatusSayWhatThereIsBesidesTools(t *testing.T) {
+	dir := libraries(t, false)
+	const shown = "\nShown with their resources and prompts:\n  a\n  b\n"
+	if out, errs, code := command(t, dir, "explain", "all"); code != 0 || !strings.Contains(out, shown) {
+		t.Errorf("explain all: exit %d\n%s%s", code, out, errs)
+	}
+	if out, errs, code := command(t, dir, "explain", "tool"); code != 0 || strings.Contains(out, "Shown with") {
+		t.Errorf("explain tool: exit %d\n%s%s", code, out, errs)
+	}
+	g := serve(t, dir)
+	g.open("/mcp", false) // it answers once the servers have
+	if out, errs, code := command(t, dir, "status", "--url", g.url); code != 0 || strings.Count(out, "1, 4 resources, 2 prompts") != 2 {
+		t.Errorf("status: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// A reader is a client of the official SDK.
+type reader struct {
+	*mcp.ClientSession
+	updated, prompts chan string
+}
+
+func (r *reader) do(t *testing.T, server, what, uri string) {
+	t.Helper()
+	_, _ = r.CallTool(t.Context(), &mcp.CallToolParams{Name: "do-" + server, Arguments: map[string]any{"do": what, "uri": uri}}) // it may die of it
+}
+
+func (r *reader) hears(t *testing.T, what string, c <-chan string, want string) {
+	t.Helper()
+	select {
+	case got := <-c:
+		if got != want {
+			t.Errorf("%s: heard %q, want %q", what, got, want)
+		}
+	case <-time.After(patience):
+		t.Fatalf("%s: heard nothing", what)
+	}
+}
+
+func connect(t *testing.T, tr mcp.Transport, version string) *reader {
+	t.Helper()
+	r := &reader{updated: make(chan string, 100), prompts: make(chan string, 100)}
+	c := mcp.NewClient(&mcp.Implementation{Name: "reader", Version: "1"}, &mcp.ClientOptions{
+		ResourceUpdatedHandler:   func(_ context.Context, r2 *mcp.ResourceUpdatedNotificationRequest) { r.updated <- r2.Params.URI },
+		PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) { r.prompts <- "changed" },
+	})
+	s, err := c.Connect(t.Context(), tr, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	r.ClientSession = s
+	return r
+}
+
+func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
+	for _, tt := range []struct {
+		version      string
+		modernBehind bool
+		stdio        bool
+	}{
+		{"2025-11-25", false, false}, {"2025-11-25", true, true}, {"", false, true}, {"", true, false},
+	} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			dir := libraries(t, tt.modernBehind)
+			var tr mcp.Transport
+			if tt.stdio {
+				cmd := exec.Command(binary, "stdio")
+				cmd.Dir = dir
+				tr = &mcp.CommandTransport{Command: cmd}
+			} else {
+				tr = &mcp.StreamableClientTransport{Endpoint: serve(t, dir).url + "/mcp"}
+			}
+			r := connect(t, tr, tt.version)
+			const ofA, ofB = "switchboard://a/doc://shared", "switchboard://b/doc://shared"
+			for _, uri := range []string{ofA, ofB} {
+				if err := r.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+					t.Fatalf("%s: %v", uri, err)
+				}
+			}
+			// A listener of the modern era is acknowledged some time after Subscribe.
+			eventually(t, "the first update", func() string {
+				r.do(t, "a", "update", "doc://shared")
+				select {
+				case got := <-r.updated:
+					if got != ofA {
+						return got
+					}
+					return ""
+				case <-time.After(time.Second):
+					return "heard nothing"
+				}
+			})
+			r.do(t, "b", "update", "doc://shared")
+			r.hears(t, "an update over HTTP", r.updated, ofB)
+			r.do(t, "a", "die", "")
+			r.hears(t, "what may have been updated", r.updated, ofA)
+			r.do(t, "a", "update", "doc://shared")
+			r.hears(t, "an update after the restart", r.updated, ofA)
+			if err := r.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: ofA}); err != nil {
+				t.Fatal(err)
+			}
+			r.do(t, "a", "update", "doc://shared")
+			r.do(t, "b", "update", "doc://shared")
+			r.hears(t, "an update of the other", r.updated, ofB)
+			if _, err := r.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: ofB}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAClientIsToldOfNewPromptsOnlyWhereItSeesThem(t *testing.T) {
+	g := serve(t, libraries(t, false))
+	all := connect(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp"}, "2025-11-25")
+	few := connect(t, &mcp.StreamableClientTransport{Endpoint: g.url + "/mcp/tasks/tool"}, "2025-11-25")
+	all.do(t, "b", "prompt", "")
+	all.hears(t, "a new prompt", all.prompts, "changed")
+	eventually(t, "the new prompt is listed", func() string {
+		list, err := all.ListPrompts(t.Context(), nil)
+		if err != nil {
+			return err.Error()
+		}
+		if len(list.Prompts) != 5 {
+			return fmt.Sprint(len(list.Prompts))
+		}
+		return ""
+	})
+	select {
+	case <-few.prompts:
+		t.Error("a client was told of a prompt that it does not see")
+	default:
+	}
+}
+
+func TestExtensionsGoToTheOneServerThatDeclaredThem(t *testing.T) {
+	const all = `{"tools":{},"prompts":{},"resources":{},"completions":{},"tasks":{"list":{}},"experimental":{"lab":{"v":1.0}},"extensions":{"com.example/ui":{}}}`
+	const some = `{"tools":{},"experimental":{"lab":{}}}`
+	for _, modern := range []bool{false, true} {
+		era := map[bool]string{false: "legacy", true: "modern"}[modern]
+		quoted, _ := json.Marshal([]string{all, some})
+		var caps []json.RawMessage
+		_ = json.Unmarshal(quoted, &caps)
+		dir := layOut(t, fakes(
+			fmt.Sprintf(`one: {transport: stdio, command: [FAKE, echo, one, %s, %s]}`, era, caps[0]),
+			fmt.Sprintf(`two: {transport: stdio, command: [FAKE, echo, two, %s, %s]}`, era, caps[1])))
+		sessions(t, dir, func(t *testing.T, name string, s session) {
+			same := strings.HasSuffix(name, era)
+			for _, method := range []string{"tasks/get", "ui/open"} {
+				m, _ := s.ask(t, method, `{"taskId":"7","n":1.0}`)
+				if same && (!strings.Contains(string(m.Result), `"by":"one","method":"`+method+`"`) || !strings.Contains(string(m.Result), `"n":1.0`)) {
+					t.Errorf("%s behind, %s: %s", era, method, m.raw)
+				}
+				if !same && (m.Error == nil || m.Error.Code != -32601) {
+					t.Errorf("%s behind, %s: %s", era, method, m.raw)
+				}
+			}
+			if m, _ := s.ask(t, "lab/x", `{}`); m.Error == nil || m.Error.Code != -32601 {
+				t.Errorf("lab/x, which two servers declared: %s", m.raw)
+			}
+			// What is the client's own in _meta goes on with every method.
+			for method, params := range map[string]string{
+				"prompts/get":         `{"name":"prompt-one"`,
+				"resources/read":      `{"uri":"one:1"`,
+				"completion/complete": `{"ref":{"type":"ref/prompt","name":"prompt-one"},"argument":{"name":"a","value":"b"}`,
+				"tools/call":          `{"name":"tool-one"`,
+			} {
+				const mine = `"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","com.example/x":{"n":1.0}`
+				given := params + `,"_meta":{` + mine + `}}`
+				if strings.HasSuffix(name, "modern") {
+					given = params + `,` + strings.Replace(modernMeta, "{", "{"+mine+",", 1) + `}`
+				}
+				body := `{"jsonrpc":"2.0","id":99,"method":"` + method + `","params":` + given + `}`
+				m := message{}
+				if h, ok := s.(*httpSession); ok && h.modern {
+					target := map[string]string{"prompts/get": "prompt-one", "resources/read": "one:1", "tools/call": "tool-one"}[method]
+					m, _ = h.post(t, body, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method}, "Mcp-Name": {target}})
+				} else {
+					m = s.send(t, body)
+				}
+				if !strings.Contains(string(m.Result), mine) || !strings.Contains(string(m.Result), `"method":"`+method+`"`) {
+					t.Errorf("%s: %s", method, m.raw)
+				}
+			}
+		})
+	}
+}
