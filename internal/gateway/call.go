@@ -46,9 +46,6 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 			return answer{failure: f}
 		}
 	}
-	if state, ok := q.resumes(); ok {
-		return g.resume(ctx, q, state)
-	}
 	a, err := g.send(ctx, q, r, &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name})
 	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
 		return answer{failure: unknownTool(name)}
@@ -61,8 +58,9 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 
 var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
 
-// send makes the call, which says what it is for and whose it is, and returns
-// the result as the client of q gets it.
+// send makes the call, which says what it is for and whose it is, or goes on
+// with one that q has made before. It returns the result as the client of q gets
+// it.
 func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (answer, error) {
 	account := g.account(q.principal)
 	if !take(&account.calls, MaxCallsEach) {
@@ -81,7 +79,16 @@ func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboa
 		c.LogLevel = q.logLevel()
 		c.Notify = func(n switchboard.Notification) { q.hear(n, c.LogLevel) }
 	}
-	result, err := g.make(ctx, q, c)
+	var result switchboard.Result
+	var err error
+	if state, ok := g.parks.resumes(q); ok {
+		found := false
+		if result, found, err = g.resume(ctx, q, state, c.Notify); !found {
+			return answer{failure: noState}, nil
+		}
+	} else {
+		result, err = g.make(ctx, q, c)
+	}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errStopping):
 		return answer{}, cutShort(err)

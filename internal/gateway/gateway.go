@@ -178,7 +178,7 @@ func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(ho
 func (g *Gateway) Close() {
 	g.close()
 	g.sessions.endAll()
-	g.parks.endAll(errStopping)
+	g.parks.close(errStopping)
 }
 
 // forget lets go of what was kept for a client of the legacy era.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,8 +33,9 @@ const (
 	ParkedFor = time.Hour
 )
 
-// statePrefix begins our request states. A modern server has its own, which
-// pass through.
+// statePrefix begins the request states of every Switchboard, and those of one
+// process go on with what tells it from others. A modern server has its own, which
+// pass through; it may be another Switchboard.
 const statePrefix = "switchboard-1."
 
 // The members of params with which a client answers.
@@ -45,6 +47,7 @@ const (
 var (
 	errParkedTooLong = errors.New("the client has not answered for " + ParkedFor.String())
 	errParkedTooMany = errors.New("as many calls of the client wait for answers as may")
+	errPanicked      = errors.New("the call has panicked")
 )
 
 // noState is the answer to a state that is not good, or not for this: all the
@@ -53,15 +56,17 @@ var noState = invalidParams("params.requestState is of no request of yours that 
 
 // parks holds the calls that wait for modern clients. Use newParks.
 type parks struct {
-	key [32]byte // of this process: states do not outlive it
+	key    [32]byte // of this process: states do not outlive it
+	prefix string   // of its states
 
-	mu   sync.Mutex
-	byID map[string]*parked
-	each map[owner]int
+	mu     sync.Mutex
+	closed error // why nothing is parked any more
+	byID   map[string]*parked
+	each   map[owner]int // calls that wait, or whose client is answering just now
 }
 
 func newParks() *parks {
-	p := &parks{byID: map[string]*parked{}, each: map[owner]int{}}
+	p := &parks{prefix: statePrefix + rand.Text()[:8] + ".", byID: map[string]*parked{}, each: map[owner]int{}}
 	_, _ = rand.Read(p.key[:]) // it never fails
 	return p
 }
@@ -78,7 +83,9 @@ type parked struct {
 	heard atomic.Pointer[func(switchboard.Notification)]
 
 	open  map[string]*question // what the client has been told of; only its request of the moment uses it
-	timer *time.Timer          // ends it; set while it is parked
+	last  int                  // question; no two of a call have the same key
+	until time.Time            // by when the client has to answer that
+	timer *time.Timer          // ends it then; set while it is parked
 }
 
 // A question is one thing that a server has asked.
@@ -114,12 +121,29 @@ func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (sw
 			(*heard)(n)
 		}
 	}
+	p.tell(tell)
 	go func() {
 		defer end(nil)
-		result, err := g.caller.Call(own, c)
-		p.done <- outcome{result, err}
+		o := outcome{err: errPanicked}
+		defer func() {
+			if p := recover(); p != nil {
+				g.log.Error("panic while calling", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			}
+			p.done <- o
+		}()
+		o.result, o.err = g.caller.Call(own, c)
 	}()
-	return g.parks.wait(ctx, p, tell)
+	return g.parks.wait(ctx, p)
+}
+
+// tell lets the request of the moment hear what the server says; nil means that
+// it hears nothing.
+func (p *parked) tell(heard func(switchboard.Notification)) {
+	if heard == nil {
+		p.heard.Store(nil)
+		return
+	}
+	p.heard.Store(&heard)
 }
 
 // canBeAsked reports whether a client has declared anything by which it can be.
@@ -165,11 +189,8 @@ func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte,
 }
 
 // wait waits for the call's result, or for a question, which it returns as one.
-func (ps *parks) wait(ctx context.Context, p *parked, tell func(switchboard.Notification)) (switchboard.Result, error) {
-	if tell != nil {
-		p.heard.Store(&tell)
-		defer p.heard.Store(nil)
-	}
+func (ps *parks) wait(ctx context.Context, p *parked) (switchboard.Result, error) {
+	defer p.tell(nil)
 	for {
 		select {
 		case o := <-p.done:
@@ -188,11 +209,13 @@ func (ps *parks) wait(ctx context.Context, p *parked, tell func(switchboard.Noti
 					more = false
 				}
 			}
-			if state, ok := ps.park(p); ok {
+			p.until = time.Now().Add(ParkedFor)
+			state, err := ps.park(p, false)
+			if err == nil {
 				return p.questions(state), nil
 			}
 			for key, q := range p.open {
-				q.failed <- errParkedTooMany
+				q.failed <- err
 				delete(p.open, key)
 			}
 		}
@@ -200,26 +223,24 @@ func (ps *parks) wait(ctx context.Context, p *parked, tell func(switchboard.Noti
 }
 
 func (p *parked) add(q *question) {
-	for i := len(p.open) + 1; ; i++ {
-		if key := strconv.Itoa(i); p.open[key] == nil {
-			p.open[key] = q
-			return
-		}
-	}
+	p.last++
+	p.open[strconv.Itoa(p.last)] = q
 }
 
 // questions is the result that asks the client.
 func (p *parked) questions(state string) switchboard.Result {
 	var edits []wire.Edit
-	for i := 1; len(edits) < len(p.open); i++ {
-		key := strconv.Itoa(i)
-		if q := p.open[key]; q != nil {
-			value := wire.AppendString([]byte(`{"method":`), q.method)
-			if q.params != nil {
-				value = append(append(value, `,"params":`...), q.params...)
-			}
-			edits = append(edits, wire.Edit{Name: key, Value: append(value, '}')})
+	for i := range p.last {
+		key := strconv.Itoa(i + 1)
+		q := p.open[key]
+		if q == nil {
+			continue
 		}
+		value := wire.AppendString([]byte(`{"method":`), q.method)
+		if q.params != nil {
+			value = append(append(value, `,"params":`...), q.params...)
+		}
+		edits = append(edits, wire.Edit{Name: key, Value: append(value, '}')})
 	}
 	b := append([]byte(`{"resultType":"input_required","inputRequests":`), wire.Rewrite(nil, nil, edits...)...)
 	b = wire.AppendString(append(b, `,"requestState":`...), state)
@@ -227,22 +248,28 @@ func (p *parked) questions(state string) switchboard.Result {
 }
 
 // park lets p wait for its client, and returns the state by which that finds it
-// again, once. It reports false where too many wait already.
-func (ps *parks) park(p *parked) (state string, ok bool) {
+// again, once. The error says why it may not; again says that it has a place.
+func (ps *parks) park(p *parked, again bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.each[p.owner] >= MaxParked {
-		return "", false
+	switch {
+	case ps.closed != nil:
+		return "", ps.closed
+	case again:
+	case ps.each[p.owner] >= MaxParked:
+		return "", errParkedTooMany
+	default:
+		ps.each[p.owner]++
 	}
 	id := rand.Text()
 	ps.byID[id] = p
-	ps.each[p.owner]++
-	p.timer = time.AfterFunc(ParkedFor, func() {
+	p.timer = time.AfterFunc(time.Until(p.until), func() {
 		if ps.take(id) == p {
+			ps.leave(p)
 			p.end(errParkedTooLong)
 		}
 	})
-	return statePrefix + id + "." + ps.seal(id, p), true
+	return ps.prefix + id + "." + ps.seal(id, p), nil
 }
 
 // seal binds a state to the principal and the request that it was given for.
@@ -255,7 +282,7 @@ func (ps *parks) seal(id string, p *parked) string {
 }
 
 // take takes the parked call out, so that nobody else finds it; nil where there
-// is none.
+// is none. It keeps its place until leave.
 func (ps *parks) take(id string) *parked {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -265,28 +292,36 @@ func (ps *parks) take(id string) *parked {
 	}
 	p.timer.Stop()
 	delete(ps.byID, id)
-	if ps.each[p.owner]--; ps.each[p.owner] == 0 {
-		delete(ps.each, p.owner)
-	}
 	return p
 }
 
-// endAll ends what is parked: nobody can come for it any more.
-func (ps *parks) endAll(why error) {
+// leave gives up the place of p, which waits for its client no more.
+func (ps *parks) leave(p *parked) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	for _, p := range ps.byID {
+	if ps.each[p.owner]--; ps.each[p.owner] == 0 {
+		delete(ps.each, p.owner)
+	}
+}
+
+// close ends what is parked, and lets nothing be parked from now on: nobody can
+// come for it any more.
+func (ps *parks) close(why error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.closed = why
+	for id, p := range ps.byID {
 		p.timer.Stop()
 		p.end(why)
+		delete(ps.byID, id)
+		ps.each[p.owner]--
 	}
-	clear(ps.byID)
-	clear(ps.each)
 }
 
 // find takes out the call that the state is for, where q is its request made
 // again.
 func (ps *parks) find(q *request, state string) *parked {
-	id, seal, ok := strings.Cut(strings.TrimPrefix(state, statePrefix), ".")
+	id, seal, ok := strings.Cut(strings.TrimPrefix(state, ps.prefix), ".")
 	if !ok {
 		return nil
 	}
@@ -299,27 +334,24 @@ func (ps *parks) find(q *request, state string) *parked {
 
 // resumes reports whether q goes on with a call that is parked here, and the
 // state by which it says so.
-func (q *request) resumes() (state string, ok bool) {
+func (ps *parks) resumes(q *request) (state string, ok bool) {
 	if !q.modern {
 		return "", false
 	}
 	raw, _ := field(q.Params, memberState)
 	state, _ = wire.String(raw)
-	return state, strings.HasPrefix(state, statePrefix)
+	return state, strings.HasPrefix(state, ps.prefix)
 }
 
-// resume goes on with the parked call that state is for, with the answers of q.
-func (g *Gateway) resume(ctx context.Context, q *request, state string) answer {
+// resume goes on with the parked call that state is for, with the answers of q,
+// which hears by tell what the server says from now on. found is false where
+// there is no such call.
+func (g *Gateway) resume(ctx context.Context, q *request, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
 	p := g.parks.find(q, state)
 	if p == nil {
-		return answer{failure: noState}
+		return switchboard.Result{}, false, nil
 	}
-	account := g.account(q.principal)
-	if !take(&account.calls, MaxCallsEach) {
-		p.end(errCancelled)
-		return g.refusal(q, tooManyCalls)
-	}
-	defer account.calls.Add(-1)
+	p.tell(renamed(tell, q)) // before the server can go on
 	answers, _ := field(q.Params, memberAnswers)
 	for key, question := range p.open {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
@@ -327,31 +359,33 @@ func (g *Gateway) resume(ctx context.Context, q *request, state string) answer {
 			delete(p.open, key)
 		}
 	}
-	if len(p.open) > 0 { // it is asked again for what it left out
-		again, ok := g.parks.park(p)
-		if !ok {
-			p.end(errParkedTooMany)
-			return g.refusal(q, tooManyCalls)
+	if len(p.open) > 0 && len(p.done) == 0 { // it is asked again for what it left out
+		p.tell(nil)
+		again, err := g.parks.park(p, true)
+		if err == nil {
+			return p.questions(again), true, nil
 		}
-		return g.finish(q, p.questions(again), nil)
+		p.end(err)
 	}
-	var tell func(switchboard.Notification)
-	if q.notify != nil {
-		level := q.logLevel()
-		tell = func(n switchboard.Notification) { q.hear(n, level) }
-	}
-	result, err := g.parks.wait(ctx, p, tell)
-	return g.finish(q, result, err)
+	g.parks.leave(p)
+	result, err = g.parks.wait(ctx, p)
+	return result, true, err
 }
 
-// finish is the answer to q of a call that has ended.
-func (g *Gateway) finish(q *request, result switchboard.Result, err error) answer {
-	if err != nil {
-		return g.refusal(q, err)
+// renamed is tell for a call that was made by another request than q: the token
+// of its progress is that of q.
+func renamed(tell func(switchboard.Notification), q *request) func(switchboard.Notification) {
+	if tell == nil {
+		return nil
 	}
-	a, err := g.bridge(result, q.modern)
-	if err != nil {
-		return g.refusal(q, err)
+	token, ok := metaField(q.Params, wire.MetaProgressToken)
+	return func(n switchboard.Notification) {
+		if n.Method == wire.MethodProgress {
+			if !ok {
+				return // it wants none
+			}
+			n.Params = wire.Rewrite(nil, n.Params, wire.Edit{Name: wire.MetaProgressToken, Value: token})
+		}
+		tell(n)
 	}
-	return a
 }

@@ -18,8 +18,9 @@ type questions struct {
 	open map[string]chan<- wire.Message
 }
 
-// ask asks the client by send, and waits for its answer. Where nobody waits for
-// that any more, the client is told.
+// ask asks the client by send, and waits for its answer, for ParkedFor at most:
+// a client that has gone does not say so. Where nobody waits for it any more, the
+// client is told.
 func (qs *questions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
 	answer := make(chan wire.Message, 1)
 	qs.mu.Lock()
@@ -35,6 +36,8 @@ func (qs *questions) ask(ctx context.Context, send func([]byte), method string, 
 		defer qs.mu.Unlock()
 		delete(qs.open, id)
 	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, ParkedFor, errParkedTooLong)
+	defer cancel()
 	send(wire.AppendRequest(nil, []byte(id), method, params))
 	select {
 	case m := <-answer:

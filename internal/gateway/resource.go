@@ -39,15 +39,12 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	if f != nil {
 		return answer{failure: f}
 	}
-	if state, ok := q.resumes(); ok {
-		return g.resume(ctx, q, state)
-	}
 	c := &switchboard.Call{Server: to.item.Server, Target: to.item.Own, Params: to.params}
 	a, err := g.send(ctx, q, r, c)
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	if q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
+	if a.failure == nil && q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
 		a.result, a.rest = requalified(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
 	}
 	return a

@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +41,12 @@ const (
 	inputState   = "requestState"
 )
 
+// codeURLFirst is the error of a legacy server's that the client has to visit
+// URLs before it makes the request again.
+const codeURLFirst = -32042
+
+var errCrowded = errors.New("it asks for too much at once")
+
 // asking says by which capability a client can be asked for a method.
 var asking = map[string]string{
 	wire.MethodRootsList: capRoots,
@@ -69,6 +77,39 @@ func askable(capabilities []byte) []byte {
 		return nil
 	}
 	return wire.Rewrite(nil, nil, edits...)
+}
+
+// offered reports whether a client of these capabilities can be asked this.
+func offered(capabilities []byte, method string, params []byte) bool {
+	name := asking[method]
+	if name == "" || len(capabilities) == 0 {
+		return false
+	}
+	has, ok := wire.Field(capabilities, name)
+	if !ok || has[0] != '{' {
+		return false
+	}
+	if name != capElicit {
+		return true
+	}
+	_, form := wire.Field(has, "form")
+	_, url := wire.Field(has, modeURL)
+	if byURL(params) {
+		return url
+	}
+	return form || !url // neither means forms
+}
+
+const (
+	modeURL       = "url"
+	elicitationID = "elicitationId" // which only the legacy era has
+)
+
+// byURL reports whether the params of an elicitation send somebody to a URL.
+func byURL(params []byte) bool {
+	raw, _ := wire.Field(params, "mode")
+	mode, _ := wire.String(raw)
+	return mode == modeURL
 }
 
 // declared is what a modern server is told that it may ask for. A client of the
@@ -153,7 +194,7 @@ func (l *link) asked(m wire.Message, via *flight) {
 		l.dropped.Add(1)
 		l.port.tell(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
 	}
-	if asking[m.Method] == "" || l.asks == "" {
+	if !offered([]byte(l.asks), m.Method, m.Params) {
 		refuse()
 		return
 	}
@@ -167,7 +208,8 @@ func (l *link) asked(m wire.Message, via *flight) {
 	l.mu.Unlock()
 	if crowded {
 		cancel()
-		refuse()
+		l.dropped.Add(1)
+		l.port.tell(answerTo(m.ID, nil, errCrowded))
 		return
 	}
 	go func() {
@@ -262,8 +304,9 @@ func (f *flight) ask(ctx context.Context, method string, params []byte) ([]byte,
 }
 
 // askAll asks the client what the result of a modern server asks for, and returns
-// the params with which the call is made again.
-func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, result []byte) ([]byte, error) {
+// the params with which the call is made again; given are those with which it was
+// made.
+func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given, result []byte) ([]byte, error) {
 	wanted, _ := wire.Field(result, inputAsked)
 	state, _ := wire.Field(result, inputState)
 	type question struct {
@@ -277,12 +320,14 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, resul
 		raw, _ := wire.Field(value, "method")
 		method, _ := wire.String(raw)
 		params, _ := wire.Field(value, "params")
-		has, _ := wire.Field(askable(c.Client.Capabilities), asking[method])
-		if len(has) == 0 || c.Client.Ask == nil {
+		if c.Client.Ask == nil || !offered(c.Client.Capabilities, method, params) {
 			return nil, &switchboard.Error{
 				Code: switchboard.CodeServerFailed,
 				Text: fmt.Sprintf("the tool asks the client for %.40q, which it has not offered; it was not completed", method),
 			}
+		}
+		if _, named := wire.Field(params, elicitationID); method == wire.MethodElicit && byURL(params) && !named {
+			params = wire.Rewrite(nil, params, wire.Edit{Name: elicitationID, Value: wire.AppendString(nil, rand.Text())})
 		}
 		questions = append(questions, &question{key: key, method: method, params: params})
 	}
@@ -305,7 +350,44 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, resul
 		edits = append(edits, wire.Edit{Name: q.key, Value: q.answer})
 	}
 	answers := wire.Edit{Name: inputAnswers, Value: wire.Rewrite(nil, nil, edits...)}
-	return wire.Rewrite(nil, c.Params, answers, wire.Edit{Name: inputState, Value: state}), nil
+	return wire.Rewrite(nil, given, answers, wire.Edit{Name: inputState, Value: state}), nil
+}
+
+// visited reports whether object is the error of a legacy server's that the
+// client has to visit URLs first, and it was asked to, and has agreed: then the
+// call can be made again. Only a modern client is asked; to one of the server's
+// era the error says all.
+func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, object []byte) bool {
+	if l.hello().modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
+		return false
+	}
+	data, _ := wire.Field(object, "data")
+	list, _ := wire.Field(data, "elicitations")
+	var urls [][]byte
+	for params := range wire.Elements(list) {
+		if !byURL(params) || !offered(c.Client.Capabilities, wire.MethodElicit, params) {
+			return false
+		}
+		urls = append(urls, params)
+	}
+	if len(urls) == 0 || len(urls) > maxAsks {
+		return false
+	}
+	agreed := make([]bool, len(urls))
+	var asked sync.WaitGroup
+	for i, params := range urls {
+		asked.Go(func() {
+			answer, err := f.ask(ctx, wire.MethodElicit, params)
+			if err != nil {
+				return
+			}
+			raw, _ := wire.Field(answer, "action")
+			action, _ := wire.String(raw)
+			agreed[i] = action == "accept"
+		})
+	}
+	asked.Wait()
+	return !slices.Contains(agreed, false)
 }
 
 // unanswered is why a call ends whose question the client did not answer.

@@ -44,8 +44,9 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 	ctx, time := newAllowance(ctx, timeout, &s.busy)
 	defer time.end()
+	params := c.Params
 	for again := false; ; again = true {
-		result, err := s.attempt(ctx, c, &cfg, time)
+		result, err := s.attempt(ctx, c, &params, &cfg, time)
 		if err == nil {
 			return result, nil
 		}
@@ -62,9 +63,9 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 }
 
-// attempt sends the call over the client's link. The error is a *fault, or what
-// the caller is told.
-func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
+// attempt sends the call over the client's link. params are the client's, and
+// then with its answers. The error is a *fault, or what the caller is told.
+func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
 	sl, err := s.slotFor(s.owner(cfg, c))
 	if err != nil {
 		return switchboard.Result{}, err
@@ -84,11 +85,15 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 	} else if leave != nil {
 		defer leave()
 	}
-	params := c.Params
+	if !l.hello().modern() && c.Client.TakesQuestions {
+		if _, answers := wire.Field(*params, inputState); answers {
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(noSuchState)}
+		}
+	}
 	for range maxRounds {
 		var token []byte
 		f := l.newFlight(c.Method, func(id []byte) (sent []byte) {
-			sent, token = l.callParams(c, params, id)
+			sent, token = l.callParams(c, *params, id)
 			return sent
 		})
 		f.token, f.level = token, rank
@@ -105,6 +110,9 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			return switchboard.Result{}, err
 		}
 		if f.answer.ErrorObject != nil {
+			if l.visited(ctx, f, c, f.answer.ErrorObject) {
+				continue
+			}
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
 		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline, Release: f.lent.repayment()}
@@ -117,7 +125,7 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			}
 			return r, nil
 		}
-		if params, err = l.askAll(ctx, f, c, r.JSON); err != nil {
+		if *params, err = l.askAll(ctx, f, c, *params, r.JSON); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
@@ -132,6 +140,10 @@ func (s *server) masked(r switchboard.Result) switchboard.Result {
 	}
 	return switchboard.Result{JSON: masked}
 }
+
+// noSuchState is the answer to a request that goes on with another, which a
+// server of the legacy era cannot have answered: it would only do the same again.
+const noSuchState = `{"code":-32602,"message":"params.requestState is of no request that waits for an answer: it was used already, has expired, or Switchboard was started again since; make the request again without it"}`
 
 // saysError reports whether the result is an error of the tool's own.
 func saysError(r *switchboard.Result) bool {
@@ -159,9 +171,9 @@ func asksForInput(r *switchboard.Result) bool {
 //
 // A modern server over HTTP has no sessions, so that one link is as good as
 // many. A legacy one is told when a session opens what its client can be asked
-// for, so that clients who can be asked other things have other sessions; and
-// clients that keep something of their own, or whom a process could confuse
-// with others, have one each.
+// for, and asks without saying for which call: so that it has one with each
+// client that can be asked. Modern clients of one principal, which cannot be told
+// apart, share theirs.
 func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	era, _ := s.known.recall()
 	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.known.overSSE() // whose one stream is like a pipe
@@ -176,14 +188,9 @@ func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	if era == EraModern || c.Client.Ask == nil || shared && !overHTTP {
 		return o
 	}
-	asks := askable(c.Client.Capabilities)
-	if len(asks) == 0 {
-		return o
-	}
-	o = ownerOf(cfg.Share, c.Principal)
-	o.own, o.asks = false, string(asks)
-	if _, roots := wire.Field(asks, capRoots); roots || !overHTTP {
-		o.session = c.Client.Session
+	if asks := askable(c.Client.Capabilities); len(asks) > 0 {
+		o = ownerOf(switchboard.SharePrincipal, c.Principal)
+		o.asks, o.session = string(asks), c.Client.Session
 	}
 	return o
 }

@@ -190,7 +190,7 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 	}
 	l.said.Store(&h)
 	l.polled = w != nil || h.modern() && h.tells != h.has
-	if o.own {
+	if o.own || o.asks != "" { // what it asks may come there, too
 		l.listens = true
 		l.listen(w)
 	}
