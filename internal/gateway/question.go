@@ -68,7 +68,7 @@ func (qs *questions) answered(m wire.Message) bool {
 // asks is what servers can ask the client of q for, while c is under way.
 func (q *request) asks() switchboard.Client {
 	who := switchboard.Client{Capabilities: q.declared(), TakesQuestions: q.modern}
-	if q.modern || q.send == nil || len(who.Capabilities) == 0 {
+	if q.modern || q.send == nil || !canBeAsked(who.Capabilities) {
 		return who
 	}
 	who.Session = q.client.key
