@@ -25,6 +25,10 @@ const (
 	// that it is part of, for askPatience.
 	askPatience = 10 * time.Second
 	askEvery    = 20 * time.Millisecond
+
+	// listenPatience is how long a server may take to begin the stream on which it
+	// asks. Some say nothing there before they have something to say.
+	listenPatience = time.Second
 )
 
 // The capabilities by which a client can be asked.

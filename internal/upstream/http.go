@@ -115,6 +115,8 @@ type web struct {
 	// that ends the request.
 	taken func(ctx context.Context, f *flight, resp *http.Response) error
 
+	listening chan struct{} // closed once the server has answered a GET, if it is asked
+
 	mu      sync.Mutex
 	version string // sent with each request once it is known
 	session string
@@ -128,7 +130,7 @@ func openWeb(l *link, cfg *switchboard.Server, client *http.Client) (*web, error
 	u.Fragment = ""
 	w := &web{
 		link: l, client: client, url: u.String(), headers: http.Header{},
-		asides: make(chan struct{}, maxServerAsks),
+		asides: make(chan struct{}, maxServerAsks), listening: make(chan struct{}),
 	}
 	w.taken = w.receive
 	w.ctx, w.cancel = context.WithCancel(context.Background())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,9 +64,12 @@ func (w *web) listenLegacy() {
 	defer cancel()
 	last := ""
 	opens := 0
+	first := sync.OnceFunc(func() { close(w.listening) })
+	defer first()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
 		resp, err := w.get(ctx, last)
+		first()
 		if err != nil {
 			switch f := asFault(err); {
 			case f.status == http.StatusNotFound && fails+len(last) > 0:

@@ -190,9 +190,12 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 	}
 	l.said.Store(&h)
 	l.polled = w != nil || h.modern() && h.tells != h.has
-	if o.own || o.asks != "" { // what it asks may come there, too
+	if o.own || o.asks != "" {
 		l.listens = true
 		l.listen(w)
+	}
+	if w != nil && o.asks != "" && !h.modern() {
+		within(w.listening, listenPatience) // what it asks before is asked of nobody
 	}
 	return l, nil
 }
