@@ -30,14 +30,14 @@ func (w *world) asks() chan error {
 	came := make(chan error, 1000)
 	w.play("ask", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Client.Ask == nil {
-			return switchboard.Result(`{"content":[],"answer":"cannot be asked"}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":[],"answer":"cannot be asked"}`)}, nil
 		}
 		answer, err := c.Client.Ask(ctx, "elicitation/create", []byte(whoParams))
 		came <- err
 		if err != nil {
-			return nil, switchboard.Refuse(switchboard.CodeServerFailed, "nobody answered")
+			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeServerFailed, "nobody answered")
 		}
-		return switchboard.Result(`{"content":[],"answer":` + string(answer) + `}`), nil
+		return switchboard.Result{JSON: []byte(`{"content":[],"answer":` + string(answer) + `}`)}, nil
 	})
 	return came
 }
@@ -313,7 +313,7 @@ func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
 				synctest.Wait() // two questions, which the client gets as one
 			}
 			text, _ := json.Marshal([]string{<-answers, <-answers})
-			return switchboard.Result(`{"content":[],"answers":` + string(text) + `}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":[],"answers":` + string(text) + `}`)}, nil
 		})
 		first := w.try(try{})
 		state := field(t, first, "requestState")
@@ -427,7 +427,7 @@ func TestNothingIsParkedOnceTheGatewayStops(t *testing.T) {
 			<-goOn
 			_, err := c.Client.Ask(ctx, "elicitation/create", []byte(whoParams))
 			came <- err
-			return switchboard.Result(`{"content":[],"late":true}`), nil
+			return switchboard.Result{JSON: []byte(`{"content":[],"late":true}`)}, nil
 		})
 		w.runs.Rebind(t.Context())
 		answer := make(chan string)
@@ -461,7 +461,7 @@ func TestWhatIsSaidBeforeAndAfterAQuestionIsHeard(t *testing.T) {
 			c.Notify(progress(1))
 			_, err := c.Client.Ask(ctx, "elicitation/create", []byte(whoParams))
 			c.Notify(progress(2))
-			return switchboard.Result(`{"content":[]}`), err
+			return switchboard.Result{JSON: []byte(`{"content":[]}`)}, err
 		})
 		in := w.able(nil)
 		s := w.stream(legacyCall("1", "ask", `,"_meta":{"progressToken":1}`), in)
@@ -518,7 +518,7 @@ func TestWhatHappensToACallWhileItIsParkedIsToldToItsClient(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("it was asked until %v", err)
 			}
-			return nil, switchboard.Refuse(switchboard.CodeOutcomeUnknown, "the server has died")
+			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeOutcomeUnknown, "the server has died")
 		})
 		state, _ := asked(t, w.try(try{}))
 		time.Sleep(10 * time.Minute)

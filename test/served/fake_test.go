@@ -26,16 +26,20 @@ type fake struct {
 	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
 
 	mu       sync.Mutex
-	state    sync.Mutex      // guards tools and listener
-	out      io.Writer       // of stdio
-	listener json.RawMessage // the id of the request that listens for changes, if modern
+	out      io.Writer  // of stdio
+	state    sync.Mutex // guards what follows
+	asked    int
+	visits   int
+	answers  map[string]chan []byte // of the client, by the id of the question
+	roots    chan []byte            // what it answered to mood asks-roots
+	listener json.RawMessage        // the id of the request that listens for changes, if modern
 }
 
 // newFake reads "[modern] [mood=X] [marks=FILE] [tape=FILE] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
 // TOOLS-JSON…", where the JSON of a list has no brackets around it. "args=FILE" is what would be too long for a command:
 // a list of such arguments.
 func newFake(args []string) *fake {
-	f := &fake{more: map[string][]byte{}}
+	f := &fake{more: map[string][]byte{}, answers: map[string]chan []byte{}, roots: make(chan []byte, 1)}
 	f.take(args)
 	return f
 }
@@ -134,13 +138,28 @@ type fakeRequest struct {
 		Arguments map[string]json.RawMessage `json:"arguments"`
 		Meta      map[string]json.RawMessage `json:"_meta"`
 		Answer    string                     `json:"zzAnswer"` // the whole of it, where "@ID@" stands for the request's
+		Answers   json.RawMessage            `json:"inputResponses"`
+		State     json.RawMessage            `json:"requestState"`
 	} `json:"params"`
 }
 
 // answer returns the whole message, or nil where there is none to give.
 func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	var q fakeRequest
-	if err := json.Unmarshal(message, &q); err != nil || q.ID == nil {
+	err := json.Unmarshal(message, &q)
+	if err == nil && q.Method == "notifications/initialized" && f.mood == "asks-roots" {
+		go func() { f.roots <- f.ask("roots/list", "{}", say) }()
+	}
+	if err != nil || q.ID == nil {
+		return nil
+	}
+	if q.Method == "" {
+		f.state.Lock()
+		answer := f.answers[string(q.ID)]
+		f.state.Unlock()
+		if answer != nil {
+			answer <- message
+		}
 		return nil
 	}
 	appendLine(f.tape, strconv.Quote(string(message)))
@@ -240,6 +259,30 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 			}
 		})
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"` + params + `}`))
+	case "ask":
+		text, asks := f.question(q, arg("method"), arg("params"), say)
+		if asks != nil {
+			return result(string(asks))
+		}
+		return result(f.textOf(text))
+	case "roots":
+		roots := <-f.roots
+		f.roots <- roots
+		return result(f.textOf(roots))
+	case "ask-and-die":
+		say([]byte(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":` + arg("params") + `}`))
+		for {
+			if _, err := os.Stat(arg("until")); err == nil {
+				os.Exit(9)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	case "url-first":
+		first := false
+		f.change(func() { f.visits++; first = f.visits == 1 })
+		if first {
+			return fail(`{"code":-32042,"message":"go there first","data":{"elicitations":[` + arg("params") + `]}}`)
+		}
 	case "wait":
 		time.Sleep(time.Minute)
 	case "talk":
@@ -250,12 +293,7 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		}
 	}
 	all, _ := json.Marshal(q.Params.Arguments)
-	text, _ := json.Marshal(string(all))
-	extra := ""
-	if f.modern {
-		extra = `,"resultType":"complete"`
-	}
-	return result(`{"content":[{"type":"text","text":` + string(text) + `}]` + extra + `}`)
+	return result(f.textOf(all))
 }
 
 // talk tells of progress "times" times, and logs as often where "logs" is "yes",
