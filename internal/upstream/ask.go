@@ -174,20 +174,46 @@ func (a *allowance) pause() (resume func()) {
 	})
 }
 
+// errAsking says that the call whose turn it is waits for its client.
+var errAsking = errors.New("another call waits for its client")
+
 // takeTurn waits until the call may use the link, and returns how it gives it
 // back. A legacy child does not say which call its questions belong to: where
-// its link is of several clients, it gets one call at a time.
+// its link is of several clients, it gets one call at a time. The error is
+// errAsking where that may last for as long as a person takes.
 func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
 	if !l.severs || l.asks == "" || c.Client.Session != "" || l.hello().modern() {
-		return nil, nil
+		return func() {}, nil
 	}
+	l.mu.Lock()
+	yields := l.yields
+	l.mu.Unlock()
 	select {
 	case l.turn <- struct{}{}:
 		return func() { <-l.turn }, nil
+	case <-yields:
+		return nil, errAsking
 	case <-l.done:
 		return nil, unsentFault(l.failure())
 	case <-ctx.Done():
 		return nil, faultf(kindSilent, false, "another call of the same client is still under way")
+	}
+}
+
+// yield lets the calls that wait for a turn know that a client is being asked,
+// until that is over.
+func (l *link) yield() (over func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.yielding++; l.yielding == 1 {
+		close(l.yields)
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.yielding--; l.yielding == 0 {
+			l.yields = make(chan struct{})
+		}
 	}
 }
 
@@ -231,7 +257,7 @@ func (l *link) asked(m wire.Message, via *flight) {
 			refuse()
 			return
 		}
-		result, err := f.ask(ctx, m.Method, m.Params)
+		result, err := l.askClient(ctx, f, m.Method, m.Params)
 		if ctx.Err() == nil { // else the server has gone, or no longer wants to know
 			l.port.tell(answerTo(m.ID, result, err))
 		}
@@ -293,8 +319,8 @@ func (l *link) caller() (one *flight, sure bool) {
 	return one, true
 }
 
-// ask asks the client of f, while the time of the call stands still.
-func (f *flight) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+// askClient asks the client of f, while the time of the call stands still.
+func (l *link) askClient(ctx context.Context, f *flight, method string, params []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
@@ -304,6 +330,7 @@ func (f *flight) ask(ctx context.Context, method string, params []byte) ([]byte,
 		return nil, ctx.Err()
 	}
 	defer f.left.pause()()
+	defer l.yield()()
 	return f.client.Ask(ctx, method, params)
 }
 
@@ -343,7 +370,7 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given
 	}
 	var asked sync.WaitGroup
 	for _, q := range questions {
-		asked.Go(func() { q.answer, q.err = f.ask(ctx, q.method, q.params) })
+		asked.Go(func() { q.answer, q.err = l.askClient(ctx, f, q.method, q.params) })
 	}
 	asked.Wait()
 	var edits []wire.Edit
@@ -381,7 +408,7 @@ func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, obje
 	var asked sync.WaitGroup
 	for i, params := range urls {
 		asked.Go(func() {
-			answer, err := f.ask(ctx, wire.MethodElicit, params)
+			answer, err := l.askClient(ctx, f, wire.MethodElicit, params)
 			if err != nil {
 				return
 			}

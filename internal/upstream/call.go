@@ -66,25 +66,13 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 // attempt sends the call over the client's link. params are the client's, and
 // then with its answers. The error is a *fault, or what the caller is told.
 func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
-	sl, err := s.slotFor(s.owner(cfg, c))
+	l, leave, err := s.linkFor(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
 	}
-	defer sl.release()
-	patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
-	l, err := sl.get(patient, false)
-	cancel()
-	if err != nil {
-		return switchboard.Result{}, err
-	}
-
+	defer leave()
 	rank := levelRank(c.LogLevel)
 	l.raise(rank)
-	if leave, err := l.takeTurn(ctx, c); err != nil {
-		return switchboard.Result{}, err
-	} else if leave != nil {
-		defer leave()
-	}
 	if !l.hello().modern() && c.Client.TakesQuestions {
 		if _, answers := wire.Field(*params, inputState); answers {
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(noSuchState)}
@@ -139,6 +127,30 @@ func (s *server) masked(r switchboard.Result) switchboard.Result {
 		return r
 	}
 	return switchboard.Result{JSON: masked}
+}
+
+// linkFor returns the link over which the call goes, and how it is left.
+func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link, leave func(), err error) {
+	for o := s.owner(cfg, c); ; o.lane++ {
+		sl, err := s.slotFor(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
+		l, err := sl.get(patient, false)
+		cancel()
+		var done func()
+		if err == nil {
+			done, err = l.takeTurn(ctx, c)
+		}
+		if err == nil {
+			return l, func() { done(); sl.release() }, nil
+		}
+		sl.release()
+		if !errors.Is(err, errAsking) {
+			return nil, nil, err
+		}
+	}
 }
 
 // noSuchState is the answer to a request that goes on with another, which a

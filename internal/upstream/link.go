@@ -113,6 +113,8 @@ type link struct {
 
 	asks      string                        // what the client can be asked for, as the server was told; "" means nothing
 	turn      chan struct{}                 // held by the one call that may use the link; see takeTurn
+	yields    chan struct{}                 // closed while a client is being asked
+	yielding  int                           // how often
 	questions map[string]context.CancelFunc // of the server's, by id as spelt
 
 	watchers map[*subscriber]struct{} // who hear of updates
@@ -137,7 +139,7 @@ func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(
 	return &link{
 		log: log, mask: m, ours: ours, asks: asks, made: time.Now(), relist: relist,
 		flights: map[string]*flight{}, done: make(chan struct{}),
-		turn: make(chan struct{}, 1), questions: map[string]context.CancelFunc{},
+		turn: make(chan struct{}, 1), yields: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},
 	}
 }

@@ -16,6 +16,7 @@ type owner struct {
 
 	asks    string // what the client can be asked for, as declared to the server; "" means nothing
 	session string // of the client that has the link to itself; "" means none
+	lane    int    // counts the links beside each other, where one call at a time uses each
 }
 
 // ownerOf returns whose link serves the principal.

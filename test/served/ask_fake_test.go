@@ -3,6 +3,7 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // The key and the state with which a modern fake asks.
@@ -26,6 +27,12 @@ func (f *fake) ask(method, params string, say func([]byte)) []byte {
 // question asks the client as the era does: by a request, or by a result that is
 // none yet. It returns the text of the result, or else the result itself.
 func (f *fake) question(q *fakeRequest, method, params string, say func([]byte)) (text, result []byte) {
+	var steps string
+	_ = json.Unmarshal(q.Params.Arguments["steps"], &steps)
+	n, _ := strconv.Atoi(steps)
+	for i := range n {
+		say(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, q.Params.Meta["progressToken"], i))
+	}
 	switch {
 	case !f.modern:
 		return f.ask(method, params, say), nil

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +25,6 @@ type person struct {
 	name   string
 	header http.Header   // of its client
 	ready  func()        // called before it answers; nil means that it answers at once
-	roots  []string      // of its client
 	asked  chan<- string // by method; nil means that nobody wants to know
 }
 
@@ -61,9 +60,7 @@ type bearer struct{ header http.Header }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	for name, values := range b.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, b.header)
 	return http.DefaultTransport.RoundTrip(r)
 }
 
@@ -74,14 +71,12 @@ func gosdkPerson(t *testing.T, url string, p *person, version string) caller {
 			p.hears("elicitation/create")
 			return &gosdk.ElicitResult{Action: "accept", Content: map[string]any{"name": p.name}}, nil
 		},
-		CreateMessageHandler: func(context.Context, *gosdk.CreateMessageRequest) (*gosdk.CreateMessageResult, error) {
+		CreateMessageHandler: func(context.Context, *gosdk.CreateMessageRequest) (*gosdk.CreateMessageResult, error) { //nolint:staticcheck // servers still ask so
 			p.hears("sampling/createMessage")
-			return &gosdk.CreateMessageResult{Role: "assistant", Model: "m", Content: &gosdk.TextContent{Text: p.name}}, nil
+			return &gosdk.CreateMessageResult{Role: "assistant", Model: "m", Content: &gosdk.TextContent{Text: p.name}}, nil //nolint:staticcheck // as above
 		},
 	})
-	for _, uri := range append([]string{"file:///" + p.name}, p.roots...) {
-		c.AddRoots(&gosdk.Root{URI: uri})
-	}
+	c.AddRoots(&gosdk.Root{URI: "file:///" + p.name}) //nolint:staticcheck // as above
 	tr := &gosdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{p.header}}}
 	s, err := c.Connect(t.Context(), tr, &gosdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
@@ -151,8 +146,8 @@ func mcpgoPerson(t *testing.T, url string, p *person, options ...mcpgo.ClientOpt
 
 const askerTool = `{"name":"asker","inputSchema":{"type":"object"}}`
 
-// asker is the configuration of a fake that asks, of an era and on a transport.
-func asker(t *testing.T, transport string, modern bool, args ...string) string {
+// askerBehind is the configuration of a fake that asks, of an era and on a transport.
+func askerBehind(t *testing.T, transport string, modern bool, args ...string) string {
 	t.Helper()
 	args = append(args, askerTool)
 	if modern {
@@ -170,7 +165,7 @@ func asker(t *testing.T, transport string, modern bool, args ...string) string {
 	return "transport: stdio, command: [FAKE, " + strings.Trim(string(quoted), "[]") + "]"
 }
 
-// asks are the questions, and what is in the answer of a person called Ann.
+// questions are what servers ask, and what is in the answer of a person called Ann.
 var questions = []struct{ method, params, answer string }{
 	{"elicitation/create", `{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`, `"name":"Ann"`},
 	{"sampling/createMessage", `{"messages":[{"role":"user","content":{"type":"text","text":"who?"}}],"maxTokens":9}`, `"text":"Ann"`},
@@ -181,7 +176,7 @@ func TestAServerAsksTheClientOfACallInAnyCombinationOfEras(t *testing.T) {
 	for _, modern := range []bool{false, true} {
 		for _, transport := range []string{"stdio", "http"} {
 			t.Run(fmt.Sprintf("%s, modern=%v", transport, modern), func(t *testing.T) {
-				g := serve(t, layOut(t, oddConfig(asker(t, transport, modern))))
+				g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, modern))))
 				for _, who := range people {
 					t.Run(who.name, func(t *testing.T) {
 						asked := make(chan string, 10)
@@ -245,7 +240,7 @@ func TestServersOfTheSDKsAskThroughSwitchboard(t *testing.T) {
 			for _, who := range people {
 				t.Run(who.name, func(t *testing.T) {
 					call := who.connect(t, g.url+"/mcp", &person{name: "Ann"})
-					if text, err := call(t.Context(), "asker", nil); err != nil || text != "map[name:Ann]" {
+					if text, err := call(t.Context(), "asker", map[string]any{}); err != nil || text != "map[name:Ann]" {
 						t.Errorf("the server hears %s, %v", text, err)
 					}
 				})
@@ -277,7 +272,7 @@ func argument(do string, more ...string) string {
 func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
-			g := serve(t, layOut(t, oddConfig(asker(t, transport, true))))
+			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, true))))
 			s := g.open("/mcp", true)
 			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + fakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
 			ask := argument("ask", "method", "elicitation/create", "params", params)
@@ -327,17 +322,12 @@ keys:
 %s-- tenants/default/tasks/all.yaml --
 task_id: all
 required_capabilities: [{tools: ["asker/*"]}]
-`, asker(t, transport, false), rows)
+`, askerBehind(t, transport, false), rows)
 		for _, who := range people {
 			t.Run(transport+" "+who.name, func(t *testing.T) {
 				g := serve(t, layOut(t, config))
-				// All three are asked before any of them answers: but for modern
-				// clients of one principal, of whom a legacy child serves one at
-				// a time.
+				// All three are asked before any of them answers.
 				persons := []*person{{name: "Ann-1"}, {name: "Ann-2"}, {name: "Ben"}}
-				if who.modern && transport == "stdio" {
-					persons = slices.Delete(persons, 1, 2)
-				}
 				var all sync.WaitGroup
 				all.Add(len(persons))
 				var calls sync.WaitGroup
@@ -362,7 +352,7 @@ required_capabilities: [{tools: ["asker/*"]}]
 // before any call, and goes by them from then on.
 func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
-	g := serve(t, layOut(t, oddConfig(asker(t, "stdio", false, "mood=asks-roots", "marks="+marks))))
+	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "mood=asks-roots", "marks="+marks))))
 	for _, name := range []string{"Ann", "Ben"} {
 		call := gosdkPerson(t, g.url+"/mcp", &person{name: name}, "2025-11-25")
 		for range 2 {
@@ -382,7 +372,7 @@ func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.T) {
 	const params = `{"message":"who?"}`
 	t.Run("modern", func(t *testing.T) {
-		g := serve(t, layOut(t, oddConfig(asker(t, "stdio", false))))
+		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
 		s, until := g.open("/mcp", true), filepath.Join(t.TempDir(), "die")
 		ask := argument("ask-and-die", "params", params, "until", until)
 		m := able(t, s, ask)
@@ -394,7 +384,7 @@ func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.
 		}
 	})
 	t.Run("legacy", func(t *testing.T) {
-		g := serve(t, layOut(t, oddConfig(asker(t, "stdio", false))))
+		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
 		until := filepath.Join(t.TempDir(), "die")
 		died := make(chan struct{})
 		call := gosdkPerson(t, g.url+"/mcp", &person{name: "Ann", ready: func() { write(t, until, ""); <-died }}, "2025-11-25")
@@ -412,7 +402,7 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 	ask := argument("url-first", "params", params)
 	again := func(t *testing.T, answer string) message {
 		t.Helper()
-		g := serve(t, layOut(t, oddConfig(asker(t, "stdio", false, "marks="+marks))))
+		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
 		s := g.open("/mcp", true)
 		m := able(t, s, ask)
 		if got, want := field(t, m.Result, "inputRequests"), `{"1":{"method":"elicitation/create","params":`+params+`}}`; got != want {
@@ -430,7 +420,83 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 			t.Errorf("then the call gives %s", m.raw)
 		}
 	})
-	if done, err := os.ReadFile(marks); err != nil || strings.Count(string(done), "url-first") != 3 {
+	if done, err := os.ReadFile(marks); err != nil || strings.Count(string(done), "asker") != 3 {
 		t.Errorf("%v: the server was called\n%s", err, done)
+	}
+}
+
+func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
+	for _, transport := range []string{"stdio", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
+			s := g.open("/mcp", true)
+			for _, ask := range []string{
+				argument("ask", "method", "sampling/createMessage", "params", questions[1].params),
+				argument("ask", "method", "tools/list", "params", "{}"),
+			} {
+				if m := able(t, s, ask); !strings.Contains(text(t, m), `"code":-32601`) {
+					t.Errorf("%s: the server hears %s", ask, m.raw)
+				}
+			}
+			// This client has no URL mode.
+			call := mcpgoPerson(t, g.url+"/mcp", &person{name: "Ann"}, mcpgo.WithClientCapabilities(mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapability{Form: &struct{}{}}}))
+			got, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": "elicitation/create", "params": `{"mode":"url","url":"https://example.com","message":"go"}`})
+			if err != nil || !strings.Contains(got, `"code":-32601`) {
+				t.Errorf("URL mode: the server hears %s, %v", got, err)
+			}
+		})
+	}
+}
+
+// Such a state is of a Switchboard that has been started again since, or of a
+// server that was of the other era: the server would do it all once more.
+func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
+	marks := filepath.Join(t.TempDir(), "marks")
+	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
+	m := able(t, g.open("/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
+	if m.Error == nil || m.Error.Code != -32602 {
+		t.Errorf("it is answered with %s", m.raw)
+	}
+	if done, err := os.ReadFile(marks); err == nil {
+		t.Errorf("the server was called: %s", done)
+	}
+}
+
+func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
+	g := serve(t, layOut(t, oddConfig(askerBehind(t, "http", true))))
+	ids := make(chan string, 2)
+	c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
+		Capabilities: &gosdk.ClientCapabilities{Elicitation: &gosdk.ElicitationCapabilities{URL: &gosdk.URLElicitationCapabilities{}}},
+		ElicitationHandler: func(_ context.Context, r *gosdk.ElicitRequest) (*gosdk.ElicitResult, error) {
+			ids <- r.Params.ElicitationID
+			return &gosdk.ElicitResult{Action: "accept"}, nil
+		},
+	})
+	s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.url + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for range 2 {
+		arguments := map[string]any{"do": "ask", "method": "elicitation/create", "params": `{"mode":"url","url":"https://example.com","message":"go"}`}
+		if _, err := s.CallTool(t.Context(), &gosdk.CallToolParams{Name: "asker", Arguments: arguments}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, b := <-ids, <-ids; a == "" || a == b {
+		t.Errorf("the ids are %q and %q", a, b)
+	}
+}
+
+func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
+	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
+	s := g.open("/mcp", true)
+	ask := argument("ask", "method", "elicitation/create", "params", `{}`, "steps", "500")
+	body := strings.Replace(withMeta(`{"name":"asker",`+ask+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, `"progressToken":1,`+canBeAsked, 1)
+	for range 5 {
+		m, said := s.post(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":`+body+`}`, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"asker"}})
+		if n := len(said.said); n != 500 || !strings.Contains(string(m.raw), "input_required") {
+			t.Errorf("%d of 500 notifications before %s", n, m.raw)
+		}
 	}
 }
