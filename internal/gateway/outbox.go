@@ -105,6 +105,7 @@ func (o *outbox) add(message []byte) {
 	o.bytes += len(message)
 	if !o.running {
 		o.running = true
+		o.took.Store(time.Now().UnixNano()) // it is waited for from now on, not since 1970
 		go o.run()
 	}
 }
