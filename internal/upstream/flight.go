@@ -30,37 +30,33 @@ type flight struct {
 	body   []byte      // the whole message
 	header http.Header // what HTTP says of it beside the body
 
-	ctx    context.Context     // of the caller
-	client *switchboard.Client // whom the server may ask; nil for requests of our own
-	left   *allowance          // the call's
+	ctx    context.Context                // of the caller
+	notify func(switchboard.Notification) // the caller's; nil where that wants to hear nothing
+	client *switchboard.Client            // whom the server may ask; nil for requests of our own
+	left   *allowance                     // the call's
 
 	token []byte // the client's own progress token, as spelt; nil means none
 	level int    // least rank of log messages that the client wants; 0 means none
 
 	sent atomic.Int32
 
-	mu     sync.Mutex
-	queue  []switchboard.Notification
-	taken  bool          // the caller has what was in the queue, and is not done with it
-	calm   chan struct{} // closed when all that was said is passed on; nil while nobody waits for that
-	bytes  int
-	over   bool
-	answer wire.Message
-	err    error
-	status int  // of the HTTP response that brought the answer
-	lent   loan // what the answer stands in; repaid by who knows that nothing reads it any more, or by nobody
+	saying sync.Mutex     // held while notify is called
+	behind sync.WaitGroup // the goroutine that hands on what the queue holds
 
-	wake chan struct{} // holds one signal when queue or over have changed
-	room chan struct{} // holds one signal when the queue has been taken
+	mu      sync.Mutex
+	queue   []switchboard.Notification
+	bytes   int
+	passing bool          // somebody hands on what the queue holds
+	calm    chan struct{} // closed when nobody does any more; nil while nobody waits for that
+	over    bool
+	done    chan struct{} // closed when it is over; nil until somebody waits for that
+	answer  wire.Message
+	err     error
+	status  int  // of the HTTP response that brought the answer
+	lent    loan // what the answer stands in; repaid by who knows that nothing reads it any more, or by nobody
 
-	stop func() // ends what the port does for it; nil where it does nothing
-}
-
-func (f *flight) signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	stop    func() // ends what the port does for it now; nil where it does nothing
+	stopped bool
 }
 
 // finish ends the flight; the first to do so wins. It reports whether it did.
@@ -71,8 +67,9 @@ func (f *flight) finish(answer wire.Message, status int, err error) bool {
 		return false
 	}
 	f.over, f.answer, f.status, f.err = true, answer, status, err
-	f.signal(f.wake)
-	f.signal(f.room)
+	if f.done != nil {
+		close(f.done)
+	}
 	return true
 }
 
@@ -83,8 +80,33 @@ func (f *flight) ended() bool {
 	return f.over
 }
 
-// push keeps n for the caller. It reports false when there is no room, and
-// true when it was kept or came after the end.
+// wait waits until the flight is over, and the caller has heard all that was said
+// before.
+func (f *flight) wait() {
+	f.mu.Lock()
+	if !f.over && f.done == nil {
+		f.done = make(chan struct{})
+	}
+	done := f.done
+	f.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+	f.behind.Wait()
+}
+
+// say tells the caller at once, and waits for it.
+func (f *flight) say(n switchboard.Notification) {
+	f.saying.Lock()
+	defer f.saying.Unlock()
+	if f.notify != nil && f.ctx.Err() == nil {
+		f.notify(n)
+	}
+}
+
+// push tells the caller as soon as it can, and waits for nothing. It reports
+// false when too much waits already, and true when n was kept or came after the
+// end.
 func (f *flight) push(n switchboard.Notification) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,35 +118,32 @@ func (f *flight) push(n switchboard.Notification) bool {
 	}
 	f.queue = append(f.queue, n)
 	f.bytes += len(n.Params)
-	f.signal(f.wake)
+	if !f.passing {
+		f.passing = true
+		f.behind.Go(f.pass)
+	}
 	return true
 }
 
-// take returns what was kept, and whether the flight is over: then nothing
-// more will come.
-func (f *flight) take() ([]switchboard.Notification, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	q := f.queue
-	f.queue, f.bytes, f.taken = nil, 0, len(f.queue) > 0
-	f.signal(f.room)
-	f.settle()
-	return q, f.over
-}
-
-// passed notes that the caller is done with what it has taken.
-func (f *flight) passed() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.taken = false
-	f.settle()
-}
-
-// settle tells those who wait for it that all is passed on. f.mu is held.
-func (f *flight) settle() {
-	if f.calm != nil && !f.taken && len(f.queue) == 0 {
-		close(f.calm)
-		f.calm = nil
+// pass hands on what was pushed, until there is no more.
+func (f *flight) pass() {
+	for {
+		f.mu.Lock()
+		queue := f.queue
+		f.queue, f.bytes = nil, 0
+		if len(queue) == 0 {
+			f.passing = false
+			if f.calm != nil {
+				close(f.calm)
+				f.calm = nil
+			}
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		for _, n := range queue {
+			f.say(n)
+		}
 	}
 }
 
@@ -136,8 +155,30 @@ func (f *flight) settled() <-chan struct{} {
 		f.calm = make(chan struct{})
 	}
 	calm := f.calm
-	f.settle()
+	if !f.passing {
+		close(calm)
+		f.calm = nil
+	}
 	return calm
+}
+
+// under says how to end what the port does for the flight from now on; nil means
+// that it does nothing. It reports false where the flight has been halted.
+func (f *flight) under(stop func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stop = stop
+	return !f.stopped
+}
+
+// halt ends what the port does for the flight, now and later.
+func (f *flight) halt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped = true
+	if f.stop != nil {
+		f.stop()
+	}
 }
 
 // opening reports whether the request is one by which the link is made. Those

@@ -6,11 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 // The limits of HTTP towards servers.
 const (
 	dialTimeout   = 10 * time.Second
+	keepAlive     = 30 * time.Second
 	maxHeaders    = 64 << 10
 	maxErrorBody  = 64 << 10
 	maxSession    = 1 << 10
@@ -43,21 +43,14 @@ var neverSent = []string{
 	wire.HeaderLastEventID, wire.HeaderMethod, wire.HeaderName,
 }
 
-// newClient returns a client for one server: no redirects, no cookies, no
-// proxy, no compression, and HTTP/1.1 only, where a connection carries one
-// request at a time and it is known whether any byte of that has left.
+// newClient returns a client for what is no request of a call: streams of a
+// server's own, notifications, the end of a session. It knows no redirects,
+// cookies, proxies and compression, and HTTP/1.1 only.
 func newClient() *http.Client {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				c, err := dialer.DialContext(ctx, network, address)
-				if err != nil {
-					return nil, err
-				}
-				return &watchedConn{Conn: c}, nil
-			},
+			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 			TLSHandshakeTimeout:    dialTimeout,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
@@ -70,38 +63,42 @@ func newClient() *http.Client {
 	}
 }
 
-// A watchedConn notes when the first byte of a request leaves, and lets none
-// of a request leave that has been withdrawn.
-type watchedConn struct {
-	net.Conn
-
-	mu     sync.Mutex
-	flight *flight
+// A carrier has the connections to one server, which all links to it share.
+type carrier struct {
+	client *http.Client
+	pool   *pool // nil where the server has no address of HTTP
 }
 
-var errWithdrawn = errors.New("the request was withdrawn")
-
-func (c *watchedConn) carry(f *flight) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.flight = f
-}
-
-// Write implements net.Conn.
-func (c *watchedConn) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	f := c.flight
-	c.mu.Unlock()
-	if f != nil && !f.leave() && !f.maybeSent() {
-		return 0, errWithdrawn
+func newCarrier(address string) *carrier {
+	c := &carrier{client: newClient()}
+	if u, err := parseAddress(address); err == nil {
+		c.pool = newPool(u)
 	}
-	return c.Conn.Write(b)
+	return c
+}
+
+// close closes what carries nothing; what does is not kept.
+func (c *carrier) close() {
+	c.client.CloseIdleConnections()
+	if c.pool != nil {
+		c.pool.close()
+	}
+}
+
+func parseAddress(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("its URL is none of http or https")
+	}
+	u.Fragment = ""
+	return u, nil
 }
 
 // web is the port to a server over Streamable HTTP: a message a request.
 type web struct {
 	link    *link
 	client  *http.Client
+	pool    *pool
 	url     string
 	host    string
 	headers http.Header // the server's own, with its credentials
@@ -113,36 +110,67 @@ type web struct {
 
 	// taken reads what a request was answered with. It returns a *fault where
 	// that ends the request.
-	taken func(ctx context.Context, f *flight, resp *http.Response) error
+	taken func(f *flight, resp *http.Response) error
 
 	listening chan struct{} // closed once the server has answered a GET, if it is asked
 
 	mu      sync.Mutex
 	version string // sent with each request once it is known
 	session string
+	always  []byte // the head of each POST request, as far as these two do not change it
+	head    []byte // the whole of it
 }
 
-func openWeb(l *link, cfg *switchboard.Server, client *http.Client) (*web, error) {
-	u, err := url.Parse(cfg.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("its URL is none of http or https")
+func openWeb(l *link, cfg *switchboard.Server, via *carrier) (*web, error) {
+	u, err := parseAddress(cfg.URL)
+	if err != nil {
+		return nil, err
 	}
-	u.Fragment = ""
 	w := &web{
-		link: l, client: client, url: u.String(), headers: http.Header{},
+		link: l, client: via.client, pool: via.pool, url: u.String(), headers: http.Header{},
 		asides: make(chan struct{}, maxServerAsks), listening: make(chan struct{}),
 	}
 	w.taken = w.receive
-	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for name, secret := range cfg.Headers {
+		if !isToken(name) || !isText(secret.Reveal()) {
+			return nil, errors.New("one of its headers is none that HTTP can carry")
+		}
 		w.headers[http.CanonicalHeaderKey(name)] = []string{secret.Reveal()}
 	}
 	w.host = w.headers.Get("Host")
 	for _, name := range neverSent {
 		w.headers.Del(name)
 	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	if err := w.aim(); err != nil {
+		return nil, err
+	}
 	l.port = w
 	return w, nil
+}
+
+// aim has net/http write the head of a POST request to the URL, which each of
+// ours begins with.
+func (w *web) aim() error {
+	req, err := w.request(w.ctx, http.MethodPost, []byte{})
+	if err != nil {
+		return errors.New("no request can be made to its URL")
+	}
+	req.Body = http.NoBody
+	if u := req.URL.User; u != nil && req.Header.Get("Authorization") == "" {
+		password, _ := u.Password()
+		req.SetBasicAuth(u.Username(), password)
+	}
+	var b bytes.Buffer
+	if err := req.Write(&b); err != nil {
+		return errors.New("no request can be made to its URL")
+	}
+	head := bytes.TrimSuffix(b.Bytes(), []byte("\r\n"))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.always = bytes.Replace(head, []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
+	w.compose()
+	return nil
 }
 
 // speak sets the version that requests are sent with.
@@ -150,6 +178,32 @@ func (w *web) speak(version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.version = version
+	w.compose()
+}
+
+// join sets the session that requests are part of.
+func (w *web) join(session string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.session = session
+	w.compose()
+}
+
+// compose makes the head of requests. The caller holds w.mu.
+func (w *web) compose() {
+	head := slices.Clip(w.always)
+	if w.version != "" {
+		head = appendHeader(head, wire.HeaderProtocolVersion, w.version)
+	}
+	if w.session != "" {
+		head = appendHeader(head, wire.HeaderSessionID, w.session)
+	}
+	w.head = head
+}
+
+func appendHeader(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	return append(append(b, value...), "\r\n"...)
 }
 
 func (w *web) state() (version, session string) {
@@ -185,34 +239,55 @@ func (w *web) request(ctx context.Context, method string, body []byte) (*http.Re
 }
 
 // post sends f's request. The error is a *fault.
-func (w *web) post(ctx context.Context, f *flight) (*http.Response, error) {
-	connected := false
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		connected = true
-		c := info.Conn
-		if secure, ok := c.(*tls.Conn); ok {
-			c = secure.NetConn()
+func (w *web) post(f *flight) (*http.Response, error) {
+	w.mu.Lock()
+	head, modern := w.head, wire.Modern(w.version)
+	w.mu.Unlock()
+	for name, values := range f.header {
+		if !isName([]byte(name)) || !isText(values[0]) {
+			f.withdraw()
+			return nil, faultf(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
-		c.(*watchedConn).carry(f)
-	}})
-	req, err := w.request(ctx, http.MethodPost, f.body)
-	if err != nil {
+	}
+	if modern && !isText(f.method) {
 		f.withdraw()
-		return nil, faultf(kindProtocol, false, "a request to it cannot be made: %v", w.plain(err))
+		return nil, faultf(kindProtocol, false, "a request to it cannot be made: its method is no header")
 	}
-	maps.Copy(req.Header, f.header)
-	if version, _ := w.state(); wire.Modern(version) {
-		req.Header.Set(wire.HeaderMethod, f.method)
+	c := w.pool.take()
+	if c == nil {
+		ctx, cancel := w.span(f)
+		var err error
+		c, err = w.pool.dial(ctx)
+		cancel()
+		if err != nil {
+			f.withdraw()
+			return nil, faultf(kindUnreachable, false, "no connection: %s", w.plain(err))
+		}
 	}
-	resp, err := w.client.Do(req)
-	if err == nil {
-		return resp, nil
+	resp, err := c.exchange(f, func(b []byte) []byte {
+		b = append(b, head...)
+		if modern {
+			b = appendHeader(b, wire.HeaderMethod, f.method)
+		}
+		for name, values := range f.header {
+			b = appendHeader(b, name, values[0])
+		}
+		return b
+	})
+	if err != nil {
+		return nil, faultf(kindLost, !f.withdraw(), "the connection broke: %s", w.plain(err))
 	}
-	sent := !f.withdraw()
-	if !connected && !sent {
-		return nil, faultf(kindUnreachable, false, "no connection: %s", w.plain(err))
+	return resp, nil
+}
+
+// span returns a context for a part of f that is rare: it ends when f is halted
+// or nothing may go on.
+func (w *web) span(f *flight) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	if !f.under(cancel) {
+		cancel()
 	}
-	return nil, faultf(kindLost, sent, "the connection broke: %s", w.plain(err))
+	return ctx, cancel
 }
 
 // plain is an error's text without the URL and without secrets.
@@ -224,31 +299,52 @@ func (w *web) plain(err error) string {
 }
 
 // start implements port.
-func (w *web) start(f *flight) {
-	ctx, cancel := context.WithCancel(w.ctx)
-	f.stop = cancel
-	if !w.busy.run(func() {
-		defer cancel()
-		resp, err := w.post(ctx, f)
-		if err == nil {
-			err = w.taken(ctx, f, resp)
-			_ = resp.Body.Close()
-		}
-		if err == nil {
-			return
-		}
-		f.finish(wire.Message{}, 0, err)
-		switch asFault(err).kind {
-		case kindGone:
-			w.link.fail(err)
-		case kindUnreachable:
-			w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
-		}
-	}) {
-		cancel()
+func (w *web) start(f *flight) { go w.carry(f) }
+
+// carry implements port: the goroutine of a call also sends it and reads what
+// comes back.
+func (w *web) carry(f *flight) {
+	if !w.busy.enter() {
 		f.withdraw()
 		f.finish(wire.Message{}, 0, faultf(kindLost, false, "the connection was just closed"))
+		return
 	}
+	defer w.busy.leave()
+	err := w.exchange(f)
+	if err == nil {
+		return
+	}
+	f.finish(wire.Message{}, 0, err)
+	switch asFault(err).kind {
+	case kindGone:
+		w.link.fail(err)
+	case kindUnreachable:
+		w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
+	}
+}
+
+// exchange sends f's request and reads the answer, which finishes f unless there
+// is an error, a *fault.
+func (w *web) exchange(f *flight) error {
+	resp, err := w.post(f)
+	if err != nil {
+		return err
+	}
+	err = w.taken(f, resp)
+	if body, ok := resp.Body.(*body); ok && err == nil && !body.ended() && w.busy.run(func() { drain(f, body) }) {
+		return nil
+	}
+	_ = resp.Body.Close()
+	return err
+}
+
+// drain reads a stream that has said all to its end, so that the connection can
+// be used again. Nobody waits for that.
+func drain(f *flight, stream io.ReadCloser) {
+	timer := time.AfterFunc(drainPatience, f.halt)
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, stream, maxErrorBody)
+	_ = stream.Close()
 }
 
 // abandon implements port. A modern server is told by the end of the stream; a
@@ -258,7 +354,7 @@ func (w *web) abandon(f *flight, sent bool) {
 	if sent && !wire.Modern(version) && !f.opening() {
 		w.tell(cancelled(f))
 	}
-	f.stop()
+	f.halt()
 }
 
 // tell implements port.
@@ -305,6 +401,11 @@ func (w *web) shut(hurry <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-hurry:
+		w.link.mu.Lock()
+		for _, f := range w.link.flights {
+			f.halt()
+		}
+		w.link.mu.Unlock()
 	}
 	if version, session := w.state(); session != "" && !wire.Modern(version) && asFault(w.link.failure()).kind != kindGone {
 		w.bye(hurry)

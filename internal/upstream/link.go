@@ -37,6 +37,10 @@ type port interface {
 	// is none, finishes f.
 	start(f *flight)
 
+	// carry is start for who waits for the end anyway: it may use that
+	// goroutine until f is finished.
+	carry(f *flight)
+
 	// abandon is told that nobody waits for f any more, and whether it may
 	// have been sent.
 	abandon(f *flight, sent bool)
@@ -149,8 +153,6 @@ func (l *link) newFlight(method string, params func(id []byte) []byte) *flight {
 	f := &flight{
 		id:     strconv.AppendInt(nil, l.id.Add(1), 10),
 		method: method,
-		wake:   make(chan struct{}, 1),
-		room:   make(chan struct{}, 1),
 	}
 	f.body = wire.AppendRequest(nil, f.id, method, params(f.id))
 	return f
@@ -179,54 +181,46 @@ func (l *link) result(f *flight) ([]byte, error) {
 // fly makes the request and waits for its end, passing on what the server says
 // meanwhile. The error is a *fault.
 func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
-	f.ctx = ctx
-	if err := l.launch(f); err != nil {
+	f.ctx, f.notify = ctx, notify
+	if ctx.Err() != nil {
+		return faultf(kindSilent, false, "no time for %s", f.method)
+	}
+	if err := l.enlist(f); err != nil {
 		return err
 	}
 	defer l.forget(f)
-	for {
-		select {
-		case <-f.wake:
-			said, over := f.take()
-			for _, n := range said {
-				if ctx.Err() != nil {
-					break
-				}
-				if notify != nil {
-					notify(n)
-				}
-			}
-			f.passed()
-			if over {
-				return f.err
-			}
-		case <-ctx.Done():
-			return faultf(kindSilent, l.abort(f, context.Cause(ctx)), "no answer to %s in time", f.method)
-		}
+	defer context.AfterFunc(ctx, func() { l.abort(f) })()
+	l.port.carry(f)
+	f.wait()
+	return f.err
+}
+
+// enlist lets the answer find f.
+func (l *link) enlist(f *flight) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return unsentFault(l.err)
 	}
+	l.flights[string(f.id)] = f
+	return nil
 }
 
 // launch makes the request and waits for nothing.
 func (l *link) launch(f *flight) error {
-	l.mu.Lock()
-	if err := l.err; err != nil {
-		l.mu.Unlock()
-		return unsentFault(err)
+	if err := l.enlist(f); err != nil {
+		return err
 	}
-	l.flights[string(f.id)] = f
-	l.mu.Unlock()
 	l.port.start(f)
 	return nil
 }
 
-// abort ends f, which nobody waits for any more, and reports whether it may
-// have been sent.
-func (l *link) abort(f *flight, why error) (sent bool) {
-	sent = !f.withdraw()
-	if f.finish(wire.Message{}, 0, why) {
+// abort ends f, which nobody waits for any more.
+func (l *link) abort(f *flight) {
+	sent := !f.withdraw()
+	if f.finish(wire.Message{}, 0, faultf(kindSilent, sent, "no answer to %s in time", f.method)) {
 		l.port.abandon(f, sent)
 	}
-	return sent
 }
 
 func (l *link) forget(f *flight) {
@@ -407,15 +401,14 @@ func (l *link) alone() *flight {
 	return one
 }
 
-// deliver hands n to f's caller. On f's own stream it waits for room, and the
-// server with it; a stream that others share waits for nobody.
+// deliver hands n to f's caller. On f's own stream it waits for the caller, and
+// the server with it; a stream that others share waits for nobody.
 func (l *link) deliver(f, via *flight, n switchboard.Notification) {
-	for !f.push(n) {
-		if via == nil {
-			l.drop("more notifications than the client takes")
-			return
-		}
-		<-f.room
+	switch {
+	case via != nil:
+		f.say(n)
+	case !f.push(n):
+		l.drop("more notifications than the client takes")
 	}
 }
 
@@ -455,7 +448,7 @@ func (l *link) raise(rank int) {
 		return
 	}
 	time.AfterFunc(levelPatience, func() {
-		l.abort(f, errTimeout)
+		l.abort(f)
 		l.forget(f)
 	})
 }

@@ -15,15 +15,15 @@ import (
 
 // Resuming a stream that the server ended before the answer.
 const (
-	maxResumes  = 10              // that fail in a row
-	resumeDelay = time.Second     // where the server asks for less, and had nothing to say
+	maxResumes  = 10               // that fail in a row
+	resumeDelay = time.Second      // where the server asks for less, and had nothing to say
 	resumeStep  = resumeDelay / 20 // until it is so long
-	maxStream   = 1 << 30         // bytes of one answer's stream
+	maxStream   = 1 << 30          // bytes of one answer's stream
 )
 
 // receive reads the answer to f, and what the server says before it. It
 // returns a *fault where there is none, and nil where f is finished.
-func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error {
+func (w *web) receive(f *flight, resp *http.Response) error {
 	version, session := w.state()
 	legacy := !wire.Modern(version)
 	switch {
@@ -33,7 +33,7 @@ func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error
 		e.status = resp.StatusCode
 		return e
 	case resp.StatusCode/100 != 2:
-		return w.refused(ctx, f, resp)
+		return w.refused(f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return faultf(kindInvalid, true, "its answer is compressed, which was not asked for")
@@ -43,22 +43,20 @@ func (w *web) receive(ctx context.Context, f *flight, resp *http.Response) error
 		if !okSession(id) {
 			return faultf(kindProtocol, true, "the id of its session is no id")
 		}
-		w.mu.Lock()
-		w.session = id
-		w.mu.Unlock()
+		w.join(id)
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "application/json":
 		return w.single(f, resp)
 	case "text/event-stream":
-		return w.stream(ctx, f, resp, legacy)
+		return w.stream(f, resp, legacy)
 	}
 	return faultf(kindInvalid, true, "its answer has HTTP status %d and is neither JSON nor a stream of events", resp.StatusCode)
 }
 
 // refused reads an answer that is not 2xx.
-func (w *web) refused(ctx context.Context, f *flight, resp *http.Response) error {
+func (w *web) refused(f *flight, resp *http.Response) error {
 	e := httpFault(resp)
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		return e
@@ -71,7 +69,7 @@ func (w *web) refused(ctx context.Context, f *flight, resp *http.Response) error
 	answered := err == nil && m.ErrorObject != nil
 	switch {
 	case answered && string(m.ID) == string(f.id):
-	case resp.StatusCode == http.StatusBadRequest && w.forgotten(ctx, f):
+	case resp.StatusCode == http.StatusBadRequest && w.forgotten(f):
 		e = faultf(kindGone, false, "it no longer knows our session")
 		e.status = resp.StatusCode
 		return e
@@ -85,7 +83,7 @@ func (w *web) refused(ctx context.Context, f *flight, resp *http.Response) error
 // forgotten reports whether a legacy server has forgotten the session, and so
 // refused f unread. It should have said so with 404, but many say 400 and name
 // no request: then they say it to a ping as well.
-func (w *web) forgotten(ctx context.Context, f *flight) bool {
+func (w *web) forgotten(f *flight) bool {
 	version, session := w.state()
 	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.opening() {
 		return false
@@ -93,6 +91,8 @@ func (w *web) forgotten(ctx context.Context, f *flight) bool {
 	if err := w.link.failure(); err != nil && asFault(err).kind == kindGone {
 		return true // another request has found out
 	}
+	ctx, done := w.span(f)
+	defer done()
 	ctx, cancel := context.WithTimeout(ctx, cancelPatience)
 	defer cancel()
 	ping := w.link.newFlight(wire.MethodPing, func([]byte) []byte { return nil })
@@ -188,12 +188,22 @@ func readAll(r io.Reader, size int) ([]byte, loan, error) {
 
 // stream reads an answer that is a stream of events, resuming it where a legacy
 // server has ended it and told how to go on.
-func (w *web) stream(ctx context.Context, f *flight, resp *http.Response, legacy bool) error {
+func (w *web) stream(f *flight, resp *http.Response, legacy bool) error {
 	last, retry, err := w.events(resp.Body, f)
+	if err != nil || f.ended() {
+		return err
+	}
+	if !legacy || last == "" {
+		return faultf(kindLost, true, "its stream ended without an answer")
+	}
+	return w.resume(f, last, retry)
+}
+
+// resume goes on with a stream after the event last, once retry has passed.
+func (w *web) resume(f *flight, last string, retry time.Duration) (err error) {
+	ctx, cancel := w.span(f)
+	defer cancel()
 	for idle, fails := 0, 0; err == nil && !f.ended(); {
-		if !legacy || last == "" {
-			return faultf(kindLost, true, "its stream ended without an answer")
-		}
 		// It may end each stream before it has the answer, so that we come
 		// back as long as the call may take.
 		if sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
@@ -214,21 +224,7 @@ func (w *web) stream(ctx context.Context, f *flight, resp *http.Response, legacy
 		_ = again.Body.Close()
 		last, retry = cmp.Or(next, last), cmp.Or(wait, retry)
 	}
-	if f.ended() {
-		w.drain(ctx, f, resp)
-		return nil
-	}
 	return err
-}
-
-// drain reads a stream that has said all to its end, so that the connection can
-// be used again.
-func (w *web) drain(ctx context.Context, f *flight, resp *http.Response) {
-	timer := time.AfterFunc(drainPatience, f.stop)
-	defer timer.Stop()
-	if ctx.Err() == nil {
-		_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
-	}
 }
 
 // events reads events until the stream ends or f, which may be nil, does. It

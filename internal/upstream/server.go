@@ -22,15 +22,15 @@ const (
 // A server is one server behind us: it is kept connected, its tools are known,
 // and calls go to it.
 type server struct {
-	id     switchboard.ServerID
-	opts   *Options
-	spawn  *spawner
-	client *http.Client
-	log    *slog.Logger
-	mask   *mask
-	voice  *voice
-	ours   identity
-	moved  func() // told when what the server offers has changed
+	id    switchboard.ServerID
+	opts  *Options
+	spawn *spawner
+	http  *carrier
+	log   *slog.Logger
+	mask  *mask
+	voice *voice
+	ours  identity
+	moved func() // told when what the server offers has changed
 
 	// connect makes a link that is not yet known to anybody, bounded in time.
 	// It is a field so that tests need no server.
@@ -81,7 +81,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		log:    f.opts.Log.With("server", string(cfg.ID)),
 		mask:   newMask(&cfg),
 		known:  &memory{},
-		client: newClient(),
+		http:   newCarrier(cfg.URL),
 		tried:  make(chan struct{}),
 		relist: newChanges(),
 		slots:  map[owner]*slot{},
@@ -390,5 +390,5 @@ func (s *server) drain() {
 	}
 	<-s.links.close()
 	<-ended
-	s.client.CloseIdleConnections()
+	s.http.close()
 }

@@ -31,6 +31,8 @@ type site struct {
 // A request is one that a site has seen.
 type request struct {
 	verb   string
+	host   string
+	uri    string
 	header http.Header
 	msg    *msg
 }
@@ -79,7 +81,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m = parseMsg(body)
 	}
 	s.mu.Lock()
-	s.seen = append(s.seen, request{r.Method, r.Header.Clone(), m})
+	s.seen = append(s.seen, request{r.Method, r.Host, r.RequestURI, r.Header.Clone(), m})
 	special, era := s.special, s.era
 	s.mu.Unlock()
 	session := r.Header.Get("Mcp-Session-Id")

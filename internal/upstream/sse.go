@@ -44,7 +44,7 @@ func (s *server) openHTTP(ctx context.Context, cfg *switchboard.Server, o owner)
 		s.known.learn("") // it may have changed
 	}
 	l := s.newLink(o)
-	w, err := openWeb(l, cfg, s.client)
+	w, err := openWeb(l, cfg, s.http)
 	if err != nil {
 		return nil, faultf(kindUnreachable, false, "%s", err)
 	}
@@ -74,7 +74,7 @@ func refusesPosts(err error) bool {
 // when it names its endpoint.
 func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o owner) (*link, error) {
 	l := s.newLink(o)
-	w, err := openWeb(l, cfg, s.client)
+	w, err := openWeb(l, cfg, s.http)
 	if err != nil {
 		return nil, faultf(kindUnreachable, false, "%s", err)
 	}
@@ -82,7 +82,7 @@ func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o owner) 
 	endpoint, err := p.listen(ctx)
 	if err == nil {
 		s.known.learnSSE()
-		err = p.aim(endpoint)
+		err = p.target(endpoint)
 	}
 	if err != nil {
 		w.cancel()
@@ -128,9 +128,9 @@ func (p *sse) listen(ctx context.Context) (string, error) {
 	return string(e.Data), nil
 }
 
-// aim sets the address to which messages are posted. Our credentials go along,
+// target sets the address to which messages are posted. Our credentials go along,
 // so that it must be of the origin that they were configured for.
-func (p *sse) aim(endpoint string) error {
+func (p *sse) target(endpoint string) error {
 	base, err := url.Parse(p.url)
 	if err != nil {
 		return faultf(kindUnreachable, false, "its URL is none")
@@ -145,6 +145,9 @@ func (p *sse) aim(endpoint string) error {
 	}
 	u.Fragment = ""
 	p.url = u.String()
+	if err := p.aim(); err != nil {
+		return faultf(kindProtocol, false, "%s", err)
+	}
 	return nil
 }
 
@@ -172,19 +175,21 @@ func (p *sse) serve() {
 // start implements port.
 func (p *sse) start(f *flight) {
 	p.web.start(f)
-	if stop := f.stop; f.ctx != nil {
+	if f.ctx != nil {
 		// The answer comes by the stream; a server need not have answered
 		// the request that was posted.
-		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainPatience, stop) })
+		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainPatience, f.halt) })
 	}
 }
 
+// carry implements port: what comes back is for all.
+func (p *sse) carry(f *flight) { p.start(f) }
+
 // accepted reads what a server says to a message that was posted to it: that it
 // has taken it. The error is a *fault.
-func (p *sse) accepted(ctx context.Context, f *flight, resp *http.Response) error {
+func (p *sse) accepted(_ *flight, resp *http.Response) error {
 	switch {
 	case resp.StatusCode/100 == 2:
-		p.drain(ctx, f, resp)
 		return nil
 	case resp.StatusCode == http.StatusNotFound:
 		// The server does not know the session, and so has done nothing.

@@ -100,7 +100,7 @@ func (o *older) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m = parseMsg(body)
 	}
 	o.mu.Lock()
-	o.seen = append(o.seen, request{r.Method + " " + r.URL.Path, r.Header.Clone(), m})
+	o.seen = append(o.seen, request{verb: r.Method + " " + r.URL.Path, header: r.Header.Clone(), msg: m})
 	v, special, instead := o.visits[r.URL.Query().Get("session")], o.special, o.instead
 	o.mu.Unlock()
 	if instead != nil {

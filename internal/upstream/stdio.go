@@ -43,6 +43,9 @@ func openStdio(l *link, proc *process, v *voice) *stdio {
 // start implements port.
 func (s *stdio) start(f *flight) { s.enqueue(outgoing{flight: f, text: f.body}) }
 
+// carry implements port: what comes back is for all.
+func (s *stdio) carry(f *flight) { s.start(f) }
+
 // tell implements port.
 func (s *stdio) tell(message []byte) { s.enqueue(outgoing{text: message}) }
 

@@ -289,6 +289,7 @@ func TestTheBackoffDoublesWithChanceAndHasAnEnd(t *testing.T) {
 type deafPort struct{}
 
 func (deafPort) start(*flight)         {}
+func (deafPort) carry(*flight)         {}
 func (deafPort) abandon(*flight, bool) {}
 func (deafPort) tell([]byte)           {}
 func (deafPort) shut(<-chan struct{})  {}
@@ -397,27 +398,23 @@ func (r *recorder) Write(b []byte) (int, error) { return r.wrote.Write(b) }
 
 func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 	r := &recorder{}
-	c := &watchedConn{Conn: r}
-	if _, err := c.Write([]byte("handshake ")); err != nil {
-		t.Fatal(err)
-	}
-	kept, gone := &flight{}, &flight{}
-	c.carry(kept)
+	c := newConn(nil, r, r)
+	kept, gone := &flight{body: []byte("kept ")}, &flight{body: []byte("gone ")}
 	if kept.maybeSent() {
 		t.Error("a request counts as sent before its first byte")
 	}
-	_, _ = c.Write([]byte("kept "))
+	none := func(b []byte) []byte { return b }
+	_ = c.send(kept, none)
 	if !kept.maybeSent() || kept.withdraw() {
 		t.Error("a request of which bytes have left can be withdrawn")
 	}
-	c.carry(gone)
 	if !gone.withdraw() {
 		t.Error("a request of which nothing has left cannot be withdrawn")
 	}
-	if _, err := c.Write([]byte("gone ")); !errors.Is(err, errWithdrawn) {
+	if err := c.send(gone, none); !errors.Is(err, errWithdrawn) {
 		t.Errorf("error %v", err)
 	}
-	if got := r.wrote.String(); got != "handshake kept " {
+	if got := r.wrote.String(); got != "Content-Length: 5\r\n\r\nkept " {
 		t.Errorf("%q has left", got)
 	}
 }

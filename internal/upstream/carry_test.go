@@ -1,0 +1,231 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A heldPort keeps the goroutine of a call until it is let go.
+type heldPort struct {
+	deafPort
+	held chan *flight
+	free chan struct{}
+}
+
+func (p *heldPort) carry(f *flight) {
+	p.held <- f
+	<-p.free
+}
+
+func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *testing.T) {
+	p := &heldPort{held: make(chan *flight), free: make(chan struct{})}
+	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	l.port = p
+	f := l.newFlight("x", func([]byte) []byte { return nil })
+	var said []string
+	slow := make(chan struct{})
+	ended := later(func() error {
+		return l.fly(t.Context(), f, func(n switchboard.Notification) {
+			<-slow
+			said = append(said, n.Method) // -race says whether it is called concurrently
+		})
+	})
+	<-p.held
+	var want []string
+	for i := range 1000 {
+		want = append(want, fmt.Sprint(i))
+		l.deliver(f, nil, switchboard.Notification{Method: want[i]})
+	}
+	own := later(func() error {
+		for range 100 {
+			l.deliver(f, f, switchboard.Notification{Method: "own"})
+		}
+		return nil
+	})
+	close(slow)
+	if err := <-own; err != nil {
+		t.Fatal(err)
+	}
+	f.finish(f.answer, 0, nil)
+	close(p.free)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	l.deliver(f, nil, switchboard.Notification{Method: "late"})
+	if n := len(said); n != 1100 {
+		t.Errorf("%d notifications", n)
+	}
+	said = slices.DeleteFunc(said, func(s string) bool { return s == "own" })
+	if !slices.Equal(said, want) {
+		t.Errorf("said %.100v", said)
+	}
+}
+
+func TestAStreamThatOthersShareDoesNotWaitForASlowClient(t *testing.T) {
+	p := &heldPort{held: make(chan *flight), free: make(chan struct{})}
+	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	l.port = p
+	f := l.newFlight("x", func([]byte) []byte { return nil })
+	hears := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := later(func() error {
+		return l.fly(ctx, f, func(switchboard.Notification) {
+			close(hears) // and it hears no more than one
+			<-ctx.Done()
+		})
+	})
+	<-p.held
+	l.deliver(f, nil, switchboard.Notification{Method: "first"})
+	<-hears
+	for range maxQueued + 100 {
+		l.deliver(f, nil, switchboard.Notification{Method: "x"})
+	}
+	if n := l.dropped.Load(); n != 100 {
+		t.Errorf("%d were dropped", n)
+	}
+	cancel()
+	close(p.free)
+	if err := asFault(<-ended); err.kind != kindSilent || err.sent {
+		t.Errorf("%+v", err)
+	}
+}
+
+func TestAMethodThatIsNoHeaderIsNotSent(t *testing.T) {
+	site := newSite(t, EraModern, nil)
+	f := ready(t, Options{}, site.server())
+	c := use("one", "{}")
+	c.Method = "x\r\nEvil: 1"
+	_, err := f.Call(t.Context(), c)
+	wantCode(t, err, switchboard.CodeServerProtocol)
+	for _, r := range site.requests(http.MethodPost) {
+		if r.header.Get("Evil") != "" || r.msg.Method == c.Method {
+			t.Errorf("sent: %v", r.header)
+		}
+	}
+}
+
+func TestEveryRequestSaysWhatTheAddressAndTheHeadersSay(t *testing.T) {
+	site := newSite(t, EraLegacy, nil)
+	cfg := site.server()
+	cfg.URL = strings.Replace(site.URL, "http://", "http://us%20er:pa%2Fss@", 1) + "/a%2Fb/mcp?q=1&r=%20#fragment"
+	cfg.Headers = map[string]switchboard.Secret{
+		"host": switchboard.NewSecret("other.example"), "user-agent": switchboard.NewSecret("Content-Length: 0"), "X-One": switchboard.NewSecret("é\t1"),
+	}
+	f := ready(t, Options{}, cfg)
+	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is asked for a stream", func() bool { return len(site.requests(http.MethodGet)) > 0 })
+	for _, r := range append(site.requests(http.MethodGet), site.requests(http.MethodPost)...) {
+		h := r.header
+		got := strings.Join([]string{r.host, r.uri, h.Get("Authorization"), h.Get("User-Agent"), h.Get("X-One")}, " ")
+		if want := "other.example /a%2Fb/mcp?q=1&r=%20 Basic dXMgZXI6cGEvc3M= Content-Length: 0 é\t1"; got != want {
+			t.Errorf("%s says %q, want %q", r.verb, got, want)
+		}
+	}
+}
+
+func TestAHeaderThatHTTPCannotCarryIsRefusedAtOnce(t *testing.T) {
+	site := newSite(t, EraModern, nil)
+	for name, value := range map[string]string{"X": "a\r\nEvil: 1", "X\r\nEvil": "1", "": "1", "X Y": "1", "Y": "a\x00"} {
+		cfg := site.server()
+		cfg.Headers = map[string]switchboard.Secret{name: switchboard.NewSecret(value)}
+		if _, err := openWeb(&link{}, &cfg, newCarrier(cfg.URL)); err == nil {
+			t.Errorf("%q: %q is taken", name, value)
+		}
+	}
+}
+
+func TestAHostIsDialledAsDNSKnowsIt(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://bücher.example/x": "xn--bcher-kva.example:80", "https://Example.com": "Example.com:443", "https://[::1]:8/": "[::1]:8", "http://[fe80::1%25eth0]/": "[fe80::1%eth0]:80",
+	} {
+		u, err := url.Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := newPool(u).address; got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestACallEndsInTimeThoughItsAnswerKeepsComing(t *testing.T) {
+	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "1000000")
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for r.Context().Err() == nil {
+			_, _ = w.Write([]byte(" "))
+			_ = http.NewResponseController(w).Flush()
+			<-tick.C
+		}
+	}))
+	cfg := site.server()
+	cfg.Timeout = 100 * time.Millisecond
+	f := ready(t, Options{}, cfg)
+	_, err := f.Call(t.Context(), use("one", "{}"))
+	wantCode(t, err, switchboard.CodeOutcomeUnknown)
+}
+
+func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
+	for _, lasting := range []bool{false, true} {
+		t.Run(fmt.Sprint(lasting), func(t *testing.T) {
+			left := make(chan struct{})
+			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+				event(w, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+				if lasting {
+					<-r.Context().Done()
+					close(left)
+				}
+			}))
+			f := ready(t, Options{}, site.server())
+			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				t.Fatal(err)
+			}
+			if lasting {
+				select {
+				case <-left:
+					t.Error("the call has waited")
+				default:
+				}
+				<-left // by itself
+				return
+			}
+			p := f.server("one").http.pool
+			eventually(t, "the connection is kept", func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return len(p.idle) > 0
+			})
+		})
+	}
+}
+
+func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
+	called := make(chan struct{})
+	site := newSite(t, EraModern, calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) {
+		close(called)
+		<-r.Context().Done()
+	}))
+	f := ready(t, Options{}, site.server())
+	ended := later(func() error {
+		_, err := f.Call(t.Context(), use("one", "{}"))
+		return err
+	})
+	<-called
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.Close(ctx)
+	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
+}
