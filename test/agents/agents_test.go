@@ -39,6 +39,7 @@ type agent struct {
 	name    string
 	opens   string // what it says first
 	relists bool   // it lists again when it is told that the list changed
+	roots   bool   // it says where it works to a server that asks during a call
 	program string // where the program is in node_modules; the platform is in its path
 	script  bool   // the program is JavaScript, for node
 
@@ -58,7 +59,7 @@ const prompt = "Use the tools."
 
 var all = []agent{
 	{
-		name: "Claude Code", opens: "server/discover 2026-07-28", relists: true,
+		name: "Claude Code", opens: "server/discover 2026-07-28", relists: true, roots: true,
 		program: "@anthropic-ai/claude-code-*/claude",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			server := object{"type": "http", "url": s.url}
@@ -102,7 +103,7 @@ env_key = "DUMMY_KEY"
 		},
 	},
 	{
-		name: "Gemini CLI", opens: "initialize 2025-06-18", relists: true,
+		name: "Gemini CLI", opens: "initialize 2025-06-18", relists: true, roots: true,
 		program: "@google/gemini-cli/bundle/gemini.js", script: true,
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			server := object{"httpUrl": s.url}
@@ -122,7 +123,7 @@ env_key = "DUMMY_KEY"
 		},
 	},
 	{
-		name: "opencode", opens: "initialize 2025-11-25", relists: true,
+		name: "opencode", opens: "initialize 2025-11-25", relists: true, roots: true,
 		program: "opencode-*/bin/opencode",
 		prepare: func(t *testing.T, home, model string, s endpoint) (args, env []string) {
 			server := object{"type": "remote", "url": s.url}
@@ -268,8 +269,9 @@ func (n *noise) hosts() []string {
 	return slices.Clone(n.list)
 }
 
-// A backend is the server behind: open gives a nonce and makes another tool,
-// opened, that gives a second; look gives the agent time to see it.
+// A backend is the server behind: unlock gives a nonce, and the roots of a client
+// that has some, and makes another tool, unlocked, that gives a second nonce; look
+// gives the agent time to see it. It speaks the legacy era only.
 type backend struct {
 	first, second string
 	listed        <-chan struct{} // the list was asked for after it had changed
@@ -277,19 +279,29 @@ type backend struct {
 
 func (b *backend) handler() http.Handler {
 	server := mcp.NewServer(&mcp.Implementation{Name: "backend", Version: "1"}, nil)
-	says := func(text func() string) mcp.ToolHandler {
-		return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text()}}}, nil
+	says := func(text func(context.Context, *mcp.ServerSession) string) mcp.ToolHandler {
+		return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(ctx, r.Session)}}}, nil
 		}
 	}
 	tool := func(name string) *mcp.Tool {
 		return &mcp.Tool{Name: name, Description: "Gives a word.", InputSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
 	}
-	server.AddTool(tool("unlock"), says(func() string {
-		server.AddTool(tool("unlocked"), says(func() string { return b.second }))
-		return b.first
+	server.AddTool(tool("unlock"), says(func(ctx context.Context, client *mcp.ServerSession) string {
+		text := b.first
+		if client.InitializeParams().Capabilities.RootsV2 != nil { //nolint:staticcheck // deprecated, and what agents answer with no person there
+			roots, err := client.ListRoots(ctx, nil) //nolint:staticcheck // likewise
+			if err != nil {
+				return err.Error()
+			}
+			for _, root := range roots.Roots {
+				text += " in " + root.URI
+			}
+		}
+		server.AddTool(tool("unlocked"), says(func(context.Context, *mcp.ServerSession) string { return b.second }))
+		return text
 	}))
-	server.AddTool(tool("look"), says(func() string {
+	server.AddTool(tool("look"), says(func(context.Context, *mcp.ServerSession) string {
 		select {
 		case <-b.listed:
 		case <-time.After(2 * time.Second):
@@ -300,7 +312,7 @@ func (b *backend) handler() http.Handler {
 }
 
 // looks is how often the model looks for the new tool before it gives up.
-const looks = 20
+const looks = 10
 
 // script unlocks, looks until the new tool is there if the agent will ever show
 // it, calls it, and says what it was given.
@@ -541,6 +553,9 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 				}
 				if !strings.Contains(said, b.first) {
 					t.Errorf("the agent does not say %s in the end: %q", b.first, said)
+				}
+				if got := last.Has(b.first + " in file://"); got != a.roots {
+					t.Errorf("the server was told the roots: %t, want %t; %q were the results", got, a.roots, last.Results)
 				}
 				if (lists > 1) != a.relists {
 					t.Errorf("it listed %d times", lists)
