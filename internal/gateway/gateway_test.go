@@ -101,6 +101,8 @@ type world struct {
 	url  string
 	log  *logs
 
+	library library // what is not a tool
+
 	mu      sync.Mutex
 	act     map[string]switchboard.CallerFunc // by tool
 	revoked map[string]bool                   // keys that are no longer good
@@ -133,6 +135,7 @@ func newGateway(t *testing.T) *world {
 		Runs:         w.runs,
 		Caller:       switchboard.CallerFunc(w.call),
 		Authenticate: w.authenticate,
+		Subscribe:    w.library.subscribe,
 		Status:       func(p switchboard.Principal) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
 		Hosts:        []string{"gw.example.com", "other.example.com:8443"},
 		Origins:      []string{"https://app.example.com"},
@@ -179,6 +182,9 @@ func (w *world) revoke(key string) {
 
 // call answers with what was played for the tool, else with the arguments.
 func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	if c.Tool == nil {
+		return w.library.call(c)
+	}
 	w.mu.Lock()
 	f := w.act[c.Tool.ID.Name]
 	w.called = append(w.called, string(c.Params))
