@@ -136,9 +136,12 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 		if err != nil {
 			return nil, nil, err
 		}
-		patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
-		l, err := sl.get(patient, false)
-		cancel()
+		l, err := sl.current(), error(nil)
+		if l == nil {
+			patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
+			l, err = sl.get(patient, false)
+			cancel()
+		}
 		var done func()
 		if err == nil {
 			done, err = l.takeTurn(ctx, c)

@@ -120,6 +120,16 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 	}
 }
 
+// current returns the slot's link, or nil where there is none that could be used.
+func (s *slot) current() *link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == nil || s.link.failure() != nil {
+		return nil
+	}
+	return s.link
+}
+
 // unsentFault returns err as a fault before anything of a caller's was sent.
 func unsentFault(err error) *fault {
 	e := *asFault(err)
