@@ -27,7 +27,7 @@ const (
 	askEvery    = 20 * time.Millisecond
 
 	// listenPatience is how long a server may take to begin the stream on which it
-	// asks. Some say nothing there before they have something to say.
+	// speaks unasked. Some begin it when they have something to say.
 	listenPatience = time.Second
 )
 

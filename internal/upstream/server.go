@@ -193,9 +193,9 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 	if o.own || o.asks != "" {
 		l.listens = true
 		l.listen(w)
-	}
-	if w != nil && o.asks != "" && !h.modern() {
-		within(w.listening, listenPatience) // what it asks before is asked of nobody
+		if w != nil && !h.modern() {
+			within(w.listening, listenPatience) // what it says or asks before is lost
+		}
 	}
 	return l, nil
 }
