@@ -388,9 +388,9 @@ func (x *exchange) fail(status int, f *failure) {
 
 // answer lets the gateway answer q and sends what it says. Cancelling ctx ends
 // the work. lost is called when the client cannot be written to, and done before
-// the answer is sent.
-func (x *exchange) answer(ctx context.Context, lost func(error), q *request, done func()) {
-	p := newReply(x.w, x.accepts, q.modern, lost)
+// the answer is sent. rs keeps what a client can resume; nil means nothing.
+func (x *exchange) answer(ctx context.Context, lost func(error), q *request, done func(), rs *replays) {
+	p := newReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {
 		q.notify, q.send = p.notify, p.send
 	}

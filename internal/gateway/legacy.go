@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 
@@ -77,7 +78,8 @@ func (x *exchange) serveLegacy(version string) {
 var unasked = invalidRequest("a response to nothing that was asked")
 
 // request answers a request within s. It goes on when the connection is lost:
-// that cancels nothing in this era, even though the result has nowhere to go.
+// that cancels nothing in this era. The client can resume what it has heard the
+// beginning of.
 func (x *exchange) request(s *session) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer cancel(nil)
@@ -96,7 +98,7 @@ func (x *exchange) request(s *session) {
 		client:    s.client,
 		header:    x.r.Header,
 		bind:      func(context.Context) (*run.Run, error) { return s.run, nil },
-	}, func() { s.flight.leave(x.message.ID) })
+	}, func() { s.flight.leave(x.message.ID) }, &s.replays)
 }
 
 // open answers initialize, and opens a session with it. The session exists once
@@ -132,12 +134,15 @@ func (x *exchange) open() {
 	if a.result == nil {
 		g.sessions.end(s)
 	} else {
+		raw, _ := wire.Field(a.result, "protocolVersion")
+		version, _ := wire.String(raw)
+		s.replays.primes = version >= wire.LatestLegacy
 		g.sessions.open(s, bound)
 		x.w.Header().Set(wire.HeaderSessionID, s.id)
 		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", bound.Task())
 	}
 	// A stream is for what can take long; its headers could not name the session.
-	p := newReply(x.w, accepts{json: x.accepts.json}, false, func(error) {})
+	p := newReply(x.w, accepts{json: x.accepts.json}, false, func(error) {}, nil)
 	p.end(x.message.ID, a)
 }
 
@@ -175,9 +180,9 @@ func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchbo
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveGet is the event stream of a session, on which it hears of changes. We
-// give events no ids, so that there is nothing to resume: a Last-Event-ID is
-// not ours, and a change that was missed is told on the next stream.
+// serveGet is the event stream of a session, on which it hears of changes, or
+// that of a request, resumed after the event that Last-Event-ID names. A change
+// that was missed is told on the session's next stream, whatever that names.
 func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
 	s := g.legacySession(w, r, p)
 	if s == nil {
@@ -203,18 +208,40 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 	}
 	defer account.streams.Add(-1)
 
+	k, event, ours := s.replays.find(r.Header.Get(wire.HeaderLastEventID))
+	switch {
+	case k != nil && k.number != 0:
+		g.replay(w, r, p, s, k, event)
+		return
+	case k == nil && ours:
+		writeFailure(w, http.StatusBadRequest, nil, errNothingKept)
+		return
+	}
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
 	defer context.AfterFunc(s.ctx, stop)()
 	s.listen(stop)
 	e := events{w: w, c: http.NewResponseController(w)}
-	if e.start() != nil {
+	own := s.replays.own()
+	begin := own.primer()
+	if k != nil {
+		missed, _, _, _ := own.since(event)
+		begin = bytes.Join(missed, nil)
+	}
+	if e.startWith(begin) != nil {
 		return
 	}
 	g.follow(ctx, s.client.news, listener{
 		still: func() bool { return g.still(r, p) },
-		say:   func(m []byte) error { return e.send(m) },
-		beat:  e.comment,
+		say: func(m []byte) error {
+			event := own.add(m)
+			err := e.write(event)
+			if err != nil {
+				own.unsay(event)
+			}
+			return err
+		},
+		beat: e.comment,
 	})
 }
 

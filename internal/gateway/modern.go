@@ -42,7 +42,7 @@ func (x *exchange) serveModern(version string) {
 	// clients of one principal cannot be told apart.
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	x.answer(ctx, cancel, q, func() {})
+	x.answer(ctx, cancel, q, func() {}, nil)
 }
 
 // checkVersion checks the version that a modern request names.

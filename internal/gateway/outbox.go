@@ -34,6 +34,7 @@ type outbox struct {
 	broken  bool
 	dropped int
 
+	gone atomic.Bool  // the client hears it elsewhere
 	took atomic.Int64 // when the client last took something, or began to, as UnixNano
 }
 
@@ -120,6 +121,9 @@ func (o *outbox) run() {
 		o.mu.Unlock()
 		var err error
 		for _, m := range batch {
+			if o.gone.Load() {
+				break
+			}
 			o.took.Store(time.Now().UnixNano())
 			if err = o.write(m); err != nil {
 				break
@@ -133,6 +137,16 @@ func (o *outbox) run() {
 		o.turn.Broadcast()
 	}
 	o.running = false
+	o.turn.Broadcast()
+}
+
+// abandon makes sure that nothing is written any more but what just is: its
+// client hears it elsewhere.
+func (o *outbox) abandon() {
+	o.gone.Store(true)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken, o.waiting = true, nil
 	o.turn.Broadcast()
 }
 

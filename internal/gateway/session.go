@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -13,6 +14,7 @@ import (
 // sessions holds the legacy sessions.
 type sessions struct {
 	over func(*session) // told once of each that has ended
+	kept atomic.Int64   // bytes of what can be resumed
 
 	byID sync.Map // string → *session; what calls look up, without a lock
 
@@ -29,6 +31,8 @@ type session struct {
 	over   func(*session)
 	client *client
 	flight flight
+
+	replays replays
 
 	// run is set before anybody can find the session.
 	run *run.Run
@@ -62,6 +66,8 @@ func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
 	id := rand.Text() // 128 bits and more
 	s = &session{id: id, owner: o, over: ss.over, client: newClient(id, p), users: 1}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.replays.inAll = &ss.kept
+	context.AfterFunc(s.ctx, s.replays.end)
 	if ss.each == nil {
 		ss.each = map[owner]map[*session]struct{}{}
 	}

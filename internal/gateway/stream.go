@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -51,7 +52,11 @@ type events struct {
 	buf     []byte
 }
 
-func (e *events) start() error {
+func (e *events) start() error { return e.startWith(nil) }
+
+// startWith starts the stream, where it has not been, with text: that then comes
+// with the headers.
+func (e *events) startWith(text []byte) error {
 	if e.started {
 		return nil
 	}
@@ -61,6 +66,9 @@ func (e *events) start() error {
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no") // a proxy in between holds events back otherwise
 	e.w.WriteHeader(http.StatusOK)
+	if err := writeTimed(e.w, e.c, text); err != nil {
+		return err
+	}
 	return e.flush()
 }
 
@@ -69,13 +77,30 @@ func (e *events) flush() error {
 	return e.c.Flush()
 }
 
-// send writes one message, given in parts, and starts the stream before the
-// first.
-func (e *events) send(message ...[]byte) error {
+// write writes events as they are, and starts the stream before the first.
+func (e *events) write(text []byte) error {
 	if err := e.start(); err != nil {
 		return err
 	}
-	e.buf = append(e.buf[:0], "event: message\ndata: "...)
+	if err := writeTimed(e.w, e.c, text); err != nil {
+		return err
+	}
+	return e.flush()
+}
+
+// send writes one message, given in parts.
+func (e *events) send(message ...[]byte) error { return e.sendAs(nil, message...) }
+
+// sendAs is send with an id of the event.
+func (e *events) sendAs(id []byte, message ...[]byte) error {
+	if err := e.start(); err != nil {
+		return err
+	}
+	e.buf = e.buf[:0]
+	if len(id) > 0 {
+		e.buf = append(append(append(e.buf, "id: "...), id...), '\n')
+	}
+	e.buf = append(e.buf, "event: message\ndata: "...)
 	for _, part := range message {
 		if part = wire.OneLine(part); len(part) < smallPart {
 			e.buf = append(e.buf, part...)
@@ -101,46 +126,72 @@ const smallPart = 16 << 10
 
 // comment writes what readers skip, so that nobody in between takes the
 // connection for dead.
-func (e *events) comment() error {
-	if err := e.start(); err != nil {
-		return err
-	}
-	if err := writeTimed(e.w, e.c, []byte(": still here\n\n")); err != nil {
-		return err
-	}
-	return e.flush()
-}
+func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 
 // A reply is the answer to one request over HTTP: plain JSON, unless something
 // is said before the result; then it is an event stream.
 type reply struct {
 	accepts accepts
 	modern  bool
-	events  events // written to by the outbox, and by the handler once that is flushed
-	out     *outbox
+	events  events  // written to by the outbox, and by the handler once that is flushed
+	out     *outbox // of whole events
+	replays *replays
 
 	mu    sync.Mutex
+	track *track      // nil while nothing is said, and where nothing can be resumed
+	moved atomic.Bool // the client has resumed the stream elsewhere
 	beat  *time.Timer // nil where the client reads no events
 	ended bool
 }
 
 // newReply returns the reply to a request. Once the client has waited for
 // KeepAlive it is told that it still waits for something. When it cannot be
-// written to, lost is called.
-func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error)) *reply {
-	p := &reply{accepts: a, modern: modern, events: events{w: w, c: http.NewResponseController(w)}}
+// written to, lost is called. rs keeps what is said; nil means that nothing does.
+func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error), rs *replays) *reply {
+	p := &reply{accepts: a, modern: modern, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	p.out = newOutbox(func(m []byte) error {
 		if m == nil {
 			return p.events.comment()
 		}
-		return p.events.send(m)
+		return p.events.write(m)
 	}, lost)
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.beat = time.AfterFunc(KeepAlive, p.tick)
+		first := KeepAlive
+		if rs != nil && rs.primes {
+			first = primeAfter
+		}
+		p.beat = time.AfterFunc(first, p.tick)
 	}
 	return p
+}
+
+// event returns the message as an event, which can be heard again where the
+// stream can be resumed. The caller holds p.mu.
+func (p *reply) event(message []byte) []byte {
+	if p.replays == nil {
+		return appendEvent(nil, nil, message)
+	}
+	p.begin()
+	return p.track.add(message)
+}
+
+// begin begins what can be resumed, and reports whether the client has just been
+// told. The caller holds p.mu.
+func (p *reply) begin() (primed bool) {
+	if p.replays == nil || p.track != nil {
+		return false
+	}
+	p.track = p.replays.open(func() {
+		p.moved.Store(true)
+		p.out.abandon()
+	})
+	primer := p.track.primer()
+	if primer != nil {
+		p.out.put(primer)
+	}
+	return primer != nil
 }
 
 // notify sends a notification, in the order of the calls, unless the client
@@ -151,7 +202,7 @@ func (p *reply) notify(method string, params []byte) {
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.out.offer(wire.AppendNotification(nil, method, params))
+	p.out.offer(p.event(wire.AppendNotification(nil, method, params)))
 	p.beat.Reset(KeepAlive)
 }
 
@@ -162,7 +213,7 @@ func (p *reply) send(message []byte) {
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.out.put(message)
+	p.out.put(p.event(message))
 	p.beat.Reset(KeepAlive)
 }
 
@@ -173,7 +224,7 @@ func (p *reply) tick() {
 	if p.ended {
 		return
 	}
-	if p.out.idle() {
+	if !p.begin() && p.out.idle() {
 		p.out.offer(nil)
 	}
 	p.beat.Reset(KeepAlive)
@@ -195,6 +246,14 @@ func (p *reply) stop() (dropped int) {
 // is gone there is nobody to tell.
 func (p *reply) end(id []byte, a answer) {
 	switch {
+	case p.track != nil:
+		var last [][]byte
+		if !a.none() {
+			last = a.parts(id)
+		}
+		if event := p.track.finish(last...); !p.moved.Load() && last != nil {
+			_ = p.events.sendAs(event, last...)
+		}
 	case a.none():
 		if !p.events.started {
 			p.events.w.WriteHeader(http.StatusAccepted)

@@ -35,10 +35,19 @@ func (w *world) listen(ctx context.Context, method, body string, h head) *ear {
 	return &ear{w.t, res, wire.NewEventReader(res.Body, 8<<20)}
 }
 
+// event returns the next event that is a message.
+func (e *ear) event() (wire.Event, error) {
+	for {
+		if ev, err := e.events.Next(); err != nil || len(ev.Data) > 0 {
+			return ev, err
+		}
+	}
+}
+
 // next returns the next message.
 func (e *ear) next() string {
 	e.t.Helper()
-	ev, err := e.events.Next()
+	ev, err := e.event()
 	if err != nil {
 		e.t.Fatalf("the stream ended: %v", err)
 	}
@@ -48,7 +57,7 @@ func (e *ear) next() string {
 // ends waits for the end of the stream, before which nothing may come.
 func (e *ear) ends() {
 	e.t.Helper()
-	if ev, err := e.events.Next(); err == nil {
+	if ev, err := e.event(); err == nil {
 		e.t.Fatalf("the stream goes on: %s", ev.Data)
 	}
 }

@@ -73,12 +73,12 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world, p *pipes)) {
 func TestAClientThatWaitsIsToldThatItStillWaitsForSomething(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		w.play("slow", func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-			time.Sleep(2*gateway.KeepAlive + time.Second)
+			time.Sleep(2*gateway.KeepAlive + 2*time.Second)
 			return switchboard.Result{JSON: []byte(`{"content":[]}`)}, nil
 		})
 		in := w.session(nil)
 		res, body := w.post(legacyCall("1", "slow", ""), in)
-		want := ": still here\n\n: still here\n\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[]}}\n\n"
+		want := "id: 1-0\ndata: \n\n: still here\n\n: still here\n\nid: 1-1\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[]}}\n\n"
 		if res.Header.Get("Content-Type") != "text/event-stream" || body != want {
 			t.Errorf("a client that reads events: %q", body)
 		}
@@ -96,7 +96,13 @@ func TestAStreamThatIsQuietIsKeptAlive(t *testing.T) {
 		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
 		defer res.Body.Close() //nolint:errcheck // it has served
 		start := time.Now()
-		line, err := bufio.NewReader(res.Body).ReadString('\n')
+		lines := bufio.NewReader(res.Body)
+		if line, err := lines.ReadString('\n'); err != nil || line != "id: 0-0\n" || time.Since(start) > 0 {
+			t.Errorf("after %s: %q %v", time.Since(start), line, err)
+		}
+		_, _ = lines.ReadString('\n')
+		_, _ = lines.ReadString('\n')
+		line, err := lines.ReadString('\n')
 		if err != nil || line != ": still here\n" || time.Since(start) != gateway.KeepAlive {
 			t.Errorf("after %s: %q %v", time.Since(start), line, err)
 		}
