@@ -69,7 +69,7 @@ func (w *world) stream(body string, h head) *stream {
 	go func() {
 		defer close(s.messages)
 		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "" {
 				s.messages <- data
 			}
 		}
