@@ -255,6 +255,7 @@ func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
 		"runs of one principal":             run.MaxRuns,
 		"a client's message, in MiB":        gateway.MaxMessage >> 20,
 		"sessions in all":                   gateway.MaxSessions,
+		"parked calls of one principal":     gateway.MaxParked,
 	} {
 		number := fmt.Sprint(limit)
 		if limit >= 1000 {

@@ -421,6 +421,21 @@ func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, obje
 	return !slices.Contains(agreed, false)
 }
 
+// completed passes on that somebody has done what a URL was for. A server need not
+// say it on the stream of a call.
+func (l *link) completed(m wire.Message, via *flight) {
+	f := via
+	if (f == nil || f.client == nil) && l.asks != "" {
+		via = nil
+		f, _ = l.caller()
+	}
+	if f == nil || f.client == nil {
+		l.drop("an elicitation is complete that could be any client's")
+		return
+	}
+	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
+}
+
 // unanswered is why a call ends whose question the client did not answer.
 func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {

@@ -317,6 +317,8 @@ func (l *link) hear(m wire.Message, via *flight) {
 		l.progress(m, via)
 	case wire.MethodLog:
 		l.logged(m, via)
+	case wire.MethodElicitationCompleted:
+		l.completed(m, via)
 	default:
 		// What an extension says of a call goes where the call's result goes.
 		if via != nil && via.client != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	mcpgo "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
@@ -498,5 +499,39 @@ func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
 		if n := len(said.said); n != 500 || !strings.Contains(string(m.raw), "input_required") {
 			t.Errorf("%d of 500 notifications before %s", n, m.raw)
 		}
+	}
+}
+
+func TestAClientHearsThatAnElicitationIsComplete(t *testing.T) {
+	for _, transport := range []string{"stdio", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
+			heard := make(chan string, 2)
+			c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
+				Capabilities: &gosdk.ClientCapabilities{Elicitation: &gosdk.ElicitationCapabilities{URL: &gosdk.URLElicitationCapabilities{}}},
+				ElicitationHandler: func(context.Context, *gosdk.ElicitRequest) (*gosdk.ElicitResult, error) {
+					return &gosdk.ElicitResult{Action: "accept"}, nil
+				},
+				ElicitationCompleteHandler: func(_ context.Context, r *gosdk.ElicitationCompleteNotificationRequest) {
+					heard <- r.Params.ElicitationID
+				},
+			})
+			s, err := c.Connect(t.Context(), &gosdk.StreamableClientTransport{Endpoint: g.url + "/mcp"}, &gosdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			if _, err := s.CallTool(t.Context(), &gosdk.CallToolParams{Name: "asker", Arguments: map[string]any{"do": "complete"}}); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case id := <-heard:
+				if id != "e-1" {
+					t.Errorf("it hears of %q", id)
+				}
+			case <-time.After(patience):
+				t.Error("it hears nothing")
+			}
+		})
 	}
 }

@@ -277,6 +277,8 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+	case "complete":
+		say([]byte(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e-1"}}`))
 	case "url-first":
 		first := false
 		f.change(func() { f.visits++; first = f.visits == 1 })
