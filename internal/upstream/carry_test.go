@@ -51,11 +51,11 @@ func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *
 		}
 		return nil
 	})
-	close(slow)
+	f.finish(f.answer, 0, nil)
+	close(slow) // most is not passed on yet
 	if err := <-own; err != nil {
 		t.Fatal(err)
 	}
-	f.finish(f.answer, 0, nil)
 	close(p.free)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
