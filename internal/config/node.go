@@ -161,6 +161,32 @@ func (v value) duration(low, high time.Duration) (time.Duration, bool) {
 	return d, true
 }
 
+// size reads a number of bytes, such as 64MiB.
+func (v value) size(low, high int) (int, bool) {
+	if v.kind == intKind || v.kind == floatKind {
+		v.fault("%s has no unit; write 512KiB, 64MiB or 1GiB", v.shown())
+		return 0, false
+	}
+	s, ok := v.str()
+	if !ok {
+		return 0, false
+	}
+	for shift, unit := range map[int]string{10: "KiB", 20: "MiB", 30: "GiB"} {
+		number, ok := strings.CutSuffix(s, unit)
+		n, err := strconv.Atoi(number)
+		switch {
+		case !ok || err != nil:
+		case n < 0 || n > high>>shift || n<<shift < low:
+			v.fault("%s is out of range: want %dKiB to %dGiB", v.shown(), low>>10, high>>30)
+			return 0, false
+		default:
+			return n << shift, true
+		}
+	}
+	v.fault("%s is no size; write 512KiB, 64MiB or 1GiB", v.shown())
+	return 0, false
+}
+
 // list returns the items of a list of at most limit.
 func (v value) list(limit int) []value {
 	if v.kind != listKind {

@@ -31,7 +31,7 @@ var mainShape = &shape{
 }
 
 var serverShape = &shape{
-	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout"},
+	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_result"},
 	later: []string{"oauth", "health", "sandbox", "cache"},
 	hints: map[string]string{
 		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
@@ -142,6 +142,9 @@ func (l *loader) server(e entry) {
 	}
 	if v, ok := o.get("timeout"); ok {
 		s.Timeout, _ = v.duration(100*time.Millisecond, time.Hour)
+	}
+	if v, ok := o.get("max_result"); ok {
+		s.MaxResult, _ = v.size(64<<10, 1<<30)
 	}
 }
 

@@ -74,6 +74,10 @@ type Server struct {
 	Trust   Trust
 	Share   Share
 	Timeout time.Duration // of one call; 0 means 60s
+
+	// MaxResult is how many bytes one message of the server's may have, and so
+	// a result; 0 means 16 MiB.
+	MaxResult int
 }
 
 // A Tenant is whose tasks are run: the operator's bound and the tenant's own

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -375,5 +376,27 @@ func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
 	eventually(t, "only ours is left", func() bool { return status(t, f, "one").Connections == 1 })
 	if _, err := f.Call(t.Context(), as("ann", "anything")); err != nil {
 		t.Errorf("after its connection was given up: %v", err)
+	}
+}
+
+func TestAResultMayBeAsLargeAsItsServerIsConfiguredTo(t *testing.T) {
+	result := func(n int) string { return `{"text":"` + strings.Repeat("x", n) + `"}` }
+	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		reply(w, m, result(maxMessage))
+	}))
+	for name, s := range map[string]switchboard.Server{"over HTTP": site.server(), "on pipes": child("one", "calls")} {
+		t.Run(name, func(t *testing.T) {
+			for most, want := range map[int]switchboard.Code{0: switchboard.CodeResultInvalid, 64 << 10: switchboard.CodeResultInvalid, 32 << 20: ""} {
+				s.MaxResult = most
+				f := ready(t, Options{}, s)
+				got, err := f.Call(t.Context(), do("large"))
+				if own, _ := errors.AsType[*switchboard.Error](err); want != "" && (own == nil || own.Code != want) {
+					t.Errorf("at most %d: %v, want %s", most, err, want)
+				}
+				if want == "" && (err != nil || string(got.JSON) != result(maxMessage)) {
+					t.Errorf("at most %d: %d bytes, %v", most, len(got.JSON), err)
+				}
+			}
+		})
 	}
 }

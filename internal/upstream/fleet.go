@@ -156,7 +156,7 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 
 // sameConnection reports whether a connection to a serves b as well.
 func sameConnection(a, b *switchboard.Server) bool {
-	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share &&
+	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult &&
 		slices.Equal(a.Command, b.Command) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)

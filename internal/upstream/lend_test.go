@@ -30,7 +30,7 @@ func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 		body := bytes.Repeat([]byte("0123456789abcde\n"), n/16+1)[:n]
 		for _, promised := range []int{-1, n, 1, 3 << 20} {
 			for name, r := range map[string]io.Reader{"": bytes.NewReader(body), "in pieces ": iotest.HalfReader(bytes.NewReader(body))} {
-				got, l, err := readAll(r, promised)
+				got, l, err := readAll(r, promised, maxMessage)
 				if err != nil || !bytes.Equal(got, body) {
 					t.Errorf("%s%d bytes, %d promised: %d, %v", name, n, promised, len(got), err)
 				}
@@ -41,7 +41,7 @@ func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := readAll(strings.NewReader(strings.Repeat("x", maxMessage+1)), -1); err != errTooLarge { //nolint:errorlint // as it is made
+	if _, _, err := readAll(strings.NewReader(strings.Repeat("x", maxMessage+1)), -1, maxMessage); err != errTooLarge { //nolint:errorlint // as it is made
 		t.Errorf("one byte too many: %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func BenchmarkReadAll(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		_, l, err := readAll(bytes.NewReader(body), len(body))
+		_, l, err := readAll(bytes.NewReader(body), len(body), maxMessage)
 		if err != nil {
 			b.Fatal(err)
 		}

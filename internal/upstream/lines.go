@@ -7,8 +7,9 @@ import (
 	"io"
 )
 
-// maxSkipped is how long a line may be for us to wait for its end. A server
-// that writes more without a newline has its connection closed.
+// maxSkipped is how long a line that is too long may be at least for us to wait
+// for its end. A server that writes more without a newline has its connection
+// closed.
 const maxSkipped = 2 * maxMessage
 
 var errEndless = errors.New("it writes a line without end")
@@ -75,7 +76,7 @@ func (l *lineReader) skip(text []byte, ended bool) (line, error) {
 			return line{}, err
 		}
 		s.feed(part)
-		if n += len(part); n > maxSkipped {
+		if n += len(part); n > max(maxSkipped, 2*l.max) {
 			return line{}, errEndless
 		}
 		ended = err == nil

@@ -17,7 +17,7 @@ import (
 // The limits of what a server may send. Beyond them its message is dropped, or
 // its connection is closed.
 const (
-	maxMessage = 16 << 20 // bytes of one message
+	maxMessage = 16 << 20 // bytes of one message, where the server is not configured otherwise
 
 	floodWindow     = 10 * time.Second
 	maxJunk         = 1_000   // lines that are no message, in a window
@@ -115,6 +115,7 @@ type link struct {
 	// time, because it may not say when that changes.
 	polled bool
 
+	most      int                           // bytes of one message
 	asks      string                        // what the client can be asked for, as the server was told; "" means nothing
 	turn      chan struct{}                 // held by the one call that may use the link; see takeTurn
 	yields    chan struct{}                 // closed while a client is being asked
@@ -141,7 +142,7 @@ func (l *link) hello() *hello {
 
 func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
-		log: log, mask: m, ours: ours, asks: asks, made: time.Now(), relist: relist,
+		log: log, mask: m, ours: ours, most: maxMessage, asks: asks, made: time.Now(), relist: relist,
 		flights: map[string]*flight{}, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), yields: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},

@@ -131,13 +131,13 @@ func retryAfter(s string) time.Duration {
 
 // single reads an answer that is one message.
 func (w *web) single(f *flight, resp *http.Response) error {
-	if resp.ContentLength > maxMessage {
-		return tooLarge(int(resp.ContentLength))
+	if resp.ContentLength > int64(w.link.most) {
+		return w.link.tooLarge(resp.ContentLength)
 	}
-	body, lent, err := readAll(resp.Body, int(resp.ContentLength))
+	body, lent, err := readAll(resp.Body, int(resp.ContentLength), w.link.most)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return faultf(kindInvalid, true, "its answer is larger than the %d bytes that are allowed", maxMessage)
+		return faultf(kindInvalid, true, "its answer is larger than the %d bytes that are allowed", w.link.most)
 	case err != nil:
 		return faultf(kindLost, true, "its answer broke off: %s", w.plain(err))
 	}
@@ -157,9 +157,9 @@ func (w *web) single(f *flight, resp *http.Response) error {
 
 var errTooLarge = errors.New("too large")
 
-// readAll reads at most maxMessage bytes into memory that is lent. size is how
-// many to expect, or -1.
-func readAll(r io.Reader, size int) ([]byte, loan, error) {
+// readAll reads at most limit bytes into memory that is lent. size is how many to
+// expect, or -1.
+func readAll(r io.Reader, size, limit int) ([]byte, loan, error) {
 	const first, most = 4 << 10, 2 << 20
 	if size < 0 {
 		size = first
@@ -169,12 +169,12 @@ func readAll(r io.Reader, size int) ([]byte, loan, error) {
 		more, err := r.Read(l.room[n:])
 		n += more
 		switch {
-		case n > maxMessage:
+		case n > limit:
 			err = errTooLarge
 		case errors.Is(err, io.EOF):
 			return l.room[:n], l, nil
 		case err == nil && n == len(l.room):
-			bigger := borrow(max(2*n, min(size, maxMessage)+1))
+			bigger := borrow(max(2*n, min(size, limit)+1))
 			copy(bigger.room, l.room)
 			l.repay()
 			l = bigger
@@ -230,7 +230,7 @@ func (w *web) resume(f *flight, last string, retry time.Duration) (err error) {
 // events reads events until the stream ends or f, which may be nil, does. It
 // returns what is needed to resume; the error is a *fault.
 func (w *web) events(body io.Reader, f *flight) (last string, retry time.Duration, err error) {
-	return w.follow(wire.NewEventReader(io.LimitReader(body, maxStream), maxMessage), f)
+	return w.follow(wire.NewEventReader(io.LimitReader(body, maxStream), w.link.most), f)
 }
 
 // follow is events of a stream of which some may have been read.
@@ -240,7 +240,7 @@ func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry ti
 		e, err := events.Next()
 		switch {
 		case errors.Is(err, wire.ErrEventTooLong):
-			return "", 0, faultf(kindInvalid, true, "its stream has an event larger than the %d bytes that are allowed", maxMessage)
+			return "", 0, faultf(kindInvalid, true, "its stream has an event larger than the %d bytes that are allowed", w.link.most)
 		case errors.Is(err, io.EOF):
 			return events.LastID(), events.Retry(), nil
 		case err != nil && events.LastID() == "":

@@ -166,7 +166,11 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 }
 
 func (s *server) newLink(o owner) *link {
-	return newLink(s.log, s.mask, s.ours, o.asks, s.relist.add)
+	l := newLink(s.log, s.mask, s.ours, o.asks, s.relist.add)
+	if most := s.config().MaxResult; most > 0 {
+		l.most = most
+	}
+	return l
 }
 
 // greet makes a usable link of one that was opened, and sees to it that it is

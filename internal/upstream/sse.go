@@ -112,7 +112,7 @@ func (p *sse) listen(ctx context.Context) (string, error) {
 	var e wire.Event
 	resp, err := p.get(p.ctx, "")
 	if err == nil {
-		p.stream, p.events = resp.Body, wire.NewEventReader(resp.Body, maxMessage)
+		p.stream, p.events = resp.Body, wire.NewEventReader(resp.Body, p.link.most)
 		e, err = p.events.Next()
 	}
 	switch {

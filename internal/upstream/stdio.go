@@ -138,7 +138,7 @@ func (s *stdio) obituary() string {
 
 // scan reads lines until there are no more.
 func (s *stdio) scan() error {
-	lines := newLineReader(s.proc.stdout, maxMessage)
+	lines := newLineReader(s.proc.stdout, s.link.most)
 	for {
 		ln, err := lines.next()
 		if errors.Is(err, errEndless) {
@@ -160,7 +160,7 @@ func (s *stdio) take(ln line) (tooMuch string) {
 		l.mu.Lock()
 		f := l.flights[string(ln.id)]
 		l.mu.Unlock()
-		if f == nil || !f.finish(wire.Message{}, 0, tooLarge(ln.long)) {
+		if f == nil || !f.finish(wire.Message{}, 0, l.tooLarge(int64(ln.long))) {
 			l.drop("it is too long")
 		}
 		return l.flood.tick(1, 0, 0)
@@ -182,8 +182,8 @@ func (s *stdio) take(ln line) (tooMuch string) {
 }
 
 // tooLarge is the fault of an answer of n bytes.
-func tooLarge(n int) *fault {
-	return faultf(kindInvalid, true, "its answer of %d bytes is larger than the %d that are allowed", n, maxMessage)
+func (l *link) tooLarge(n int64) *fault {
+	return faultf(kindInvalid, true, "its answer of %d bytes is larger than the %d that are allowed", n, l.most)
 }
 
 // shut implements port.
