@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -228,4 +229,25 @@ func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
 	cancel()
 	f.Close(ctx)
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
+}
+
+func TestACallDoesNotReturnWhileItsClientIsBeingTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+		l.port = deafPort{}
+		f := l.newFlight("x", func([]byte) []byte { return nil })
+		told := make(chan struct{})
+		ended := later(func() error {
+			return l.fly(t.Context(), f, func(switchboard.Notification) { <-told })
+		})
+		synctest.Wait()
+		l.deliver(f, nil, switchboard.Notification{Method: "x"})
+		f.finish(f.answer, 0, nil)
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("it has returned")
+		}
+		close(told)
+		<-ended
+	})
 }
