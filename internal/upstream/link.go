@@ -26,9 +26,10 @@ const (
 	maxBacklog      = 1_024   // messages that wait to be written to a child
 	maxServerAsks   = 16      // answers to a server's own requests, at once over HTTP
 	cancelPatience  = 5 * time.Second
-	levelPatience   = 5 * time.Second
-	maxServerInfo   = 256     // bytes of a server's name or version that are kept
-	maxCapabilities = 1 << 20 // bytes of a server's capabilities object
+	levelPatience   = 5 * time.Second // for a server to set its level
+	levelWait       = time.Second     // of a call for that
+	maxServerInfo   = 256             // bytes of a server's name or version that are kept
+	maxCapabilities = 1 << 20         // bytes of a server's capabilities object
 )
 
 // A port carries messages to one server: a child's pipes, or HTTP.
@@ -99,11 +100,12 @@ type link struct {
 	id      atomic.Int64
 	dropped atomic.Int64 // messages of the server's that meant nothing to us
 
-	mu      sync.Mutex
-	flights map[string]*flight // by id as spelt
-	err     error              // why the link ended
-	ended   time.Time
-	level   int // rank of the level that the server was asked for
+	mu       sync.Mutex
+	flights  map[string]*flight // by id as spelt
+	err      error              // why the link ended
+	ended    time.Time
+	level    int           // rank of the level that the server was asked for
+	levelled chan struct{} // closed when the server has set it
 
 	done chan struct{} // closed when the link has ended
 
@@ -430,8 +432,9 @@ func (l *link) reply(m wire.Message, via *flight) {
 
 // raise sees to it that a legacy server sends log messages of the rank: it is
 // asked once for the most verbose level that anybody wanted so far, and what
-// each call takes is filtered here. Nobody waits for the answer, which a call
-// does not need: on pipes the server reads the request before the call's.
+// each call takes is filtered here. On pipes the server reads that before the
+// call; elsewhere the calls that want it wait for the answer, though not for
+// long, since nothing else of a call needs it.
 func (l *link) raise(rank int) {
 	if rank == 0 || l.hello().modern() || !l.hello().logging {
 		return
@@ -439,14 +442,37 @@ func (l *link) raise(rank int) {
 	l.mu.Lock()
 	wanted := l.level == 0 || rank < l.level
 	if wanted {
-		l.level = rank
+		l.level, l.levelled = rank, make(chan struct{})
 	}
+	levelled := l.levelled
 	l.mu.Unlock()
-	if !wanted {
-		return
+	if wanted {
+		l.setLevel(rank, levelled)
 	}
+	select {
+	case <-levelled:
+	default:
+		within(levelled, levelWait)
+	}
+}
+
+// setLevel asks for log messages of the rank, and closes done when calls may
+// rely on it.
+func (l *link) setLevel(rank int, done chan<- struct{}) {
 	params := append(wire.AppendString([]byte(`{"level":`), levels[rank-1]), '}')
 	f := l.newFlight(wire.MethodSetLevel, func([]byte) []byte { return params })
+	if _, ok := l.port.(*stdio); !ok {
+		go func() {
+			defer close(done)
+			ctx, cancel := context.WithTimeout(context.Background(), levelPatience)
+			defer cancel()
+			if err := l.fly(ctx, f, nil); err != nil {
+				l.log.Debug("a server's log level was not set", "error", err)
+			}
+		}()
+		return
+	}
+	defer close(done)
 	if l.launch(f) != nil {
 		return
 	}
