@@ -32,7 +32,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 			if got := direct.sum(); got != does[back] {
 				t.Errorf("direct, %d checks pass and %d fail, want %v", got.passed, got.failed, does[back])
 			}
-			compare(t, "client-"+back, run(gateways(t, version)), direct)
+			compare(t, "client-"+back, func() results { return run(gateways(t, version)) }, direct)
 		})
 	}
 }

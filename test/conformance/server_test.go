@@ -45,7 +45,7 @@ func TestWhatAServerPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					compare(t, front+"-"+back, servers(t, version, through), direct)
+					compare(t, front+"-"+back, func() results { return servers(t, version, through) }, direct)
 				})
 			}
 		})
