@@ -17,10 +17,15 @@ func reserved(key string) bool {
 	return strings.HasPrefix(key, wire.MetaPrefix) || strings.HasPrefix(key, wire.MetaOurPrefix)
 }
 
+// claimed is reserved without the one key that only a server can say: of which
+// of its tasks something is part.
+func claimed(key string) bool { return key != wire.MetaRelatedTask && reserved(key) }
+
 // bridge returns a server's result as a client of the era gets it. What does not
 // change is neither read again nor copied, so that a big result costs little.
 //
-//   - Reserved keys of _meta are removed; a modern client finds our serverInfo.
+//   - Reserved keys of _meta are removed, but for that of a task of the client's
+//     own era; a modern client finds our serverInfo.
 //   - A legacy client gets no resultType, and none of what came with it.
 //   - A modern client gets a resultType in any case.
 //
@@ -53,7 +58,11 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
-	switch own := withoutReserved(meta); {
+	drop := reserved
+	if modern == (kind != nil) { // the server is of the client's era
+		drop = claimed
+	}
+	switch own := without(meta, drop); {
 	case modern:
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
 	case len(own) == len(meta):
@@ -91,15 +100,15 @@ func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err erro
 	return meta, kind, nil
 }
 
-// withoutReserved returns meta without the keys that are reserved. It is meta
-// itself where there are none, or where it is no object.
-func withoutReserved(meta []byte) []byte {
+// without returns meta without the keys that drop names. It is meta itself where
+// there are none, or where it is no object.
+func without(meta []byte, drop func(key string) bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return meta
 	}
 	for name := range wire.Members(meta) {
-		if reserved(name) {
-			return wire.Without(nil, meta, reserved)
+		if drop(name) {
+			return wire.Without(nil, meta, drop)
 		}
 	}
 	return meta
@@ -117,14 +126,14 @@ func emptyObject(b []byte) bool {
 	return len(b) >= 2 && b[0] == '{' && len(bytes.TrimSpace(b[1:len(b)-1])) == 0
 }
 
-// cleanParams returns the params of a server's notification without reserved
-// keys in _meta.
+// cleanParams returns the params of a server's notification, or question, without
+// reserved keys in _meta.
 func cleanParams(params []byte) []byte {
 	meta, ok := field(params, wire.MemberMeta)
 	if !ok {
 		return params
 	}
-	own := withoutReserved(meta)
+	own := without(meta, claimed)
 	if len(own) == len(meta) {
 		return params
 	}

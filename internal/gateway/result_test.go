@@ -51,7 +51,7 @@ func FuzzBridge(f *testing.F) {
 				t.Fatalf("modern: %v: %s", err, got)
 			}
 			for key, value := range l.Meta {
-				if reserved(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.info)) {
+				if claimed(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.info)) {
 					t.Fatalf("modern %v: %s passed: %s", modern, key, got)
 				}
 			}
@@ -99,6 +99,31 @@ func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) 
 			}) {
 				t.Errorf("modern %v: %.40s: the content was copied", modern, s)
 			}
+		}
+	}
+}
+
+func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
+	g := New(Options{})
+	for _, tt := range []struct {
+		server string // the era by which it answers
+		modern bool   // the client
+		passes bool
+	}{
+		{``, false, true},
+		{`"resultType":"complete",`, true, true},
+		{``, true, false},
+		{`"resultType":"complete",`, false, false},
+	} {
+		const task = `"io.modelcontextprotocol/related-task":{"taskId":"\u0074-1","n":1.0}`
+		result := `{` + tt.server + `"content":[],"_meta":{` + task + `,"vendor/x":1,"io.modelcontextprotocol/serverInfo":{"name":"liar"}}}`
+		a, err := g.bridge(switchboard.Result{JSON: []byte(result)}, tt.modern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(a.message([]byte("1")))
+		if strings.Contains(got, task) != tt.passes || strings.Contains(got, "liar") || !strings.Contains(got, `"vendor/x":1`) {
+			t.Errorf("modern client %v: %s became %s", tt.modern, result, got)
 		}
 	}
 }
