@@ -82,7 +82,7 @@ func tap(t *testing.T, behind string) (string, <-chan struct{}) {
 	listens := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(listens) })
 	root := &url.URL{Scheme: target.Scheme, Host: target.Host}
-	s := httptest.NewServer(&httputil.ReverseProxy{
+	s := httptest.NewServer(whole(&httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(root) },
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
@@ -92,7 +92,7 @@ func tap(t *testing.T, behind string) (string, <-chan struct{}) {
 			return nil
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the suite's server goes before the switchboard does
-	})
+	}))
 	t.Cleanup(s.Close)
 	return s.URL + target.Path, listens
 }
