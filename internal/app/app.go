@@ -142,6 +142,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Authenticate: func(r *http.Request) (switchboard.Principal, error) { return a.state.Load().ring.Authenticate(r) },
 		Subscribe:    a.fleet.Subscribe,
 		Ended:        a.fleet.Forget,
+		RootsChanged: a.fleet.RootsChanged,
 		Status:       a.statusText,
 		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
 			"/v1/status":  a.inspectStatus,

@@ -88,6 +88,11 @@ type Options struct {
 	// wants to know.
 	Ended func(session string)
 
+	// RootsChanged is told that the roots of the client of a Client.Session
+	// have changed; ask asks it while none of its calls is under way. nil means
+	// that nobody wants to know.
+	RootsChanged func(session string, ask func(ctx context.Context, method string, params []byte) ([]byte, error))
+
 	// Status gives the JSON text with which switchboard_status answers.
 	Status func(switchboard.Principal) []byte
 
@@ -116,6 +121,7 @@ type Gateway struct {
 	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
 	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 	ended        func(session string)
+	rootsChanged func(session string, ask func(context.Context, string, []byte) ([]byte, error))
 	log          *slog.Logger
 
 	own     *server.MCPServer
@@ -148,6 +154,7 @@ func New(o Options) *Gateway {
 		own:          newOwn(o.Name, o.Version, o.Status),
 		subscribe:    o.Subscribe,
 		ended:        o.Ended,
+		rootsChanged: o.RootsChanged,
 		parks:        newParks(),
 		closing:      make(chan struct{}),
 	}
@@ -186,6 +193,19 @@ func (g *Gateway) forget(c *client) {
 	c.subscriptions.end()
 	if g.ended != nil {
 		g.ended(c.key)
+	}
+}
+
+// hear takes a notification of a client's, of whose requests those in f are
+// under way.
+func (g *Gateway) hear(c *client, f *flight, m wire.Message) {
+	switch m.Method {
+	case wire.MethodCancelled:
+		f.cancelled(m.Params)
+	case wire.MethodRootsChanged:
+		if g.rootsChanged != nil {
+			g.rootsChanged(c.key, c.ask)
+		}
 	}
 }
 

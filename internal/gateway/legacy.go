@@ -65,9 +65,7 @@ func (x *exchange) serveLegacy(version string) {
 		}
 		x.w.WriteHeader(http.StatusAccepted)
 	case m.Kind == wire.Notification:
-		if m.Method == wire.MethodCancelled {
-			s.flight.cancelled(m.Params)
-		}
+		g.hear(s.client, &s.flight, m)
 		x.w.WriteHeader(http.StatusAccepted)
 	default:
 		x.request(s)

@@ -25,10 +25,10 @@ type listener struct {
 // tell tells it the news. Whoever comes next shall hear of them where this one
 // did not.
 func (l listener) tell(ctx context.Context, n *news) bool {
-	changed, updated := n.take()
+	changed, updated, asked := n.take()
 	if ctx.Err() == nil && (l.still == nil || l.still()) {
 		said := true
-		for _, m := range messages(changed, updated, l.tag) {
+		for _, m := range slices.Concat(messages(changed, updated, l.tag), asked) {
 			said = said && l.say(m) == nil
 		}
 		if said {
@@ -36,6 +36,9 @@ func (l listener) tell(ctx context.Context, n *news) bool {
 		}
 	}
 	n.add(changed, updated...)
+	for _, m := range asked {
+		n.say(m)
+	}
 	return false
 }
 

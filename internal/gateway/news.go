@@ -13,6 +13,10 @@ import (
 // of which part that is.
 const maxNews = 1024
 
+// maxAsked bounds, in bytes, what one client has not been asked yet beside its
+// calls. What is more is not asked.
+const maxAsked = 64 << 10
+
 // An update is one of a resource: its URI, and that which the client has
 // subscribed to, both as the client spells them.
 type update struct{ uri, by string }
@@ -26,6 +30,8 @@ type news struct {
 	mu      sync.Mutex
 	changed switchboard.Kinds
 	updated []update
+	asked   [][]byte // messages as they are
+	bytes   int      // of them
 }
 
 func newNews(wanted switchboard.Kinds) *news {
@@ -58,6 +64,17 @@ func (n *news) add(ks switchboard.Kinds, updated ...update) {
 	}
 }
 
+// say adds a message that is said as it is.
+func (n *news) say(message []byte) {
+	n.mu.Lock()
+	if n.bytes+len(message) <= maxAsked {
+		n.asked = append(n.asked, message)
+		n.bytes += len(message)
+	}
+	n.mu.Unlock()
+	n.add(0)
+}
+
 // forget takes back what has not been told of a subscription.
 func (n *news) forget(by string) {
 	n.mu.Lock()
@@ -66,12 +83,12 @@ func (n *news) forget(by string) {
 }
 
 // take returns the news, of which there are none afterwards.
-func (n *news) take() (changed switchboard.Kinds, updated []update) {
+func (n *news) take() (changed switchboard.Kinds, updated []update, asked [][]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	changed, updated = n.changed, n.updated
-	n.changed, n.updated = 0, nil
-	return changed, updated
+	changed, updated, asked = n.changed, n.updated, n.asked
+	n.changed, n.updated, n.asked, n.bytes = 0, nil, nil, 0
+	return changed, updated, asked
 }
 
 // changes are the notifications of what has changed. Resources and their

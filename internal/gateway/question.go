@@ -51,6 +51,12 @@ func (qs *questions) ask(ctx context.Context, send func([]byte), method string, 
 	}
 }
 
+// ask asks a legacy client something that is of none of its calls: on the stream
+// on which it hears of changes, once it has one.
+func (c *client) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	return c.questions.ask(ctx, c.news.say, method, cleanParams(params))
+}
+
 // answered takes a response of the client's, and reports whether it was waited
 // for.
 func (qs *questions) answered(m wire.Message) bool {

@@ -151,9 +151,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 		}
 		return
 	case wire.Notification:
-		if m.Method == wire.MethodCancelled {
-			c.flight.cancelled(m.Params)
-		}
+		c.g.hear(c.client, &c.flight, m)
 		return
 	}
 	if m.Method == wire.MethodListen {

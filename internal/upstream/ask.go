@@ -36,6 +36,8 @@ const (
 	capRoots    = "roots"
 	capSampling = "sampling"
 	capElicit   = "elicitation"
+
+	capChanges = "listChanged" // of the roots
 )
 
 // The members of a modern result that asks, and of the params that answer.
@@ -59,10 +61,9 @@ var asking = map[string]string{
 }
 
 // askable returns, of the capabilities that a client has declared, those by which
-// it can be asked for something: an object, or nil where there are none. What
-// the client says of changes of its roots is left out, since it is not passed
-// on.
-func askable(capabilities []byte) []byte {
+// it can be asked for something: an object, or nil where there are none. tells is
+// set where changes of its roots are passed on.
+func askable(capabilities []byte, tells bool) []byte {
 	if len(capabilities) > maxAskable {
 		return nil
 	}
@@ -71,6 +72,8 @@ func askable(capabilities []byte) []byte {
 		value, ok := wire.Field(capabilities, name)
 		switch {
 		case !ok || value[0] != '{':
+		case name == capRoots && tells && says(value, capChanges):
+			edits = append(edits, wire.Edit{Name: name, Value: []byte(`{"` + capChanges + `":true}`)})
 		case name == capRoots:
 			edits = append(edits, wire.Edit{Name: name, Value: []byte("{}")})
 		default:
@@ -123,7 +126,7 @@ func declared(c *switchboard.Client) []byte {
 	case c.TakesQuestions && len(c.Capabilities) <= maxAskable:
 		return c.Capabilities
 	case c.Ask != nil:
-		return askable(c.Capabilities)
+		return askable(c.Capabilities, false)
 	}
 	return nil
 }
@@ -251,13 +254,22 @@ func (l *link) asked(m wire.Message, via *flight) {
 		}()
 		f := via
 		if f == nil || f.client == nil {
-			f = l.asker(ctx)
+			f = l.asker(ctx, m.Method)
 		}
-		if f == nil || f.client.Ask == nil {
+		var result []byte
+		var err error
+		switch aside := l.besides(m.Method); {
+		case f != nil && f.client.Ask != nil:
+			result, err = l.askClient(ctx, f, m.Method, m.Params)
+			if err != nil && f.ctx.Err() != nil && aside != nil { // the call is over, and the question was not of it
+				result, err = aside(ctx, m.Method, m.Params)
+			}
+		case f == nil && aside != nil:
+			result, err = aside(ctx, m.Method, m.Params)
+		default:
 			refuse()
 			return
 		}
-		result, err := l.askClient(ctx, f, m.Method, m.Params)
 		if ctx.Err() == nil { // else the server has gone, or no longer wants to know
 			l.port.tell(answerTo(m.ID, result, err))
 		}
@@ -289,10 +301,11 @@ func answerTo(id, result []byte, err error) []byte {
 
 // asker returns a call under way whose client a question of the server's is for,
 // though it does not say so: there is only one, or all are of one client. A
-// question that comes before any call waits for one.
-func (l *link) asker(ctx context.Context) *flight {
+// question that comes before any call waits for one, unless the client can be
+// asked besides.
+func (l *link) asker(ctx context.Context, method string) *flight {
 	for deadline := time.Now().Add(askPatience); time.Now().Before(deadline); {
-		if f, sure := l.caller(); f != nil || !sure {
+		if f, sure := l.caller(); f != nil || !sure || l.besides(method) != nil {
 			return f
 		}
 		if sleep(ctx, askEvery) != nil {

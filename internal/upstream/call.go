@@ -203,7 +203,7 @@ func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
 	if era == EraModern || c.Client.Ask == nil || shared && !overHTTP {
 		return o
 	}
-	if asks := askable(c.Client.Capabilities); len(asks) > 0 {
+	if asks := askable(c.Client.Capabilities, c.Client.Session != ""); len(asks) > 0 {
 		o = ownerOf(switchboard.SharePrincipal, c.Principal)
 		o.asks, o.session = string(asks), c.Client.Session
 	}

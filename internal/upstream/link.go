@@ -123,6 +123,7 @@ type link struct {
 	yields    chan struct{}                 // closed while a client is being asked
 	yielding  int                           // how often
 	questions map[string]context.CancelFunc // of the server's, by id as spelt
+	aside     asker                         // asks the client for its roots while no call is under way; nil until they change
 
 	watchers map[*subscriber]struct{} // who hear of updates
 

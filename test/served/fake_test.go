@@ -21,7 +21,7 @@ type fake struct {
 	modern bool              // it speaks 2026-07-28 and nothing else
 	tools  []json.RawMessage // as in tools/list
 	mood   string            // "", hang, exit, flood: how it starts
-	marks  string            // a file to which a line is added for each call executed
+	marks  string            // a file to which a line is added for each call executed, and for each change of roots
 	tape   string            // a file to which each message that comes is added, quoted, as a line
 	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
 
@@ -149,6 +149,10 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	err := json.Unmarshal(message, &q)
 	if err == nil && q.Method == "notifications/initialized" && f.mood == "asks-roots" {
 		go func() { f.roots <- f.ask("roots/list", "{}", say) }()
+	}
+	if err == nil && q.Method == "notifications/roots/list_changed" {
+		appendLine(f.marks, "told")
+		go func() { appendLine(f.marks, "changed: "+string(f.ask("roots/list", "{}", say))) }()
 	}
 	if err != nil || q.ID == nil {
 		return nil
