@@ -90,10 +90,42 @@ func ParseEnvelope(data []byte) (Message, error) { return parse(data, false) }
 // byteOrderMark is what some editors put first; JSON does not have it.
 const byteOrderMark = "\xEF\xBB\xBF"
 
+const notUTF8 = "the message is not UTF-8"
+
 func parse(data []byte, strict bool) (Message, error) {
-	if at, reason := checkText(data); reason != "" {
-		return Message{}, &ParseError{Code: CodeParse, Reason: reason, Offset: at}
+	switch {
+	case len(data) > math.MaxInt32:
+		return Message{}, &ParseError{Code: CodeParse, Reason: "the message is 2 GiB or longer"}
+	case bytes.HasPrefix(data, []byte(byteOrderMark)):
+		return Message{}, &ParseError{Code: CodeParse, Reason: "the message starts with a byte order mark"}
 	}
+	m, err := read(data, strict)
+	if err != nil { // what is not even text is said first
+		if at := invalid(data); at >= 0 {
+			return Message{}, &ParseError{Code: CodeParse, Reason: notUTF8, Offset: at}
+		}
+		return Message{}, err
+	}
+	return m, nil
+}
+
+// invalid returns the offset of the first byte that is not UTF-8, or -1.
+func invalid(data []byte) int {
+	if utf8.Valid(data) {
+		return -1
+	}
+	for at := 0; ; {
+		r, n := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && n == 1 {
+			return at
+		}
+		at += n
+	}
+}
+
+// read reads a message. Outside of strings there is nothing but ASCII in JSON,
+// so that what it accepts is UTF-8. The error is a *ParseError.
+func read(data []byte, strict bool) (Message, error) {
 	from := skipSpace(data, 0)
 	if from == len(data) {
 		return Message{}, &ParseError{Code: CodeParse, Reason: "there is no message, only space", Offset: from}
@@ -127,26 +159,6 @@ func parse(data []byte, strict bool) (Message, error) {
 		*part = slices.Clip(*part) // so that to append to it does not write on
 	}
 	return m, nil
-}
-
-// checkText checks what can be said of the text without reading it.
-func checkText(data []byte) (at int, reason string) {
-	switch {
-	case len(data) > math.MaxInt32:
-		return 0, "the message is 2 GiB or longer"
-	case bytes.HasPrefix(data, []byte(byteOrderMark)):
-		return 0, "the message starts with a byte order mark"
-	case utf8.Valid(data):
-		return 0, ""
-	}
-	for at < len(data) {
-		r, n := utf8.DecodeRune(data[at:])
-		if r == utf8.RuneError && n == 1 {
-			break
-		}
-		at += n
-	}
-	return at, "the message is not UTF-8"
 }
 
 // An envelope is the outermost object while it is read.

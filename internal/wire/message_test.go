@@ -1,11 +1,13 @@
 package wire_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -367,6 +369,35 @@ func TestEveryByteOfAStringIsLookedAt(t *testing.T) {
 				if ok := c >= ' ' && c != '"' && c != '\\'; ok != (err == nil) {
 					t.Fatalf("%q: %v", text, err)
 				}
+			}
+		}
+	}
+}
+
+// Long text is searched in other ways than short text, and in stretches.
+func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
+	var where []int
+	for _, edge := range []int{0, 136, 264, 8 << 10} {
+		for i := max(edge-12, 0); i < edge+20; i++ {
+			where = append(where, i)
+		}
+	}
+	for _, in := range []string{
+		"", " ", "!", "#", "[", "]", "\x7f", `\"`, `\\`, `\n`, `\u00e9`, `\ud83d\ude00`, "é", "€", "😀", "\uFEFF", "ééééééééé", // fine
+		"\x00", "\n", "\x1f", `"`, `\`, `\x`, `\u00g0`, // no JSON
+		"\x80", "\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf0\x9f\x98", "\xf4\x90\x80\x80", // no UTF-8
+	} {
+		for _, i := range where {
+			text := `"` + strings.Repeat("x", i) + in + strings.Repeat("y", 100) + `"`
+			want := json.Valid([]byte(text)) && utf8.ValidString(text)
+			if _, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":` + text + `}}`)); (err == nil) != want {
+				t.Fatalf("Parse of %q behind %d letters: %v", in, i, err)
+			}
+			if _, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":7,"result":{"a":[` + text + `]}}`)); (err == nil) != want {
+				t.Fatalf("ParseEnvelope of %q behind %d letters: %v", in, i, err)
+			}
+			if s, ok := wire.String([]byte(text)); ok != want || want && !strings.HasSuffix(s, "y") {
+				t.Fatalf("String of %q behind %d letters: %q, %v", in, i, s, ok)
 			}
 		}
 	}

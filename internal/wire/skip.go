@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf8"
 )
 
 // MaxDepth bounds how deep objects and arrays may stand in each other. The
@@ -22,6 +24,7 @@ const (
 	flawEscape
 	flawSurrogate
 	flawDepth
+	flawText
 )
 
 // String gives the reason, for whoever sent the bytes.
@@ -36,6 +39,7 @@ func (f flaw) String() string {
 		flawEscape:    "no such escape",
 		flawSurrogate: "half of a surrogate pair stands alone",
 		flawDepth:     "objects and arrays stand more than 64 deep in each other",
+		flawText:      notUTF8,
 	}[f]
 }
 
@@ -52,22 +56,25 @@ const (
 	highBits = 0x80 * eachByte
 )
 
-// special marks the bytes of w that are a quote, a backslash or a control
-// character by their high bit. A mark is right up to and including the lowest
-// one; above it a borrow can make false ones.
+// special marks the bytes of w that are not plain by their high bit: quotes,
+// backslashes, control characters and what is not ASCII. A mark is right up to
+// and including the lowest one; above it a borrow can make false ones.
 func special(w uint64) uint64 { return marks(w) & highBits }
 
 // marks is special with other bits besides. One subtraction finds quotes and
 // control characters: flipping a bit puts the quote where the space was, next
 // to them.
 func marks(w uint64) uint64 {
-	return ((w ^ ('"'^' ')*eachByte - (' '+1)*eachByte) | (w ^ '\\'*eachByte - eachByte)) &^ w
+	return (w ^ ('"'^' ')*eachByte - (' '+1)*eachByte) | (w ^ '\\'*eachByte - eachByte) | w
 }
 
 // skipPlain returns the offset of the first byte from i on that special marks,
 // or one where less than a word is left.
 func skipPlain(data []byte, i int) int {
-	for ; i+16 <= len(data); i += 16 {
+	for long := i + longText; i+16 <= len(data); i += 16 {
+		if i >= long {
+			return skipLong(data, i)
+		}
 		two := data[i : i+16]
 		a, b := marks(binary.LittleEndian.Uint64(two)), marks(binary.LittleEndian.Uint64(two[8:]))
 		if (a|b)&highBits == 0 {
@@ -87,10 +94,55 @@ func skipPlain(data []byte, i int) int {
 	return i
 }
 
+// What has been plain for longText bytes is searched in stretches, each twice as
+// long as the one before: what is searched in vain is then no more than what was
+// plain.
+const (
+	longText    = 128
+	mostStretch = 8 << 10 // stays in the nearest cache
+)
+
+// skipLong is skipPlain for text that goes on. Package bytes finds quotes and
+// backslashes many at once, so that only the others have to be looked for.
+func skipLong(data []byte, i int) int {
+	for size := longText; i < len(data); size = min(2*size, mostStretch) {
+		text := data[i:min(i+size, len(data))]
+		n := len(text)
+		for _, c := range [...]byte{'"', '\\'} {
+			if at := bytes.IndexByte(text, c); at >= 0 {
+				text = text[:at]
+			}
+		}
+		at := skipPrinted(text)
+		if i += at; at < n {
+			break
+		}
+	}
+	return i
+}
+
+// skipPrinted returns the offset of the first byte that is a control character
+// or not ASCII.
+func skipPrinted(text []byte) int {
+	i := 0
+	for ; i+32 <= len(text); i += 32 {
+		four := text[i : i+32]
+		a, b := binary.LittleEndian.Uint64(four), binary.LittleEndian.Uint64(four[8:])
+		c, d := binary.LittleEndian.Uint64(four[16:]), binary.LittleEndian.Uint64(four[24:])
+		const spaces = ' ' * eachByte
+		if (a|(a-spaces)|b|(b-spaces)|c|(c-spaces)|d|(d-spaces))&highBits != 0 {
+			break
+		}
+	}
+	for i < len(text) && ' ' <= text[i] && text[i] < utf8.RuneSelf {
+		i++
+	}
+	return i
+}
+
 // skipString returns the offset behind the string that opens at i, and whether
 // it holds an escape. On a flaw the offset is the flaw's. With pairs set, each
-// escaped surrogate must be half of a pair. Whether the bytes are UTF-8 is not
-// its question.
+// escaped surrogate must be half of a pair.
 func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) {
 	i++
 	for {
@@ -109,27 +161,47 @@ func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) 
 			return i + 1, escaped, 0
 		case c == '\\':
 			escaped = true
-			if i, f = skipEscape(data, i, pairs); f != 0 {
+			if i+1 < len(data) && short[data[i+1]] {
+				i += 2
+			} else if i, f = skipEscape(data, i, pairs); f != 0 {
 				return i, escaped, f
 			}
 		case c < ' ':
 			return i, escaped, flawControl
-		default:
+		case c < utf8.RuneSelf:
 			i++
+		default:
+			if i, f = skipRunes(data, i); f != 0 {
+				return i, escaped, f
+			}
 		}
 	}
 }
+
+// skipRunes returns the offset behind the characters at i that are not ASCII.
+func skipRunes(data []byte, i int) (int, flaw) {
+	for i < len(data) && data[i] >= utf8.RuneSelf {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i, flawText
+		}
+		i += n
+	}
+	return i, 0
+}
+
+// short says which characters are an escape with the backslash before them.
+var short = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // skipEscape returns the offset behind the escape at i.
 func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
 	if i+1 >= len(data) {
 		return len(data), flawEnd
 	}
-	switch data[i+1] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return i + 2, 0
-	case 'u':
-	default:
+	if c := data[i+1]; c != 'u' {
+		if short[c] {
+			return i + 2, 0
+		}
 		return i, flawEscape
 	}
 	u, ok := hex4(data, i+2)

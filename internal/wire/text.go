@@ -14,7 +14,7 @@ func String(raw []byte) (string, bool) {
 		return "", false
 	}
 	end, escaped, f := skipString(raw, 0, true)
-	if f != 0 || end != len(raw) || !utf8.Valid(raw) {
+	if f != 0 || end != len(raw) {
 		return "", false
 	}
 	text := raw[1 : end-1]
