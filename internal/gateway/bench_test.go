@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -73,6 +74,9 @@ type sink struct {
 	h         http.Header
 	status, n int
 }
+
+func (s *sink) SetReadDeadline(time.Time) error  { return nil }
+func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
 func (s *sink) Header() http.Header         { return s.h }
 func (s *sink) WriteHeader(status int)      { s.status = status }

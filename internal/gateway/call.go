@@ -19,12 +19,12 @@ import (
 // call answers tools/call: the name is looked up in what the run shows, and the
 // params go on as they are.
 func (g *Gateway) call(ctx context.Context, q *request) answer {
-	raw, ok := field(q.Params, "name")
+	raw, ok := q.Param("name")
 	if !ok || raw[0] != '"' {
 		return answer{failure: invalidParams("tools/call: params.name must be a string")}
 	}
 	name, _ := wire.String(raw)
-	if args, ok := field(q.Params, "arguments"); ok && args[0] != '{' {
+	if args, ok := q.Param("arguments"); ok && args[0] != '{' {
 		return answer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
 	}
 	r, err := q.bind(ctx)
@@ -114,7 +114,7 @@ func (q *request) logLevel() string {
 	if !q.modern {
 		return q.client.logLevel()
 	}
-	raw, ok := metaField(q.Params, wire.MetaLogLevel)
+	raw, ok := q.Meta(wire.MetaLogLevel)
 	if !ok {
 		return ""
 	}

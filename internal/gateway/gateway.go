@@ -127,7 +127,9 @@ type Gateway struct {
 	own     *server.MCPServer
 	info    []byte // our serverInfo, an object
 	members []byte // what a modern result has besides; a comma first
-	allowed atomic.Pointer[allowed]
+
+	metaMember []byte // the same without its type
+	allowed    atomic.Pointer[allowed]
 
 	sessions sessions
 	parks    *parks
@@ -136,9 +138,8 @@ type Gateway struct {
 	closing chan struct{} // closed by Close
 	close   func()
 
-	calls    atomic.Int64    // under way
-	stopping context.Context // done once Cut is called
-	cut      context.CancelCauseFunc
+	calls atomic.Int64 // under way
+	open  open
 }
 
 // New returns a Gateway.
@@ -162,9 +163,9 @@ func New(o Options) *Gateway {
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	g.sessions.over = func(s *session) { g.forget(s.client) }
-	g.members = append([]byte(`,"resultType":"complete","_meta":`), g.meta()...)
+	g.metaMember = append([]byte(`,"_meta":`), g.meta()...)
+	g.members = append([]byte(`,"resultType":"complete"`), g.metaMember...)
 	g.close = sync.OnceFunc(func() { close(g.closing) })
-	g.stopping, g.cut = context.WithCancelCause(context.Background())
 	g.Allow(o.Hosts, o.Origins)
 	return g
 }
@@ -216,7 +217,7 @@ func (g *Gateway) Calls() int { return int(g.calls.Load()) }
 // told that the outcome is unknown: they need a moment to hear it.
 func (g *Gateway) Cut() (calls int) {
 	calls = g.Calls()
-	g.cut(errStopping)
+	g.open.end(errStopping)
 	return calls
 }
 

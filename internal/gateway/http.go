@@ -28,6 +28,20 @@ const (
 	inspectHere
 )
 
+// methods are the HTTP methods that are answered.
+var methods = [...][]string{
+	mcpHere:     {http.MethodGet, http.MethodPost, http.MethodDelete},
+	runsHere:    {http.MethodPost},
+	inspectHere: {http.MethodGet},
+}
+
+// The values of headers that most answers have. They are not modified.
+var (
+	nosniff   = []string{"nosniff"}
+	noStore   = []string{"no-store"}
+	mediaJSON = []string{"application/json"}
+)
+
 // route reads a path as it stands in the request: there is one spelling of each.
 func route(path string) (place, target) {
 	switch path {
@@ -65,14 +79,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	// What an earlier request on this connection has set ends here.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
+	h := w.Header()
+	h["X-Content-Type-Options"], h["Cache-Control"] = nosniff, noStore
 	if framedTwice(r) {
-		w.Header().Set("Connection", "close")
+		h.Set("Connection", "close")
 	}
 
-	where, t := route(r.URL.EscapedPath())
-	if where == nowhere && g.inspect[r.URL.EscapedPath()] != nil {
+	path := r.URL.EscapedPath()
+	where, t := route(path)
+	if where == nowhere && g.inspect[path] != nil {
 		where = inspectHere
 	}
 	switch where {
@@ -91,15 +106,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.answerCORS(w, r) {
 		return
 	}
-	methods := []string{http.MethodPost}
-	switch where {
-	case mcpHere:
-		methods = []string{http.MethodGet, http.MethodPost, http.MethodDelete}
-	case inspectHere:
-		methods = []string{http.MethodGet}
-	}
-	if !slices.Contains(methods, r.Method) {
-		notAllowed(w, methods...)
+	if allow := methods[where]; !slices.Contains(allow, r.Method) {
+		notAllowed(w, allow...)
 		return
 	}
 	p, err := g.authenticate(r)
@@ -250,7 +258,10 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	}
 	types := r.Header.Values("Content-Type")
 	if len(types) == 1 {
-		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == "application/json" {
+		if types[0] == mediaJSON[0] { // as nearly all clients spell it
+			return ""
+		}
+		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == mediaJSON[0] {
 			return ""
 		}
 	}
@@ -273,20 +284,18 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool
 	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection that has no deadlines needs none reset
 	// A length is only a promise: memory follows what really comes.
 	body := make([]byte, 0, min(max(r.ContentLength, 0)+1, 64<<10))
-	src := http.MaxBytesReader(w, r.Body, MaxMessage)
 	for {
 		if len(body) == cap(body) {
 			body = append(body, 0)[:len(body)]
 		}
-		n, err := src.Read(body[len(body):cap(body)])
+		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
-		var long *http.MaxBytesError
 		switch {
+		case len(body) > MaxMessage:
+			return tooLong()
 		case err == nil:
 		case err == io.EOF:
 			return body, true
-		case errors.As(err, &long):
-			return tooLong()
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			w.Header().Set("Connection", "close")
 			writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
@@ -327,7 +336,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 		return
 	}
 	header := r.Header.Get(wire.HeaderProtocolVersion)
-	if wire.Modern(header) || wire.Modern(metaVersion(m.Params)) {
+	if wire.Modern(header) || wire.Modern(metaVersion(&m)) {
 		x.serveModern(header)
 		return
 	}
@@ -347,7 +356,7 @@ func accepted(h http.Header) (a accepts) {
 	for _, v := range values {
 		for part := range strings.SplitSeq(v, ",") {
 			kind, params, _ := strings.Cut(part, ";")
-			if strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;") {
+			if params != "" && strings.Contains(strings.ReplaceAll(params, " ", "")+";", "q=0;") {
 				continue
 			}
 			switch strings.ToLower(strings.TrimSpace(kind)) {
@@ -386,15 +395,16 @@ func (x *exchange) fail(status int, f *failure) {
 	writeFailure(x.w, status, id, f)
 }
 
-// answer lets the gateway answer q and sends what it says. Cancelling ctx ends
-// the work. lost is called when the client cannot be written to, and done before
-// the answer is sent. rs keeps what a client can resume; nil means nothing.
-func (x *exchange) answer(ctx context.Context, lost func(error), q *request, done func(), rs *replays) {
+// answer lets the gateway answer q and sends what it says. Cancelling ctx, as
+// cancel does, ends the work. lost is called when the client cannot be written to,
+// and done before the answer is sent. rs keeps what a client can resume; nil means
+// nothing.
+func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *request, done func(), rs *replays) {
 	p := newReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {
 		q.notify, q.send = p.notify, p.send
 	}
-	a := x.g.answer(ctx, q)
+	a := x.g.answer(ctx, cancel, q)
 	done()
 	if n := p.stop(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)

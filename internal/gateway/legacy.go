@@ -81,7 +81,6 @@ var unasked = invalidRequest("a response to nothing that was asked")
 func (x *exchange) request(s *session) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(errCancelled) })()
 	if f := s.flight.enter(x.message.ID, cancel); f != nil {
 		status := http.StatusBadRequest
 		if f.code != wire.CodeInvalidRequest {
@@ -90,7 +89,7 @@ func (x *exchange) request(s *session) {
 		x.fail(status, f)
 		return
 	}
-	x.answer(ctx, func(error) {}, &request{
+	x.answer(ctx, cancel, func(error) {}, &request{
 		Message:   x.message,
 		principal: x.principal,
 		client:    s.client,
@@ -128,7 +127,9 @@ func (x *exchange) open() {
 			return bound, err
 		},
 	}
-	a := g.answer(x.r.Context(), q)
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	a := g.answer(ctx, cancel, q)
 	if a.result == nil {
 		g.sessions.end(s)
 	} else {

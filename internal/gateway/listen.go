@@ -81,10 +81,10 @@ func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, sen
 			a = answer{failure: internal}
 		}
 	}()
-	if f := checkMeta(q.Params); f != nil {
+	if f := checkMeta(q); f != nil {
 		return answer{failure: f}
 	}
-	wanted, ok := field(q.Params, "notifications")
+	wanted, ok := q.Param("notifications")
 	if !ok || wanted[0] != '{' {
 		return answer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
 	}

@@ -22,7 +22,7 @@ func (x *exchange) serveModern(version string) {
 		x.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	if f := checkHeaders(x.r.Header, version, m); f != nil {
+	if f := checkHeaders(x.r.Header, version, &x.message); f != nil {
 		x.fail(http.StatusBadRequest, f)
 		return
 	}
@@ -30,7 +30,6 @@ func (x *exchange) serveModern(version string) {
 		Message:   m,
 		modern:    true,
 		principal: x.principal,
-		client:    newClient("", x.principal),
 		header:    x.r.Header,
 		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.baseRun(ctx, x.principal, x.target) },
 	}
@@ -42,7 +41,7 @@ func (x *exchange) serveModern(version string) {
 	// clients of one principal cannot be told apart.
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	x.answer(ctx, cancel, q, func() {}, nil)
+	x.answer(ctx, cancel, cancel, q, func() {}, nil)
 }
 
 // checkVersion checks the version that a modern request names.
@@ -58,8 +57,8 @@ func checkVersion(version string) *failure {
 
 // checkHeaders holds the headers of a modern request to its body. Whoever
 // stands between may have decided by them.
-func checkHeaders(h http.Header, version string, m wire.Message) *failure {
-	inBody := metaVersion(m.Params)
+func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
+	inBody := metaVersion(m)
 	switch {
 	case len(h.Values(wire.HeaderLastEventID)) > 0:
 		return mismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
@@ -95,7 +94,7 @@ func checkHeaders(h http.Header, version string, m wire.Message) *failure {
 	if !ok {
 		return mismatch("the header Mcp-Name is no valid base64")
 	}
-	raw, _ := field(m.Params, member)
+	raw, _ := m.Param(member)
 	if name, ok := wire.String(raw); !ok || name != said {
 		return mismatch("the header Mcp-Name says other than params." + member)
 	}

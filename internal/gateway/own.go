@@ -81,7 +81,7 @@ func (c *client) declare(capabilities []byte) {
 // declared returns the capabilities that the client of q has declared.
 func (q *request) declared() []byte {
 	if q.modern {
-		raw, _ := metaField(q.Params, wire.MetaClientCapabilities)
+		raw, _ := q.Meta(wire.MetaClientCapabilities)
 		return raw
 	}
 	if own := q.client.capabilities.Load(); own != nil {
@@ -108,7 +108,11 @@ var ownID = []byte("1")
 // ask lets mcp-go answer q. Its result is spliced behind the client's own id.
 func (g *Gateway) ask(ctx context.Context, q *request) answer {
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
-	switch r := g.own.HandleMessage(g.own.WithContext(ctx, q.client), message).(type) {
+	who := q.client
+	if who == nil {
+		who = newClient("", q.principal)
+	}
+	switch r := g.own.HandleMessage(g.own.WithContext(ctx, who), message).(type) {
 	case mcp.JSONRPCResponse:
 		result, err := json.Marshal(r.Result)
 		if err != nil {

@@ -338,7 +338,7 @@ func (ps *parks) resumes(q *request) (state string, ok bool) {
 	if !q.modern {
 		return "", false
 	}
-	raw, _ := field(q.Params, memberState)
+	raw, _ := q.Param(memberState)
 	state, _ = wire.String(raw)
 	return state, strings.HasPrefix(state, ps.prefix)
 }
@@ -352,7 +352,7 @@ func (g *Gateway) resume(ctx context.Context, q *request, state string, tell fun
 		return switchboard.Result{}, false, nil
 	}
 	p.tell(renamed(tell, q)) // before the server can go on
-	answers, _ := field(q.Params, memberAnswers)
+	answers, _ := q.Param(memberAnswers)
 	for key, question := range p.open {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
 			question.answer <- given
@@ -378,7 +378,7 @@ func renamed(tell func(switchboard.Notification), q *request) func(switchboard.N
 	if tell == nil {
 		return nil
 	}
-	token, ok := metaField(q.Params, wire.MetaProgressToken)
+	token, ok := q.Meta(wire.MetaProgressToken)
 	return func(n switchboard.Notification) {
 		if n.Method == wire.MethodProgress {
 			if !ok {

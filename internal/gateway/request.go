@@ -19,7 +19,7 @@ type request struct {
 	wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *client
+	client    *client // nil over HTTP where modern: that has no clients, only requests
 	bind      binder
 
 	// header is what the request came with over HTTP; nil on stdio.
@@ -37,6 +37,7 @@ type request struct {
 // wants one.
 type answer struct {
 	result  []byte   // an object, or how it begins
+	spare   int      // of its capacity, which can be written to; not 0 only where rest is memory of its own
 	rest    [][]byte // how it goes on
 	release func()   // takes the memory of both back; nil where there is no need
 	failure *failure
@@ -56,7 +57,18 @@ func (a answer) parts(id []byte) [][]byte {
 	frame := wire.AppendResult(nil, id, nil) // the result stands before its last byte
 	last := len(frame) - 1
 	parts := append(make([][]byte, 0, 3+len(a.rest)), frame[:last], a.result)
-	return append(append(parts, a.rest...), frame[last:])
+	parts = append(append(parts, a.rest...), frame[last:])
+	n := 0
+	for _, b := range parts[2:] {
+		n += len(b)
+	}
+	if n <= a.spare { // to write a few bytes by themselves costs as much as to write many
+		for _, b := range parts[2:] {
+			parts[1] = append(parts[1], b...)
+		}
+		parts = parts[:2]
+	}
+	return parts
 }
 
 // whole returns the result in one piece.
@@ -76,11 +88,11 @@ func (a answer) done() {
 
 // answer answers q, but for subscriptions/listen. A panic is that request's
 // alone. A client that has cancelled, or gone, gets no answer; one whose request
-// ends because we stop does.
-func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(g.stopping, func() { cancel(errStopping) })()
+// ends because we stop does. cancel is that of ctx, for which the caller sees to
+// it that it is called once the answer is sent.
+func (g *Gateway) answer(ctx context.Context, cancel context.CancelCauseFunc, q *request) (a answer) {
+	g.open.add(q, cancel)
+	defer g.open.remove(q)
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -95,11 +107,11 @@ func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
 		}
 	}()
 	if q.modern {
-		if f := checkMeta(q.Params); f != nil {
+		if f := checkMeta(q); f != nil {
 			return answer{failure: f}
 		}
 	}
-	if token, ok := metaField(q.Params, wire.MetaProgressToken); ok && !isToken(token) {
+	if token, ok := q.Meta(wire.MetaProgressToken); ok && !isToken(token) {
 		return answer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
 	}
 	switch q.Method {
@@ -127,10 +139,10 @@ func (g *Gateway) answer(ctx context.Context, q *request) (a answer) {
 // welcome, so that a task that cannot start is said where it was asked for.
 func (g *Gateway) initialize(ctx context.Context, q *request) answer {
 	if !q.modern {
-		if version, ok := field(q.Params, "protocolVersion"); !ok || version[0] != '"' {
+		if version, ok := q.Param("protocolVersion"); !ok || version[0] != '"' {
 			return answer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
 		}
-		capabilities, _ := field(q.Params, "capabilities")
+		capabilities, _ := q.Param("capabilities")
 		q.client.declare(capabilities)
 		if _, err := q.bind(ctx); err != nil {
 			return g.refusal(q, err)
@@ -164,7 +176,7 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 
 // list answers with bytes that are finished already.
 func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answer {
-	if cursor, ok := field(q.Params, "cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
+	if cursor, ok := q.Param("cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
 		return answer{failure: invalidParams("no such cursor: this list has one page")}
 	}
 	r, err := q.bind(ctx)
@@ -197,18 +209,9 @@ func field(params []byte, name string) ([]byte, bool) {
 	return wire.Field(params, name)
 }
 
-// metaField returns a member of params._meta.
-func metaField(params []byte, name string) ([]byte, bool) {
-	meta, ok := field(params, "_meta")
-	if !ok || meta[0] != '{' {
-		return nil, false
-	}
-	return wire.Field(meta, name)
-}
-
 // metaVersion returns the version that params._meta names, or "".
-func metaVersion(params []byte) string {
-	raw, ok := metaField(params, wire.MetaProtocolVersion)
+func metaVersion(m *wire.Message) string {
+	raw, ok := m.Meta(wire.MetaProtocolVersion)
 	if !ok {
 		return ""
 	}
@@ -218,11 +221,11 @@ func metaVersion(params []byte) string {
 
 // checkMeta checks what each modern request has to say of its client besides
 // the version.
-func checkMeta(params []byte) *failure {
-	if caps, ok := metaField(params, wire.MetaClientCapabilities); !ok || caps[0] != '{' {
+func checkMeta(q *request) *failure {
+	if caps, ok := q.Meta(wire.MetaClientCapabilities); !ok || caps[0] != '{' {
 		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
 	}
-	if raw, ok := metaField(params, wire.MetaLogLevel); ok {
+	if raw, ok := q.Meta(wire.MetaLogLevel); ok {
 		if level, _ := wire.String(raw); severity(level) < 0 {
 			return invalidParams("params._meta: " + wire.MetaLogLevel + " must be one of debug, info, notice, warning, error, critical, alert, emergency")
 		}
@@ -241,11 +244,48 @@ var (
 	errStopping  = switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping")
 )
 
+// Open are the requests that are under way. A context of its own that each hung
+// on would cost several times as much. The zero value is empty.
+type open struct {
+	mu    sync.Mutex
+	m     map[*request]context.CancelCauseFunc
+	ended error
+}
+
+func (o *open) add(q *request, cancel context.CancelCauseFunc) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.m == nil {
+		o.m = map[*request]context.CancelCauseFunc{}
+	}
+	o.m[q] = cancel
+	if o.ended != nil {
+		cancel(o.ended)
+	}
+}
+
+func (o *open) remove(q *request) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.m, q)
+}
+
+// end ends what is under way, and what comes after.
+func (o *open) end(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = why
+	for _, cancel := range o.m {
+		cancel(why)
+	}
+}
+
 // A flight is the requests of one client that are under way, by id. The zero
 // flight is empty.
 type flight struct {
-	mu sync.Mutex
-	m  map[string]context.CancelCauseFunc
+	mu    sync.Mutex
+	m     map[string]context.CancelCauseFunc
+	ended error
 }
 
 // enter notes a request. It is refused where one with the same id is under way,
@@ -264,7 +304,20 @@ func (f *flight) enter(id []byte, cancel context.CancelCauseFunc) *failure {
 		f.m = map[string]context.CancelCauseFunc{}
 	}
 	f.m[key] = cancel
+	if f.ended != nil {
+		cancel(f.ended)
+	}
 	return nil
+}
+
+// end ends what is under way, and what comes after.
+func (f *flight) end(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = why
+	for _, cancel := range f.m {
+		cancel(why)
+	}
 }
 
 func (f *flight) leave(id []byte) {

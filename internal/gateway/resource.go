@@ -52,8 +52,8 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 
 // routed finds whom q is for.
 func routed(r *run.Run, q *request) (destination, *failure) {
-	text := func(obj []byte, name string) (string, *failure) {
-		raw, _ := field(obj, name)
+	text := func(name string) (string, *failure) {
+		raw, _ := q.Param(name)
 		s, ok := wire.String(raw)
 		if !ok {
 			return "", invalidParams(q.Method + ": params." + name + " must be a string")
@@ -62,7 +62,7 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 	}
 	switch q.Method {
 	case wire.MethodResourcesRead:
-		uri, f := text(q.Params, "uri")
+		uri, f := text("uri")
 		if f != nil {
 			return destination{}, f
 		}
@@ -72,7 +72,7 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 		}
 		return destination{item: it}, nil
 	case wire.MethodPromptsGet:
-		name, f := text(q.Params, "name")
+		name, f := text("name")
 		if f != nil {
 			return destination{}, f
 		}
@@ -93,7 +93,7 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 
 // routedCompletion finds whose prompt or template is to be completed.
 func routedCompletion(r *run.Run, q *request) (destination, *failure) {
-	ref, _ := field(q.Params, "ref")
+	ref, _ := q.Param("ref")
 	raw, _ := wire.Field(ref, "type")
 	kind, _ := wire.String(raw)
 	member, look := "", r.Surface().Prompt

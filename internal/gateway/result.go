@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -45,12 +46,19 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && kind == nil && meta == nil: // most of those that go to the other era
+	case modern && meta == nil: // as most are
 		more := g.members
+		if kind != nil {
+			more = g.metaMember
+		}
 		if o.End == 1 {
 			more = more[1:] // there is none before it
 		}
-		return answer{result: result[:o.End], rest: [][]byte{more, result[o.End:]}, release: r.Release}, nil
+		spare := r.Spare
+		if spare > 0 {
+			spare += len(result) - o.End
+		}
+		return answer{result: result[:o.End], spare: spare, rest: [][]byte{slices.Concat(more, result[o.End:])}, release: r.Release}, nil
 	case modern && kind == nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
@@ -72,7 +80,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: own})
 	}
 	if len(edits) == 0 {
-		return answer{result: result, release: r.Release}, nil
+		return answer{result: result, spare: r.Spare, release: r.Release}, nil
 	}
 	parts := wire.Splice(result, o, edits...)
 	return answer{result: parts[0], rest: parts[1:], release: r.Release}, nil
@@ -117,7 +125,7 @@ func without(meta []byte, drop func(key string) bool) []byte {
 // identified returns meta, without reserved keys, with our serverInfo in it.
 func (g *Gateway) identified(meta []byte) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
-		return g.meta()
+		return g.metaMember[len(`,"_meta":`):]
 	}
 	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.info)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})
 }

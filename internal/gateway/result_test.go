@@ -75,6 +75,34 @@ func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
 	}
 }
 
+func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
+	g := New(Options{})
+	for _, s := range []string{`{}`, `{ }`, `{"content":[]}`, `{"resultType":"complete","content":[] }`, `{"a":1,"_meta":{"x":1}}`} {
+		for _, modern := range []bool{false, true} {
+			memory := []byte(s + strings.Repeat(".", 300))
+			parts := func(spare int) [][]byte {
+				a, err := g.bridge(switchboard.Result{JSON: memory[:len(s)], Spare: spare}, modern)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = a.parts([]byte("1"))
+				return a.parts([]byte("1")) // the same again
+			}
+			want := string(bytes.Join(parts(0), nil))
+			if string(memory) != s+strings.Repeat(".", 300) {
+				t.Errorf("modern %v: written to: %s", modern, memory)
+			}
+			got := parts(300)
+			if string(bytes.Join(got, nil)) != want {
+				t.Errorf("modern %v: %q instead of %s", modern, got, want)
+			}
+			if edited := strings.Contains(s, "_meta") || !modern && strings.Contains(s, "resultType"); len(got) != 2 && !edited {
+				t.Errorf("modern %v: in %d parts: %q", modern, len(got), got)
+			}
+		}
+	}
+}
+
 func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) {
 	g := New(Options{})
 	content := `"content":["` + strings.Repeat("x", 1<<20) + `"]`

@@ -67,7 +67,10 @@ func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
 	s = &session{id: id, owner: o, over: ss.over, client: newClient(id, p), users: 1}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.replays.inAll = &ss.kept
-	context.AfterFunc(s.ctx, s.replays.end)
+	context.AfterFunc(s.ctx, func() {
+		s.flight.end(errCancelled)
+		s.replays.end()
+	})
 	if ss.each == nil {
 		ss.each = map[owner]map[*session]struct{}{}
 	}

@@ -170,7 +170,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 	}
 	answer := func() {
 		defer cancel(nil)
-		c.answer(ctx, m)
+		c.answer(ctx, cancel, m)
 	}
 	if m.Method == wire.MethodInitialize {
 		answer()
@@ -180,7 +180,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 }
 
 // answer answers one request.
-func (c *pipe) answer(ctx context.Context, m wire.Message) {
+func (c *pipe) answer(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
 	q := &request{
 		Message:   m,
 		principal: c.principal,
@@ -192,7 +192,7 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 		},
 	}
 	var a answer
-	version := metaVersion(m.Params)
+	version := metaVersion(&m)
 	q.modern = wire.Modern(version)
 	switch {
 	case q.modern && !known(version):
@@ -202,7 +202,7 @@ func (c *pipe) answer(ctx context.Context, m wire.Message) {
 	case !q.modern && m.Method == wire.MethodInitialize && c.client.Initialized():
 		a = answer{failure: invalidRequest("initialize has been answered already")}
 	default:
-		a = c.g.answer(ctx, q)
+		a = c.g.answer(ctx, cancel, q)
 	}
 	// The id is free before the answer can be read, so that it can be used again.
 	c.flight.leave(m.ID)

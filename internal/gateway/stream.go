@@ -13,16 +13,22 @@ import (
 // writeChunk is how much a client has to take within writeTimeout.
 const writeChunk = 256 << 10
 
-// writeTimed writes b so that a client that stops reading is let go, while one
-// that is only slow is not.
-func writeTimed(w http.ResponseWriter, c *http.ResponseController, b []byte) error {
-	for len(b) > 0 {
-		n := min(len(b), writeChunk)
-		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := w.Write(b[:n]); err != nil {
-			return err
+// writeTimed writes the parts so that a client that stops reading is let go, while
+// one that is only slow is not.
+func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]byte) error {
+	left := 0 // of writeChunk
+	for _, b := range parts {
+		for len(b) > 0 {
+			if left == 0 {
+				left = writeChunk
+				_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+			}
+			n := min(len(b), left)
+			if _, err := w.Write(b[:n]); err != nil {
+				return err
+			}
+			b, left = b[n:], left-n
 		}
-		b = b[n:]
 	}
 	return nil
 }
@@ -36,12 +42,7 @@ func writeAll(w http.ResponseWriter, status int, body ...[]byte) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(n))
 	w.WriteHeader(status)
-	c := http.NewResponseController(w)
-	for _, b := range body {
-		if writeTimed(w, c, b) != nil {
-			return
-		}
-	}
+	_ = writeTimed(w, http.NewResponseController(w), body...)
 }
 
 // events writes an event stream.
@@ -133,11 +134,12 @@ func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 type reply struct {
 	accepts accepts
 	modern  bool
-	events  events  // written to by the outbox, and by the handler once that is flushed
-	out     *outbox // of whole events
+	events  events // written to by the outbox, and by the handler once that is flushed
+	lost    func(error)
 	replays *replays
 
 	mu    sync.Mutex
+	out   *outbox     // of whole events; nil until one is said
 	track *track      // nil while nothing is said, and where nothing can be resumed
 	moved atomic.Bool // the client has resumed the stream elsewhere
 	beat  *time.Timer // nil where the client reads no events
@@ -148,13 +150,7 @@ type reply struct {
 // KeepAlive it is told that it still waits for something. When it cannot be
 // written to, lost is called. rs keeps what is said; nil means that nothing does.
 func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error), rs *replays) *reply {
-	p := &reply{accepts: a, modern: modern, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
-	p.out = newOutbox(func(m []byte) error {
-		if m == nil {
-			return p.events.comment()
-		}
-		return p.events.write(m)
-	}, lost)
+	p := &reply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -165,6 +161,19 @@ func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error), r
 		p.beat = time.AfterFunc(first, p.tick)
 	}
 	return p
+}
+
+// box is the outbox, which most replies never need. The caller holds p.mu.
+func (p *reply) box() *outbox {
+	if p.out == nil {
+		p.out = newOutbox(func(m []byte) error {
+			if m == nil {
+				return p.events.comment()
+			}
+			return p.events.write(m)
+		}, p.lost)
+	}
+	return p.out
 }
 
 // event returns the message as an event, which can be heard again where the
@@ -183,13 +192,14 @@ func (p *reply) begin() (primed bool) {
 	if p.replays == nil || p.track != nil {
 		return false
 	}
+	out := p.box()
 	p.track = p.replays.open(func() {
 		p.moved.Store(true)
-		p.out.abandon()
+		out.abandon()
 	})
 	primer := p.track.primer()
 	if primer != nil {
-		p.out.put(primer)
+		out.put(primer)
 	}
 	return primer != nil
 }
@@ -202,7 +212,7 @@ func (p *reply) notify(method string, params []byte) {
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.out.offer(p.event(wire.AppendNotification(nil, method, params)))
+	p.box().offer(p.event(wire.AppendNotification(nil, method, params)))
 	p.beat.Reset(KeepAlive)
 }
 
@@ -213,7 +223,7 @@ func (p *reply) send(message []byte) {
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.out.put(p.event(message))
+	p.box().put(p.event(message))
 	p.beat.Reset(KeepAlive)
 }
 
@@ -224,8 +234,8 @@ func (p *reply) tick() {
 	if p.ended {
 		return
 	}
-	if !p.begin() && p.out.idle() {
-		p.out.offer(nil)
+	if !p.begin() && p.box().idle() {
+		p.box().offer(nil)
 	}
 	p.beat.Reset(KeepAlive)
 }
@@ -237,8 +247,12 @@ func (p *reply) stop() (dropped int) {
 	if p.beat != nil {
 		p.beat.Stop()
 	}
+	out := p.out
 	p.mu.Unlock()
-	return p.out.flush()
+	if out == nil {
+		return 0
+	}
+	return out.flush()
 }
 
 // end sends the answer, after all notifications. With none, the client has said
@@ -265,7 +279,7 @@ func (p *reply) end(id []byte, a answer) {
 		if a.failure != nil {
 			status = a.failure.status(p.modern)
 		}
-		p.events.w.Header().Set("Content-Type", "application/json")
+		p.events.w.Header()["Content-Type"] = mediaJSON
 		writeAll(p.events.w, status, a.parts(id)...)
 	}
 }

@@ -194,7 +194,7 @@ func (q *request) subscriber() switchboard.Client {
 // subscribing answers resources/subscribe and resources/unsubscribe of a legacy
 // client.
 func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
-	raw, _ := field(q.Params, "uri")
+	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {
 		return answer{failure: invalidParams(q.Method + ": params.uri must be a string")}

@@ -90,10 +90,12 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 	refuse := func(format string, args ...any) (switchboard.Principal, error) {
 		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, format, args...)
 	}
-	for name := range req.URL.Query() {
-		switch strings.ToLower(name) {
-		case "access_token", "api_key", "apikey", "authorization", "key", "token":
-			return refuse("a key in the URL ends up in logs; send it as \"Authorization: Bearer …\", and replace the one that you sent")
+	if req.URL.RawQuery != "" {
+		for name := range req.URL.Query() {
+			switch strings.ToLower(name) {
+			case "access_token", "api_key", "apikey", "authorization", "key", "token":
+				return refuse("a key in the URL ends up in logs; send it as \"Authorization: Bearer …\", and replace the one that you sent")
+			}
 		}
 	}
 	auth := req.Header.Values("Authorization")

@@ -84,6 +84,10 @@ type Result struct {
 	// Outline means that nobody has noted it.
 	Outline Outline
 
+	// Spare is how many bytes of JSON's capacity nobody needs: who has the result
+	// last may append as much to it where it stands.
+	Spare int
+
 	// Release, where set, takes back the memory of JSON. Whoever has the
 	// result last calls it once, when nothing reads JSON any more; or never,
 	// where that is hard to tell.

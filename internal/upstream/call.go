@@ -103,7 +103,7 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byt
 			}
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
-		r := switchboard.Result{JSON: f.answer.Result, Outline: f.answer.Outline, Release: f.lent.repayment()}
+		r := f.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
 			return switchboard.Result{}, faultf(kindInvalid, true, "the result is no object")
 		}

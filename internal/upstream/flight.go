@@ -73,6 +73,17 @@ func (f *flight) finish(answer wire.Message, status int, err error) bool {
 	return true
 }
 
+// result is the result that has ended the flight. What the answer stands in is
+// nobody else's, so that all behind the result is spare.
+func (f *flight) result() switchboard.Result {
+	m := &f.answer
+	r := switchboard.Result{JSON: m.Result, Outline: m.Outline, Release: f.lent.repayment()}
+	if end := m.At + len(m.Result); end <= len(f.lent.room) {
+		r.JSON, r.Spare = f.lent.room[m.At:end], len(f.lent.room)-end
+	}
+	return r
+}
+
 // ended reports whether the flight is over.
 func (f *flight) ended() bool {
 	f.mu.Lock()

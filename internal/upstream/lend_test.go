@@ -81,6 +81,9 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 							t.Error("nobody wants the memory back")
 							return
 						}
+						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < spare/2 || &more[0] != &r.JSON[0] {
+							t.Errorf("%d bytes are spare, of %d", r.Spare, cap(r.JSON)-len(r.JSON))
+						}
 						clear(r.JSON)
 						r.Release()
 					}

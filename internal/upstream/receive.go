@@ -157,6 +157,10 @@ func (w *web) single(f *flight, resp *http.Response) error {
 
 var errTooLarge = errors.New("too large")
 
+// spare is how much more memory is taken for an answer than it needs: one byte to
+// see that it has ended, and room for what goes to the client behind it.
+const spare = 256
+
 // readAll reads at most limit bytes into memory that is lent. size is how many to
 // expect, or -1.
 func readAll(r io.Reader, size, limit int) ([]byte, loan, error) {
@@ -164,7 +168,7 @@ func readAll(r io.Reader, size, limit int) ([]byte, loan, error) {
 	if size < 0 {
 		size = first
 	}
-	l, n := borrow(min(size, most)+1), 0 // what it promises it need not send
+	l, n := borrow(min(size, most)+spare), 0 // what it promises it need not send
 	for {
 		more, err := r.Read(l.room[n:])
 		n += more
@@ -174,7 +178,7 @@ func readAll(r io.Reader, size, limit int) ([]byte, loan, error) {
 		case errors.Is(err, io.EOF):
 			return l.room[:n], l, nil
 		case err == nil && n == len(l.room):
-			bigger := borrow(max(2*n, min(size, limit)+1))
+			bigger := borrow(max(2*n, min(size, limit)+spare))
 			copy(bigger.room, l.room)
 			l.repay()
 			l = bigger

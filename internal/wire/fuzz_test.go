@@ -84,6 +84,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q was accepted, which jsontext refuses", in)
 		}
 		agree(t, m, in)
+		lookUp(t, &m)
 
 		// What another has re-encoded, in another order, still says the same.
 		var v any
@@ -110,6 +111,26 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q re-encoded as %q is another message", in, again)
 		}
 	})
+}
+
+// lookUp wants what was noted while the message was scanned to be what is found by
+// reading it again.
+func lookUp(t *testing.T, m *wire.Message) {
+	t.Helper()
+	same := func(obj []byte, look func(string) ([]byte, bool)) {
+		t.Helper()
+		for name, value := range wire.Members(obj) {
+			if got, ok := look(name); !ok || !bytes.Equal(got, value) {
+				t.Fatalf("%q of %s is %s, %v", name, obj, got, ok)
+			}
+		}
+		if got, ok := look("no such name"); ok {
+			t.Fatalf("what is not in %s is %s", obj, got)
+		}
+	}
+	same(m.Params, m.Param)
+	meta, _ := wire.Field(m.Params, wire.MemberMeta)
+	same(meta, m.Meta)
 }
 
 // agree wants encoding/json to read the message as we did.

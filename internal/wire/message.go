@@ -54,11 +54,15 @@ type Message struct {
 	Result      []byte
 	ErrorObject []byte
 
-	// Outline is that of a server's result, where that is an object.
+	// Outline is that of a server's result, where that is an object, and At is
+	// where Result starts in what was parsed.
 	Outline switchboard.Outline
+	At      int
 
 	// Raw is the whole message, without the space around it.
 	Raw []byte
+
+	index index
 }
 
 // A ParseError is why bytes are no message that we accept.
@@ -142,7 +146,7 @@ func read(data []byte, strict bool) (Message, error) {
 	}
 	e := envelopes.Get().(*envelope)
 	defer e.release()
-	e.data, e.strict = data, strict
+	e.data, e.strict, e.index.whole = data, strict, true
 	end, f := e.read(from)
 	switch {
 	case f != 0:
@@ -155,6 +159,10 @@ func read(data []byte, strict bool) (Message, error) {
 		return Message{}, &ParseError{Code: CodeInvalidRequest, ID: e.knownID(), Reason: e.refused, Offset: e.refusedAt}
 	}
 	m.Raw = data[from:end]
+	if strict && m.Params != nil {
+		m.index = e.index
+		m.index.from = uint32(e.at(e.params))
+	}
 	for _, part := range [...]*[]byte{&m.ID, &m.Params, &m.Result, &m.ErrorObject, &m.Raw} {
 		*part = slices.Clip(*part) // so that to append to it does not write on
 	}
@@ -320,6 +328,9 @@ func (e *envelope) response(m *Message) {
 		e.refuse(e.at(e.failure), "error is not an object")
 	case e.strict && e.result != nil && e.result[0] != '{':
 		e.refuse(e.at(e.result), "result is not an object")
+	}
+	if e.result != nil {
+		m.At = e.at(e.result)
 	}
 	// A server that could not read our request cannot know its id.
 	if !e.strict && e.failure != nil && (e.id == nil || string(e.id) == "null") {

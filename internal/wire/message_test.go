@@ -374,6 +374,25 @@ func TestEveryByteOfAStringIsLookedAt(t *testing.T) {
 	}
 }
 
+func TestMembersAreFoundWhereverTheyStand(t *testing.T) {
+	many := strings.Builder{}
+	for i := range 40 {
+		fmt.Fprintf(&many, `"m%d":%d,`, i, i)
+	}
+	for _, params := range []string{
+		`{}`, ` { "_meta" : { "a" : 1 } , "name" : "x" } `, `{"_meta":{},"a":{"_meta":{"b":1},"b":2}}`, `{"_meta":[{"a":1}]}`, `{"_meta":"a"}`,
+		`{"a":1,"_meta":{"a":2,"vendor/b":{"a":3}}}`, `{"\u0061b":1,"c":2,"_meta":{"\u0061b":3,"c":4}}`, `{"` + strings.Repeat("x", 1<<16) + `":1}`,
+		`{` + many.String() + `"_meta":{"a":1}}`, `{"_meta":{` + many.String() + `"a":1},"name":"x"}`, `{"a":"_meta","name":{"_meta":{"c":1}}}`,
+	} {
+		m, err := wire.Parse([]byte(` {"jsonrpc":"2.0","id":7,"method":"m","params":` + params + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lookUp(t, &m)
+		lookUp(t, &wire.Message{Params: []byte(params)})
+	}
+}
+
 // Long text is searched in other ways than short text, and in stretches.
 func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
 	var where []int

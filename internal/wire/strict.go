@@ -31,6 +31,8 @@ type scanner struct {
 	names []span   // of the objects that are open, outermost first
 	table []uint32 // scratch of unique
 
+	index index
+
 	refused   string // the first reason not to accept what is JSON
 	refusedAt int
 }
@@ -92,6 +94,9 @@ func (s *scanner) object(i, depth int, where place) (int, flaw) {
 		}
 		if i, f = s.value(val, depth, inner); f != 0 {
 			return i, f
+		}
+		if where != elsewhere {
+			s.index.note(where, name, val, i)
 		}
 		var last bool
 		if i, last, f = next(s.data, i, '}'); f != 0 {
