@@ -118,6 +118,9 @@ type Tool struct {
 	Class string
 	Trust Trust
 
+	// Version is what the server says of its own.
+	Version string
+
 	// Stale is set while the server is away and this is its last known word.
 	// It is no part of any digest.
 	Stale bool
@@ -176,6 +179,7 @@ const (
 type Task struct {
 	ID           TaskID
 	Requirements []Requirement
+	Mode         Mode // narrows the principal's; "" leaves it
 }
 
 // A Taxonomy says which resources and constraints exist. It is immutable.

@@ -96,6 +96,25 @@ type Tenant struct {
 
 	// ByName says whether requirements may name tools.
 	ByName bool
+
+	// Mode is how much agents may do alone; a key or a task may only lower it.
+	Mode Mode
+
+	// Tier and Roles are those of the local principal: all that the operator
+	// gives the tenant. Keys have their own, within these.
+	Tier  string
+	Roles []string
+
+	// Policy is the tenant's own word to policies, a JSON object in canonical
+	// form; nil means an empty one.
+	Policy []byte
+}
+
+// A PolicyFile is one file of Rego, or of the data beside it.
+type PolicyFile struct {
+	Name string // as faults name it
+	Path string // in its folder of policies, with slashes
+	Data []byte
 }
 
 // A Ranking is how a tenant orders candidates.

@@ -39,6 +39,9 @@ type Offer struct {
 	// initialize or server/discover; nil where the server has none.
 	Capabilities []byte
 
+	// Version is what the server says of its own; "" where it says nothing.
+	Version string
+
 	// Modern says that the server speaks the era without sessions.
 	Modern bool
 

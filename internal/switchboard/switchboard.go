@@ -89,6 +89,35 @@ type Principal struct {
 	// tenant's default task, unless Auth is AuthLocal: then any task of the
 	// tenant.
 	Tasks []TaskID
+
+	// Roles and Tier are what policy may ask about a principal, and Mode how
+	// much its agents may do alone: the least that tenant and key allow.
+	Roles []string // sorted as bytes, without duplicates
+	Tier  string
+	Mode  Mode
+}
+
+// Mode is how much an agent may do alone. What each means is policy's to say.
+type Mode string
+
+// The modes. The zero value means Autopilot.
+const (
+	Observe   Mode = "observe"   // only look
+	Assist    Mode = "assist"    // what changes anything needs approval
+	Autopilot Mode = "autopilot" // what policy allows
+)
+
+// Modes are all modes, the narrowest first.
+var Modes = []Mode{Observe, Assist, Autopilot}
+
+// Narrower returns the mode that allows less of the two.
+func (m Mode) Narrower(other Mode) Mode {
+	for _, least := range Modes {
+		if m == least || other == least {
+			return least
+		}
+	}
+	return Autopilot
 }
 
 // Auth says how a principal became known.
