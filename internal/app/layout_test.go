@@ -21,10 +21,12 @@ var allowed = map[string]string{
 	"internal/decide":      "internal/switchboard internal/canonical",
 	"internal/matcher":     "internal/switchboard internal/decide",
 	"internal/ranking":     "internal/switchboard internal/decide",
+	"internal/policy":      "internal/switchboard internal/canonical internal/decide internal/wire",
 	"internal/surface":     "internal/switchboard internal/decide internal/wire",
 	"internal/run":         "internal/switchboard internal/surface",
 	"internal/upstream":    "internal/switchboard internal/wire",
 	"internal/gateway":     "internal/switchboard internal/canonical internal/wire internal/run internal/surface",
+	"policies":             "",
 	"tenants":              "",
 	"cmd/switchboard":      "internal/upstream internal/app internal/config internal/decide internal/identity internal/sample internal/switchboard internal/wire tenants",
 }

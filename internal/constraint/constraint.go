@@ -15,11 +15,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Approve returns a Caller that refuses every call of a human_in_the_loop tool
-// with SB-APPR-001: there is nobody yet who could grant an approval.
+// Approve returns a Caller that refuses every call of a human_in_the_loop tool,
+// and every one that policy obliges to have an approval, with SB-APPR-001: there is nobody yet who could grant an approval.
 func Approve(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if c.Tool.Demands(switchboard.HumanInTheLoop) {
+		if c.Tool.Demands(switchboard.HumanInTheLoop) || c.Obligations.Approval != nil {
 			return switchboard.Result{}, &switchboard.Error{
 				Code: switchboard.CodeApprovalPending,
 				Text: "this tool needs a person's approval for each call, and this Switchboard has no way to ask for one yet",
@@ -32,6 +32,10 @@ func Approve(next switchboard.Caller) switchboard.Caller {
 
 // DefaultLimit bounds calls of rate_limited tools where the tenant sets none.
 var DefaultLimit = switchboard.Limit{Constraint: switchboard.RateLimited, Every: time.Second, Burst: 10}
+
+// byPolicy stands for the limit that policy sets, among those of constraints. It
+// cannot be the name of one.
+const byPolicy switchboard.Constraint = "(policy)"
 
 // maxMeters bounds the memory of a Limiter. Past it, meters that are full are
 // let go: a new one would be full too.
@@ -114,6 +118,9 @@ func (l *Limiter) apply(c *switchboard.Call) (limits []switchboard.Limit) {
 	}
 	if !own && c.Tool.Demands(switchboard.RateLimited) {
 		limits = append(limits, DefaultLimit)
+	}
+	if r := c.Obligations.Rate; r.Every > 0 {
+		limits = append(limits, switchboard.Limit{Constraint: byPolicy, Every: r.Every, Burst: max(r.Burst, 1)})
 	}
 	return limits
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -46,6 +47,9 @@ type Question struct {
 	Principal   switchboard.Principal
 	Task        *switchboard.Task
 	Requirement *switchboard.Requirement
+
+	// Now is the instant of the decision.
+	Now time.Time
 }
 
 // A Candidate is one tool, considered for one requirement.
@@ -65,6 +69,10 @@ type Candidate struct {
 	// row that prefers it, from 1, or 0 where none does.
 	Place int32
 	Score int
+
+	// Judgment is policy's, which it needs when the tool is called; nil where
+	// no policy was asked.
+	Judgment *switchboard.Judgment
 }
 
 // A Reason says why a candidate did not go on.
@@ -77,6 +85,10 @@ type Reason struct {
 
 	// Text is the reason in words, for the operator, where Missing is empty.
 	Text string
+
+	// Code is what a task is refused with that is left with nothing for this
+	// reason; "" means SB-CAP-004.
+	Code switchboard.Code
 }
 
 // String gives the reason in words, for the operator.
@@ -102,6 +114,9 @@ type Input struct {
 	Principal switchboard.Principal
 	Task      *switchboard.Task
 	Snapshot  Snapshot
+
+	// Now is the instant of the decision, for stages that look at the time.
+	Now time.Time
 }
 
 // A Snapshot names the immutable state that a decision reads.
@@ -109,6 +124,7 @@ type Snapshot struct {
 	Catalog  switchboard.Digest // of the tenant's view of the catalog
 	Tenant   switchboard.Digest // of the tenant's configuration
 	Taxonomy switchboard.Digest
+	Policy   switchboard.Digest // "" where there is none
 }
 
 // StageFilter is the name of the stage that finds the candidates: a requirement

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -99,7 +100,7 @@ func (d *Decision) Err() error {
 		return nil
 	}
 	e := &switchboard.Error{
-		Code:        switchboard.CodeUnmet,
+		Code:        cmp.Or(first.Unmet.Reason.Code, switchboard.CodeUnmet),
 		Text:        fmt.Sprintf("task %s may not start: %s", d.Task.ID, first.refusal()),
 		Requirement: first.Requirement.String(),
 		Stage:       first.Unmet.Stage,

@@ -24,7 +24,7 @@ const recordVersion = 1
 //	    "selected": [as others],
 //	    "unmet"?: {"capability"?, "missing"?, "reason"?, "stage", "tool"?}}],
 //	 "selected": [{"requirements": [place], "tool"}],
-//	 "snapshot": {"catalog", "taxonomy", "tenant"},
+//	 "snapshot": {"catalog", "policy"?, "taxonomy", "tenant"},
 //	 "task": id, "tenant": id, "v": 1}
 //
 // "source" is where the tool's capabilities come from.
@@ -57,6 +57,10 @@ func (d *Decision) append(b []byte) []byte {
 	})
 	b = append(b, `,"snapshot":{"catalog":`...)
 	b = appendString(b, string(d.Snapshot.Catalog))
+	if d.Snapshot.Policy != "" {
+		b = append(b, `,"policy":`...)
+		b = appendString(b, string(d.Snapshot.Policy))
+	}
 	b = append(b, `,"taxonomy":`...)
 	b = appendString(b, string(d.Snapshot.Taxonomy))
 	b = append(b, `,"tenant":`...)

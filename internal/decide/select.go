@@ -49,6 +49,10 @@ type Selected struct {
 	// Requirements are the places in the task, from 0, of the requirements
 	// that selected it, in ascending order. There is at least one.
 	Requirements []int
+
+	// Judgments are policy's, one for each requirement; nil where no policy was
+	// asked.
+	Judgments []*switchboard.Judgment
 }
 
 // scratch is what one decision works in. It is reused by later ones.
@@ -60,14 +64,18 @@ type scratch struct {
 
 	// Tools are kept with their requirement until all are known, so that a
 	// selection costs two allocations however large it is.
-	tools []*switchboard.Tool
-	by    []int
-	again []again
-	seen  map[*switchboard.Tool]int // of tools, once there are many
+	tools  []*switchboard.Tool
+	by     []int
+	judged []*switchboard.Judgment // for each of by, or none at all
+	again  []again
+	seen   map[*switchboard.Tool]int // of tools, once there are many
 }
 
 // again says that a tool that is selected already is so by requirement too.
-type again struct{ tool, requirement int }
+type again struct {
+	tool, requirement int
+	judged            *switchboard.Judgment
+}
 
 // manyTools is how many selected tools are searched one by one before a map is
 // made of them.
@@ -77,13 +85,15 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func newScratch(in Input) *scratch {
 	s := scratches.Get().(*scratch)
-	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task}
+	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now}
 	return s
 }
 
 func (s *scratch) free() {
 	s.question = Question{}
-	s.tools, s.by, s.again, s.seen = s.tools[:0], s.by[:0], s.again[:0], nil
+	clear(s.judged)
+	clear(s.again)
+	s.tools, s.by, s.judged, s.again, s.seen = s.tools[:0], s.by[:0], s.judged[:0], s.again[:0], nil
 	scratches.Put(s)
 }
 
@@ -92,8 +102,11 @@ func (s *scratch) selected(i int, cs []Candidate) {
 	before := len(s.tools) // a requirement selects each tool once
 	for _, c := range cs {
 		if at := s.find(c.Tool, before); at >= 0 {
-			s.again = append(s.again, again{at, i})
+			s.again = append(s.again, again{at, i, c.Judgment})
 			continue
+		}
+		if c.Judgment != nil {
+			s.judged = append(s.judged, c.Judgment)
 		}
 		s.tools = append(s.tools, c.Tool)
 		s.by = append(s.by, i)
@@ -121,11 +134,21 @@ func (s *scratch) find(t *switchboard.Tool, n int) int {
 func (s *scratch) selection() []Selected {
 	out := make([]Selected, len(s.tools))
 	by := slices.Clone(s.by)
+	var judged []*switchboard.Judgment
+	if len(s.judged) == len(s.tools) { // all are, or none
+		judged = slices.Clone(s.judged)
+	}
 	for i, t := range s.tools {
 		out[i] = Selected{Tool: t, Requirements: by[i : i+1 : i+1]}
+		if judged != nil {
+			out[i].Judgments = judged[i : i+1 : i+1]
+		}
 	}
 	for _, a := range s.again {
 		out[a.tool].Requirements = append(out[a.tool].Requirements, a.requirement)
+		if a.judged != nil {
+			out[a.tool].Judgments = append(out[a.tool].Judgments, a.judged)
+		}
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 			return answer{failure: f}
 		}
 	}
-	a, err := g.send(ctx, q, r, &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name})
+	a, err := g.send(ctx, q, r, &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Judgments: entry.Judgments})
 	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
 		return answer{failure: unknownTool(name)}
 	}

@@ -116,6 +116,9 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeNoSuchTool:        wire.CodeInvalidParams,
 	switchboard.CodeUnmet:             204,
 	switchboard.CodeMalformed:         205,
+	switchboard.CodeDenied:            301,
+	switchboard.CodePolicyFailed:      302,
+	switchboard.CodeObligation:        303,
 	switchboard.CodeNotAuthenticated:  401,
 	switchboard.CodeNotAuthorized:     402,
 	switchboard.CodeNoneHealthy:       501,
@@ -135,6 +138,9 @@ var rpcCodes = map[switchboard.Code]int{
 // them as the tool's result; an error would be kept from it by many agents.
 var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeApprovalPending: true,
+	switchboard.CodeDenied:          true,
+	switchboard.CodePolicyFailed:    true,
+	switchboard.CodeObligation:      true,
 	switchboard.CodeRateLimit:       true,
 	switchboard.CodeOutcomeUnknown:  true,
 }

@@ -39,7 +39,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	if f != nil {
 		return answer{failure: f}
 	}
-	c := &switchboard.Call{Server: to.item.Server, Target: to.item.Own, Params: to.params}
+	c := &switchboard.Call{Server: to.item.Server, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
 	a, err := g.send(ctx, q, r, c)
 	if err != nil {
 		return g.refusal(q, err)

@@ -82,6 +82,7 @@ func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*
 		call: &switchboard.Call{
 			Principal: q.principal, Task: r.Task(), Run: r.ID(),
 			Server: it.Server, Method: wire.MethodSubscribe, Target: it.Own, Client: q.subscriber(),
+			Judgments: r.Surface().Judgments(it.Server),
 		},
 	}
 	s.open[uri] = own

@@ -45,6 +45,9 @@ const MaxRemembered = 4096
 type Entry struct {
 	Name string
 	Tool *switchboard.Tool
+
+	// Judgments are policy's, of the requirements that selected the tool.
+	Judgments []*switchboard.Judgment
 }
 
 // Append appends the tool's definition as the client sees it: the server's own
@@ -106,7 +109,7 @@ func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard
 	s.entries = make([]Entry, 0, len(selected))
 	for _, sel := range selected {
 		if name, ok := s.of[sel.Tool.ID]; ok {
-			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool})
+			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments})
 		}
 	}
 	s.at = make(map[string]int, len(s.entries))
@@ -191,6 +194,21 @@ func (s *Surface) Entries() []Entry { return s.entries }
 // Servers are what the servers offer that the task uses as a whole, in the order
 // of its tools. The slice must not be modified.
 func (s *Surface) Servers() []switchboard.Offer { return s.servers }
+
+// Judgments are policy's, of the requirements that selected tools of the server.
+func (s *Surface) Judgments(id switchboard.ServerID) (all []*switchboard.Judgment) {
+	for _, e := range s.entries {
+		if e.Tool.ID.Server != id {
+			continue
+		}
+		for _, j := range e.Judgments {
+			if !slices.Contains(all, j) {
+				all = append(all, j)
+			}
+		}
+	}
+	return all
+}
 
 // List returns the result of the kind's list for a client of the modern or the
 // legacy era. It is made once, and must not be modified.

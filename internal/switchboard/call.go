@@ -24,6 +24,15 @@ type Call struct {
 	// tool.
 	Tool *Tool
 
+	// Judgments are policy's, of the requirements that selected the tool; or,
+	// where the call is none of a tool, of those that selected any of the
+	// server's.
+	Judgments []*Judgment
+
+	// Obligations are what policy asks of the call. Whoever makes the call
+	// leaves them to policy.
+	Obligations Obligations
+
 	// Target is the server's own name for what is asked for: of a tool or a
 	// prompt, or a URI. It is "" where the method names nothing.
 	Target string

@@ -110,13 +110,6 @@ type Tenant struct {
 	Policy []byte
 }
 
-// A PolicyFile is one file of Rego, or of the data beside it.
-type PolicyFile struct {
-	Name string // as faults name it
-	Path string // in its folder of policies, with slashes
-	Data []byte
-}
-
 // A Ranking is how a tenant orders candidates.
 type Ranking struct {
 	// Classes gives each class of servers its score.

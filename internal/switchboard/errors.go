@@ -16,6 +16,9 @@ const (
 	CodeNoSuchTool        Code = "SB-CAP-001"
 	CodeUnmet             Code = "SB-CAP-004"
 	CodeMalformed         Code = "SB-CAP-005"
+	CodeDenied            Code = "SB-POL-001"
+	CodePolicyFailed      Code = "SB-POL-002"
+	CodeObligation        Code = "SB-POL-003"
 	CodeNotAuthenticated  Code = "SB-AUTH-001"
 	CodeNotAuthorized     Code = "SB-AUTH-002"
 	CodeNoneHealthy       Code = "SB-ROUT-001"
@@ -51,6 +54,9 @@ var retries = map[Code]Retry{
 	CodeNoSuchTool:        RetryNo,
 	CodeUnmet:             RetryNo,
 	CodeMalformed:         RetryNo,
+	CodeDenied:            RetryNo,
+	CodePolicyFailed:      RetryLater,
+	CodeObligation:        RetryNo,
 	CodeNotAuthenticated:  RetryNo,
 	CodeNotAuthorized:     RetryNo,
 	CodeNoneHealthy:       RetryLater,

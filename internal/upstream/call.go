@@ -42,6 +42,9 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
+	if t := c.Obligations.Timeout; t > 0 {
+		timeout = min(timeout, t)
+	}
 	ctx, time := newAllowance(ctx, timeout, &s.busy)
 	defer time.end()
 	params := c.Params

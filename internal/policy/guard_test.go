@@ -1,0 +1,239 @@
+package policy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// gate is a guard before a server that answers every call with result.
+type gate struct {
+	policy *policy.Policy
+	log    bytes.Buffer
+	calls  []*switchboard.Call
+	caller switchboard.Caller
+}
+
+func newGate(p *policy.Policy, result string) *gate {
+	g := &gate{policy: p}
+	g.caller = policy.Guard(func(switchboard.TenantID) *policy.Policy { return g.policy }, slog.New(slog.NewTextHandler(&g.log, nil)),
+		switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+			g.calls = append(g.calls, c)
+			return switchboard.Result{JSON: []byte(result)}, nil
+		}))
+	return g
+}
+
+// bind decides about three candidates under g's policy, and returns a call of the one.
+func (g *gate) bind(t testing.TB, one *switchboard.Tool, args string) *switchboard.Call {
+	t.Helper()
+	q := ask(policy.PhaseSelect, "", three...)
+	in := []decide.Candidate{{Tool: brave}, {Tool: google}, {Tool: poster}}
+	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range left {
+		if c.Tool == one {
+			return &switchboard.Call{Principal: q.Principal, Task: "browse", Tool: one, Server: one.ID.Server, Judgments: []*switchboard.Judgment{c.Judgment}, Params: []byte(`{"arguments":` + args + `}`)}
+		}
+	}
+	t.Fatalf("%s was not selected", one.ID)
+	return nil
+}
+
+func code(err error) switchboard.Code {
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		return own.Code
+	}
+	return ""
+}
+
+func TestARuleOnArgumentsSeesWhatTheServerWouldGet(t *testing.T) {
+	g := newGate(of(t, "", allowAll+`
+deny[c.id] contains "outside" if {
+	some c in input.candidate_tools
+	input.phase == "call"
+	not inside
+}
+inside if {
+	is_string(input.call.arguments.path)
+	startswith(input.call.arguments.path, "/w/")
+	not contains(input.call.arguments.path, "..")
+}`, ""), `{}`)
+	for args, want := range map[string]switchboard.Code{
+		`{"path":"/w/a"}`:            "",
+		`{"path":"\u002fw\/a"}`:      "", // the same text, spelt otherwise
+		`{"path":"/w/../etc"}`:       switchboard.CodeDenied,
+		`{"path":"/w/\u002e./etc"}`:  switchboard.CodeDenied,
+		`{"path":["/w/a"]}`:          switchboard.CodeDenied,
+		`{"path":7}`:                 switchboard.CodeDenied,
+		`{}`:                         switchboard.CodeDenied,
+		`{"Path":"/w/a"}`:            switchboard.CodeDenied,
+		`{"path":"/W/a"}`:            switchboard.CodeDenied,
+		`{"path":"/w/a","n":1e9999}`: switchboard.CodePolicyFailed,
+		`{"path":"/w/a","x":"` + strings.Repeat("x", policy.MaxArguments) + `"}`: switchboard.CodePolicyFailed,
+	} {
+		calls := len(g.calls)
+		_, err := g.caller.Call(t.Context(), g.bind(t, brave, args))
+		if code(err) != want || (len(g.calls) > calls) != (want == "") {
+			t.Errorf("%.60s: %v, want %q; %d calls", args, err, want, len(g.calls)-calls)
+		}
+		if err != nil && strings.Contains(strings.TrimSuffix(err.Error(), errors.Unwrap(err).Error()), "outside") {
+			t.Errorf("the caller is told of the rule: %v", err)
+		}
+	}
+	call := g.bind(t, brave, `{}`)
+	call.Params = []byte(`{}`)
+	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeDenied {
+		t.Errorf("without arguments: %v", err)
+	}
+}
+
+func TestACallThatNobodyJudgedIsRefused(t *testing.T) {
+	g := newGate(of(t, "", allowAll, ""), `{}`)
+	call := g.bind(t, brave, `{}`)
+	for name, change := range map[string]func(*switchboard.Call){
+		"no judgment":            func(c *switchboard.Call) { c.Judgments = nil },
+		"one of somebody else's": func(c *switchboard.Call) { c.Judgments = []*switchboard.Judgment{{}} },
+	} {
+		c := *call
+		change(&c)
+		if _, err := g.caller.Call(t.Context(), &c); code(err) != switchboard.CodeNoSuchTool || len(g.calls) > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	c := *call
+	c.Tool = tool("brave/delete")
+	g.policy = of(t, "", allowAll, allowAll)
+	if _, err := g.caller.Call(t.Context(), &c); code(err) != switchboard.CodeNoSuchTool || len(g.calls) > 0 {
+		t.Errorf("a tool that was no candidate: %v", err)
+	}
+}
+
+func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
+	g := newGate(of(t, "", allowAll, ""), `{}`)
+	call := g.bind(t, brave, `{}`)
+	if _, err := g.caller.Call(t.Context(), call); err != nil {
+		t.Fatal(err)
+	}
+	g.policy = of(t, "", allowAll+`deny["brave/search"] contains "no more"`, "")
+	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeNoSuchTool {
+		t.Errorf("after the reload: %v", err)
+	}
+	g.policy = of(t, "", allowAll, "")
+	if _, err := g.caller.Call(t.Context(), call); err != nil {
+		t.Errorf("after another: %v", err)
+	}
+	g.policy = of(t, "", allowAll, allowAll+`deny["brave/search"] contains "now" if input.phase == "call"`)
+	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeDenied {
+		t.Errorf("denied when called, not when listed: %v", err)
+	}
+}
+
+func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
+	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
+	call := *g.bind(t, brave, `{}`)
+	call.Principal.Roles = nil
+	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeNoSuchTool {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight
+		const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
+		hides := newGate(of(t, "", late+allowAll+`deny["brave/search"] contains "x" if late`, ""), `{}`)
+		forbids := newGate(of(t, "", late+allowAll+`deny["brave/search"] contains "x" if { input.phase == "call"; late }`, ""), `{}`)
+		a, b := hides.bind(t, brave, `{}`), forbids.bind(t, brave, `{}`)
+		for hour, want := range []struct{ a, b switchboard.Code }{8: {}, 9: {switchboard.CodeNoSuchTool, switchboard.CodeDenied}} {
+			if hour < 8 {
+				time.Sleep(time.Hour)
+				continue
+			}
+			if _, err := hides.caller.Call(t.Context(), a); code(err) != want.a {
+				t.Errorf("at %d, hidden: %v, want %q", hour, err, want.a)
+			}
+			if _, err := forbids.caller.Call(t.Context(), b); code(err) != want.b {
+				t.Errorf("at %d, forbidden: %v, want %q", hour, err, want.b)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
+	g := newGate(of(t, "", allowAll, ""), `{}`)
+	call := *g.bind(t, brave, `{}`)
+	call.Tool, call.Method = nil, "resources/read"
+	if _, err := g.caller.Call(t.Context(), &call); err != nil {
+		t.Error(err)
+	}
+	g.policy = of(t, "", allowAll+`deny["brave/search"] contains "x"`, "")
+	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeDenied {
+		t.Errorf("of a server that is vetoed: %v", err)
+	}
+	if err := g.policy.Permit(t.Context(), &call); code(err) != switchboard.CodeDenied {
+		t.Errorf("asked beside calls: %v", err)
+	}
+}
+
+func TestObligationsAreCarriedOutOrTheCallIsRefused(t *testing.T) {
+	oblige := func(o string) *policy.Policy {
+		return of(t, "", allowAll+`obligations["brave/search"] contains `+o, "")
+	}
+	g := newGate(oblige(`{"type": "enforce_timeout", "timeout": "3s"}`), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); err != nil || g.calls[0].Obligations.Timeout != 3*time.Second {
+		t.Errorf("a timeout: %v, %+v", err, g.calls[0].Obligations)
+	}
+	g = newGate(oblige(`{"type": "notify", "who": "ops"}`), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
+		t.Errorf("notify: %v", err)
+	}
+	g = newGate(oblige(`{"type": "log", "level": "warn"}`), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{"q":"secret"}`)); err != nil {
+		t.Error(err)
+	}
+	if said := g.log.String(); !strings.Contains(said, "level=WARN msg=call") || !strings.Contains(said, "tool=brave/search") || strings.Contains(said, "secret") {
+		t.Errorf("logged: %s", said)
+	}
+	g = newGate(oblige(`{"type": "log", "level": "pray"}`), `{}`)
+	if _, err := g.caller.Call(t.Context(), &switchboard.Call{Tool: brave}); code(err) != switchboard.CodeNoSuchTool {
+		t.Errorf("an obligation that is not known: %v", err)
+	}
+	// One that only a call has.
+	g = newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "pray"} if input.phase == "call"`, ""), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodeObligation || len(g.calls) > 0 {
+		t.Errorf("an obligation of the call that is not known: %v", err)
+	}
+}
+
+func TestWhatIsRedactedIsGoneAndAllElseStaysToTheByte(t *testing.T) {
+	for _, tt := range []struct{ pointers, in, want string }{
+		{`"/structuredContent/user/email"`, `{"structuredContent" : {"user":{"email":"a@b","n":1.0}}, "x":1}`, `{"structuredContent" : {"user":{"email":"[redacted]","n":1.0}}, "x":1}`},
+		{`"/nothing/here"`, `{"a": 1}`, `{"a": 1}`},
+		{`"/a"`, `{"a":{"b":1},"a":2}`, `{"a":"[redacted]"}`},
+		{`"/content/1/text"`, `{"content":[{"text":"a"},{"text":"b"}]}`, `{"content":[{"text":"a"},{"text":"[redacted]"}]}`},
+		{`"/content/01/text"`, `{"content":[{"text":"a"},{"text":"b"}]}`, `{"content":[{"text":"a"},{"text":"b"}]}`},
+		{`"/content/9"`, `{"content":[1]}`, `{"content":[1]}`},
+		{`"/a~1b/c~0d"`, `{"a/b":{"c~d":1}}`, `{"a/b":{"c~d":"[redacted]"}}`},
+		{`"/\u00e9"`, `{"\u00e9":1}`, `{"\u00e9":"[redacted]"}`},
+		{`"/a", "/b"`, `{"a":1,"b":2,"c":3}`, `{"a":"[redacted]","b":"[redacted]","c":3}`},
+		{`"/"`, `{"":1}`, `{"":"[redacted]"}`},
+	} {
+		g := newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "redact", "fields": [`+tt.pointers+`]}`, ""), tt.in)
+		r, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`))
+		if err != nil || string(r.JSON) != tt.want {
+			t.Errorf("%s: %v\n%s, want\n%s", tt.pointers, err, r.JSON, tt.want)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// MaxArguments is how long the arguments of a call may be, in bytes, that a
+// policy judges. Longer ones are denied.
+const MaxArguments = 1 << 20
+
+// The keys of input.
+var (
+	keyPhase       = ast.InternedTerm("phase")
+	keyNow         = ast.InternedTerm("now")
+	keyTenant      = ast.InternedTerm("tenant_id")
+	keyWord        = ast.InternedTerm("tenant_policy")
+	keyTier        = ast.InternedTerm("user_tier")
+	keyMode        = ast.InternedTerm("mode")
+	keyPrincipal   = ast.InternedTerm("principal")
+	keyTask        = ast.InternedTerm("task")
+	keyRequirement = ast.InternedTerm("requirement")
+	keyCandidates  = ast.InternedTerm("candidate_tools")
+	keyCall        = ast.InternedTerm("call")
+	keyArguments   = ast.InternedTerm("arguments")
+)
+
+// mode is how much an agent of the principal may do alone in the task.
+func mode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
+	m := p.Mode.Narrower(switchboard.Autopilot)
+	if t != nil && t.Mode != "" {
+		m = m.Narrower(t.Mode)
+	}
+	return m
+}
+
+// input makes what a layer reads as input. What it reads as a candidate has been
+// made before, where q has it.
+func (p *Policy) input(q *Question) (*ast.Term, error) {
+	terms := q.terms
+	if terms == nil {
+		terms = make([]*ast.Term, len(q.Candidates))
+		for i, c := range q.Candidates {
+			t, err := candidate(c)
+			if err != nil {
+				return nil, fmt.Errorf("tool %s: %w", c.ID, err)
+			}
+			terms[i] = t
+		}
+	}
+	var task switchboard.TaskID
+	if q.Task != nil {
+		task = q.Task.ID
+	}
+	o := ast.NewObjectWithCapacity(12)
+	o.Insert(keyPhase, text(q.Phase))
+	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
+	o.Insert(keyTenant, text(p.tenant))
+	o.Insert(keyWord, p.word)
+	o.Insert(keyTier, text(q.Principal.Tier))
+	o.Insert(keyMode, text(mode(q.Principal, q.Task)))
+	o.Insert(keyPrincipal, object("id", text(q.Principal.ID), "roles", texts(q.Principal.Roles), "auth", text(q.Principal.Auth)))
+	o.Insert(keyTask, object("task_id", text(task)))
+	o.Insert(keyRequirement, requirement(q.Requirement))
+	o.Insert(keyCandidates, ast.ArrayTerm(terms...))
+	if q.Phase == PhaseCall || q.Phase == PhaseApprove {
+		args, err := arguments(q.Arguments)
+		if err != nil {
+			return nil, err
+		}
+		o.Insert(keyCall, ast.ObjectTerm(ast.Item(keyArguments, args)))
+	}
+	return ast.NewTerm(o), nil
+}
+
+func arguments(raw []byte) (*ast.Term, error) {
+	if len(raw) == 0 {
+		return ast.ObjectTerm(), nil
+	}
+	if len(raw) > MaxArguments {
+		return nil, fmt.Errorf("the arguments have %d bytes; a policy judges up to %d", len(raw), MaxArguments)
+	}
+	v, err := value(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the arguments %w", err)
+	}
+	return ast.NewTerm(v), nil
+}
+
+// maxExponent bounds the numbers that policies reckon with: a few bytes such as
+// 1e999999999 would become a number of gigabytes.
+const maxExponent = 3 // digits
+
+// value reads JSON from outside.
+func value(raw []byte) (ast.Value, error) {
+	v, err := ast.ValueFromReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, errors.New("are no JSON")
+	}
+	if huge(v) {
+		return nil, errors.New("hold a number with too large an exponent")
+	}
+	return v, nil
+}
+
+func huge(v ast.Value) bool {
+	switch v := v.(type) {
+	case ast.Number:
+		i := strings.IndexAny(string(v), "eE")
+		return i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
+	case *ast.Array:
+		return v.Until(func(t *ast.Term) bool { return huge(t.Value) })
+	case ast.Object:
+		return v.Until(func(_, t *ast.Term) bool { return huge(t.Value) })
+	}
+	return false
+}
+
+func requirement(r *switchboard.Requirement) *ast.Term {
+	if r.ByName() {
+		return object("tools", texts(r.Tools), "constraints", texts(r.Constraints))
+	}
+	return object("verb", text(r.Verb), "resource", text(r.Resource), "constraints", texts(r.Constraints))
+}
+
+// candidate is a tool as policies see it. Its capabilities are all that any
+// source says of it which counts: also what weaker ones add to make it less
+// free.
+func candidate(t *switchboard.Tool) (*ast.Term, error) {
+	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
+	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
+		caps = append(caps, object("verb", text(c.Verb), "resource", text(c.Resource), "constraints", texts(c.Constraints), "source", text(c.Source)))
+	}
+	annotations := ast.ObjectTerm()
+	if raw, ok := wire.Field(t.Definition, "annotations"); ok && raw[0] == '{' {
+		v, err := value(raw)
+		if err != nil {
+			return nil, fmt.Errorf("its annotations %w", err)
+		}
+		annotations = ast.NewTerm(v)
+	}
+	trust := t.Trust
+	if trust == "" {
+		trust = switchboard.TrustDeclared
+	}
+	return object(
+		"id", ast.StringTerm(t.ID.String()),
+		"server", text(t.ID.Server),
+		"tool", ast.StringTerm(t.ID.Name),
+		"version", ast.StringTerm(t.Version),
+		"class", text(t.Class),
+		"trust", text(trust),
+		"capabilities", ast.ArrayTerm(caps...),
+		"annotations", annotations,
+		"contract", ast.ObjectTerm(),
+	), nil
+}
+
+// object takes keys and terms in turns.
+func object(pairs ...any) *ast.Term {
+	o := ast.NewObjectWithCapacity(len(pairs) / 2)
+	for i := 0; i < len(pairs); i += 2 {
+		o.Insert(ast.InternedTerm(pairs[i].(string)), pairs[i+1].(*ast.Term))
+	}
+	return ast.NewTerm(o)
+}
+
+func text[T ~string](s T) *ast.Term { return ast.StringTerm(string(s)) }
+
+func texts[T ~string](list []T) *ast.Term {
+	terms := make([]*ast.Term, len(list))
+	for i, s := range list {
+		terms[i] = text(s)
+	}
+	return ast.ArrayTerm(terms...)
+}

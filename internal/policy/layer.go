@@ -1,0 +1,308 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/util"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Kind says whose a layer is.
+type Kind string
+
+// The layers.
+const (
+	Operator Kind = "operator"
+	Tenant   Kind = "tenant"
+)
+
+// root is where the layer's rules stand.
+func (k Kind) root() ast.Ref {
+	if k == Tenant {
+		return ast.MustParseRef("data.switchboard.tenant")
+	}
+	return ast.MustParseRef("data.switchboard")
+}
+
+// owns reports whether a package, or a piece of data, is the layer's to say.
+func (k Kind) owns(ref ast.Ref) bool {
+	tenants := Tenant.root()
+	if k == Tenant {
+		return ref.HasPrefix(tenants)
+	}
+	return !ref.HasPrefix(tenants)
+}
+
+// The names of what a layer answers.
+const (
+	nameAllowed     = "allowed_tools"
+	nameDeny        = "deny"
+	nameObligations = "obligations"
+)
+
+var answers = []string{nameAllowed, nameDeny, nameObligations}
+
+// A Layer is a compiled set of rules with its data. It is immutable and safe for
+// concurrent use.
+type Layer struct {
+	kind     Kind
+	digest   switchboard.Digest
+	compiler *ast.Compiler
+	store    storage.Store
+	query    ast.Body
+	queries  ast.QueryCompiler
+	rules    []*rule
+
+	// brisk says that every builtin that is called is done soon, however large
+	// its operands, so that an evaluation ends where it is cancelled.
+	brisk bool
+}
+
+// A Fault is something wrong with a file of policy.
+type Fault struct {
+	File         string
+	Line, Column int // from 1; 0 where the whole file is meant
+	Text         string
+}
+
+// Error gives file:line:column and the text.
+func (f Fault) Error() string {
+	if f.Line == 0 {
+		return f.File + ": " + f.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
+}
+
+// Faults are all that is wrong with a layer, in the order of files and lines.
+type Faults []Fault
+
+// Error gives one fault a line.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// unavailable are the builtins that policies cannot have: they reach out, or
+// can be made to.
+var unavailable = map[string]bool{
+	"http.send": true, "net.lookup_ip_addr": true, "opa.runtime": true,
+	"json.match_schema": true, "json.verify_schema": true, // a schema may refer to others by URL
+}
+
+// Capabilities is what Rego can do here: all of OPA, but for what reaches out
+// of the decision.
+func Capabilities() *ast.Capabilities {
+	c := ast.CapabilitiesForThisVersion()
+	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return unavailable[b.Name] })
+	c.AllowNet = []string{}
+	return c
+}
+
+// IsTest reports whether a file is one of tests, which no layer is made of.
+func IsTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
+
+// Compile compiles the files of a layer; tests among them are left out. The
+// error is Faults. No files at all make a layer that allows nothing.
+func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b switchboard.PolicyFile) int { return cmp.Compare(a.Path, b.Path) })
+	var faults Faults
+	modules := map[string]*ast.Module{}
+	data := map[string]any{}
+	var sum bytes.Buffer
+	for _, f := range files {
+		if IsTest(f.Path) {
+			continue
+		}
+		fmt.Fprintf(&sum, "%s\x00%d\x00%s", f.Path, len(f.Data), f.Data)
+		if path.Ext(f.Path) != ".rego" {
+			faults = append(faults, addData(kind, data, f)...)
+			continue
+		}
+		m, err := Parse(kind, f)
+		if err != nil {
+			faults = append(faults, faultsOf(f.Name, err)...)
+			continue
+		}
+		modules[f.Name] = m
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
+	l.compiler = ast.NewCompiler().
+		WithCapabilities(Capabilities()).
+		WithSchemas(Schemas()).
+		WithPathConflictsCheck(func(p []string) (bool, error) { return has(data, p), nil })
+	l.compiler.Compile(modules)
+	if l.compiler.Failed() {
+		return nil, faultsOf("", l.compiler.Errors)
+	}
+	l.store = inmem.NewFromObjectWithOpts(data, inmem.OptReturnASTValuesOnRead(true))
+	var err error
+	l.queries = l.compiler.QueryCompiler()
+	if l.query, err = l.queries.Compile(query(kind)); err != nil {
+		return nil, faultsOf(string(kind), err)
+	}
+	l.analyse()
+	return l, nil
+}
+
+// Parse reads one file of rules, and holds it to the layer's package. The error
+// is of package ast.
+func Parse(kind Kind, f switchboard.PolicyFile) (*ast.Module, error) {
+	m, err := ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, ast.NewError(ast.ParseErr, &ast.Location{File: f.Name, Row: 1, Col: 1}, "the file is empty; write package %s", packageOf(kind))
+	}
+	if p := m.Package.Path; !kind.owns(p) || !p.HasPrefix(ast.MustParseRef("data.switchboard")) {
+		return nil, ast.NewError(ast.CompileErr, m.Package.Location, "%s is not the %s's; write package %s, or one below it", m.Package, kind, packageOf(kind))
+	}
+	return m, nil
+}
+
+func packageOf(k Kind) string { return strings.TrimPrefix(k.root().String(), "data.") }
+
+// query asks for the layer's answers. What is undefined is an empty list, so
+// that one query has them all.
+func query(kind Kind) ast.Body {
+	var b strings.Builder
+	for _, name := range answers {
+		fmt.Fprintf(&b, "%s = [x | x := %s.%s]\n", name, kind.root(), name)
+	}
+	return ast.MustParseBody(b.String())
+}
+
+// faultsOf turns OPA's errors into ours.
+func faultsOf(file string, err error) Faults {
+	var all ast.Errors
+	if one, ok := errors.AsType[*ast.Error](err); ok {
+		all = ast.Errors{one}
+	} else if !errors.As(err, &all) {
+		return Faults{{File: file, Text: err.Error()}}
+	}
+	faults := make(Faults, 0, len(all))
+	for _, e := range all {
+		f := Fault{File: file, Text: e.Code + ": " + e.Message}
+		if e.Location != nil {
+			f.File, f.Line, f.Column = cmp.Or(e.Location.File, file), e.Location.Row, e.Location.Col
+		}
+		if e.Details != nil {
+			for _, line := range e.Details.Lines() {
+				f.Text += "\n    " + line
+			}
+		}
+		faults = append(faults, f)
+	}
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return faults
+}
+
+// addData reads a file of data, which stands at the top of data, into it.
+func addData(kind Kind, data map[string]any, f switchboard.PolicyFile) Faults {
+	fault := func(format string, args ...any) Faults {
+		return Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
+	}
+	text := f.Data
+	if path.Ext(f.Path) != ".json" {
+		var err error
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return fault("%s", yaml.FormatError(err, false, false))
+		}
+	}
+	d := util.NewJSONDecoder(bytes.NewReader(text))
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return fault("it is no JSON: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fault("something stands behind the JSON value")
+	}
+	top, ok := v.(map[string]any)
+	if !ok {
+		return fault("data is an object, which stands at the top of data")
+	}
+	for _, p := range leaves(top, nil) {
+		ref := ast.Ref{ast.DefaultRootDocument}
+		for _, s := range p {
+			ref = append(ref, ast.StringTerm(s))
+		}
+		if !kind.owns(ref) {
+			return fault("%s is not the %s's to say; put it below %s", ref, kind, kind.root())
+		}
+	}
+	if at := merge(data, top, nil); at != "" {
+		return fault("%s is given in another file too", at)
+	}
+	return nil
+}
+
+// leaves returns the paths of what v holds: as deep as the roots of layers.
+func leaves(v map[string]any, at []string) (out [][]string) {
+	for _, k := range slices.Sorted(maps.Keys(v)) {
+		p := append(slices.Clone(at), k)
+		if sub, ok := v[k].(map[string]any); ok && len(p) < 2 && len(sub) > 0 {
+			out = append(out, leaves(sub, p)...)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// merge adds src to dst, and returns where both have something.
+func merge(dst, src map[string]any, at []string) string {
+	for _, k := range slices.Sorted(maps.Keys(src)) {
+		p := append(slices.Clone(at), k)
+		was, ok := dst[k]
+		if !ok {
+			dst[k] = src[k]
+			continue
+		}
+		a, ok1 := was.(map[string]any)
+		b, ok2 := src[k].(map[string]any)
+		if !ok1 || !ok2 {
+			return "data." + strings.Join(p, ".")
+		}
+		if at := merge(a, b, p); at != "" {
+			return at
+		}
+	}
+	return ""
+}
+
+func has(data map[string]any, p []string) bool {
+	var v any = data
+	for _, k := range p {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return false
+		}
+		if v, ok = m[k]; !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,321 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+var engine = policy.NewEngine(0, 0)
+
+// monday is an instant at which nothing is special.
+var monday = time.Date(2026, 11, 23, 10, 30, 0, 0, time.UTC)
+
+func tool(id string, caps ...switchboard.Capability) *switchboard.Tool {
+	server, name, _ := strings.Cut(id, "/")
+	return &switchboard.Tool{
+		ID:           switchboard.ToolID{Server: switchboard.ServerID(server), Name: name},
+		Definition:   []byte(`{"name":"` + name + `","annotations":{"readOnlyHint":true,"x":1.0}}`),
+		Capabilities: caps, Class: "of-" + server, Version: "1.2.3",
+	}
+}
+
+var (
+	search = switchboard.Capability{Verb: switchboard.Search, Resource: "internet", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: switchboard.FromOverlay}
+	write  = switchboard.Capability{Verb: switchboard.Write, Resource: "internet", Source: switchboard.FromTool}
+
+	brave  = tool("brave/search", search)
+	google = tool("google/search", search)
+	poster = tool("poster/post", write)
+	three  = []*switchboard.Tool{brave, google, poster}
+)
+
+// source is a layer's file; it begins with the package unless it does so itself.
+func source(kind policy.Kind, text string) switchboard.PolicyFile {
+	if !strings.Contains(text, "package ") {
+		pkg := "package switchboard\n"
+		if kind == policy.Tenant {
+			pkg = "package switchboard.tenant\n"
+		}
+		text = pkg + text
+	}
+	return switchboard.PolicyFile{Name: "policies/test.rego", Path: "test.rego", Data: []byte(text)}
+}
+
+func layer(t testing.TB, kind policy.Kind, text string) *policy.Layer {
+	t.Helper()
+	l, err := policy.Compile(kind, []switchboard.PolicyFile{source(kind, text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+const allowAll = "allowed_tools contains c.id if some c in input.candidate_tools\n"
+
+// of returns a policy; a layer of no text is none.
+func of(t testing.TB, word, operator, tenant string) *policy.Policy {
+	t.Helper()
+	var layers [2]*policy.Layer
+	for i, text := range []string{operator, tenant} {
+		if text != "" {
+			layers[i] = layer(t, []policy.Kind{policy.Operator, policy.Tenant}[i], text)
+		}
+	}
+	who := &switchboard.Tenant{ID: "acme"}
+	if word != "" {
+		who.Policy = []byte(word)
+	}
+	p, err := engine.New(who, layers[0], layers[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func ask(phase policy.Phase, args string, candidates ...*switchboard.Tool) *policy.Question {
+	return &policy.Question{
+		Phase:       phase,
+		Principal:   switchboard.Principal{Tenant: "acme", ID: "ann", Auth: switchboard.AuthAPIKey, Tier: "pro", Roles: []string{"analyst"}},
+		Task:        &switchboard.Task{ID: "browse"},
+		Requirement: &switchboard.Requirement{Verb: switchboard.Search, Resource: "internet"},
+		Candidates:  candidates,
+		Now:         monday,
+		Arguments:   []byte(args),
+	}
+}
+
+// allowed names the candidates that are left.
+func allowed(q *policy.Question, a *policy.Answer) string {
+	var ids []string
+	for i, v := range a.Verdicts {
+		if v.Denied == nil {
+			ids = append(ids, q.Candidates[i].ID.String())
+		}
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
+	for name, tt := range map[string]struct{ word, operator, tenant, want string }{
+		"no layer allows everything":             {"", "", "", "brave/search google/search poster/post"},
+		"a layer without rules allows nothing":   {"", "x := 1", "", ""},
+		"one layer allows some":                  {"", `allowed_tools contains "brave/search"`, "", "brave/search"},
+		"the other cannot widen it":              {"", `allowed_tools contains "brave/search"`, allowAll, "brave/search"},
+		"the other narrows it":                   {"", allowAll, `allowed_tools contains "google/search"`, "google/search"},
+		"a denial of either beats what both do":  {"", allowAll + `deny["brave/search"] contains "no"`, allowAll + `deny["poster/post"] contains "no"`, "google/search"},
+		"ids that are no candidates do nothing":  {"", allowAll + `deny["nobody/home"] contains "no"`, "", "brave/search google/search poster/post"},
+		"the principal's tier is read":           {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; input.user_tier == "pro"; c.server == "brave" }`, "", "google/search poster/post"},
+		"its roles":                              {"", allowAll + `deny["brave/search"] contains "x" if "analyst" in input.principal.roles`, "", "google/search poster/post"},
+		"its id and how it is known":             {"", allowAll + `deny["brave/search"] contains "x" if { input.principal.id == "ann"; input.principal.auth == "api_key" }`, "", "google/search poster/post"},
+		"the tenant":                             {"", allowAll + `deny["brave/search"] contains "x" if input.tenant_id == "acme"`, "", "google/search poster/post"},
+		"its own word":                           {`{"no":["brave"]}`, allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.server in input.tenant_policy.no }`, "", "google/search poster/post"},
+		"the task and the requirement":           {"", allowAll + `deny["brave/search"] contains "x" if { input.task.task_id == "browse"; input.requirement.verb == "search"; input.requirement.resource == "internet" }`, "", "google/search poster/post"},
+		"class, trust and version of the server": {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.class == "of-brave"; c.trust == "declared"; c.version == "1.2.3" }`, "", "google/search poster/post"},
+		"capabilities and whose word they are":   {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; some k in c.capabilities; k.verb == "write"; k.source == "tool"; not "readonly" in k.constraints }`, "", "brave/search google/search"},
+		"annotations, with numbers as spelt":     {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.annotations.readOnlyHint == true; json.marshal(c.annotations.x) == "1.0" }`, "", ""},
+		"the mode, which is autopilot by itself": {"", allowAll + `deny["brave/search"] contains "x" if input.mode == "autopilot"`, "", "google/search poster/post"},
+		"the time of the question, to builtins":  {"", allowAll + `deny["brave/search"] contains "x" if { time.clock(time.now_ns())[0] == 10; input.now == "2026-11-23T10:30:00Z" }`, "", "google/search poster/post"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := ask(policy.PhaseSelect, "", three...)
+			a := of(t, tt.word, tt.operator, tt.tenant).Judge(t.Context(), q)
+			if got := allowed(q, a); got != tt.want {
+				t.Errorf("left: %s; want %s\n%+v", got, tt.want, a)
+			}
+		})
+	}
+}
+
+func TestWhoeverSaysNoSaysWhy(t *testing.T) {
+	p := of(t, "", allowAll+`deny["brave/search"] contains x if some x in ["b", "a"]`, allowAll+`deny["brave/search"] contains "c"`)
+	a := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))
+	if got, want := a.Verdicts[0].Denied.String(), "the operator's policy denies it: a; b"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p = of(t, "", `allowed_tools contains "who/knows"`, "")
+	a = p.Judge(t.Context(), ask(policy.PhaseSelect, "", brave))
+	if got, want := a.Verdicts[0].Denied.String(), "the operator's policy denies it: nothing in allowed_tools allows it"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := fmt.Sprint(a.Unknown); got != "[who/knows]" {
+		t.Errorf("unknown ids: %s", got)
+	}
+}
+
+func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
+	slow := policy.NewEngine(50*time.Millisecond, 4)
+	const loop = `x := count([1 | some i in numbers.range(1, 2000); some j in numbers.range(1, 2000); i * j == 0])` + "\n"
+	for name, tt := range map[string]struct {
+		rules string
+		code  switchboard.Code
+		says  string
+	}{
+		"allowed_tools is no set":             {`allowed_tools := ["brave/search"]`, switchboard.CodePolicyFailed, "not a set"},
+		"allowed_tools is a boolean":          {`allowed_tools := true`, switchboard.CodePolicyFailed, "not a set"},
+		"an id is no string":                  {`allowed_tools contains 7`, switchboard.CodePolicyFailed, "no id"},
+		"deny is a set":                       {allowAll + `deny contains "brave/search"`, switchboard.CodePolicyFailed, "not an object of sets"},
+		"deny has no sets":                    {allowAll + `deny["brave/search"] := "no"`, switchboard.CodePolicyFailed, "not a set"},
+		"a reason is no string":               {allowAll + `deny["brave/search"] contains 7`, switchboard.CodePolicyFailed, "no reason"},
+		"a rule has two values":               {allowAll + `y := 1 if true` + "\n" + `y := 2 if input.user_tier == "pro"` + "\n" + `deny["x/y"] contains "n" if y == 3`, switchboard.CodePolicyFailed, "conflict"},
+		"a builtin fails in a veto":           {allowAll + `deny["x/y"] contains "n" if time.parse_rfc3339_ns(input.user_tier) > 0`, switchboard.CodePolicyFailed, "time.parse_rfc3339_ns"},
+		"a builtin divides by nothing":        {allowAll + `deny["x/y"] contains "n" if 1 / count(input.user_tier) - 3 == 1 / (count(input.user_tier) - 3)`, switchboard.CodePolicyFailed, "divide by zero"},
+		"it loops":                            {loop + `allowed_tools contains "brave/search" if x == 0`, switchboard.CodePolicyFailed, "longer than it may"},
+		"an obligation is not known":          {allowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "none of"},
+		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "none of"},
+		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains "log"`, switchboard.CodeObligation, "want an object"},
+		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
+		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields"},
+		"an obligation is malformed":          {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := layer(t, policy.Operator, tt.rules)
+			p, err := slow.New(&switchboard.Tenant{ID: "acme"}, l, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...)).Verdicts[0]
+			if v.Denied == nil || v.Denied.Code != tt.code || !strings.Contains(v.Denied.String(), tt.says) {
+				t.Errorf("%+v, want %s with %q", v.Denied, tt.code, tt.says)
+			}
+		})
+	}
+}
+
+// Nothing stops a builtin that is at work: it goes on, takes up its place until it
+// has finished, and nobody waits for it.
+func TestWhatGoesOnForTooLongIsDeniedAndTakesUpNoMoreThanItsPlaces(t *testing.T) {
+	const places = 2
+	e := policy.NewEngine(30*time.Millisecond, places)
+	l := layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if regex.match("^((((a?){10}){10}){9})*b$", input.call.arguments.s)`)
+	p, err := e.New(&switchboard.Tenant{ID: "acme"}, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := ask(policy.PhaseCall, `{"s":"`+strings.Repeat("a", 20_000)+`"}`, brave)
+	for i := range 3 * places {
+		began := time.Now()
+		v := p.Judge(t.Context(), q).Verdicts[0]
+		says := "longer than it may"
+		if i >= places {
+			says = "too many"
+		}
+		if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), says) {
+			t.Errorf("%d: %+v, want %q", i, v.Denied, says)
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("%d: the answer took %v", i, took)
+		}
+	}
+}
+
+func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
+	for rules, says := range map[string]string{
+		`allowed_tools contains "x" if http.send({"method": "get", "url": "http://a.example"}).status_code == 200`: "undefined function http.send",
+		`allowed_tools contains "x" if net.lookup_ip_addr("a.example") != set()`:                                   "undefined function net.lookup_ip_addr",
+		`allowed_tools contains "x" if opa.runtime().env.SECRET == "x"`:                                            "undefined function opa.runtime",
+		`deny[c.id] contains "x" if { some c in input.candidate_tool; c.class == "x" }`:                            "undefined ref: input.candidate_tool",
+		`deny[c.id] contains "x" if { some c in input.candidate_tools; c.clas == "x" }`:                            "undefined ref",
+		`deny["x"] contains "x" if input.principal.role == "x"`:                                                    "undefined ref: input.principal.role",
+		`deny["x"] contains "x" if input.call.argument.path == "x"`:                                                "undefined ref: input.call.argument",
+		"package elsewhere\nx := 1":          "write package switchboard",
+		"package switchboard.tenant\nx := 1": "write package switchboard",
+		"x := ":                              "rego_parse_error",
+	} {
+		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, rules)})
+		var faults policy.Faults
+		if !errors.As(err, &faults) || !strings.Contains(err.Error(), says) || faults[0].File != "policies/test.rego" || faults[0].Line == 0 {
+			t.Errorf("%s\n%v, want %q with its line", rules, err, says)
+		}
+	}
+	for _, rules := range []string{"package switchboard\nx := 1", "package switchboard.tenants\nx := 1"} {
+		if _, err := policy.Compile(policy.Tenant, []switchboard.PolicyFile{source(policy.Tenant, rules)}); err == nil {
+			t.Errorf("a tenant's file may say %s", rules)
+		}
+	}
+}
+
+func TestDataStandsBesideTheRulesAndWithinItsLayer(t *testing.T) {
+	file := func(path, text string) switchboard.PolicyFile {
+		return switchboard.PolicyFile{Name: "p/" + path, Path: path, Data: []byte(text)}
+	}
+	rules := source(policy.Operator, `allowed_tools contains id if some id in data.lists.good`)
+	for name, tt := range map[string]struct {
+		kind  policy.Kind
+		files []switchboard.PolicyFile
+		says  string
+	}{
+		"JSON":                         {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":["brave/search"]}}`)}, ""},
+		"YAML":                         {policy.Operator, []switchboard.PolicyFile{rules, file("a/b.yaml", "lists:\n  good: [brave/search]\n")}, ""},
+		"of several files":             {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":["brave/search"]}}`), file("b.json", `{"lists":{"bad":[]}}`)}, ""},
+		"twice":                        {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"lists":{"good":[]}}`), file("b.json", `{"lists":{"good":[]}}`)}, "data.lists.good is given in another file"},
+		"no object":                    {policy.Operator, []switchboard.PolicyFile{file("a.json", `[]`)}, "is an object"},
+		"no JSON":                      {policy.Operator, []switchboard.PolicyFile{file("a.json", `{`)}, "no JSON"},
+		"two values":                   {policy.Operator, []switchboard.PolicyFile{file("a.json", `{} {}`)}, "behind"},
+		"where a rule stands":          {policy.Operator, []switchboard.PolicyFile{rules, file("a.json", `{"switchboard":{"allowed_tools":["x"]}}`)}, "conflict"},
+		"the operator's in a tenant's": {policy.Tenant, []switchboard.PolicyFile{file("a.json", `{"lists":{}}`)}, "not the tenant's to say"},
+		"the tenant's in an operator's": {
+			policy.Operator,
+			[]switchboard.PolicyFile{file("a.json", `{"switchboard":{"tenant":{"x":1}}}`)},
+			"not the operator's to say",
+		},
+		"the tenant's own": {policy.Tenant, []switchboard.PolicyFile{file("a.json", `{"switchboard":{"tenant":{"x":1}}}`)}, ""},
+	} {
+		_, err := policy.Compile(tt.kind, tt.files)
+		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %v, want %q", name, err, tt.says)
+		}
+	}
+}
+
+func TestTheStrictestObligationCounts(t *testing.T) {
+	one := func(o string) string { return `obligations["brave/search"] contains ` + o + "\n" }
+	p := of(t, "", allowAll+
+		one(`{"type": "enforce_timeout", "timeout": "5s"}`)+one(`{"type": "rate_limit", "rate": "60/min", "burst": 10}`)+
+		one(`{"type": "redact", "fields": ["/b"]}`)+one(`{"type": "log", "level": "info"}`)+
+		one(`{"type": "require_approval", "who": ["lead", "boss"], "expires": "2h"}`)+one(`{"type": "notify", "who": ["ops"]}`),
+		allowAll+
+			one(`{"type": "enforce_timeout", "timeout": "3s"}`)+one(`{"type": "rate_limit", "rate": "10/h", "burst": 20}`)+
+			one(`{"type": "redact", "fields": {"/a", "/b"}}`)+one(`{"type": "log", "level": "warn"}`)+
+			one(`{"type": "require_approval", "who": ["boss"]}`)+one(`{"type": "notify", "who": "sec"}`))
+	v := p.Judge(t.Context(), ask(policy.PhaseSelect, "", brave)).Verdicts[0]
+	o := v.Obligations
+	if v.Denied != nil || o.Timeout != 3*time.Second || o.Rate != (switchboard.Rate{Every: 6 * time.Minute, Burst: 10}) ||
+		!slices.Equal(o.Redact, []string{"/a", "/b"}) || o.Log != "warn" || !slices.Equal(o.Approval.Who, []string{"boss"}) ||
+		o.Approval.Expires != 2*time.Hour || !slices.Equal(o.Notify, []string{"ops", "sec"}) {
+		t.Errorf("%+v %+v", v.Denied, o)
+	}
+}
+
+// Law 7: what one server offers must not take away what others do.
+func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
+	bad := tool("bad/tool", search)
+	bad.Definition = []byte(`{"name":"tool","annotations":{"since":"yesterday"}}`)
+	p := of(t, "", allowAll+`deny[c.id] contains "old" if { some c in input.candidate_tools; time.parse_rfc3339_ns(c.annotations.since) < 7 }`, "")
+	q := ask(policy.PhaseSelect, "", brave, bad, google)
+	a := p.Judge(t.Context(), q)
+	if got := allowed(q, a); got != "brave/search google/search" || a.Verdicts[1].Denied.Code != switchboard.CodePolicyFailed {
+		t.Errorf("left: %s; %v", got, a.Verdicts[1].Denied)
+	}
+}
+
+func TestTheSameQuestionHasTheSameAnswerAlsoWhereItAsksForSomethingRandom(t *testing.T) {
+	p := of(t, "", `allowed_tools contains c.id if { some i, c in input.candidate_tools; rand.intn(c.id, 2) == 1 }
+deny[c.id] contains uuid.rfc4122(c.id) if some c in input.candidate_tools`, "")
+	first := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))
+	for range 20 {
+		again := p.Judge(context.Background(), ask(policy.PhaseSelect, "", three...))
+		for i := range again.Verdicts {
+			if got, want := again.Verdicts[i].Denied.String(), first.Verdicts[i].Denied.String(); got != want {
+				t.Fatalf("%s, and before %s", got, want)
+			}
+		}
+	}
+}
