@@ -163,8 +163,8 @@ func (s *Snapshot) server(id switchboard.ServerID) *server {
 }
 
 // Digest is of every tool's id, definition, capabilities, what is kept, class
-// and trust, and of the taxonomy. A server that is away but offered the same
-// before gives the same digest.
+// and trust, its server's version, and of the taxonomy. A server that is away
+// but offered the same before gives the same digest.
 func (s *Snapshot) Digest() switchboard.Digest { return s.digest }
 
 // Faults are what is wrong with what servers, manifests and the operator's
@@ -221,7 +221,7 @@ func overlayOf(list []namedOverlay, tool string) (switchboard.Overlay, bool) {
 
 // digestOf digests the taxonomy and the servers, which each gives in order.
 func digestOf(words string, each func(yield func(switchboard.ServerID, switchboard.Digest))) switchboard.Digest {
-	buf := appendField(nil, "switchboard catalog 1")
+	buf := appendField(nil, "switchboard catalog 2")
 	buf = appendField(buf, words)
 	each(func(id switchboard.ServerID, d switchboard.Digest) {
 		buf = appendField(buf, string(id))

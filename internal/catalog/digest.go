@@ -29,6 +29,7 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendField(dst, string(t.Digest))
 	dst = appendField(dst, t.Class)
 	dst = appendField(dst, string(t.Trust))
+	dst = appendField(dst, t.Version)
 	dst = appendCapabilities(dst, t.Capabilities)
 	return appendCapabilities(dst, t.Kept)
 }

@@ -288,6 +288,7 @@ func TestRebuildSeesEachChange(t *testing.T) {
 		{name: "away", edit: func(s *catalog.Source) { s.Offer.Stale = true }},
 		{name: "class", edit: func(s *catalog.Source) { s.Class = "paid" }},
 		{name: "trust", edit: func(s *catalog.Source) { s.Trust = switchboard.TrustOperator }},
+		{name: "version", edit: func(s *catalog.Source) { s.Offer.Version = "2.0" }},
 		{name: "definition", w: other(func(w *world) { w.tool = own("read codebase") })},
 		{name: "handshake", w: other(func(w *world) { w.handshake = handshake("read codebase") })},
 		{name: "manifest", w: other(func(w *world) { w.manifest = manifest("read codebase") })},
@@ -344,7 +345,7 @@ func TestRebuildSeesEachChange(t *testing.T) {
 func describe(s *catalog.Snapshot) string {
 	out := fmt.Sprintf("%s %q", s.Digest(), texts(s.Faults()))
 	for _, t := range s.Tools() {
-		out += fmt.Sprintf(" %v stale=%t class=%s trust=%s %q %q", t.ID, t.Stale, t.Class, t.Trust, show(t.Capabilities), show(t.Kept))
+		out += fmt.Sprintf(" %v stale=%t class=%s trust=%s version=%s %q %q", t.ID, t.Stale, t.Class, t.Trust, t.Version, show(t.Capabilities), show(t.Kept))
 	}
 	return out
 }

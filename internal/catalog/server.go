@@ -47,7 +47,7 @@ func (v *server) sameInputs(o *server) bool {
 	a, b := &v.source, &o.source
 	return v.twice == o.twice && v.words == o.words &&
 		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale &&
-		bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) &&
+		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
 		(a.Manifest == nil) == (b.Manifest == nil) &&
@@ -185,6 +185,7 @@ func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy)
 		Digest:     d.digest,
 		Class:      v.source.Class,
 		Trust:      cmp.Or(v.source.Trust, switchboard.TrustDeclared),
+		Version:    v.source.Offer.Version,
 		Stale:      v.source.Offer.Stale,
 	}
 	for i, caps := range said {

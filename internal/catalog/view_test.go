@@ -263,6 +263,7 @@ func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
 	other("another server", digest(base, func(s *catalog.Source) { s.Offer.Server = "z" }))
 	other("another class", digest(base, func(s *catalog.Source) { s.Class = "paid" }))
 	other("another trust", digest(base, func(s *catalog.Source) { s.Trust = switchboard.TrustOperator }))
+	other("another version", digest(base, func(s *catalog.Source) { s.Offer.Version = "2.0" }))
 	other("another definition", digest(world{tool: own("read fs") + `,"x":1`}, nil))
 	other("another source", digest(world{tool: own("read fs"), overlay: overlay("read fs")}, nil))
 	other("another constraint", digest(world{tool: own("read fs"), overlay: overlay("read fs readonly")}, nil))

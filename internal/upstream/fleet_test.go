@@ -141,9 +141,12 @@ func TestAServerOfEitherEraIsListedAndCalled(t *testing.T) {
 			if len(offers) != 1 || len(offers[0].Tools) != 2 || string(offers[0].Tools[0]) != tool("echo") || offers[0].Stale {
 				t.Fatalf("offers %+v", offers)
 			}
-			want := EraLegacy
+			want, version := EraLegacy, "1"
 			if kind == "modern" {
-				want = EraModern
+				want, version = EraModern, "2"
+			}
+			if offers[0].Version != version {
+				t.Errorf("version %q, want %q", offers[0].Version, version)
 			}
 			if s := status(t, f, "one"); s.Era != want || s.Name != "fake" || s.Tools != 2 {
 				t.Errorf("status %+v", s)

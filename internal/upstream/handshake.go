@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -140,7 +141,7 @@ func newHello(version string, capabilities, info []byte) hello {
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
 		s, _ := wire.String(raw)
-		return s[:min(len(s), maxServerInfo)]
+		return strings.ToValidUTF8(s[:min(len(s), maxServerInfo)], "") // the cut may go through a character
 	}
 	h.name, h.release = text("name"), text("version")
 	if len(capabilities) <= maxCapabilities && len(capabilities) > 0 && capabilities[0] == '{' {

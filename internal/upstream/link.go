@@ -28,7 +28,7 @@ const (
 	cancelPatience  = 5 * time.Second
 	levelPatience   = 5 * time.Second // for a server to set its level
 	levelWait       = time.Second     // of a call for that
-	maxServerInfo   = 256             // bytes of a server's name or version that are kept
+	maxServerInfo   = 128             // bytes of a server's name or version that are kept
 	maxCapabilities = 1 << 20         // bytes of a server's capabilities object
 )
 

@@ -155,6 +155,7 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 	}
 	return &switchboard.Offer{
 		Capabilities: l.hello().capabilities,
+		Version:      l.hello().release,
 		Tools:        got[switchboard.Tools].items,
 		Resources:    got[switchboard.Resources].items,
 		Templates:    got[switchboard.Templates].items,
@@ -169,5 +170,5 @@ func sameOffer(a, b *switchboard.Offer) bool {
 			return false
 		}
 	}
-	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Modern == b.Modern
+	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Version == b.Version && a.Modern == b.Modern
 }

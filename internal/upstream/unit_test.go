@@ -455,3 +455,16 @@ func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 		}
 	})
 }
+
+func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
+	long := strings.Repeat("1", 127) + "é"
+	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
+		h := newHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`))
+		if h.release != want {
+			t.Errorf("%s is read as %q, want %q", said, h.release, want)
+		}
+	}
+	if a, b := (switchboard.Offer{Version: "1"}), (switchboard.Offer{Version: "2"}); sameOffer(&a, &b) || !sameOffer(&a, &a) {
+		t.Error("a server that was updated offers the same as before")
+	}
+}
