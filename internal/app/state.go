@@ -44,7 +44,11 @@ func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, of
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
 	}
-	s.ring = identity.New(keys, local)
+	mine := c.Tenants[local]
+	if mine == nil {
+		mine = &switchboard.Tenant{ID: local} // everybody has a key
+	}
+	s.ring = identity.New(keys, mine)
 
 	servers := map[switchboard.ServerID]*switchboard.Server{}
 	for i := range c.Servers {
@@ -98,8 +102,22 @@ func terms(t *switchboard.Taxonomy) any {
 // digest is of v's JSON.
 func digest(v any) switchboard.Digest { return canonical.Sum(encode(v)) }
 
+// current is p by what the configuration says now. A run goes on for longer than
+// that of the moment when its principal became known.
+func (s *state) current(p switchboard.Principal) (switchboard.Principal, error) {
+	now, ok := s.ring.Current(p)
+	if !ok {
+		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
+	}
+	return now, nil
+}
+
 // resolve says which task p means; see run.Binder.
 func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	p, err := s.current(p)
+	if err != nil {
+		return "", err
+	}
 	t := s.tenants[p.Tenant]
 	if t == nil {
 		return "", switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
@@ -118,6 +136,10 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 
 // decide makes the decision for a task that resolve gave.
 func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*decide.Decision, error) {
+	p, err := s.current(p)
+	if err != nil {
+		return nil, err
+	}
 	t := s.tenants[p.Tenant]
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)

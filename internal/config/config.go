@@ -11,7 +11,8 @@
 // LoadMCPServers and Import read the JSON in which other programs keep their
 // MCP servers.
 //
-// What a server offers, and whether a manifest fits it, is for package catalog.
+// What a server offers, and whether a manifest fits it, is for package catalog;
+// what policies say, for package policy.
 package config
 
 import (
@@ -48,6 +49,16 @@ type Config struct {
 	Taxonomy  *switchboard.Taxonomy
 	Keys      []Key // sorted by tenant and id
 
+	// Policies are the operator's files of policy, sorted by path. nil means
+	// that there is no folder of them, and the shipped ones count; where the
+	// folder is empty, no policy allows anything. What is in the files has not
+	// been looked at.
+	Policies []switchboard.PolicyFile
+
+	// TenantPolicies are those of the tenants that have such a folder, which
+	// may be empty, and then allows nothing.
+	TenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
+
 	// Implied is set where no tenant is configured: there is then one,
 	// DefaultTenant, with every server and the task LocalTask.
 	Implied bool
@@ -80,6 +91,9 @@ type Key struct {
 	ID     string // also of the principal
 	Hash   [32]byte
 	Tasks  []switchboard.TaskID // that it may bind; none means only the default task
+	Roles  []string             // sorted
+	Tier   string
+	Mode   switchboard.Mode // the tenant's, or a narrower one
 }
 
 // Options are where the files come from. The zero value reads the disk and the
@@ -102,15 +116,16 @@ type Options struct {
 	Watch func(path string)
 }
 
-// Load reads file and all that belongs to it: taxonomy.yaml, overlays and
-// tenants in the same folder, and the manifests and secrets that it names. The
-// error is Faults.
+// Load reads file and all that belongs to it: taxonomy.yaml, overlays, policies
+// and tenants in the same folder, and the manifests and secrets that it names.
+// The error is Faults.
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
 	l.operator()
 	l.taxonomy()
 	l.overlays()
+	l.cfg.Policies = l.policies("policies")
 	l.tenants()
 	l.manifests(ctx)
 	l.reachable()
@@ -134,6 +149,11 @@ type loader struct {
 	root *os.Root
 	fsys fs.FS // of dir
 
+	// home, where not "", is the folder of the tenant that is being read, and
+	// homeFS what is in it. No link in there leads out of it.
+	home   string
+	homeFS fs.FS
+
 	// readable is false where switchboard.yaml could not be read: then nobody
 	// knows which names exist, and no reference is checked.
 	readable bool
@@ -156,6 +176,8 @@ func newLoader(file string, opts Options) *loader {
 			Manifests: map[switchboard.ServerID]Manifest{},
 			Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
 			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+
+			TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
 		},
 		servers: map[string]*switchboard.Server{},
 		bounds:  map[string]*bound{},

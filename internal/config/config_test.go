@@ -134,8 +134,14 @@ func describe(t *testing.T, c *config.Config) string {
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		n := c.Tenants[id]
 		say("tenant %s servers %s default %q by_name %v", n.ID, n.Servers, n.DefaultTask, n.ByName)
+		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
+			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
+		}
 		say("  ranking %+v limits %+v", n.Ranking, n.Limits)
 		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
+			if mode := n.Tasks[task].Mode; mode != "" {
+				say("  task %s: mode %s", task, mode)
+			}
 			for _, r := range n.Tasks[task].Requirements {
 				say("  task %s: %s select %q optional %v as %q", n.Tasks[task].ID, r.String(), r.Select, r.Optional, r.As)
 			}
@@ -143,7 +149,19 @@ func describe(t *testing.T, c *config.Config) string {
 		overlays("tenant "+string(n.ID), n.Overlays)
 	}
 	for _, k := range c.Keys {
-		say("key %s/%s %x tasks %s", k.Tenant, k.ID, k.Hash[:4], k.Tasks)
+		say("key %s/%s %x tasks %s roles %q tier %q mode %s", k.Tenant, k.ID, k.Hash[:4], k.Tasks, k.Roles, k.Tier, k.Mode)
+	}
+	policies := func(of string, files []switchboard.PolicyFile) {
+		say("policies of %s: %d files", of, len(files))
+		for _, f := range files {
+			say("  %s is %s: %q", f.Path, f.Name, f.Data)
+		}
+	}
+	if c.Policies != nil {
+		policies("operator", c.Policies)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
+		policies("tenant "+string(id), c.TenantPolicies[id])
 	}
 	say("resources %s constraints %s", c.Taxonomy.Resources(), c.Taxonomy.Constraints())
 	say("watch %s", c.Watch)

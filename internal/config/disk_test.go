@@ -169,3 +169,153 @@ func TestFaultsAreBounded(t *testing.T) {
 		t.Errorf("%d faults, the last %v", len(fs), fs[len(fs)-1])
 	}
 }
+
+// Whoever may write a tenant's folder reads through it neither what is
+// elsewhere on the disk, nor the operator's files, nor another tenant's.
+func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
+	const secret = `{"key": "` + canary + `"}`
+	outside := write(t, map[string]string{"x.json": secret})
+	for name, tt := range map[string]struct{ link, to, fault string }{
+		"a file elsewhere":                  {"tenants/acme/policies/x.json", filepath.Join(outside, "x.json"), "tenants/acme/policies/x.json: this cannot be read"},
+		"a file of the operator's":          {"tenants/acme/policies/x.json", "../../../secrets/x.json", "tenants/acme/policies/x.json: this cannot be read"},
+		"another tenant's file":             {"tenants/acme/policies/x.json", "../../other/policies/x.json", "tenants/acme/policies/x.json: this cannot be read"},
+		"another tenant's folder":           {"tenants/acme/policies/more", "../../other/policies", "tenants/acme/policies/more: this cannot be read"},
+		"another tenant's, for the first":   {"tenants/acme/policies", "../other/policies", "tenants/acme/policies: this folder cannot be read"},
+		"another tenant's overlay":          {"tenants/acme/overlays/x.yaml", "../../other/overlays/x.yaml", "tenants/acme/overlays/x.yaml: this cannot be read"},
+		"the operator's, to a file outside": {"policies/x.json", filepath.Join(outside, "x.json"), "policies/x.json: this cannot be read"},
+		"the operator's, to another folder": {"policies/more", "../secrets", ""},
+		"a file of the same folder":         {"tenants/acme/policies/x.json", "..data/x.json", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, map[string]string{
+				"switchboard.yaml": oneServer + "tenants: {acme: {servers: [a]}, other: {servers: [a]}}\n",
+				"secrets/x.json":   secret, "tenants/other/policies/x.json": secret, "tenants/acme/tenant.yaml": "tenant: acme\n",
+				"tenants/other/overlays/x.yaml": "server: a\ntools: {" + canary + ": {capabilities: [{verb: read, resource: fs}]}}\n",
+			})
+			link := filepath.Join(dir, tt.link)
+			for _, folder := range []string{filepath.Dir(link), filepath.Join(filepath.Dir(link), "..data")} {
+				if err := os.MkdirAll(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(filepath.Dir(link), "..data/x.json"), []byte(secret), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(tt.to, link); err != nil {
+				t.Fatal(err)
+			}
+			c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			if tt.fault != "" {
+				if want := filepath.Join(dir, tt.fault); err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want %s", err, want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := slices.Concat(c.Policies, c.TenantPolicies["acme"])
+			if len(files) != 1 || string(files[0].Data) != secret {
+				t.Errorf("policies %q", files)
+			}
+		})
+	}
+}
+
+func TestAFolderOfPoliciesIsBounded(t *testing.T) {
+	big := strings.Repeat("#", 1<<20)
+	many := func(n int, text string) map[string]string {
+		files := map[string]string{}
+		for i := range n {
+			files[fmt.Sprintf("policies/%d/%d.rego", i%5, i)] = text
+		}
+		return files
+	}
+	deep := func(n int) map[string]string {
+		return map[string]string{"policies" + strings.Repeat("/a", n) + "/x.rego": ""}
+	}
+	for name, tt := range map[string]struct {
+		files map[string]string
+		fault string
+	}{
+		"a file of 1 MiB":          {map[string]string{"policies/x.rego": big}, ""},
+		"a larger one":             {map[string]string{"policies/x.rego": big + "#"}, "policies/x.rego: this cannot be read: it is larger than 1048576 bytes"},
+		"files of 8 MiB":           {many(8, big), ""},
+		"more":                     {many(9, big), "policies: the files of the folder have more than 8388608 bytes together"},
+		"500 files and folders":    {many(495, ""), ""},
+		"one more":                 {many(496, ""), "policies: the folder holds more than 500 files and folders"},
+		"folders 16 deep":          {deep(16), ""},
+		"folders 17 deep":          {deep(17), "policies" + strings.Repeat("/a", 17) + ": folders of policies stand within each other more than 16 deep"},
+		"a tenant's folder is too": {map[string]string{"tenants/default/policies/x.rego": big + "#"}, "tenants/default/policies/x.rego: this cannot be read: it is larger than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.files["switchboard.yaml"] = oneServer
+			dir := write(t, tt.files)
+			_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			got := ""
+			if err != nil {
+				got = strings.TrimPrefix(err.Error(), dir+"/")
+			}
+			if got != tt.fault {
+				t.Errorf("error %q, want %q", got, tt.fault)
+			}
+		})
+	}
+}
+
+// Each of two such links doubles what there is to read at every depth.
+func TestFoldersThatStandInThemselvesAreGivenUp(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "policies/x.rego": ""})
+	for _, name := range []string{"a", "b"} {
+		if err := os.Symlink(".", filepath.Join(dir, "policies", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	if err == nil || strings.Count(err.Error(), "\n") > 500 || !strings.Contains(err.Error(), "policies: the folder holds more than 500 files and folders") {
+		t.Errorf("error %v, want that there are more than 500", err)
+	}
+}
+
+// No folder, an empty one and one with nothing to read are not the same.
+func TestAnEmptyFolderOfPoliciesIsNoAbsentOne(t *testing.T) {
+	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "tenant: default\n"})
+	load := func() *config.Config {
+		c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := load()
+	if _, ok := c.TenantPolicies["default"]; c.Policies != nil || ok {
+		t.Errorf("without folders: %v, %v", c.Policies, c.TenantPolicies)
+	}
+	for _, folder := range []string{"policies", "tenants/default/policies"} {
+		if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c = load()
+	if files, ok := c.TenantPolicies["default"]; c.Policies == nil || len(c.Policies) > 0 || !ok || files == nil || len(files) > 0 {
+		t.Errorf("with empty folders: %v, %v", c.Policies, c.TenantPolicies)
+	}
+}
+
+func TestWhatATenantSaysToPoliciesIsBounded(t *testing.T) {
+	// {"a":["…","…"]}
+	for n, want := range map[int]string{64<<10 - 13: "", 64<<10 - 12: "tenants/default/tenant.yaml:1:9: policy: it has 65537 bytes as JSON; at most 65536 are read"} {
+		dir := write(t, map[string]string{
+			"switchboard.yaml":            oneServer,
+			"tenants/default/tenant.yaml": fmt.Sprintf("policy: {a: [%s, b%s]}\n", strings.Repeat("a", n/2), strings.Repeat("b", n-n/2-1)),
+		})
+		_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		got := ""
+		if err != nil {
+			got = strings.TrimPrefix(err.Error(), dir+"/")
+		}
+		if got != want {
+			t.Errorf("error %q, want %q", got, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // Every example of docs/configuration.md is read as the page says.
@@ -44,7 +45,8 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	acme := c.Tenants["acme"]
-	if len(c.Servers) != 3 || len(c.Overlays) != 2 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
+	if len(c.Policies) != 1 || len(c.TenantPolicies["acme"]) != 1 || acme.Policy == nil || c.Keys[0].Tier != "pro" || len(c.Keys[0].Roles) != 1 || acme.Tasks["tidy"].Mode != switchboard.Observe ||
+		len(c.Servers) != 3 || len(c.Overlays) != 2 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
 		t.Errorf("not all of it was read:\n%s", describe(t, c))
 	}
 	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})

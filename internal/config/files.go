@@ -45,8 +45,35 @@ func (l *loader) read(name string, limit int64) ([]byte, error) {
 	case l.fsys == nil:
 		return nil, fs.ErrNotExist
 	}
-	return readBounded(func() (fs.FileInfo, error) { return fs.Stat(l.fsys, name) },
-		func() (fs.File, error) { return l.fsys.Open(name) }, limit)
+	fsys, name := l.at(name)
+	return readBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
+		func() (fs.File, error) { return fsys.Open(name) }, limit)
+}
+
+// at says where a name of the configuration's folder is looked for.
+func (l *loader) at(name string) (fs.FS, string) {
+	if inner, ok := strings.CutPrefix(name, l.home+"/"); ok && l.home != "" {
+		return l.homeFS, inner
+	}
+	return l.fsys, name
+}
+
+// enter makes folder the home of what is read until leave is called: whoever
+// may write a tenant's folder must not read through it what is in another's.
+func (l *loader) enter(folder string) (leave func()) {
+	if l.root == nil {
+		return func() {} // Options.FS
+	}
+	root, err := l.root.OpenRoot(filepath.FromSlash(folder))
+	if err != nil {
+		l.fault(folder, "this folder cannot be read: %s", why(err))
+		return func() {}
+	}
+	l.home, l.homeFS = folder, root.FS()
+	return func() {
+		l.home, l.homeFS = "", nil
+		_ = root.Close() // it was only read from
+	}
 }
 
 // readMain reads file itself, which may be a link to anywhere: whoever placed
@@ -118,7 +145,7 @@ func (l *loader) exists(name string) bool {
 	if l.fsys == nil {
 		return false
 	}
-	_, err := fs.Stat(l.fsys, name)
+	_, err := fs.Stat(l.at(name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -128,7 +155,7 @@ func (l *loader) folder(name string) (names []string, ok bool) {
 	if !l.exists(name) {
 		return nil, true
 	}
-	entries, err := fs.ReadDir(l.fsys, name)
+	entries, err := fs.ReadDir(l.at(name))
 	if err != nil {
 		l.fault(name, "this folder cannot be read: %s", why(err))
 		return nil, false
@@ -171,7 +198,7 @@ func (l *loader) documents(folder string) []value {
 }
 
 func (l *loader) isFolder(name string) bool {
-	info, err := fs.Stat(l.fsys, name)
+	info, err := fs.Stat(l.at(name))
 	return err == nil && info.IsDir()
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 )
 
 func TestNearest(t *testing.T) {
@@ -55,4 +57,44 @@ func TestQuotedTextIsReadBack(t *testing.T) {
 			t.Fatalf("%q was written as %s and read as %+v %v", s, quote(s), v.node, sink.faults)
 		}
 	})
+}
+
+// What a tenant says to policies is written in the one form that digests are
+// taken of.
+func TestATenantsWordToPoliciesIsCanonicalJSON(t *testing.T) {
+	var draw func(t *rapid.T, depth int) string
+	draw = func(t *rapid.T, depth int) string {
+		switch kind := rapid.IntRange(0, 4).Draw(t, "kind"); {
+		case depth > 0 && kind == 0:
+			var items []string
+			for range rapid.IntRange(0, 4).Draw(t, "n") {
+				items = append(items, draw(t, depth-1))
+			}
+			return "[" + strings.Join(items, ", ") + "]"
+		case depth > 0 && kind == 1:
+			return drawnMap(t, func() string { return draw(t, depth-1) })
+		case kind == 2:
+			return rapid.SampledFrom([]string{"true", "false", "0", "-1", "0.50", "1234567890123456789", "-0.0"}).Draw(t, "scalar")
+		}
+		return quote(rapid.String().Draw(t, "text"))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		said := drawnMap(t, func() string { return draw(t, 3) })
+		sink := &sink{}
+		v, ok := readYAML("x", []byte(said), sink)
+		got := v.policy()
+		want, err := canonical.Append(nil, got)
+		if !ok || len(sink.faults) > 0 || err != nil || string(want) != string(got) {
+			t.Fatalf("%s was read as %s, want %s (%v, %v)", said, got, want, err, sink.faults)
+		}
+	})
+}
+
+// drawnMap draws a map whose values are those of value.
+func drawnMap(t *rapid.T, value func() string) string {
+	var pairs []string
+	for _, k := range rapid.SliceOfNDistinct(rapid.StringN(1, 8, -1), 0, 4, rapid.ID).Draw(t, "keys") {
+		pairs = append(pairs, quote(k)+": "+value())
+	}
+	return "{" + strings.Join(pairs, ", ") + "}"
 }

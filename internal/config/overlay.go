@@ -36,7 +36,6 @@ func (l *loader) overlays() {
 	for _, doc := range l.documents("overlays") {
 		l.overlay(doc, switchboard.FromOverlay, l.ids, l.tools, l.cfg.Overlays)
 	}
-	l.notYet("policies")
 	l.notYet("capabilities")
 }
 

@@ -8,8 +8,8 @@ import (
 
 var (
 	taskShape = &shape{
-		keys:  []string{"task_id", "required_capabilities"},
-		later: []string{"token_budget", "groups", "load", "mode", "essential", "on_demand", "budgets", "obligations"},
+		keys:  []string{"task_id", "mode", "required_capabilities"},
+		later: []string{"token_budget", "groups", "load", "essential", "on_demand", "budgets", "obligations"},
 		hints: map[string]string{"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`},
 	}
 	requirementShape = &shape{
@@ -44,6 +44,10 @@ func (l *loader) task(doc value, t *tenant) {
 			}
 			ctx = "task " + shown(s) + ": "
 		}
+	}
+	if v, ok := top.get("mode"); ok {
+		v.ctx = ctx + v.ctx
+		task.Mode = v.mode(t.out.Mode)
 	}
 	v, ok := top.need("required_capabilities", "name at least one, such as {verb: search, resource: internet}")
 	if !ok {

@@ -14,18 +14,18 @@ import (
 
 var (
 	boundShape = &shape{
-		keys:  []string{"servers", "allow"},
-		later: []string{"tier", "roles", "token_budget", "declare", "budgets", "models", "permissions"},
-		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml"},
+		keys:  []string{"servers", "allow", "tier", "roles"},
+		later: []string{"token_budget", "declare", "budgets", "models", "permissions"},
+		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "tiers": `write "tier"`},
 	}
 	tenantShape = &shape{
-		keys:  []string{"tenant", "servers", "default_task", "ranking", "limits", "keys"},
-		later: []string{"mode", "token_budget", "budgets", "roles", "tier", "declare", "obligations", "approvals", "cache", "redact", "lazy"},
-		hints: map[string]string{"allow": "only the operator says it, in switchboard.yaml", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`},
+		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "keys"},
+		later: []string{"token_budget", "budgets", "declare", "obligations", "approvals", "cache", "redact", "lazy"},
+		hints: map[string]string{"allow": "only the operator says it, in switchboard.yaml", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 	keyShape = &shape{
-		keys:  []string{"id", "hash", "tasks"},
-		later: []string{"roles", "tier", "expires"},
+		keys:  []string{"id", "hash", "tasks", "roles", "tier", "mode"},
+		later: []string{"expires"},
 		hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
 	}
 	limitShape = &shape{keys: []string{"match", "rate", "burst"}, later: []string{"limit", "window", "currency"}}
@@ -36,6 +36,20 @@ var (
 type bound struct {
 	servers []string // sorted
 	byName  bool
+	tiers   []string // the first is that of keys which name none
+	roles   []string // sorted
+
+	// unknown says that the operator's row could not be read, so that nothing
+	// is more than it allows.
+	unknown bool
+}
+
+// tier is what a principal has that names none.
+func (b *bound) tier() string {
+	if len(b.tiers) == 0 {
+		return ""
+	}
+	return b.tiers[0]
 }
 
 // tenant is the state of reading one tenant's folder.
@@ -70,6 +84,12 @@ func (l *loader) readBounds(v value) {
 					b.byName = b.byName || s == "by_name"
 				}
 			}
+		}
+		if v, ok := o.get("tier"); ok {
+			b.tiers = v.tiers()
+		}
+		if v, ok := o.get("roles"); ok {
+			b.roles = sorted(v.texts())
 		}
 	}
 }
@@ -123,7 +143,7 @@ func (l *loader) tenants() {
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
-			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers),
+			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 		}
 	}
@@ -168,7 +188,7 @@ var tenantFiles = []string{"tenant.yaml", "tasks", "overlays", "policies"}
 func (l *loader) tenant(id, folder string) {
 	b, ok := l.bounds[id]
 	if !ok {
-		b = &bound{}
+		b = &bound{unknown: true}
 		if l.readable {
 			l.fault(folder, "the tenant has nothing, since switchboard.yaml has no row for it; add tenants: {%s: {servers: [%s]}}%s", id, "…", rows(id, l.bounds))
 			// Its other faults would be that it asks for more than nothing.
@@ -179,13 +199,16 @@ func (l *loader) tenant(id, folder string) {
 	if t.out = l.cfg.Tenants[switchboard.TenantID(id)]; t.out == nil {
 		t.out = &switchboard.Tenant{ID: switchboard.TenantID(id), Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{}}
 	}
+	defer l.enter(folder)()
 	names, _ := l.folder(folder)
 	for _, n := range names {
 		if !slices.Contains(tenantFiles, n) {
 			l.fault(path.Join(folder, n), "this is not read%s", instead(n, "names", tenantFiles))
 		}
 	}
-	l.notYet(path.Join(folder, "policies"))
+	if files := l.policies(path.Join(folder, "policies")); files != nil {
+		l.cfg.TenantPolicies[t.out.ID] = files
+	}
 
 	// The file first, for what it narrows; its references to tasks after them.
 	var top object
@@ -202,6 +225,12 @@ func (l *loader) tenant(id, folder string) {
 	if v, ok := top.get("servers"); ok {
 		t.servers = l.narrowed(v, b)
 		t.out.Servers = serverIDs(t.servers)
+	}
+	if v, ok := top.get("mode"); ok {
+		t.out.Mode = v.mode("")
+	}
+	if v, ok := top.get("policy"); ok {
+		t.out.Policy = v.policy()
 	}
 	for _, doc := range l.documents(path.Join(folder, "tasks")) {
 		l.task(doc, t)
@@ -347,8 +376,80 @@ func (l *loader) keys(v value, t *tenant) {
 				k.Tasks = append(k.Tasks, l.taskName(task.value, t))
 			}
 		}
+		if v, ok := o.get("roles"); ok {
+			var own []text
+			for _, role := range v.texts() {
+				if t.bound.gives(role.value, role.s, "role", t.bound.roles) {
+					own = append(own, role)
+				}
+			}
+			k.Roles = sorted(own)
+		}
+		k.Tier = t.bound.tier()
+		if v, ok := o.get("tier"); ok {
+			if s, ok := v.str(); ok && t.bound.gives(v, s, "tier", t.bound.tiers) {
+				k.Tier = s
+			}
+		}
+		k.Mode = t.out.Mode.Narrower(switchboard.Autopilot)
+		if v, ok := o.get("mode"); ok {
+			k.Mode = v.mode(k.Mode)
+		}
 		l.cfg.Keys = append(l.cfg.Keys, k)
 	}
+}
+
+// gives reports whether a tenant has something of the operator, and makes it a
+// fault if not.
+func (b *bound) gives(v value, s, noun string, given []string) bool {
+	if b.unknown || slices.Contains(given, s) {
+		return true
+	}
+	v.fault("%s is not among the %ss that the operator gives this tenant%s", v.shown(), noun, instead(s, noun+"s", given))
+	return false
+}
+
+// tiers reads one tier or a list of them.
+func (v value) tiers() []string {
+	if v.kind != listKind {
+		s, _ := v.str()
+		return []string{s}
+	}
+	if len(v.items) == 0 {
+		v.fault("the list is empty; name a tier, or remove the key")
+	}
+	var out []string
+	for _, t := range v.texts() {
+		out = append(out, t.s)
+	}
+	return out
+}
+
+func sorted(texts []text) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = t.s
+	}
+	slices.Sort(out)
+	return out
+}
+
+// mode reads how much agents may do alone, which is at most what is said above
+// it.
+func (v value) mode(most switchboard.Mode) switchboard.Mode {
+	known := make([]string, len(switchboard.Modes))
+	for i, m := range switchboard.Modes {
+		known[i] = string(m)
+	}
+	s, ok := v.one("mode", known...)
+	if !ok {
+		return most
+	}
+	m := switchboard.Mode(s)
+	if m.Narrower(most) != m {
+		v.fault("%s lets agents do more than the tenant's mode, %q; a key or a task may only let them do less", v.shown(), most)
+	}
+	return m
 }
 
 func (v value) hash() (h [32]byte, ok bool) {

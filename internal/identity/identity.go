@@ -30,6 +30,9 @@ type Key struct {
 	ID     string // names the principal
 	Hash   [sha256.Size]byte
 	Tasks  []switchboard.TaskID
+	Roles  []string
+	Tier   string
+	Mode   switchboard.Mode
 }
 
 // Mint makes a new key. The text is shown to a person once; the hash goes into
@@ -45,22 +48,55 @@ func Mint() (text, hash string) {
 // A Ring knows all keys. It is immutable; a reload makes a new one.
 type Ring struct {
 	byHash map[[sha256.Size]byte]switchboard.Principal
+	byName map[name]switchboard.Principal
 	local  switchboard.Principal
 }
 
-// New returns the ring of keys. While there are none, a caller on this machine
-// is the local principal of the tenant.
-func New(keys []Key, local switchboard.TenantID) *Ring {
-	r := &Ring{byHash: map[[sha256.Size]byte]switchboard.Principal{}, local: Local(local)}
+// A name is what stays of a principal when a reload changes the rest.
+type name struct {
+	tenant switchboard.TenantID
+	id     string
+	auth   switchboard.Auth
+}
+
+func nameOf(p switchboard.Principal) name { return name{p.Tenant, p.ID, p.Auth} }
+
+// New returns the ring of keys. The local principal is of the tenant, with all
+// that the operator gives that; while there are no keys, any caller on this
+// machine is it.
+func New(keys []Key, local *switchboard.Tenant) *Ring {
+	r := &Ring{
+		byHash: map[[sha256.Size]byte]switchboard.Principal{},
+		byName: map[name]switchboard.Principal{},
+		local:  Local(local.ID),
+	}
+	r.local.Roles, r.local.Tier, r.local.Mode = local.Roles, local.Tier, local.Mode.Narrower(switchboard.Autopilot)
+	r.byName[nameOf(r.local)] = r.local
 	for _, k := range keys {
-		r.byHash[k.Hash] = switchboard.Principal{Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks}
+		p := switchboard.Principal{
+			Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks,
+			Roles: k.Roles, Tier: k.Tier, Mode: k.Mode,
+		}
+		r.byHash[k.Hash], r.byName[nameOf(p)] = p, p
 	}
 	return r
 }
 
-// Local is the principal of keyless use: stdio, or loopback while no key exists.
+// Local names the principal of keyless use: stdio, or loopback while no key
+// exists. What it may do, the Ring knows.
 func Local(tenant switchboard.TenantID) switchboard.Principal {
 	return switchboard.Principal{Tenant: tenant, ID: "local", Auth: switchboard.AuthLocal}
+}
+
+// Local returns the local principal.
+func (r *Ring) Local() switchboard.Principal { return r.local }
+
+// Current returns p as the ring knows it: by what the files say now of its
+// tasks, roles, tier and mode, whatever they said when p became known. It is
+// false where its key is gone.
+func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, bool) {
+	now, ok := r.byName[nameOf(p)]
+	return now, ok
 }
 
 // Keyless reports whether no key exists.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func ring(t *testing.T) (r *identity.Ring, alice string) {
 	if n, err := hex.Decode(h[:], []byte(strings.TrimPrefix(hash, "sha256:"))); n != len(h) || err != nil {
 		t.Fatalf("hash %q: %v", hash, err)
 	}
-	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}}}, "default"), text
+	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}, Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist}}, &switchboard.Tenant{ID: "default"}), text
 }
 
 func request(remote, target string, header ...string) *http.Request {
@@ -33,7 +34,7 @@ func request(remote, target string, header ...string) *http.Request {
 
 func TestWhoIsCalling(t *testing.T) {
 	keyed, alice := ring(t)
-	keyless := identity.New(nil, "default")
+	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"})
 	stranger, _ := identity.Mint()
 	const local, far = "127.0.0.1:4711", "192.0.2.7:4711"
 	for _, tt := range []struct {
@@ -80,11 +81,58 @@ func TestWhoIsCalling(t *testing.T) {
 	}
 }
 
-func TestAKeyBringsItsTasks(t *testing.T) {
+func TestAKeyBringsItsTasksRolesTierAndMode(t *testing.T) {
 	r, alice := ring(t)
 	p, err := r.Authenticate(request("192.0.2.7:1", "/", "Authorization", "Bearer "+alice))
-	if err != nil || len(p.Tasks) != 1 || p.Tasks[0] != "browse" || p.Auth != switchboard.AuthAPIKey {
-		t.Errorf("Authenticate = %+v, %v", p, err)
+	want := switchboard.Principal{
+		Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey, Tasks: []switchboard.TaskID{"browse"},
+		Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist,
+	}
+	if err != nil || !reflect.DeepEqual(p, want) {
+		t.Errorf("Authenticate = %+v, %v; want %+v", p, err, want)
+	}
+}
+
+func TestTheLocalPrincipalHasWhatItsTenantHas(t *testing.T) {
+	for _, tt := range []struct{ tenant, want switchboard.Mode }{
+		{"", switchboard.Autopilot}, {switchboard.Observe, switchboard.Observe},
+	} {
+		r := identity.New(nil, &switchboard.Tenant{ID: "default", Roles: []string{"admin"}, Tier: "pro", Mode: tt.tenant})
+		want := switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal, Roles: []string{"admin"}, Tier: "pro", Mode: tt.want}
+		if got, err := r.Authenticate(request("127.0.0.1:1", "/")); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("over HTTP it is %+v, %v; want %+v", got, err, want)
+		}
+		if got := r.Local(); !reflect.DeepEqual(got, want) {
+			t.Errorf("on stdio it is %+v, want %+v", got, want)
+		}
+		if got, ok := r.Current(identity.Local("default")); !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("by its name it is %+v, %v; want %+v", got, ok, want)
+		}
+	}
+}
+
+func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
+	r, _ := ring(t)
+	alice := switchboard.Principal{Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey}
+	was := alice
+	was.Tasks, was.Roles, was.Tier, was.Mode = []switchboard.TaskID{"rest"}, []string{"admin", "analyst"}, "max", switchboard.Autopilot
+	now, ok := r.Current(was)
+	if !ok || len(now.Tasks) != 1 || now.Tasks[0] != "browse" || len(now.Roles) != 1 || now.Tier != "pro" || now.Mode != switchboard.Assist {
+		t.Errorf("Current = %+v, %v", now, ok)
+	}
+	for name, change := range map[string]func(p *switchboard.Principal){
+		"whose key is gone":            func(p *switchboard.Principal) { p.ID = "bob" },
+		"of another tenant":            func(p *switchboard.Principal) { p.Tenant = "other" },
+		"of the name, without its key": func(p *switchboard.Principal) { p.Auth = switchboard.AuthLocal },
+		"local to another tenant":      func(p *switchboard.Principal) { *p = identity.Local("acme") },
+		"with the local one's name":    func(p *switchboard.Principal) { p.Tenant, p.ID = "default", "local" },
+		"that is nobody":               func(p *switchboard.Principal) { *p = switchboard.Principal{} },
+	} {
+		p := alice
+		change(&p)
+		if now, ok := r.Current(p); ok {
+			t.Errorf("one %s is %+v", name, now)
+		}
 	}
 }
 

@@ -165,6 +165,75 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	}
 }
 
+// What was open before a reload is no way around it.
+func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
+	tenant, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := []string{"Authorization", "Bearer " + keys["alice"]}
+	run := mint(t, g, keys["alice"], "rest")
+	open := map[string]*httpSession{
+		"a session": g.open("/mcp/tasks/rest", false, auth...), "a run": g.open("/mcp/runs/"+run, true, auth...), "the base run": g.open("/mcp/tasks/rest", true, auth...),
+	}
+	work := g.open("/mcp", false, auth...)
+	bob := g.open("/mcp", false, "Authorization", "Bearer "+keys["bob"])
+	for who, s := range open {
+		if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+			t.Fatalf("%s lists %q", who, got)
+		}
+	}
+	call := func(s *httpSession) string {
+		m, _ := s.ask(t, "tools/call", `{"name":"one","arguments":{}}`)
+		return string(m.raw)
+	}
+
+	narrowed := strings.Replace(string(tenant), "tasks: [work, rest]", "tasks: [work]", 1)
+	if narrowed == string(tenant) {
+		t.Fatalf("alice has no such tasks: %s", tenant)
+	}
+	write(t, file, narrowed)
+	for who, s := range open {
+		eventually(t, who+" of the task is of no use", func() string {
+			if m, _ := s.ask(t, "tools/list", ""); m.Error == nil && strings.Contains(string(m.raw), `"one"`) {
+				return string(m.raw)
+			}
+			return ""
+		})
+		if got := call(s); !strings.Contains(got, `"error"`) {
+			t.Errorf("a call by %s: %s", who, got)
+		}
+	}
+	for who, s := range map[string]*httpSession{"alice at work": work, "bob": bob} {
+		if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+			t.Errorf("%s is affected: %q", who, got)
+		}
+	}
+
+	var rows []string
+	for row := range strings.Lines(narrowed) {
+		if !strings.Contains(row, "id: alice") {
+			rows = append(rows, row)
+		}
+	}
+	write(t, file, strings.Join(rows, ""))
+	open["the session at work"] = work
+	for who, s := range open {
+		eventually(t, who+" is nobody's", func() string {
+			if m, _ := s.ask(t, "tools/list", ""); m.Error == nil || !strings.Contains(string(m.Error.Data), "SB-AUTH-001") {
+				return string(m.raw)
+			}
+			return ""
+		})
+	}
+	if got := names(t, bob); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("bob is affected: %q", got)
+	}
+}
+
 func mint(t *testing.T, g *gateway, key, task string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/v1/tasks/"+task+"/runs", nil)

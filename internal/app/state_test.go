@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// stateOf is the state of a configuration of one server, with no offers.
+func stateOf(t *testing.T, bound, tenant string) *state {
+	t.Helper()
+	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], " + bound + "}}\n")},
+		"tenants/acme/tenant.yaml":     {Data: []byte("tenant: acme\ndefault_task: work\n" + tenant)},
+		"tenants/acme/tasks/work.yaml": {Data: []byte("task_id: work\nrequired_capabilities: [{verb: read, resource: fs, optional: true}]\n")},
+		"tenants/acme/tasks/rest.yaml": {Data: []byte("task_id: rest\nrequired_capabilities: [{verb: read, resource: fs, optional: true}]\n")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newState(c, time.Now(), "acme", nil, nil)
+}
+
+// A run is bound again by what its principal may do now, not by what it might
+// do when it was opened.
+func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
+	const hash = `hash: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
+	for name, tt := range map[string]struct {
+		was           switchboard.Principal
+		bound, tenant string
+		want          switchboard.Principal
+		code          switchboard.Code // in place of want
+	}{
+		"a key that was narrowed": {
+			was: switchboard.Principal{
+				Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey, Tasks: []switchboard.TaskID{"work", "rest"},
+				Roles: []string{"admin", "analyst"}, Tier: "pro", Mode: switchboard.Autopilot,
+			},
+			bound:  "tier: [free, pro], roles: [analyst]",
+			tenant: "keys: [{id: ci, " + hash + ", tasks: [work], roles: [analyst], mode: observe}]\n",
+			want: switchboard.Principal{
+				Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey, Tasks: []switchboard.TaskID{"work"},
+				Roles: []string{"analyst"}, Tier: "free", Mode: switchboard.Observe,
+			},
+		},
+		"a key that is gone": {
+			was:    switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey, Tasks: []switchboard.TaskID{"work"}},
+			tenant: "keys: [{id: other, " + hash + "}]\n",
+			code:   switchboard.CodeNotAuthenticated,
+		},
+		"a key that does not name the task any more": {
+			was:    switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey, Tasks: []switchboard.TaskID{"work"}},
+			tenant: "keys: [{id: ci, " + hash + ", tasks: [rest]}]\n",
+			code:   switchboard.CodeNoSuchTask,
+		},
+		"the local principal": {
+			was:    switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal, Roles: []string{"admin"}, Tier: "max", Mode: switchboard.Autopilot},
+			bound:  "tier: [free, pro], roles: [writer, analyst]",
+			tenant: "mode: assist\n",
+			want:   switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal, Roles: []string{"analyst", "writer"}, Tier: "free", Mode: switchboard.Assist},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(t, tt.bound, tt.tenant)
+			task, err := s.resolve(tt.was, "work")
+			if tt.code != "" {
+				if got := codeOf(err); got != tt.code {
+					t.Errorf("resolve = %q, %v; want %s", task, err, tt.code)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := s.decide(context.Background(), tt.was, task)
+			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
+				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
+			}
+		})
+	}
+	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
+	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work"); codeOf(err) != switchboard.CodeNotAuthenticated {
+		t.Errorf("a decision for a key that is gone: %v", err)
+	}
+}
+
+func codeOf(err error) switchboard.Code {
+	if e, ok := err.(*switchboard.Error); ok { //nolint:errorlint // it is not wrapped
+		return e.Code
+	}
+	return ""
+}

@@ -1,0 +1,173 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Bounds of a folder of policies, with all that is below it, and of what a
+// tenant's file says to policies.
+const (
+	maxPolicyFile   = 1 << 20
+	maxPolicyBytes  = 8 << 20
+	maxPolicyFiles  = 500 // and folders
+	maxPolicyDepth  = 16
+	maxTenantPolicy = 64 << 10
+)
+
+// policyFiles are how the names of files end in a folder of policies.
+var policyFiles = []string{".rego", ".json", ".yaml", ".yml"}
+
+// policies reads the files in a folder and in those below it. It is nil where
+// there is no such folder.
+func (l *loader) policies(folder string) []switchboard.PolicyFile {
+	if !l.exists(folder) {
+		return nil
+	}
+	r := policyReader{loader: l, root: folder, files: []switchboard.PolicyFile{}}
+	r.read(folder, 0)
+	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
+	return r.files
+}
+
+// policyReader is the state of reading one folder of policies.
+type policyReader struct {
+	*loader
+	root  string
+	files []switchboard.PolicyFile
+	seen  int // files and folders
+	size  int // of all files
+}
+
+// read reads a folder so far below the first. It gives up, and says so, where
+// there is too much: links may make a folder stand within itself.
+func (r *policyReader) read(folder string, depth int) (ok bool) {
+	if depth > maxPolicyDepth {
+		r.fault(folder, "folders of policies stand within each other more than %d deep", maxPolicyDepth)
+		return false
+	}
+	names, ok := r.folder(folder)
+	if !ok {
+		return false
+	}
+	for _, n := range names {
+		name := path.Join(folder, n)
+		if r.seen++; r.seen > maxPolicyFiles {
+			r.fault(r.root, "the folder holds more than %d files and folders", maxPolicyFiles)
+			return false
+		}
+		info, err := fs.Stat(r.at(name))
+		switch {
+		case err != nil: // so it is when it is read
+		case info.IsDir():
+			if !r.read(name, depth+1) {
+				return false
+			}
+			continue
+		case !slices.Contains(policyFiles, path.Ext(n)):
+			r.fault(name, "only policies (.rego) and their data (.json, .yaml, .yml) are read here; rename or remove this one")
+			continue
+		}
+		data, err := r.loader.read(name, maxPolicyFile)
+		if err != nil {
+			r.fault(name, "this cannot be read: %s", why(err))
+			continue
+		}
+		if r.size += len(data); r.size > maxPolicyBytes {
+			r.fault(r.root, "the files of the folder have more than %d bytes together", maxPolicyBytes)
+			return false
+		}
+		r.files = append(r.files, switchboard.PolicyFile{Name: r.path(name), Path: strings.TrimPrefix(name, r.root+"/"), Data: data})
+	}
+	return true
+}
+
+// policy reads a map of the tenant's own making, and returns it as JSON in the
+// form that package canonical gives it.
+func (v value) policy() []byte {
+	if v.kind != mapKind {
+		v.fault("want a map, not %v", v.kind)
+		return nil
+	}
+	out := v.appendJSON(nil, 1)
+	if len(out) > maxTenantPolicy {
+		v.fault("it has %d bytes as JSON; at most %d are read", len(out), maxTenantPolicy)
+	}
+	return out
+}
+
+// appendJSON appends v, which stands so deep. What JSON cannot say, or not to
+// every reader alike, is a fault, and left out.
+func (v value) appendJSON(dst []byte, depth int) []byte {
+	if depth > maxPolicyDepth {
+		v.fault("maps and lists stand within each other more than %d deep", maxPolicyDepth)
+		return dst
+	}
+	switch v.kind {
+	case mapKind:
+		entries := v.entries(maxItems, false)
+		slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+		dst = append(dst, '{')
+		for i, e := range entries {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(e.key.appendText(dst), ':')
+			dst = e.val.appendJSON(dst, depth+1)
+		}
+		return append(dst, '}')
+	case listKind:
+		dst = append(dst, '[')
+		for i, item := range v.list(maxItems) {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = item.appendJSON(dst, depth+1)
+		}
+		return append(dst, ']')
+	case boolKind:
+		return strconv.AppendBool(dst, v.boolean())
+	case intKind, floatKind:
+		if len(v.text) > 32 || strings.Trim(v.text, "-.0123456789") != "" || !jsontext.Value(v.text).IsValid() {
+			v.fault("%s: write the number in plain decimal digits", v.shown())
+		}
+		return append(dst, v.text...)
+	case textKind:
+		return v.appendText(dst)
+	}
+	v.fault("nothing stands here; give it a value, or remove it")
+	return dst
+}
+
+// appendText appends a text, which may be empty here.
+func (v value) appendText(dst []byte) []byte {
+	if !v.quoted && numeric(v.text) {
+		v.fault("%s is text to some readers of YAML and a number to others; put it in quotes, or write the number in plain decimal digits", v.shown())
+		return dst
+	}
+	if v.text != "" {
+		if _, ok := v.str(); !ok {
+			return dst
+		}
+	}
+	out, err := jsontext.AppendQuote(dst, v.text)
+	if err != nil {
+		v.fault("the text is not UTF-8")
+		return dst
+	}
+	return out
+}
+
+// numeric reports whether some reader of YAML could take s for a number.
+func numeric(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return (err == nil || errors.Is(err, strconv.ErrRange)) && strings.ContainsRune("+-.0123456789", rune(s[0]))
+}
