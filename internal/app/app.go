@@ -26,7 +26,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -375,7 +374,7 @@ func (a *App) Serve(ctx context.Context, l net.Listener) error {
 // ServeStdio answers MCP on in and out for the local principal of the tenant,
 // until in ends or ctx is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	return a.gateway.ServeStdio(ctx, in, out, identity.Local(a.o.Tenant), task)
+	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().ring.Local() }, task)
 }
 
 // Stop ends all connections and processes. Call it once, after Serve and

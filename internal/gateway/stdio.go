@@ -15,12 +15,12 @@ import (
 
 // A pipe is the client on the other side of stdio: one principal, and one run.
 type pipe struct {
-	g         *Gateway
-	principal switchboard.Principal
-	task      switchboard.TaskID
-	client    *client
-	flight    flight
-	work      sync.WaitGroup
+	g      *Gateway
+	who    func() switchboard.Principal
+	task   switchboard.TaskID
+	client *client
+	flight flight
+	work   sync.WaitGroup
 
 	// streaming ends what listens only, once stdin has ended.
 	streaming context.Context
@@ -32,19 +32,22 @@ type pipe struct {
 	out *outbox // of whole lines
 }
 
-// ServeStdio answers MCP in lines on in and out for p, with one run of the task
-// ("" means p's default). When in ends, or ctx is done, the calls under way are
-// given some time to finish, and their client is told of those that have not;
-// then it returns. It reads in until then, and closes it where it can. The error
-// is that of reading or writing.
-func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, p switchboard.Principal, task switchboard.TaskID) error {
+// ServeStdio answers MCP in lines on in and out, with one run of the task (""
+// means the principal's default). who says for each request who the client is
+// now: always the same tenant and id, but a reload may change what these may do.
+//
+// When in ends, or ctx is done, the calls under way are given some time to
+// finish, and their client is told of those that have not; then it returns. It
+// reads in until then, and closes it where it can. The error is that of reading
+// or writing.
+func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, who func() switchboard.Principal, task switchboard.TaskID) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &pipe{g: g, principal: p, task: task, client: newClient("stdio", p), streaming: streaming, unwatch: func() {}}
+	c := &pipe{g: g, who: who, task: task, client: newClient("stdio", who()), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
 	defer c.release()
@@ -183,7 +186,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 func (c *pipe) answer(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
 	q := &request{
 		Message:   m,
-		principal: c.principal,
+		principal: c.who(),
 		client:    c.client,
 		bind:      c.bind,
 		send:      c.write,
@@ -222,7 +225,7 @@ func (c *pipe) bind(ctx context.Context) (*run.Run, error) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	if c.run == nil {
-		r, err := c.g.runs.Open(ctx, c.principal, c.task)
+		r, err := c.g.runs.Open(ctx, c.who(), c.task)
 		if err != nil {
 			return nil, err
 		}

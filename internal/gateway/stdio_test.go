@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,11 +30,15 @@ type cable struct {
 
 // stdio starts the gateway's side for the task.
 func (w *world) stdio(ctx context.Context, task switchboard.TaskID) *cable {
+	return w.stdioOf(ctx, local, task)
+}
+
+func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, task switchboard.TaskID) *cable {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	c := &cable{w.t, inW, bufio.NewReaderSize(outR, 1<<20), outR, make(chan error, 1)}
 	go func() {
-		c.done <- w.ServeStdio(ctx, inR, outW, switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}, task)
+		c.done <- w.ServeStdio(ctx, inR, outW, who, task)
 		_ = outW.Close()
 	}()
 	return c
@@ -292,4 +297,36 @@ func TestStdioEndsWhatDoesNotEnd(t *testing.T) {
 			t.Errorf("when nobody reads: %v", err)
 		}
 	})
+}
+
+// A process on stdio may live for weeks, and reloads change what it may do.
+func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
+	w := newGateway(t)
+	w.play("echo", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		return switchboard.Result{JSON: []byte(`{"tier":"` + c.Principal.Tier + `"}`)}, nil
+	})
+	var tier atomic.Value
+	tier.Store("pro")
+	c := w.stdioOf(t.Context(), func() switchboard.Principal {
+		p := local()
+		p.Tier = tier.Load().(string)
+		return p
+	}, "")
+	c.send(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	c.next()
+	for _, want := range []string{"pro", "free"} {
+		tier.Store(want)
+		c.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{}}}`)
+		if got := c.next(); !strings.Contains(got, `"tier":"`+want+`"`) {
+			t.Errorf("got %s, want tier %s", got, want)
+		}
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// local is who is on stdio in these tests.
+func local() switchboard.Principal {
+	return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}
 }
