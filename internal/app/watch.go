@@ -43,7 +43,9 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
 			quiet.Reset(0)
 		case <-quiet.C:
 			_ = a.Reload(ctx) // it has said so in the log and in Status
-			a.watchFolders(w) // a folder may be new
+			if a.watchFolders(w) {
+				quiet.Reset(settle) // a folder is new, and may have changed before it was watched
+			}
 		}
 	}
 }
@@ -62,21 +64,31 @@ func (a *App) concerns(file string) bool {
 		return true
 	case seen[folder]:
 		info, err := os.Stat(file)
-		return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) || err == nil && info.IsDir()
+		return slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(file)) || err == nil && info.IsDir()
 	}
 	return false
 }
 
-// watchFolders adds the folders that were looked at, and those of the files. One
-// that is not there is no fault: its parent is watched too.
-func (a *App) watchFolders(w *fsnotify.Watcher) {
+// watchFolders adds the folders that were looked at, and those of the files, and
+// reports whether one is new. One that is not there is no fault: its parent is
+// watched too.
+func (a *App) watchFolders(w *fsnotify.Watcher) (grown bool) {
+	before := map[string]bool{}
+	for _, name := range w.WatchList() {
+		before[name] = true
+	}
 	for name := range *a.seen.Load() {
 		info, err := os.Stat(name)
 		if err != nil || !info.IsDir() {
 			name = filepath.Dir(name)
 		}
-		if err := w.Add(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		name = filepath.Clean(name) // as the watcher lists it
+		switch err := w.Add(name); {
+		case err == nil:
+			grown = grown || !before[name]
+		case !errors.Is(err, fs.ErrNotExist):
 			a.log.Warn("a folder of the configuration cannot be watched; send SIGHUP to reload", "folder", name, "err", err)
 		}
 	}
+	return grown
 }

@@ -8,7 +8,7 @@ import (
 
 func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 	dir := t.TempDir()
-	for _, folder := range []string{"tenants", "tenants/new", "logs"} {
+	for _, folder := range []string{"tenants", "tenants/new", "policies", "logs"} {
 		if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -19,6 +19,7 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		filepath.Join(dir, "taxonomy.yaml"):    true, // it is not there yet
 		filepath.Join(dir, "tenants"):          true,
 		filepath.Join(dir, "secrets/key"):      true,
+		filepath.Join(dir, "policies"):         true,
 	})
 	for name, want := range map[string]bool{
 		"switchboard.yaml":     true,
@@ -26,6 +27,8 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		"secrets/key":          true,
 		"tenants/new":          true, // a folder
 		"tenants/x.yaml":       true,
+		"policies/new.rego":    true,
+		"policies/new.txt":     false,
 		"..data":               true, // a mounted volume is swapped by it
 		"switchboard.log":      false,
 		"switchboard.yaml.swp": false,

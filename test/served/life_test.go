@@ -44,6 +44,7 @@ func fakeServer(id string, args ...string) string {
 }
 
 type status struct {
+	Loaded  time.Time `json:"configuration_loaded"`
 	Refused *struct {
 		Why string `json:"why"`
 	} `json:"configuration_refused"`
@@ -275,6 +276,35 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
+	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
+	packages := map[string]string{"policies": "package switchboard", "tenants/default/policies": "package switchboard.tenant"}
+	for folder, head := range packages {
+		write(t, filepath.Join(dir, folder, "first.rego"), head+"\n")
+	}
+	g := serve(t, dir)
+	loaded := g.status().Loaded
+	for folder, head := range packages {
+		deep := filepath.Join(dir, folder, "new/in/it/deny.rego")
+		for _, text := range []string{head + "\n", head + " # otherwise\n", ""} {
+			write(t, deep, text)
+			if text == "" {
+				if err := os.RemoveAll(filepath.Join(dir, folder, "new")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, fmt.Sprintf("%s with %q", deep, text), func() string {
+				st := g.status()
+				if st.Refused != nil || !st.Loaded.After(loaded) {
+					return fmt.Sprintf("%+v", st)
+				}
+				loaded = st.Loaded
+				return ""
+			})
+		}
+	}
 }
 
 func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
