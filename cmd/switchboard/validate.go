@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
 )
 
 type validateCmd struct {
@@ -17,6 +19,9 @@ type validateCmd struct {
 func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	c, err := v.load(ctx, log, nil)
 	if err != nil {
+		return err
+	}
+	if err := app.CheckPolicies(c); err != nil {
 		return err
 	}
 	tasks := 0

@@ -26,6 +26,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -72,6 +73,7 @@ type App struct {
 	log     *slog.Logger
 	started time.Time
 
+	engine  *policy.Engine
 	fleet   *upstream.Fleet
 	runs    *run.Registry
 	gateway *gateway.Gateway
@@ -105,11 +107,12 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{})}
-	c, err := a.load(ctx)
+	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0)}
+	r, err := a.load(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c := r.config
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	a.fleet = upstream.New(upstream.Options{
@@ -137,9 +140,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	a.gateway = gateway.New(gateway.Options{
 		Runs:         a.runs,
-		Caller:       constraint.Approve(limits.Limit(a.fleet)),
+		Caller:       policy.Guard(a.policy, o.Log, constraint.Approve(limits.Limit(a.fleet))),
 		Authenticate: func(r *http.Request) (switchboard.Principal, error) { return a.state.Load().ring.Authenticate(r) },
-		Subscribe:    a.fleet.Subscribe,
+		Subscribe:    a.subscribe,
 		Ended:        a.fleet.Forget,
 		RootsChanged: a.fleet.RootsChanged,
 		Status:       a.statusText,
@@ -153,7 +156,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Name:    o.Name,
 		Version: o.Version,
 	})
-	a.state.Store(newState(c, time.Now(), o.Tenant, nil, nil))
+	a.state.Store(newState(r, o.Tenant, nil, nil))
 	a.fleet.Set(c.Servers)
 	a.work.Go(func() { a.follow(ctx, changed) })
 	return a, nil
@@ -185,7 +188,7 @@ func (a *App) refresh(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
-	a.swap(ctx, newState(was.config, was.loaded, a.o.Tenant, a.fleet.Offers(), was))
+	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), was))
 }
 
 // swap puts s in place and binds all runs again. The caller holds a.building.
@@ -223,10 +226,11 @@ func (a *App) Reload(ctx context.Context) error {
 }
 
 func (a *App) reload(ctx context.Context) error {
-	c, err := a.load(ctx)
+	r, err := a.load(ctx)
 	if err != nil {
 		return err
 	}
+	c := r.config
 	was := a.state.Load()
 	if reflect.DeepEqual(c, was.config) {
 		return nil
@@ -239,21 +243,24 @@ func (a *App) reload(ctx context.Context) error {
 	a.fleet.Set(both(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.swap(ctx, newState(c, time.Now(), a.o.Tenant, a.fleet.Offers(), was))
+	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), was))
 	a.fleet.Set(c.Servers)
 	a.log.Info("reloaded")
 	return nil
 }
 
 // load reads the configuration, and remembers what to watch.
-func (a *App) load(ctx context.Context) (*config.Config, error) {
+func (a *App) load(ctx context.Context) (*reading, error) {
 	seen := map[string]bool{}
 	c, err := a.o.Load(ctx, func(path string) { seen[path] = true })
 	a.seen.Store(&seen)
 	if err != nil {
 		return nil, err
 	}
-	return c, checkTenant(c, a.o.Tenant)
+	if err := checkTenant(c, a.o.Tenant); err != nil {
+		return nil, err
+	}
+	return read(c, a.engine)
 }
 
 // both returns the new servers, and the old ones that are gone: these serve on
@@ -431,7 +438,7 @@ type TaskStatus struct {
 // empty tenant means all of them, for the operator.
 func (a *App) Status(id switchboard.TenantID) Status {
 	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loaded, Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if f := a.fault.Load(); f != nil {
 		s.Refused = &Refused{When: f.when}

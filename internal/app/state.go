@@ -8,10 +8,10 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
-	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -20,8 +20,7 @@ import (
 // A state is all that a decision reads: one reading of the configuration and
 // what the servers offered at one moment. It is immutable, and replaced whole.
 type state struct {
-	config  *config.Config
-	loaded  time.Time // when config was read
+	*reading
 	ring    *identity.Ring
 	catalog *catalog.Snapshot
 	offers  map[switchboard.ServerID]switchboard.Offer
@@ -34,12 +33,14 @@ type tenant struct {
 	view     *catalog.View
 	pipeline decide.Pipeline
 	snapshot decide.Snapshot
+	policy   *policy.Policy
 }
 
 // newState builds a state. was, where not nil, is the one before: what has not
 // changed is not worked out again.
-func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
-	s := &state{config: c, loaded: loaded, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
+func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
+	c := r.config
+	s := &state{reading: r, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -82,9 +83,11 @@ func newState(c *config.Config, loaded time.Time, local switchboard.TenantID, of
 			pipeline: decide.Pipeline{
 				index.Filter(),
 				index.Prune(),
+				r.policies[id].Stage(),
 				ranking.New(t.Ranking, view.Named("*/*")),
 			},
-			snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxonomy},
+			snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxonomy, Policy: r.policies[id].Digest()},
+			policy:   r.policies[id],
 		}
 	}
 	return s
@@ -149,6 +152,7 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 		Principal: p,
 		Task:      t.Tasks[task],
 		Snapshot:  t.snapshot,
+		Now:       time.Now(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s, task %s: %w", p.Tenant, task, err)

@@ -5,9 +5,9 @@ import (
 	"reflect"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -23,7 +23,11 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newState(c, time.Now(), "acme", nil, nil)
+	r, err := read(c, policy.NewEngine(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newState(r, "acme", nil, nil)
 }
 
 // A run is bound again by what its principal may do now, not by what it might

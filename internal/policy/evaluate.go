@@ -63,9 +63,9 @@ func stopped(err error) bool {
 
 // eval asks a layer and waits for its answer, but not for longer than it may
 // take.
-func (e *Engine) eval(ctx context.Context, l *Layer, in *ast.Term, now time.Time) (*raw, error) {
+func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) (*raw, error) {
 	if !l.brisk {
-		return e.evalBeside(ctx, l, in, now)
+		return e.evalBeside(ctx, l.Layer, in, now)
 	}
 	cancel := topdown.NewCancel()
 	timer := time.AfterFunc(e.limit, cancel.Cancel)

@@ -66,10 +66,6 @@ type Layer struct {
 	query    ast.Body
 	queries  ast.QueryCompiler
 	rules    []*rule
-
-	// brisk says that every builtin that is called is done soon, however large
-	// its operands, so that an evaluation ends where it is cancelled.
-	brisk bool
 }
 
 // A Fault is something wrong with a file of policy.

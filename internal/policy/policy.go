@@ -64,6 +64,10 @@ type view struct {
 	*Layer
 	reads reads
 	alone bool // it judges each candidate by itself
+
+	// brisk says that every builtin that is called is done soon, however large
+	// its operands, so that an evaluation ends where it is cancelled.
+	brisk bool
 }
 
 // New returns the policy of a tenant. A layer that is nil is none.
@@ -82,9 +86,9 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 		if l == nil {
 			continue
 		}
-		r, alone := l.under(v)
-		p.layers = append(p.layers, view{l, r, alone})
-		p.reads |= r
+		under := l.under(v)
+		p.layers = append(p.layers, under)
+		p.reads |= under.reads
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
@@ -186,7 +190,7 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 		if !ask(v) {
 			continue
 		}
-		raw, err := p.engine.eval(ctx, v.Layer, in, q.Now)
+		raw, err := p.engine.eval(ctx, v, in, q.Now)
 		switch {
 		case err == nil:
 			a.add(v.Layer, raw, q.Candidates)
@@ -215,7 +219,7 @@ func (p *Policy) each(ctx context.Context, v view, q *Question, a *Answer) {
 		in, err := p.input(&one)
 		var raw *raw
 		if err == nil {
-			raw, err = p.engine.eval(ctx, v.Layer, in, q.Now)
+			raw, err = p.engine.eval(ctx, v, in, q.Now)
 		}
 		if stopped(err) { // so would the others be
 			(&Answer{Verdicts: a.Verdicts[i:]}).fail(v.kind, err)

@@ -34,13 +34,12 @@ type rule struct {
 	candidates int
 	alone      bool
 
-	brisk bool // see Layer
+	brisk bool // see view
 }
 
 // analyse finds what each rule looks at. Everything that it does not understand
 // counts as looking at everything.
 func (l *Layer) analyse() {
-	l.brisk = true
 	of := map[*ast.Rule]*rule{}
 	for _, name := range sorted(l.compiler.Modules) {
 		m := l.compiler.Modules[name]
@@ -52,7 +51,6 @@ func (l *Layer) analyse() {
 				}
 			}
 			found.alone = found.alone && found.answer != ""
-			l.brisk = l.brisk && found.brisk
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false
@@ -74,23 +72,23 @@ func sorted(modules map[string]*ast.Module) []string {
 	return names
 }
 
-// under says what the layer looks at where the tenant's own word is this one,
-// and whether it judges each candidate alone. Rules that cannot fire do not
-// count, nor what only they ask.
-func (l *Layer) under(word ast.Value) (all reads, alone bool) {
-	alone = true
+// under is the layer where the tenant's own word is this one. Rules that cannot
+// fire do not count, nor what only they ask.
+func (l *Layer) under(word ast.Value) view {
+	v := view{Layer: l, alone: true, brisk: true}
 	for r := range l.live(word) {
-		all |= r.reads
+		v.reads |= r.reads
+		v.brisk = v.brisk && r.brisk
 		if r.candidates > 0 && !r.alone || r.reads&readsAll != 0 {
-			alone = false
+			v.alone = false
 		}
 		for _, n := range r.needs {
 			if n.answer != "" { // it asks what became of other candidates
-				alone = false
+				v.alone = false
 			}
 		}
 	}
-	return all, alone
+	return v
 }
 
 // live returns the rules that can have a part in an answer.

@@ -1,0 +1,110 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/policies"
+)
+
+// A reading is one reading of all files, and what was checked and made of them
+// before anything live is touched.
+type reading struct {
+	config   *config.Config
+	when     time.Time
+	policies map[switchboard.TenantID]*policy.Policy
+}
+
+// CheckPolicies compiles the policies of a configuration, as New does. The error
+// is config.Faults.
+func CheckPolicies(c *config.Config) error {
+	_, err := read(c, policy.NewEngine(0, 0))
+	return err
+}
+
+// read makes the policy of every tenant. The error is config.Faults: all that
+// there are, of all layers.
+func read(c *config.Config, engine *policy.Engine) (*reading, error) {
+	files := c.Policies
+	if files == nil {
+		files = shipped()
+	}
+	var faults config.Faults
+	layer := func(kind policy.Kind, files []switchboard.PolicyFile) *policy.Layer {
+		l, err := policy.Compile(kind, files)
+		var found policy.Faults
+		switch {
+		case errors.As(err, &found):
+			for _, f := range found {
+				faults = append(faults, config.Fault{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text})
+			}
+		case err != nil:
+			faults = append(faults, config.Fault{File: "policies", Text: err.Error()})
+		}
+		return l
+	}
+	operator := layer(policy.Operator, files)
+	all := map[switchboard.TenantID]*policy.Policy{}
+	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
+		var own *policy.Layer
+		if files, ok := c.TenantPolicies[id]; ok {
+			own = layer(policy.Tenant, files)
+		}
+		if len(faults) > 0 {
+			continue
+		}
+		p, err := engine.New(c.Tenants[id], operator, own)
+		if err != nil {
+			return nil, err
+		}
+		all[id] = p
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return &reading{config: c, when: time.Now(), policies: all}, nil
+}
+
+// shipped are the files of the operator's layer where there are none.
+func shipped() (files []switchboard.PolicyFile) {
+	names, err := fs.Glob(policies.Shipped, "*")
+	if err != nil {
+		panic(err) // the pattern is good
+	}
+	for _, name := range names {
+		text, err := policies.Shipped.ReadFile(name)
+		if err != nil {
+			panic(err) // it is in the binary
+		}
+		files = append(files, switchboard.PolicyFile{Name: "policies/" + name, Path: name, Data: text})
+	}
+	return files
+}
+
+// policy returns the policy of a tenant as it is now; nil where there is no such
+// tenant.
+func (a *App) policy(id switchboard.TenantID) *policy.Policy {
+	if t := a.state.Load().tenants[id]; t != nil {
+		return t.policy
+	}
+	return nil
+}
+
+// subscribe is the fleet's, where policy has nothing against it.
+func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
+	p := a.policy(c.Principal.Tenant)
+	if p == nil {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "the resource is not yours")
+	}
+	if err := p.Permit(ctx, c); err != nil {
+		return nil, err
+	}
+	return a.fleet.Subscribe(ctx, c, updated)
+}
