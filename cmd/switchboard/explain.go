@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -138,6 +141,9 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 		}
 		for _, d := range r.Dropped {
 			rows = append(rows, [4]string{"  dropped", d.Tool, "at " + d.Stage, d.Reason})
+			for _, r := range d.Rules {
+				rows = append(rows, [4]string{"", "", "", because(r)})
+			}
 		}
 		table(w, rows)
 		if r.Unmet != "" {
@@ -160,6 +166,24 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 		fmt.Fprintf(w, "\n%s\n", x.Why)
 	}
 	fmt.Fprintf(w, "\ndecision %s\n", x.Digest)
+}
+
+// because says what a rule of policy had to do with it.
+func because(r policy.Cause) string {
+	s := fmt.Sprintf("  %s:%d: %s ", r.File, r.Line, r.Rule)
+	if r.Rule == "deny" {
+		s += "says " + strconv.Quote(r.Reason)
+	} else {
+		s += "does not allow it: " + r.Failed
+	}
+	values := make([]string, 0, len(r.Values))
+	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
+		values = append(values, name+" = "+r.Values[name])
+	}
+	if len(values) > 0 {
+		s += ", where " + strings.Join(values, ", ")
+	}
+	return s
 }
 
 // standing says why a candidate stands where it stands.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -65,6 +67,11 @@ type Dropped struct {
 	Tool   string `json:"tool"`
 	Stage  string `json:"stage"`
 	Reason string `json:"reason"`
+
+	// Code is what the reason is refused with, where it is not SB-CAP-004, and
+	// Rules are those of policies that had a part in it.
+	Code  switchboard.Code `json:"code,omitempty"`
+	Rules []policy.Cause   `json:"rules,omitempty"`
 }
 
 // A Fault is something wrong with what is said of a server's tool, or of the
@@ -106,7 +113,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
-			x.Requirements = append(x.Requirements, explained(&d.Outcomes[i]))
+			x.Requirements = append(x.Requirements, st.explained(ctx, d, &d.Outcomes[i]))
 		}
 		x.Faults = st.faults(p.Tenant, d.Task)
 	}
@@ -135,7 +142,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 	return x, nil
 }
 
-func explained(o *decide.Outcome) Explained {
+func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Outcome) Explained {
 	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	for _, c := range o.Selected {
 		x.Selected = append(x.Selected, candidate(c))
@@ -143,13 +150,39 @@ func explained(o *decide.Outcome) Explained {
 	for _, c := range o.Others {
 		x.Others = append(x.Others, candidate(c))
 	}
+	rules := s.rules(ctx, d, o)
 	for _, c := range o.Dropped {
-		x.Dropped = append(x.Dropped, Dropped{c.Tool.ID.String(), c.Stage, c.Reason.String()})
+		gone := Dropped{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
+		if c.Stage == policy.StageName {
+			gone.Rules = rules[c.Tool.ID]
+		}
+		x.Dropped = append(x.Dropped, gone)
 	}
 	if o.Unmet != nil {
 		x.Unmet = o.Unmet.Stage + ": " + o.Unmet.Reason.String()
 	}
 	return x
+}
+
+// rules asks policy once more about the candidates that came to it, where it
+// dropped any, for the rules by which it did.
+func (s *state) rules(ctx context.Context, d *decide.Decision, o *decide.Outcome) map[switchboard.ToolID][]policy.Cause {
+	var came []*switchboard.Tool
+	for _, c := range o.Dropped { // in the order of the stages
+		if c.Stage == policy.StageName || came != nil {
+			came = append(came, c.Tool)
+		}
+	}
+	if came == nil {
+		return nil
+	}
+	for _, c := range slices.Concat(o.Selected, o.Others) {
+		came = append(came, c.Tool)
+	}
+	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
+	return s.tenants[d.Tenant].policy.Explain(ctx, &policy.Question{
+		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: time.Now(),
+	})
 }
 
 func candidate(c decide.Candidate) Candidate {

@@ -28,7 +28,7 @@ var allowed = map[string]string{
 	"internal/gateway":     "internal/switchboard internal/canonical internal/wire internal/run internal/surface",
 	"policies":             "",
 	"tenants":              "",
-	"cmd/switchboard":      "internal/upstream internal/app internal/config internal/decide internal/identity internal/sample internal/switchboard internal/wire tenants",
+	"cmd/switchboard":      "internal/upstream internal/app internal/config internal/decide internal/identity internal/policy internal/sample internal/switchboard internal/wire tenants",
 }
 
 func TestImportsFollowThePlan(t *testing.T) {

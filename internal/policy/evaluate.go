@@ -65,7 +65,7 @@ func stopped(err error) bool {
 // take.
 func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) (*raw, error) {
 	if !l.brisk {
-		return e.evalBeside(ctx, l.Layer, in, now)
+		return e.evalBeside(ctx, l.Layer, in, now, nil)
 	}
 	cancel := topdown.NewCancel()
 	timer := time.AfterFunc(e.limit, cancel.Cancel)
@@ -78,7 +78,7 @@ func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) 
 
 // evalBeside is eval on a goroutine of its own, for a layer with builtins that
 // nothing stops once they are at work: such an evaluation goes on, and counts.
-func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now time.Time) (*raw, error) {
+func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now time.Time, tracer topdown.QueryTracer) (*raw, error) {
 	timer := time.NewTimer(e.limit)
 	defer timer.Stop()
 	select {
@@ -100,7 +100,7 @@ func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now tim
 	cancel := topdown.NewCancel()
 	go func() {
 		defer func() { <-e.running }()
-		r, err := l.ask(in, now, cancel, nil)
+		r, err := l.ask(in, now, cancel, tracer)
 		done <- outcome{r, err}
 	}()
 	select {
