@@ -168,6 +168,9 @@ func (w *witness) cause(rule string, at *ast.Location, reason, failed string, e 
 		if _, ok := idOf(v); ok {
 			return false // the candidate itself
 		}
+		if s, ok := v.(ast.String); ok && string(s) == reason {
+			return false // it has been said
+		}
 		if text := v.String(); len(text) <= maxValue {
 			if c.Values == nil {
 				c.Values = map[string]string{}

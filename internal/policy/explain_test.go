@@ -28,7 +28,7 @@ allowed_tools contains c.id if {
 }`)
 	got := p.Explain(t.Context(), ask(policy.PhaseSelect, "", three...))
 	want := map[string]string{
-		"brave/search": `[{"layer":"operator","rule":"deny","file":"policies/test.rego","line":3,"reason":"not brave","values":{"reason":"\"not brave\"","server":"\"brave\""}},` +
+		"brave/search": `[{"layer":"operator","rule":"deny","file":"policies/test.rego","line":3,"reason":"not brave","values":{"server":"\"brave\""}},` +
 			`{"layer":"tenant","rule":"allowed_tools","file":"policies/test.rego","line":6,"failed":"c.server == wanted","values":{"wanted":"\"google\""}}]`,
 		"google/search": `null`,
 		"poster/post": `[{"layer":"operator","rule":"allowed_tools","file":"policies/test.rego","line":13,"failed":"verb in {\"search\"}","values":{"k":"{\"constraints\": [], \"resource\": \"internet\", \"source\": \"tool\", \"verb\": \"write\"}","verb":"\"write\""}},` +
