@@ -221,3 +221,24 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestAServerThatWasReplacedBeforeItHadBegunItsStreamIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	replaced := make(chan struct{})
+	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
+		if r.Method == http.MethodGet {
+			<-replaced
+		}
+		return false
+	})
+	f := ready(t, Options{}, site.server()) // which waits for the stream, though not for ever
+	site.mu.Lock()
+	site.era = EraModern
+	site.mu.Unlock()
+	site.forget()
+	close(replaced)
+	eventually(t, "it is ready in the other era", func() bool {
+		s := status(t, f, "one")
+		return s.Era == EraModern && s.State == StateReady
+	})
+}

@@ -78,7 +78,7 @@ func (w *web) listenLegacy() {
 			case f.kind == kindRefused && opens > 0 && f.status != http.StatusMethodNotAllowed:
 				last = "" // it may have forgotten that, or not know yet that our last stream has ended
 			case f.kind == kindRefused:
-				if f.status == http.StatusBadRequest {
+				if f.status == http.StatusBadRequest || f.status == http.StatusNotFound {
 					w.link.relist(switchboard.AllKinds) // which finds out whether it forgot us
 				}
 				return // it offers none
