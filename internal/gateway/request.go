@@ -54,7 +54,7 @@ func (a answer) parts(id []byte) [][]byte {
 	if a.failure != nil {
 		return [][]byte{a.failure.envelope(id)}
 	}
-	frame := wire.AppendResult(nil, id, nil) // the result stands before its last byte
+	frame := wire.AppendResult(make([]byte, 0, len(id)+64), id, nil) // the result stands before its last byte
 	last := len(frame) - 1
 	parts := append(make([][]byte, 0, 3+len(a.rest)), frame[:last], a.result)
 	parts = append(append(parts, a.rest...), frame[last:])

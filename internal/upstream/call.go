@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -90,9 +91,9 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byt
 		f.token, f.level = token, rank
 		f.client, f.left = &c.Client, left
 		if _, ok := l.port.(*web); ok && l.hello().modern() && c.Target != "" {
-			f.header = http.Header{}
-			f.header[wire.HeaderName] = []string{wire.EncodeHeader(c.Target)}
-			if c.Tool != nil {
+			f.name = wire.EncodeHeader(c.Target)
+			if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(paramHeader)) {
+				f.header = http.Header{}
 				arguments, _ := wire.Field(c.Params, "arguments")
 				addParamHeaders(f.header, c.Tool.Definition, arguments)
 			}

@@ -28,7 +28,8 @@ type flight struct {
 	id     []byte // as spelt; also our progress token
 	method string
 	body   []byte      // the whole message
-	header http.Header // what HTTP says of it beside the body
+	name   string      // whom it calls, as HTTP says it of a modern one; "" for nobody
+	header http.Header // what HTTP says of it besides
 
 	ctx    context.Context                // of the caller
 	notify func(switchboard.Notification) // the caller's; nil where that wants to hear nothing

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"math"
 	"net/http"
 	"strconv"
@@ -17,9 +16,6 @@ const paramHeader = "x-mcp-header"
 // addParamHeaders sets the Mcp-Param-* headers that the tool's definition asks
 // for. arguments is the object that is sent.
 func addParamHeaders(h http.Header, definition, arguments []byte) {
-	if !bytes.Contains(definition, []byte(paramHeader)) {
-		return
-	}
 	schema, _ := wire.Field(definition, "inputSchema")
 	addProperties(h, schema, arguments)
 }

@@ -249,9 +249,9 @@ func (w *web) post(f *flight) (*http.Response, error) {
 			return nil, faultf(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
 	}
-	if modern && !isText(f.method) {
+	if modern && (!isText(f.method) || !isText(f.name)) {
 		f.withdraw()
-		return nil, faultf(kindProtocol, false, "a request to it cannot be made: its method is no header")
+		return nil, faultf(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
 	}
 	c := w.pool.take()
 	if c == nil {
@@ -268,6 +268,9 @@ func (w *web) post(f *flight) (*http.Response, error) {
 		b = append(b, head...)
 		if modern {
 			b = appendHeader(b, wire.HeaderMethod, f.method)
+		}
+		if f.name != "" {
+			b = appendHeader(b, wire.HeaderName, f.name)
 		}
 		for name, values := range f.header {
 			b = appendHeader(b, name, values[0])

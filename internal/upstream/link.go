@@ -158,7 +158,8 @@ func (l *link) newFlight(method string, params func(id []byte) []byte) *flight {
 		id:     strconv.AppendInt(nil, l.id.Add(1), 10),
 		method: method,
 	}
-	f.body = wire.AppendRequest(nil, f.id, method, params(f.id))
+	said := params(f.id)
+	f.body = wire.AppendRequest(make([]byte, 0, len(said)+len(method)+64), f.id, method, said)
 	return f
 }
 

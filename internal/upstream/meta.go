@@ -1,8 +1,8 @@
 package upstream
 
 import (
+	"bytes"
 	"cmp"
-	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -68,38 +68,65 @@ var targets = map[string]string{
 // protocol's, and the progress token, which becomes id: all else is the
 // client's, byte for byte.
 func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token []byte) {
-	was, had := wire.Field(given, "_meta")
-	if had && (len(was) == 0 || was[0] != '{') {
-		was = nil // no reader could take it for _meta
+	var target []byte
+	member := targets[c.Method]
+	if member != "" {
+		target = wire.AppendString(nil, c.Target)
 	}
-	token, _ = wire.Field(was, wire.MetaProgressToken)
-	meta := wire.Without(nil, was, func(name string) bool {
-		return strings.HasPrefix(name, wire.MetaPrefix) || strings.HasPrefix(name, wire.MetaOurPrefix)
+	had, named := false, false
+	room := make([]byte, 0, len(given)+len(l.ours)+len(target)+metaRoom)
+	params = wire.Map(room, given, func(name, value []byte) []byte {
+		switch {
+		case string(name) == wire.MemberMeta:
+			had = true
+			value, token = l.callMeta(c, value, id)
+		case member != "" && string(name) == member:
+			named = true
+			return target
+		}
+		return value
 	})
-	var edits []wire.Edit
-	if token != nil {
-		edits = append(edits, wire.Edit{Name: wire.MetaProgressToken, Value: id})
+	var missing []wire.Edit
+	if !had && l.hello().modern() {
+		meta, _ := l.callMeta(c, nil, id)
+		missing = append(missing, wire.Edit{Name: wire.MemberMeta, Value: meta})
 	}
-	if l.hello().modern() {
-		edits = append(edits, l.ours.modern(l.hello().version, c.LogLevel, declared(&c.Client))...)
+	if !named && member != "" {
+		missing = append(missing, wire.Edit{Name: member, Value: target})
 	}
-	switch {
-	case len(edits) > 0:
-		meta = wire.Rewrite(nil, meta, edits...)
-	case !had || len(was) > 0 && none(meta) && !none(was):
-		meta = nil // what is left of it says nothing
+	if missing != nil {
+		params = wire.Rewrite(nil, params, missing...)
 	}
-	changes := []wire.Edit{{Name: "_meta", Value: meta}}
-	if member := targets[c.Method]; member != "" {
-		changes = append(changes, wire.Edit{Name: member, Value: wire.AppendString(nil, c.Target)})
-	}
-	return wire.Rewrite(make([]byte, 0, len(given)+len(meta)+len(c.Target)), given, changes...), token
+	return params, token
 }
 
-// none reports whether the object has no members.
-func none(obj []byte) bool {
-	for range wire.Members(obj) {
-		return false
+// metaRoom is for what is added to the _meta of a modern call besides our name.
+const metaRoom = 256
+
+// callMeta returns _meta as this server must get it, nil for none, of a call that
+// came with was.
+func (l *link) callMeta(c *switchboard.Call, was, id []byte) (meta, token []byte) {
+	if len(was) == 0 || was[0] != '{' {
+		was = nil // no reader could take it for _meta
 	}
-	return true
+	var ours []wire.Edit
+	if l.hello().modern() {
+		ours = l.ours.modern(l.hello().version, c.LogLevel, declared(&c.Client))
+	}
+	members, left := 0, len(ours)
+	meta = wire.Map(make([]byte, 0, len(was)+len(l.ours)+metaRoom), was, func(name, value []byte) []byte {
+		members++
+		switch {
+		case string(name) == wire.MetaProgressToken:
+			token, value = value, id
+		case bytes.HasPrefix(name, []byte(wire.MetaPrefix)) || bytes.HasPrefix(name, []byte(wire.MetaOurPrefix)):
+			return nil
+		}
+		left++
+		return value
+	}, ours...)
+	if members > 0 && left == 0 {
+		meta = nil // what is left of it says nothing
+	}
+	return meta, token
 }

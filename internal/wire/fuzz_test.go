@@ -217,6 +217,22 @@ func FuzzRewrite(f *testing.F) {
 		if want := wire.Rewrite(nil, obj, wire.Edit{Name: remove}); !bytes.Equal(same, want) {
 			t.Fatalf("Without gives %q, Rewrite %q", same, want)
 		}
+		var more []wire.Edit
+		if _, ok := wire.Field(obj, set); !ok {
+			more = append(more, wire.Edit{Name: set, Value: []byte(value)})
+		}
+		mapped := wire.Map(nil, obj, func(name, was []byte) []byte {
+			switch string(name) {
+			case set:
+				return []byte(value)
+			case remove:
+				return nil
+			}
+			return was
+		}, more...)
+		if !bytes.Equal(mapped, got) {
+			t.Fatalf("Map gives %q, Rewrite %q", mapped, got)
+		}
 		// jsontext sees the members that we see.
 		if a, b := others(obj), reference(t, obj); !slices.Equal(a, b) {
 			t.Fatalf("the members of %q are %q, and for jsontext %q", obj, a, b)

@@ -158,6 +158,32 @@ func Rewrite(dst, obj []byte, edits ...Edit) []byte {
 	return c.finish()
 }
 
+// Map appends obj with each member as edit says, which gets its name and its value
+// and returns the value to have instead, or nil to leave the member out; and with
+// more at the end, of names that edit leaves out. Where edit returns the value that
+// it got, all stays byte for byte. name is valid until edit returns.
+func Map(dst, obj []byte, edit func(name, value []byte) []byte, more ...Edit) []byte {
+	c := newCutter(dst, obj)
+	var scratch [64]byte
+	for m, ok := c.next(); ok; m, ok = c.next() {
+		name := c.obj[m.name:m.nameEnd]
+		if m.escaped {
+			name = unescape(scratch[:0], name)
+		}
+		if value := edit(name, c.obj[m.value:m.end]); value != nil {
+			c.keep(m, value)
+		} else {
+			c.drop(m)
+		}
+	}
+	for _, e := range more {
+		if e.Value != nil {
+			c.add(e.Name, e.Value)
+		}
+	}
+	return c.finish()
+}
+
 // Without appends obj without the members whose name drop picks; all else stays
 // byte for byte.
 func Without(dst, obj []byte, drop func(name string) bool) []byte {
