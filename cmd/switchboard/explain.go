@@ -146,6 +146,9 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 			}
 		}
 		table(w, rows)
+		if len(r.Unknown) > 0 {
+			fmt.Fprintf(w, "  policy names what is no candidate here: %s\n", strings.Join(r.Unknown, ", "))
+		}
 		if r.Unmet != "" {
 			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
 		}

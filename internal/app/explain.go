@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -51,6 +52,9 @@ type Explained struct {
 	Others      []Candidate `json:"others,omitempty"`
 	Dropped     []Dropped   `json:"dropped,omitempty"`
 	Unmet       string      `json:"unmet,omitempty"`
+
+	// Unknown are ids that a policy names and that are no candidates.
+	Unknown []string `json:"policy_names_no_candidate,omitempty"`
 }
 
 // A Candidate is a tool that reached the end of the decision.
@@ -150,7 +154,8 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	for _, c := range o.Others {
 		x.Others = append(x.Others, candidate(c))
 	}
-	rules := s.rules(ctx, d, o)
+	rules, unknown := s.judged(ctx, d, o)
+	x.Unknown = unknown
 	for _, c := range o.Dropped {
 		gone := Dropped{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
 		if c.Stage == policy.StageName {
@@ -164,25 +169,24 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	return x
 }
 
-// rules asks policy once more about the candidates that came to it, where it
-// dropped any, for the rules by which it did.
-func (s *state) rules(ctx context.Context, d *decide.Decision, o *decide.Outcome) map[switchboard.ToolID][]policy.Cause {
+// judged asks policy once more about the candidates that came to it: for the
+// rules by which it dropped some, and for what it names that is no candidate.
+func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
 	var came []*switchboard.Tool
-	for _, c := range o.Dropped { // in the order of the stages
-		if c.Stage == policy.StageName || came != nil {
+	for _, c := range o.Dropped {
+		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
 			came = append(came, c.Tool)
 		}
-	}
-	if came == nil {
-		return nil
 	}
 	for _, c := range slices.Concat(o.Selected, o.Others) {
 		came = append(came, c.Tool)
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	return s.tenants[d.Tenant].policy.Explain(ctx, &policy.Question{
+	p := s.tenants[d.Tenant].policy
+	q := &policy.Question{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: time.Now(),
-	})
+	}
+	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
 func candidate(c decide.Candidate) Candidate {

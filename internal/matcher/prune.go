@@ -8,10 +8,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
+// StagePrune is the name of the stage that drops what lacks a constraint.
+const StagePrune = "prune"
+
 type prune struct{ *Index }
 
 // Name implements decide.Stage.
-func (prune) Name() string { return "prune" }
+func (prune) Name() string { return StagePrune }
 
 // Apply implements decide.Stage.
 func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
