@@ -171,6 +171,26 @@ func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
 	})
 }
 
+func TestWhatWouldNotBeListedIsNotSelected(t *testing.T) {
+	p := of(t, "", allowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
+	q := ask(policy.PhaseSelect, "", brave, google)
+	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, nil)
+	if err != nil || len(left) != 1 || left[0].Tool != google {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+func TestACallIsJudgedAmongAllCandidatesWhereALayerComparesThem(t *testing.T) {
+	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if {
+	some c in input.candidate_tools
+	count(input.candidate_tools) == 3
+	input.call.arguments.n == 1
+}`, ""), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{"n":1}`)); code(err) != switchboard.CodeDenied {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := *g.bind(t, brave, `{}`)

@@ -189,6 +189,29 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 	}
 }
 
+// A layer whose builtins are all done soon is evaluated where the call is, and
+// ends when its time is over.
+func TestARuleThatGoesThroughTooMuchIsEnded(t *testing.T) {
+	e := policy.NewEngine(30*time.Millisecond, 1)
+	p, err := e.New(&switchboard.Tenant{ID: "acme"}, layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if {
+	some a in input.call.arguments.n
+	some b in input.call.arguments.n
+	some c in input.call.arguments.n
+	a + b + c == 1
+}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	v := p.Judge(t.Context(), ask(policy.PhaseCall, `{"n":[`+strings.Repeat("1,", 3000)+`1]}`, brave)).Verdicts[0]
+	if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), "longer than it may") {
+		t.Errorf("%+v", v.Denied)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the answer took %v", took)
+	}
+}
+
 // Nothing stops a builtin that is at work: it goes on, takes up its place until it
 // has finished, and nobody waits for it.
 func TestWhatGoesOnForTooLongIsDeniedAndTakesUpNoMoreThanItsPlaces(t *testing.T) {
@@ -282,7 +305,7 @@ func TestTheStrictestObligationCounts(t *testing.T) {
 		one(`{"type": "redact", "fields": ["/b"]}`)+one(`{"type": "log", "level": "info"}`)+
 		one(`{"type": "require_approval", "who": ["lead", "boss"], "expires": "2h"}`)+one(`{"type": "notify", "who": ["ops"]}`),
 		allowAll+
-			one(`{"type": "enforce_timeout", "timeout": "3s"}`)+one(`{"type": "rate_limit", "rate": "10/h", "burst": 20}`)+
+			one(`{"type": "enforce_timeout", "timeout": "3s"}`)+one(`{"type": "enforce_timeout", "timeout": "9s"}`)+one(`{"type": "rate_limit", "rate": "10/h", "burst": 20}`)+
 			one(`{"type": "redact", "fields": {"/a", "/b"}}`)+one(`{"type": "log", "level": "warn"}`)+
 			one(`{"type": "require_approval", "who": ["boss"]}`)+one(`{"type": "notify", "who": "sec"}`))
 	v := p.Judge(t.Context(), ask(policy.PhaseSelect, "", brave)).Verdicts[0]
