@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -127,6 +128,52 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer)
+	}
+}
+
+// An sseFake is a fake over HTTP with SSE, where all that it says to a client
+// comes on one stream.
+type sseFake struct {
+	*fake
+	streams sync.Map // address of the messages → func([]byte)
+	opened  atomic.Int64
+}
+
+// ServeHTTP opens a stream, or takes a message of whoever has one.
+func (s *sseFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if say, ok := s.streams.Load(r.URL.Path); ok && r.Method == http.MethodPost {
+		body, _ := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		go func() {
+			if answer := s.answer(body, say.(func([]byte))); answer != nil {
+				say.(func([]byte))(answer)
+			}
+		}()
+		return
+	}
+	if r.Method != http.MethodGet {
+		http.Error(w, "no", http.StatusMethodNotAllowed)
+		return
+	}
+	said := make(chan []byte)
+	endpoint := fmt.Sprintf("/to/%d", s.opened.Add(1))
+	s.streams.Store(endpoint, func(m []byte) {
+		select {
+		case said <- m:
+		case <-r.Context().Done():
+		}
+	})
+	defer s.streams.Delete(endpoint)
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprintf(w, "event: endpoint\ndata: %s\n\n", endpoint)
+	for {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case m := <-said:
+			fmt.Fprintf(w, "data: %s\n\n", m)
+		case <-r.Context().Done():
+			return
+		}
 	}
 }
 
