@@ -34,7 +34,7 @@ func (x *exchange) serveLegacy(version string) {
 		x.fail(http.StatusBadRequest, unsupported(version))
 		return
 	}
-	m, id := x.message, sessionID(x.r.Header)
+	m, id := &x.message, sessionID(x.r.Header)
 	opens := m.Kind == wire.Request && m.Method == wire.MethodInitialize
 	if id == "" {
 		if !opens {
@@ -59,13 +59,13 @@ func (x *exchange) serveLegacy(version string) {
 	case opens:
 		x.fail(http.StatusBadRequest, invalidRequest("this session is open already; to open another, send initialize without Mcp-Session-Id"))
 	case m.Kind == wire.Response:
-		if !s.client.questions.answered(m) {
+		if !s.client.questions.answered(*m) {
 			x.fail(http.StatusBadRequest, unasked)
 			return
 		}
 		x.w.WriteHeader(http.StatusAccepted)
 	case m.Kind == wire.Notification:
-		g.hear(s.client, &s.flight, m)
+		g.hear(s.client, &s.flight, *m)
 		x.w.WriteHeader(http.StatusAccepted)
 	default:
 		x.request(s)
@@ -90,7 +90,7 @@ func (x *exchange) request(s *session) {
 		return
 	}
 	x.answer(ctx, cancel, func(error) {}, &request{
-		Message:   x.message,
+		Message:   &x.message,
 		principal: x.principal,
 		client:    s.client,
 		header:    x.r.Header,
@@ -116,7 +116,7 @@ func (x *exchange) open() {
 	defer g.sessions.leave(s)
 	var bound *run.Run
 	q := &request{
-		Message:   x.message,
+		Message:   &x.message,
 		principal: x.principal,
 		client:    s.client,
 		header:    x.r.Header,

@@ -11,7 +11,7 @@ import (
 // serveModern answers a message of a client without a session. A session id
 // that it sends all the same says nothing here.
 func (x *exchange) serveModern(version string) {
-	m := x.message
+	m := &x.message
 	switch m.Kind {
 	case wire.Response:
 		x.fail(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
@@ -22,12 +22,12 @@ func (x *exchange) serveModern(version string) {
 		x.w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	if f := checkHeaders(x.r.Header, version, &x.message); f != nil {
+	if f := checkHeaders(x.r.Header, version, m); f != nil {
 		x.fail(http.StatusBadRequest, f)
 		return
 	}
 	q := &request{
-		Message:   m,
+		Message:   &x.message,
 		modern:    true,
 		principal: x.principal,
 		header:    x.r.Header,

@@ -16,7 +16,7 @@ import (
 
 // A request is one request of a client, with what answering it takes.
 type request struct {
-	wire.Message
+	*wire.Message
 	modern    bool
 	principal switchboard.Principal
 	client    *client // nil over HTTP where modern: that has no clients, only requests

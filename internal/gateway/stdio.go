@@ -185,7 +185,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 // answer answers one request.
 func (c *pipe) answer(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
 	q := &request{
-		Message:   m,
+		Message:   &m,
 		principal: c.who(),
 		client:    c.client,
 		bind:      c.bind,

@@ -407,6 +407,8 @@ func (f *fake) call(m *msg) bool {
 		f.result(m.ID, `{}`)
 	case "large":
 		f.result(m.ID, `{"text":"`+strings.Repeat("x", maxMessage)+`"}`)
+	case "indented":
+		f.say(`  {"jsonrpc":"2.0", "id":%s, "result": {"text":"%s"} } `, m.ID, strings.Repeat("x", 100_000))
 	case "no-object":
 		f.result(m.ID, `[1]`)
 	default:

@@ -62,12 +62,17 @@ type flight struct {
 
 // finish ends the flight; the first to do so wins. It reports whether it did.
 func (f *flight) finish(answer wire.Message, status int, err error) bool {
+	return f.finishIn(loan{}, answer, status, err)
+}
+
+// finishIn is finish with an answer that stands at the start of lent.
+func (f *flight) finishIn(lent loan, answer wire.Message, status int, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.over {
 		return false
 	}
-	f.over, f.answer, f.status, f.err = true, answer, status, err
+	f.over, f.lent, f.answer, f.status, f.err = true, lent, answer, status, err
 	if f.done != nil {
 		close(f.done)
 	}

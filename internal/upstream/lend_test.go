@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,6 +92,41 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 			}
 			all.Wait()
 		})
+	}
+}
+
+func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
+	f := ready(t, Options{}, child("one", "legacy"))
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for j := range 10 {
+				text := strings.Repeat(fmt.Sprintf("%d.%d;", i, j), 50_000)
+				r, err := f.Call(t.Context(), use("one", `{"text":"`+text+`"}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if r.Release == nil || r.Spare < spare/2 {
+					t.Errorf("of what is lent %d bytes are spare", r.Spare)
+					return
+				}
+				if !json.Valid(r.JSON) || !bytes.Contains(r.JSON, []byte(`"`+text+`"`)) || !bytes.HasPrefix(r.JSON, []byte(`{"content":[],"got":{`)) {
+					t.Errorf("%d.%d: got %.60s", i, j, r.JSON)
+				}
+				clear(r.JSON[:cap(r.JSON)])
+				r.Release()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestABigAnswerIsFoundBehindTheSpaceBeforeIt(t *testing.T) {
+	f := ready(t, Options{}, child("one", "calls"))
+	r, err := f.Call(t.Context(), use("one", `{"do":"indented"}`))
+	if want := `{"text":"` + strings.Repeat("x", 100_000) + `"}`; err != nil || string(r.JSON) != want {
+		t.Errorf("got %.40s, %v", r.JSON, err)
 	}
 }
 

@@ -25,10 +25,12 @@ func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
 }
 
-// A line is what was read: text, which is the caller's own, or for a line that
-// is too long its length, and the id in it where it was an answer.
+// A line is what was read: text, which is the caller's own and, where it is long,
+// stands at the start of lent; or for a line that is too long its length, and the
+// id in it where it was an answer.
 type line struct {
 	text []byte
+	lent loan
 	long int
 	id   []byte
 }
@@ -36,40 +38,41 @@ type line struct {
 // next returns the next line, without its end. A last line that does not end
 // is no line.
 func (l *lineReader) next() (line, error) {
-	var text []byte
+	var lent loan
+	n := 0 // of lent
 	for {
 		part, err := l.r.ReadSlice('\n')
-		if err == nil && text == nil {
-			text = part[:len(part)-1]
-			if len(text) > l.max {
-				s := skim{}
-				s.feed(text)
-				return line{long: len(text), id: s.answered()}, nil
-			}
-			return line{text: append(make([]byte, 0, len(text)), text...)}, nil
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return line{}, err
-		}
-		text = append(text, part...)
+		ended := err == nil
 		switch {
-		case len(text) > l.max+1:
-			return l.skip(text, err == nil)
-		case err == nil:
-			text = text[:len(text)-1]
-			if len(text) > l.max {
-				return l.skip(text, true)
-			}
-			return line{text: text}, nil
+		case !ended && !errors.Is(err, bufio.ErrBufferFull):
+			return line{}, err
+		case n+len(part) > l.max+1:
+			defer lent.repay()
+			return l.skip(ended, lent.room[:n], part)
+		case ended && n == 0 && len(part) <= unlent:
+			return line{text: bytes.Clone(part[:len(part)-1])}, nil
+		}
+		if n+len(part) > len(lent.room) {
+			bigger := borrow(n + max(n, len(part)) + spare)
+			copy(bigger.room, lent.room[:n])
+			lent.repay()
+			lent = bigger
+		}
+		n += copy(lent.room[n:], part)
+		if ended {
+			return line{text: lent.room[:n-1], lent: lent}, nil
 		}
 	}
 }
 
 // skip reads on to the end of a line that is too long already.
-func (l *lineReader) skip(text []byte, ended bool) (line, error) {
+func (l *lineReader) skip(ended bool, text ...[]byte) (line, error) {
 	s := skim{}
-	s.feed(text)
-	n := len(text)
+	n := 0
+	for _, part := range text {
+		s.feed(part)
+		n += len(part)
+	}
 	for !ended {
 		part, err := l.r.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

@@ -280,9 +280,10 @@ func (l *link) drop(why string) {
 }
 
 // dispatch takes a message of the server's. via is the request on whose own
-// stream it came, or nil for a stream that all share. It reports whether it
+// stream it came, or nil for a stream that all share; lent is the memory that it
+// stands in, if that is to be given back. It reports whether it
 // was an answer that somebody waits for.
-func (l *link) dispatch(m wire.Message, via *flight) (answered bool) {
+func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via
@@ -291,7 +292,7 @@ func (l *link) dispatch(m wire.Message, via *flight) (answered bool) {
 			f = l.flights[string(m.ID)]
 			l.mu.Unlock()
 		}
-		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finish(m, 0, nil) {
+		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finishIn(lent, m, 0, nil) {
 			return true
 		}
 		l.drop("it answers nothing that was asked")

@@ -45,7 +45,10 @@ func (w *web) receive(f *flight, resp *http.Response) error {
 		}
 		w.join(id)
 	}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	kind := resp.Header.Get("Content-Type")
+	if kind != "application/json" { // as most spell it
+		kind, _, _ = mime.ParseMediaType(kind)
+	}
 	switch kind {
 	case "application/json":
 		return w.single(f, resp)
@@ -150,8 +153,7 @@ func (w *web) single(f *flight, resp *http.Response) error {
 		w.link.drop("it answers something else")
 		return faultf(kindInvalid, true, "it answered something else than what was asked")
 	}
-	f.lent = lent // for whoever sees that f is over
-	f.finish(m, resp.StatusCode, nil)
+	f.finishIn(lent, m, resp.StatusCode, nil)
 	return nil
 }
 
@@ -260,7 +262,7 @@ func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry ti
 		case err != nil:
 			w.link.drop("an event is no message")
 			junk = 1
-		case !w.link.dispatch(m, f):
+		case !w.link.dispatch(loan{}, m, f):
 			chatter = 1
 		}
 		if f != nil && f.ended() {

@@ -169,13 +169,13 @@ func (s *stdio) take(ln line) (tooMuch string) {
 	if len(text) == 0 {
 		return l.flood.tick(0, 1, 0)
 	}
-	m, err := wire.ParseEnvelope(text)
+	m, err := wire.ParseEnvelope(ln.text)
 	if err != nil {
 		l.drop("a line is no message")
 		l.log.Debug("a line that is no message", "line", l.mask.line(text, maxQuoted, true), "why", err)
 		return l.flood.tick(1, len(text), 0)
 	}
-	if l.dispatch(m, nil) {
+	if l.dispatch(ln.lent, m, nil) {
 		return ""
 	}
 	return l.flood.tick(0, 0, 1)
