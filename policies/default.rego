@@ -43,10 +43,14 @@ deny[c.id] contains reason if {
 }
 
 # A setting that cannot be read denies everything. It must never mean "no rule".
-deny[c.id] contains reason if {
-	some setting in ["allow", "deny"]
-	patterns := input.tenant_policy[setting]
+deny[c.id] contains `tenant_policy.allow must be a list of patterns "server/tool"` if {
+	patterns := input.tenant_policy.allow
 	not are_patterns(patterns)
 	some c in input.candidate_tools
-	reason := sprintf(`tenant_policy.%s must be a list of patterns such as "server/tool"`, [setting])
+}
+
+deny[c.id] contains `tenant_policy.deny must be a list of patterns "server/tool"` if {
+	patterns := input.tenant_policy.deny
+	not are_patterns(patterns)
+	some c in input.candidate_tools
 }

@@ -40,5 +40,5 @@ test_a_setting_that_cannot_be_read_leaves_nothing if {
 
 test_it_says_which_setting_it_cannot_read if {
 	reasons := switchboard.deny["brave/search"] with input as asks(three, {"deny": "brave/*"})
-	reasons == {`tenant_policy.deny must be a list of patterns such as "server/tool"`}
+	reasons == {`tenant_policy.deny must be a list of patterns "server/tool"`}
 }

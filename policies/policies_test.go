@@ -10,6 +10,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/format"
 	"github.com/open-policy-agent/opa/v1/tester"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
@@ -76,6 +78,41 @@ func TestShippedPoliciesAreFormatted(t *testing.T) {
 		want, err := format.Source(name, []byte(text))
 		if err != nil || string(want) != text {
 			t.Errorf("%s: %v; formatted it is:\n%s", name, err, want)
+		}
+	}
+}
+
+// Calls are judged again where a rule looks at them; where none can fire, what
+// was decided when the tool was selected holds.
+func TestATenantPaysForTheSettingsThatItHas(t *testing.T) {
+	var list []switchboard.PolicyFile
+	for name, text := range files(t) {
+		list = append(list, switchboard.PolicyFile{Name: name, Path: name, Data: []byte(text)})
+	}
+	shipped, err := policy.Compile(policy.Operator, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := policy.NewEngine(0, 0)
+	for word, want := range map[string]string{
+		`{}`: "nothing",
+		`{"allow": ["a/*"], "deny": ["a/b"], "tiers": {}, "trust": [], "approval": {}}`: "nothing",
+		`{"egress": []}`:         "the call",
+		`{"business_hours": {}}`: "the call and the clock",
+	} {
+		p, err := engine.New(&switchboard.Tenant{ID: "acme", Policy: []byte(word)}, shipped, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "nothing"
+		switch {
+		case p.ReadsClock():
+			got = "the call and the clock"
+		case !p.Lasting():
+			got = "the call"
+		}
+		if got != want {
+			t.Errorf("with %s it looks at %s, want %s", word, got, want)
 		}
 	}
 }
