@@ -45,6 +45,7 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" help:"Say why each tool of a task was selected, and why the others were not."`
 	Status   statusCmd   `cmd:"" help:"Say how a running Switchboard and its servers are."`
 	Validate validateCmd `cmd:"" help:"Check the configuration and say all that is wrong with it."`
+	Policy   policyCmd   `cmd:"" help:"Test, check and try out policies."`
 	Import   importCmd   `cmd:"" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
 	Key      keyCmd      `cmd:"" help:"Make API keys."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`

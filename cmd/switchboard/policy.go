@@ -1,0 +1,420 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type policyCmd struct {
+	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies."`
+	Check policyCheckCmd `cmd:"" help:"Compile the policies, and say what in them is most likely not meant."`
+	Eval  policyEvalCmd  `cmd:"" help:"Ask the policies about one input, and show the value of every rule."`
+}
+
+type policyTestCmd struct {
+	common
+	output
+	Coverage bool `help:"Say which lines of the policies no test reaches."`
+}
+
+// Run runs the tests of the operator's layer and of every tenant's. It exits 1
+// when one fails.
+func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	c, err := p.load(ctx, log, nil)
+	if err != nil {
+		return err
+	}
+	var reports []*policy.TestReport
+	var faults config.Faults
+	bad := 0
+	for _, s := range app.PolicySources(c) {
+		r, err := policy.RunTests(ctx, s, p.Coverage)
+		if err != nil {
+			if faults, err = addFaults(faults, err); err != nil {
+				return err
+			}
+			continue
+		}
+		reports = append(reports, r)
+		bad += r.Count(policy.Failed) + r.Count(policy.Erred)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	if p.JSON {
+		err = encodeJSON(io.raw, reports)
+	} else {
+		writeTests(io.out, reports)
+	}
+	if err == nil && bad > 0 {
+		err = errNo
+	}
+	return err
+}
+
+// addFaults adds the faults of policies to those of the configuration. What is
+// none is given back.
+func addFaults(all config.Faults, err error) (config.Faults, error) {
+	var found policy.Faults
+	if !errors.As(err, &found) {
+		return all, err
+	}
+	for _, f := range found {
+		all = append(all, config.Fault(f))
+	}
+	return all, nil
+}
+
+// encodeJSON writes v as it stands in rules: with < and > and & as they are.
+func encodeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func writeTests(w io.Writer, reports []*policy.TestReport) {
+	for _, r := range reports {
+		for _, t := range r.Tests {
+			if t.Outcome == policy.Passed && t.Output == "" {
+				continue
+			}
+			fmt.Fprintf(w, "%v: %s: %s\n", t.Place, t.Outcome, strings.TrimPrefix(t.Name, "data."))
+			if t.Error != "" {
+				fmt.Fprintf(w, "  %s\n", t.Error)
+			}
+			if t.At != nil {
+				fmt.Fprintf(w, "  %v\n", *t.At)
+			}
+			writeLines(w, "    ", t.Values)
+			writeLines(w, "  printed: ", t.Output)
+		}
+		for _, c := range r.Coverage {
+			fmt.Fprintf(w, "%s: %.1f %% covered", c.File, c.Percent)
+			for i, l := range c.Missed {
+				if i == 0 {
+					fmt.Fprint(w, "; no test reaches line")
+				} else {
+					fmt.Fprint(w, ",")
+				}
+				fmt.Fprintf(w, " %d", l.First)
+				if l.Last != l.First {
+					fmt.Fprintf(w, "-%d", l.Last)
+				}
+			}
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, summaryOf(r))
+	}
+}
+
+// summaryOf gives "policies: 53 tests passed" or "policies: 51 of 53 tests passed, 2 failed".
+func summaryOf(r *policy.TestReport) string {
+	passed, all := r.Count(policy.Passed), len(r.Tests)
+	switch {
+	case all == 0:
+		return r.Layer + ": there are no tests"
+	case passed == all:
+		return fmt.Sprintf("%s: %s passed", r.Layer, count(all, "test"))
+	}
+	parts := []string{fmt.Sprintf("%s: %d of %s passed", r.Layer, passed, count(all, "test"))}
+	for _, o := range []struct {
+		outcome policy.Outcome
+		words   string
+	}{{policy.Failed, "failed"}, {policy.Erred, "could not be evaluated"}, {policy.Skipped, "skipped"}} {
+		if n := r.Count(o.outcome); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, o.words))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func writeLines(w io.Writer, before, text string) {
+	if text == "" {
+		return
+	}
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(w, "%s%s\n", before, strings.TrimRight(line, "\n"))
+	}
+}
+
+type policyCheckCmd struct {
+	common
+	output
+}
+
+// Run compiles every layer with its tests, and looks for what is not meant. It
+// exits 1 when it warns.
+func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	c, err := p.load(ctx, log, nil)
+	if err != nil {
+		return err
+	}
+	if err := app.CheckPolicies(c); err != nil {
+		return err
+	}
+	sources := app.PolicySources(c)
+	layers := make([]*policy.Layer, len(sources))
+	var faults config.Faults
+	names := false
+	for i, s := range sources {
+		if err := s.CompileTests(); err != nil {
+			if faults, err = addFaults(faults, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if layers[i], err = policy.Compile(s.Kind, s.Files); err != nil {
+			return err
+		}
+		names = names || policy.NamesTools(layers[i])
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	checker := policyChecker{config: c}
+	if names {
+		checker.ask(ctx, p, log, io.err)
+	}
+	warnings := []policy.Warning{}
+	for i, s := range sources {
+		warnings = append(warnings, checker.layer(ctx, s, layers[i])...)
+	}
+	for _, t := range checker.tenants("") {
+		found, err := unread(t, sources)
+		if err != nil {
+			return err
+		}
+		warnings = append(warnings, found...)
+	}
+	if p.JSON {
+		err = encodeJSON(io.raw, warnings)
+	} else {
+		for _, w := range warnings {
+			fmt.Fprintln(io.out, w)
+		}
+		fmt.Fprintf(io.out, "%s: %s\n", count(len(sources), "layer"), count(len(warnings), "warning"))
+	}
+	if err == nil && len(warnings) > 0 {
+		err = errNo
+	}
+	return err
+}
+
+// unread warns of what a tenant says to policies and none of them reads.
+func unread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warning, err error) {
+	var its []*policy.Sources
+	for _, s := range sources {
+		if s.Tenant == "" || s.Tenant == t.ID {
+			its = append(its, s)
+		}
+	}
+	names, err := policy.Unread(t.Policy, its...)
+	for _, name := range names {
+		out = append(out, policy.Warning{
+			File: "tenants/" + string(t.ID) + "/tenant.yaml", About: "unread",
+			Text: fmt.Sprintf("policy: no rule reads %q; is it spelt as the rules spell it?", name),
+		})
+	}
+	return out, err
+}
+
+// A policyChecker looks at the layers of one configuration.
+type policyChecker struct {
+	config *config.Config
+	app    *app.App // nil where the servers were not asked
+}
+
+// ask starts the servers, for what tools they have. Where they cannot be asked,
+// it says so, and the rest is checked all the same.
+func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
+	a, err := c.start(ctx, log, "")
+	if err == nil {
+		defer a.Stop()
+		err = a.Ready(ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "switchboard: the servers cannot be asked (%v), so whether they have the tools that rules name is not checked\n", err)
+		return
+	}
+	p.app = a
+	seen := map[switchboard.ServerID]bool{}
+	for _, t := range p.tenants("") {
+		_, silent := a.Offered(t.ID)
+		for _, id := range silent {
+			if !seen[id] {
+				fmt.Fprintf(stderr, "switchboard: server %s does not answer, so whether it has the tools that rules name is not checked\n", id)
+			}
+			seen[id] = true
+		}
+	}
+}
+
+// tenants returns one tenant, or all by id.
+func (p *policyChecker) tenants(one switchboard.TenantID) (out []*switchboard.Tenant) {
+	for _, id := range slices.Sorted(maps.Keys(p.config.Tenants)) {
+		if one == "" || one == id {
+			out = append(out, p.config.Tenants[id])
+		}
+	}
+	return out
+}
+
+func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.Layer) []policy.Warning {
+	var known policy.Named
+	var tried []policy.Warning
+	engine := policy.NewEngine(10*time.Second, 0)
+	for _, t := range p.tenants(s.Tenant) {
+		var tools []*switchboard.Tool
+		silent := t.Servers
+		if p.app != nil {
+			tools, silent = p.app.Offered(t.ID)
+		}
+		known.Servers = append(known.Servers, t.Servers...)
+		known.Silent = append(known.Silent, silent...)
+		for _, tool := range tools {
+			known.Tools = append(known.Tools, tool.ID)
+		}
+		for _, w := range engine.Try(ctx, t, s, l, tools) {
+			if w.About != "allows-all" || !s.Shipped {
+				tried = append(tried, w)
+			}
+		}
+	}
+	if s.Tenant == "" {
+		known.Servers = nil // the operator may name those that no tenant has yet
+		for _, server := range p.config.Servers {
+			known.Servers = append(known.Servers, server.ID)
+		}
+	}
+	slices.Sort(known.Servers)
+	known.Servers = slices.Compact(known.Servers)
+	return append(policy.Lint(s, l, known), tried...)
+}
+
+type policyEvalCmd struct {
+	common
+	Input string `required:"" help:"The input, in JSON; - is stdin. What is absent of it is as for the tenant's local principal." placeholder:"FILE"`
+}
+
+// maxInput bounds an input that somebody wrote.
+const maxInput = 4 << 20
+
+// Run asks the operator's layer and the tenant's, and prints what they say and
+// the value of every rule. It exits 1 when a candidate is denied.
+func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	c, err := p.load(ctx, log, nil)
+	if err != nil {
+		return err
+	}
+	input, err := readInput(p.Input, io.in)
+	if err != nil {
+		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+	}
+	id := p.Tenant
+	if said, ok := input["tenant_id"].(string); ok {
+		id = switchboard.TenantID(said)
+	}
+	t := c.Tenants[id]
+	if t == nil {
+		return usageError{fmt.Errorf("there is no tenant %q; name one with --tenant, or as tenant_id of the input", id)}
+	}
+	if err := complete(input, t); err != nil {
+		return err
+	}
+	var layers []*policy.Layer
+	for _, s := range app.PolicySources(c) {
+		if s.Tenant != "" && s.Tenant != id {
+			continue
+		}
+		l, err := policy.Compile(s.Kind, s.Files)
+		if err != nil {
+			faults, err := addFaults(nil, err)
+			if err != nil {
+				return err
+			}
+			return faults
+		}
+		layers = append(layers, l)
+	}
+	got, err := policy.NewEngine(0, 0).Evaluate(ctx, input, layers...)
+	if err != nil {
+		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
+	}
+	if err := encodeJSON(io.raw, got); err != nil {
+		return err
+	}
+	for _, candidate := range got.Candidates {
+		if !candidate.Allowed {
+			return errNo
+		}
+	}
+	return nil
+}
+
+func readInput(name string, stdin io.Reader) (map[string]any, error) {
+	from := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // it was only read from
+		from = f
+	}
+	input := map[string]any{}
+	return input, decodeJSON(io.LimitReader(from, maxInput), &input)
+}
+
+// decodeJSON leaves numbers as they are written.
+func decodeJSON(r io.Reader, v any) error {
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// complete adds what an input lacks.
+func complete(input map[string]any, t *switchboard.Tenant) error {
+	var word any = map[string]any{}
+	if t.Policy != nil {
+		if err := decodeJSON(bytes.NewReader(t.Policy), &word); err != nil {
+			return err
+		}
+	}
+	roles := []any{}
+	for _, r := range t.Roles {
+		roles = append(roles, r)
+	}
+	for k, v := range map[string]any{
+		"phase":           string(policy.PhaseSelect),
+		"now":             time.Now().UTC().Format(time.RFC3339Nano),
+		"tenant_id":       string(t.ID),
+		"tenant_policy":   word,
+		"user_tier":       t.Tier,
+		"mode":            string(t.Mode.Narrower(switchboard.Autopilot)),
+		"principal":       map[string]any{"id": "local", "roles": roles, "auth": string(switchboard.AuthLocal)},
+		"task":            map[string]any{"task_id": string(t.DefaultTask)},
+		"requirement":     map[string]any{"constraints": []any{}},
+		"candidate_tools": []any{},
+	} {
+		if _, ok := input[k]; !ok {
+			input[k] = v
+		}
+	}
+	return nil
+}

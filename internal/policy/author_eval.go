@@ -1,0 +1,194 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// An Evaluation is what layers say of one input, with the value of every rule.
+type Evaluation struct {
+	Input      map[string]any    `json:"input"`
+	Candidates []JudgedCandidate `json:"candidates"` // in the order of the input
+	Unknown    []string          `json:"unknown,omitempty"`
+	Layers     []LayerValues     `json:"layers"`
+}
+
+// A JudgedCandidate is what becomes of a candidate under all layers.
+type JudgedCandidate struct {
+	ID      string           `json:"id"`
+	Allowed bool             `json:"allowed"`
+	Code    switchboard.Code `json:"code,omitempty"`
+	Why     string           `json:"why,omitempty"`
+}
+
+// LayerValues are the values of one layer's rules.
+type LayerValues struct {
+	Layer string      `json:"layer"`
+	Error string      `json:"error,omitempty"` // why it could not be evaluated
+	Rules []RuleValue `json:"rules,omitempty"` // by name
+}
+
+// A RuleValue is the value of one rule. Functions have none by themselves.
+type RuleValue struct {
+	Rule      string  `json:"rule"`
+	At        []Place `json:"at"`
+	Undefined bool    `json:"undefined,omitempty"`
+	Error     string  `json:"error,omitempty"`
+	Value     any     `json:"value,omitempty"`
+}
+
+// Evaluate asks layers about an input that somebody wrote. Its error is one in
+// the input.
+func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*Layer) (*Evaluation, error) {
+	in, tools, now, err := written(input)
+	if err != nil {
+		return nil, err
+	}
+	out := &Evaluation{Input: input, Candidates: []JudgedCandidate{}, Layers: []LayerValues{}}
+	a := &Answer{Verdicts: make([]Verdict, len(tools))}
+	for _, l := range layers {
+		values := LayerValues{Layer: string(l.kind)}
+		raw, err := e.evalBeside(ctx, l, in, now, nil)
+		if err != nil {
+			a.fail(l.kind, err)
+			values.Error = err.Error()
+		} else {
+			a.add(l, raw, tools)
+		}
+		values.Rules = l.values(ctx, in, now)
+		out.Layers = append(out.Layers, values)
+	}
+	for i, v := range a.Verdicts {
+		c := JudgedCandidate{ID: tools[i].ID.String(), Allowed: v.Denied == nil}
+		if v.Denied != nil {
+			c.Code, c.Why = v.Denied.Code, v.Denied.String()
+		}
+		out.Candidates = append(out.Candidates, c)
+	}
+	slices.Sort(a.Unknown)
+	out.Unknown = slices.Compact(a.Unknown)
+	return out, nil
+}
+
+// written reads an input as policies get it.
+func written(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, error) {
+	no := func(format string, args ...any) (*ast.Term, []*switchboard.Tool, time.Time, error) {
+		return nil, nil, time.Time{}, fmt.Errorf(format, args...)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(Schema, &schema); err != nil {
+		return no("%w", err)
+	}
+	if err := fits("input", input, schema); err != nil {
+		return no("%w", err)
+	}
+	stamp, _ := input["now"].(string)
+	now, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return no("input.now: want a time such as 2026-11-21T09:00:00Z")
+	}
+	var tools []*switchboard.Tool
+	list, _ := input["candidate_tools"].([]any)
+	for i, c := range list {
+		id, _ := c.(map[string]any)["id"].(string)
+		tool, err := switchboard.ParseToolID(id)
+		if err != nil {
+			return no("input.candidate_tools[%d].id: %w", i, err)
+		}
+		tools = append(tools, &switchboard.Tool{ID: tool})
+	}
+	text, err := json.Marshal(input)
+	if err != nil {
+		return no("%w", err)
+	}
+	v, err := value(text)
+	if err != nil {
+		return no("the values %w", err)
+	}
+	return ast.NewTerm(v), tools, now, nil
+}
+
+// fits holds a value to the parts of JSON Schema that Schema uses: what is no
+// part of input is mistyped.
+func fits(at string, v any, schema map[string]any) error {
+	kind := map[string]string{"object": "an object", "array": "a list", "string": "a text"}[schema["type"].(string)]
+	switch v := v.(type) {
+	case map[string]any:
+		if schema["type"] != "object" {
+			return fmt.Errorf("%s: want %s", at, kind)
+		}
+		known, _ := schema["properties"].(map[string]any)
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			sub, ok := known[k].(map[string]any)
+			if !ok {
+				if schema["additionalProperties"] == true {
+					continue
+				}
+				return fmt.Errorf("%s: there is no %q; there are %s", at, k, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			}
+			if err := fits(at+"."+k, v[k], sub); err != nil {
+				return err
+			}
+		}
+	case []any:
+		if schema["type"] != "array" {
+			return fmt.Errorf("%s: want %s", at, kind)
+		}
+		for i, e := range v {
+			if err := fits(fmt.Sprintf("%s[%d]", at, i), e, schema["items"].(map[string]any)); err != nil {
+				return err
+			}
+		}
+	case string:
+		if schema["type"] != "string" {
+			return fmt.Errorf("%s: want %s", at, kind)
+		}
+		if one, ok := schema["enum"].([]any); ok && !slices.Contains(one, any(v)) {
+			return fmt.Errorf("%s: want one of %v", at, one)
+		}
+	default:
+		return fmt.Errorf("%s: want %s", at, kind)
+	}
+	return nil
+}
+
+// values evaluates every rule by itself.
+func (l *Layer) values(ctx context.Context, in *ast.Term, now time.Time) []RuleValue {
+	at := map[string][]Place{}
+	for _, r := range l.rules {
+		if len(r.Head.Args) == 0 && r.Location != nil {
+			name := r.Ref().GroundPrefix().String()
+			at[name] = append(at[name], placeOf(r.Location))
+		}
+	}
+	var out []RuleValue
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		places := at[name]
+		slices.SortFunc(places, comparePlaces)
+		v := RuleValue{Rule: name, At: slices.Compact(places)}
+		rs, err := rego.New(
+			rego.Query(name), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
+			rego.Time(now), rego.Seed(seed(now)), rego.StrictBuiltinErrors(true),
+		).Eval(ctx)
+		switch {
+		case err != nil:
+			v.Error = err.Error()
+		case len(rs) == 0:
+			v.Undefined = true
+		default:
+			v.Value = rs[0].Expressions[0].Value
+		}
+		out = append(out, v)
+	}
+	return out
+}

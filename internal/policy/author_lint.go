@@ -1,0 +1,506 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Warning is about something that compiles and is most likely not meant.
+type Warning struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"` // from 1; 0 where the whole file or folder is meant
+	Column int    `json:"column,omitempty"`
+
+	// Rule is the rule that it is about; "" means none in particular.
+	Rule string `json:"rule,omitempty"`
+
+	// About is which kind of warning it is, in a word.
+	About string `json:"about"`
+	Text  string `json:"text"`
+}
+
+// String gives file:line:column, the rule, the text and what it is about.
+func (w Warning) String() string {
+	f := Fault{w.File, w.Line, w.Column, w.Text}
+	if w.Rule != "" {
+		f.Text = w.Rule + ": " + w.Text
+	}
+	return fmt.Sprintf("%s (%s)", f.Error(), w.About)
+}
+
+// Named are the servers and tools that there are.
+type Named struct {
+	Servers []switchboard.ServerID
+	Tools   []switchboard.ToolID
+
+	// Silent are the servers of which nobody knows what tools they have.
+	Silent []switchboard.ServerID
+}
+
+// NamesTools reports whether the layer's rules name tools by id, so that Lint
+// has a use for what the servers offer.
+func NamesTools(l *Layer) bool {
+	c := linter{layer: l}
+	for _, r := range l.rules {
+		c.strangers(r)
+	}
+	return slices.ContainsFunc(c.found, func(w Warning) bool { return strings.Contains(w.Text, "no tool of a server") })
+}
+
+// Lint looks at the rules of a layer that compiles, without evaluating them.
+func Lint(s *Sources, l *Layer, known Named) []Warning {
+	c := linter{layer: l, known: known}
+	c.strict(s)
+	c.unreached()
+	c.quadratic()
+	for _, r := range l.rules {
+		c.lookedUpBeforeNot(r)
+		c.strangers(r)
+	}
+	slices.SortStableFunc(c.found, func(a, b Warning) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Text, b.Text))
+	})
+	return slices.Compact(c.found)
+}
+
+type linter struct {
+	layer *Layer
+	known Named
+	found []Warning
+}
+
+func (c *linter) warn(about string, r *rule, at *ast.Location, format string, args ...any) {
+	if at == nil {
+		at = r.Location
+	}
+	c.found = append(c.found, Warning{at.File, at.Row, at.Col, r.name(), about, fmt.Sprintf(format, args...)})
+}
+
+// name is the rule's, as its layer's files write it.
+func (r *rule) name() string {
+	if r.answer != "" {
+		return r.answer
+	}
+	return r.Head.Ref().GroundPrefix().String()
+}
+
+// strict is what OPA finds only when asked to: what is assigned or imported and
+// never used.
+func (c *linter) strict(s *Sources) {
+	modules := map[string]*ast.Module{}
+	for _, f := range s.rego() {
+		m, err := Parse(s.Kind, f)
+		if err != nil {
+			return // the layer compiles, so this cannot be
+		}
+		modules[f.Name] = m
+	}
+	strict := compiler().WithStrict(true)
+	strict.Compile(modules)
+	if !strict.Failed() {
+		return
+	}
+	for _, f := range faultsOf(s.Name, strict.Errors) {
+		_, f.Text, _ = strings.Cut(f.Text, ": ")
+		c.found = append(c.found, Warning{f.File, f.Line, f.Column, "", "unused", f.Text + "; remove it, or use it"})
+	}
+}
+
+// unreached finds the rules that have no part in any answer.
+func (c *linter) unreached() {
+	reached := map[*rule]bool{}
+	var visit func(r *rule)
+	visit = func(r *rule) {
+		if !reached[r] {
+			reached[r] = true
+			for _, n := range r.needs {
+				visit(n)
+			}
+		}
+	}
+	for _, r := range c.layer.rules {
+		if r.answer != "" {
+			visit(r)
+		}
+	}
+	for _, r := range c.layer.rules {
+		if !reached[r] {
+			c.warn("unreached", r, nil, "none of %s asks for it, so it decides nothing; give it one of these names, or remove it", strings.Join(answers, ", "))
+		}
+	}
+}
+
+// quadratic finds rules that go over the candidates for each candidate.
+func (c *linter) quadratic() {
+	of := map[*ast.Rule]*rule{}
+	for _, r := range c.layer.rules {
+		of[r.Rule] = r
+	}
+	over := map[*rule]bool{} // it goes over the candidates, or asks one that does
+	visited := map[*rule]bool{}
+	var goesOver func(r *rule) bool
+	goesOver = func(r *rule) bool {
+		if visited[r] {
+			return over[r]
+		}
+		visited[r] = true
+		over[r] = passes(r) > 0
+		for _, n := range r.needs {
+			over[r] = goesOver(n) || over[r]
+		}
+		return over[r]
+	}
+	for _, r := range c.layer.rules {
+		switch n := passes(r); {
+		case n == 0:
+			continue
+		case n > 1:
+			c.warn("quadratic", r, nil, "it goes over the candidates for each candidate; say of each one alone what holds for it, or go over them once in a rule of its own")
+		}
+		ast.WalkRefs(r.Body, func(ref ast.Ref) bool {
+			for _, asked := range c.layer.compiler.GetRules(ref) {
+				n := of[asked]
+				if n == nil || n.Rule == r.Rule || !goesOver(n) {
+					continue
+				}
+				keyed := len(n.Head.Args) > 0 || len(ref) > len(n.Ref().GroundPrefix())
+				if keyed {
+					c.warn("quadratic", r, ref[0].Location, "for each candidate it asks %s, which goes over the candidates itself; ask what it asks of the one candidate, as a function", n.name())
+					break
+				}
+			}
+			return false
+		})
+	}
+}
+
+// passes returns how often a rule goes over the candidates. To count them is no
+// pass.
+func passes(r *rule) int {
+	n := 0
+	v := &ast.GenericVisitor{}
+	*v = *ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Rule:
+			return x != r.Rule
+		case ast.Ref:
+			if len(x) > 1 && x[0].Equal(ast.InputRootDocument) && x[1].Equal(keyCandidates) {
+				if len(x) > 2 {
+					if _, ok := x[2].Value.(ast.Var); !ok {
+						return false // one of them by its place
+					}
+				}
+				n++
+			}
+		}
+		return false
+	})
+	v.Walk(r.Body)
+	return n - len(counted(r))
+}
+
+// counted are the expressions of a body that give the candidates to nothing but
+// count.
+func counted(r *rule) (found []*ast.Expr) {
+	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
+		a, b, ok := equation(e)
+		if !ok || !e.Generated {
+			return false
+		}
+		ref, ok := b.Value.(ast.Ref)
+		if !ok || len(ref) != 2 || !ref[0].Equal(ast.InputRootDocument) || !ref[1].Equal(keyCandidates) {
+			return false
+		}
+		ast.WalkExprs(r.Body, func(call *ast.Expr) bool {
+			if call.IsCall() && call.Operator().Equal(ast.Count.Ref()) && call.Operand(0).Equal(a) {
+				found = append(found, e)
+			}
+			return false
+		})
+		return false
+	})
+	return found
+}
+
+// optional are the paths of input that are not always there.
+var optional = []ast.Ref{
+	ast.MustParseRef("input.tenant_policy"), ast.MustParseRef("input.call"),
+	ast.MustParseRef("input.requirement.verb"), ast.MustParseRef("input.requirement.resource"), ast.MustParseRef("input.requirement.tools"),
+}
+
+// lookedUpBeforeNot finds a `not f(input.x)` where x may be absent. The argument
+// is then looked up before the not, and the rule says nothing at all.
+func (c *linter) lookedUpBeforeNot(r *rule) {
+	bodies := []ast.Body{r.Body}
+	ast.WalkBodies(r.Body, func(b ast.Body) bool { bodies = append(bodies, b); return false })
+	for _, body := range bodies {
+		made := map[ast.Var]*ast.Term{} // what the compiler puts before an expression
+		calls := map[ast.Var]*ast.Expr{}
+		for _, e := range body {
+			if e.Generated && e.IsCall() {
+				if a, b, ok := equation(e); ok {
+					if v, ok := a.Value.(ast.Var); ok {
+						made[v] = b
+					}
+				} else if n := len(e.Operands()); n > 0 {
+					if v, ok := e.Operand(n - 1).Value.(ast.Var); ok {
+						calls[v] = e
+					}
+				}
+			}
+			if !e.Negated || !e.IsCall() {
+				continue
+			}
+			var visit func(t *ast.Term)
+			visit = func(t *ast.Term) {
+				v, ok := t.Value.(ast.Var)
+				if !ok {
+					return
+				}
+				if call := calls[v]; call != nil {
+					for _, o := range call.Operands()[:len(call.Operands())-1] {
+						visit(o)
+					}
+				}
+				ref, ok := refOf(made[v])
+				if ok && slices.ContainsFunc(optional, func(o ast.Ref) bool { return ref.HasPrefix(o) && !ref.Equal(optional[0]) }) {
+					c.warn("not", r, e.Location, "where there is no %v, the whole rule says nothing, since what a `not` asks about is looked up before it; put the condition into a rule of its own, and negate that", ref)
+				}
+			}
+			for _, o := range e.Operands() {
+				visit(o)
+			}
+		}
+	}
+}
+
+func refOf(t *ast.Term) (ast.Ref, bool) {
+	if t == nil {
+		return nil, false
+	}
+	ref, ok := t.Value.(ast.Ref)
+	return ref, ok
+}
+
+// strangers finds ids of candidates and servers in a rule that nobody has.
+func (c *linter) strangers(r *rule) {
+	if key := keyOf(r); key != nil {
+		c.stranger(r, keyID, key)
+	}
+	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
+		var a, b *ast.Term
+		switch op := e.Operator(); {
+		case !e.IsCall() || len(e.Operands()) != 2:
+			return false
+		case e.IsEquality(), op.Equal(ast.Equal.Ref()), op.Equal(ast.NotEqual.Ref()), op.Equal(ast.Member.Ref()):
+			a, b = e.Operand(0), e.Operand(1)
+		default:
+			return false
+		}
+		for _, side := range [][2]*ast.Term{{a, b}, {b, a}} {
+			ref := c.resolve(r, side[0])
+			if len(ref) > 1 && !ref[0].Equal(ast.InputRootDocument) || len(ref) == 4 && ref[1].Equal(keyCandidates) {
+				against := side[1]
+				if ref := c.resolve(r, against); ref != nil {
+					against = ast.NewTerm(ref)
+				}
+				c.stranger(r, ref[len(ref)-1], against)
+			}
+		}
+		return false
+	})
+}
+
+// keyOf is what an answer is about: "a/b" of deny["a/b"] contains "…", or of
+// allowed_tools contains "a/b".
+func keyOf(r *rule) *ast.Term {
+	switch {
+	case r.answer == "":
+		return nil
+	case r.answer == nameAllowed:
+		return r.Head.Key
+	case len(r.Head.Reference) > 1:
+		return r.Head.Reference[1]
+	}
+	return nil
+}
+
+// resolve returns the path that a term is, or that the compiler has put into a
+// variable for it.
+func (c *linter) resolve(r *rule, t *ast.Term) ast.Ref {
+	if ref, ok := t.Value.(ast.Ref); ok {
+		return ref
+	}
+	var found ast.Ref
+	if v, ok := t.Value.(ast.Var); ok {
+		ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
+			if a, b, ok := equation(e); ok && a.Value.Compare(v) == 0 {
+				found, _ = b.Value.(ast.Ref)
+			}
+			return false
+		})
+	}
+	return found
+}
+
+// stranger warns of the texts in a term that name no tool, or no server.
+func (c *linter) stranger(r *rule, member, t *ast.Term) {
+	for _, text := range c.texts(t) {
+		name := string(text.Value.(ast.String))
+		at := text.Location
+		server, _, ok := strings.Cut(name, "/")
+		switch {
+		case member.Equal(keyID) && (!ok || !slices.Contains(c.known.Servers, switchboard.ServerID(server))):
+			c.warn("stranger", r, at, "%q is no tool of a server here; write server/tool, with one of %s", name, c.servers())
+		case member.Equal(keyID) && !slices.Contains(c.known.Silent, switchboard.ServerID(server)):
+			if !slices.ContainsFunc(c.known.Tools, func(id switchboard.ToolID) bool { return id.String() == name }) {
+				c.warn("stranger", r, at, "server %s has no tool %q; write it as the server does", server, name[len(server)+1:])
+			}
+		case member.Equal(keyServer) && !slices.Contains(c.known.Servers, switchboard.ServerID(name)):
+			c.warn("stranger", r, at, "there is no server %q; there are %s", name, c.servers())
+		}
+	}
+}
+
+func (c *linter) servers() string {
+	if len(c.known.Servers) == 0 {
+		return "no servers"
+	}
+	names := make([]string, len(c.known.Servers))
+	for i, id := range c.known.Servers {
+		names[i] = string(id)
+	}
+	if len(names) > maxReasons {
+		names = append(names[:maxReasons], "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+// texts returns the texts that a term is or holds, or the rule that it names
+// when that is a constant.
+func (c *linter) texts(t *ast.Term) (out []*ast.Term) {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return []*ast.Term{t}
+	case ast.Set:
+		v.Foreach(func(e *ast.Term) { out = append(out, c.texts(e)...) })
+	case *ast.Array:
+		v.Foreach(func(e *ast.Term) { out = append(out, c.texts(e)...) })
+	case ast.Ref:
+		for _, r := range c.layer.compiler.GetRules(v) {
+			for _, said := range []*ast.Term{r.Head.Value, r.Head.Key} {
+				if said != nil && len(v) == len(r.Ref().GroundPrefix()) {
+					out = append(out, c.texts(said)...)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Unread returns the settings at the top of a tenant's word that no rule of any
+// layer reads: mistyped ones are among them. It returns none where a rule reads
+// the word as a whole, or by names that are not constant.
+func Unread(word []byte, layers ...*Sources) ([]string, error) {
+	if word == nil {
+		return nil, nil
+	}
+	v, err := value(word)
+	if err != nil {
+		return nil, err
+	}
+	obj, ok := v.(ast.Object)
+	if !ok {
+		return nil, nil
+	}
+	read := map[string]bool{}
+	for _, s := range layers {
+		for _, f := range s.rego() {
+			m, err := Parse(s.Kind, f)
+			if err != nil {
+				return nil, faultsOf(f.Name, err)
+			}
+			if !settingsOf(m, read) {
+				return nil, nil
+			}
+		}
+	}
+	unread := map[string]bool{}
+	obj.Foreach(func(k, _ *ast.Term) {
+		if name, ok := k.Value.(ast.String); ok && !read[string(name)] {
+			unread[string(name)] = true
+		}
+	})
+	return slices.Sorted(maps.Keys(unread)), nil
+}
+
+// settingsOf adds the settings that a file reads, and reports whether these are
+// all that it can read.
+func settingsOf(m *ast.Module, read map[string]bool) bool {
+	for _, i := range m.Imports {
+		if ref, ok := i.Path.Value.(ast.Ref); ok && ref[0].Equal(ast.InputRootDocument) {
+			return false
+		}
+	}
+	all := true
+	v := &ast.GenericVisitor{}
+	get := func(operands []*ast.Term) bool { // object.get(input.tenant_policy, "name", …)
+		ref, ok := operands[0].Value.(ast.Ref)
+		if !ok || len(ref) != 2 || !isWord(ref) || len(operands) < 3 {
+			return false
+		}
+		key := operands[1]
+		if path, ok := key.Value.(*ast.Array); ok && path.Len() > 0 {
+			key = path.Elem(0)
+		}
+		name, ok := key.Value.(ast.String)
+		read[string(name)] = ok
+		return ok
+	}
+	*v = *ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Expr:
+			return x.IsCall() && x.Operator().Equal(ast.ObjectGet.Ref()) && get(x.Operands())
+		case ast.Call:
+			op, ok := x[0].Value.(ast.Ref)
+			return ok && op.Equal(ast.ObjectGet.Ref()) && get(x[1:])
+		case ast.Ref:
+			switch {
+			case !x[0].Equal(ast.InputRootDocument):
+			case len(x) == 1:
+				all = false
+			case isWord(x) && len(x) == 2:
+				all = false
+			case isWord(x):
+				name, ok := x[2].Value.(ast.String)
+				read[string(name)] = true
+				all = all && ok
+			default:
+				_, ok := x[1].Value.(ast.String)
+				all = all && ok
+			}
+			for _, t := range x[1:] {
+				v.Walk(t)
+			}
+			return true
+		case ast.Var:
+			all = all && !x.Equal(ast.InputRootDocument.Value)
+		}
+		return false
+	})
+	v.Walk(m)
+	return all
+}
+
+func isWord(ref ast.Ref) bool {
+	return len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyWord)
+}
+
+var keyServer = ast.InternedTerm("server")

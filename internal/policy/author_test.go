@@ -1,0 +1,386 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/policies"
+)
+
+// authored is a layer of one file and, where given, its tests.
+func authored(kind policy.Kind, text string, tests ...string) *policy.Sources {
+	s := &policy.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
+	for _, t := range tests {
+		s.Files = append(s.Files, switchboard.PolicyFile{Name: "policies/a_test.rego", Path: "a_test.rego", Data: []byte(t)})
+	}
+	return s
+}
+
+// texts gives each as String does.
+func texts(warnings []policy.Warning) []string {
+	out := []string{}
+	for _, w := range warnings {
+		out = append(out, w.String())
+	}
+	return out
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s:\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+const someTests = `package switchboard_test
+
+import data.switchboard
+
+one := {"candidate_tools": [{"id": "a/b"}]}
+
+test_passes if "a/b" in switchboard.allowed_tools with input as one
+
+test_fails_at_the_last_that_it_came_to if {
+	some word in ["x", "y"]
+	word != "z"
+	allowed := switchboard.allowed_tools with input as one
+	allowed == {"a/b", word}
+}
+
+test_fails_within_every if {
+	every id in ["a/b", "c/d"] {
+		print("looking at", id)
+		id in switchboard.allowed_tools with input as one
+	}
+}
+
+test_fails_for_want_of_a_value if {
+	low(3) == 4
+}
+
+low(x) := x + 1 if x < 3
+
+test_cannot_be_evaluated if to_number("x") == 1
+
+todo_test_waits if false
+`
+
+func TestAFailingTestSaysWhereItFailedAndOnWhat(t *testing.T) {
+	r, err := policy.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, test := range r.Tests {
+		text := test.String() + " " + string(test.Outcome) + " " + strings.TrimPrefix(test.Name, "data.switchboard_test.")
+		if test.At != nil {
+			text += " at " + test.At.String()
+		}
+		for _, s := range []string{test.Values, test.Error, test.Output} {
+			if s != "" {
+				text += "\n" + s
+			}
+		}
+		got = append(got, text)
+	}
+	same(t, "tests", got, []string{
+		"policies/a_test.rego:7 pass test_passes",
+		`policies/a_test.rego:9 fail test_fails_at_the_last_that_it_came_to at policies/a_test.rego:13
+allowed == {"a/b", word}
+|                  |
+|                  "y"
+{"a/b"}`,
+		`policies/a_test.rego:16 fail test_fails_within_every at policies/a_test.rego:19
+id in switchboard.allowed_tools with input as one
+|     |                                       |
+|     |                                       {"candidate_tools": [{"id": "a/b"}]}
+|     {"a/b"}
+"c/d"
+looking at a/b
+looking at c/d`,
+		`policies/a_test.rego:23 fail test_fails_for_want_of_a_value at policies/a_test.rego:24
+low(3) == 4
+|
+undefined`,
+		`policies/a_test.rego:29 error test_cannot_be_evaluated at policies/a_test.rego:29
+to_number: strconv.ParseFloat: parsing "x": invalid syntax`,
+		"policies/a_test.rego:31 skipped todo_test_waits",
+	})
+}
+
+func TestCoverageNamesTheLinesThatNoTestReaches(t *testing.T) {
+	s := authored(policy.Operator, allowAll+`
+deny[c.id] contains "no" if {
+	some c in input.candidate_tools
+	c.class == "x"
+	c.server == "y"
+}
+
+deny["a/b"] contains "never" if input.mode == "observe"
+`, someTests)
+	r, err := policy.RunTests(t.Context(), s, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := json.Marshal(r.Coverage)
+	want := `[{"file":"policies/test.rego","percent":20,"missed":[{"first":4,"last":4},{"first":6,"last":7},{"first":10,"last":10}]}]`
+	if string(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestFaultsOfTestsAreFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"package switchboard_test\ntest_x if input.candidates\n": "policies/a_test.rego:2:11: rego_type_error: undefined ref: input.candidates",
+		"package switchboard_test\ntest_x if {\n":                "policies/a_test.rego:3:0: rego_parse_error: unexpected eof token",
+		"package switchboard_test\ntest_x if http.send({})\n":    "policies/a_test.rego:2:11: rego_type_error: undefined function http.send",
+		"": "policies/a_test.rego: rego_parse_error: empty module",
+	} {
+		s := authored(policy.Operator, allowAll, text)
+		_, err := policy.RunTests(t.Context(), s, false)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s\n%v, want %s", text, err, want)
+		}
+		if err := s.CompileTests(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s\n%v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestLintWarnsOfWhatIsNotMeant(t *testing.T) {
+	known := policy.Named{
+		Servers: []switchboard.ServerID{"brave", "quiet"}, Silent: []switchboard.ServerID{"quiet"},
+		Tools: []switchboard.ToolID{{Server: "brave", Name: "search"}},
+	}
+	const each = "\tsome c in input.candidate_tools\n"
+	for name, c := range map[string]struct {
+		rules string
+		want  []string
+	}{
+		"nothing, where all is well": {rules: `
+deny[c.id] contains "no" if {
+	some c in input.candidate_tools
+	dangerous(c)
+	count(input.candidate_tools) > 3
+	not calm
+}
+dangerous(c) if c.id in {"brave/search", "quiet/any"}
+dangerous(c) if c.server == "quiet"
+calm if startswith(input.tenant_policy.word, "x")
+`},
+		"a rule that nobody asks": {
+			rules: "denny[c.id] contains \"no\" if some c in input.candidate_tools\n",
+			want:  []string{`policies/test.rego:3:1: denny: none of allowed_tools, deny, obligations asks for it, so it decides nothing; give it one of these names, or remove it (unreached)`},
+		},
+		"what is never used": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tx := c.class\n}\n",
+			want:  []string{`policies/test.rego:5:2: assigned var x unused; remove it, or use it (unused)`},
+		},
+		"two passes over the candidates": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tsome d in input.candidate_tools\n\tc.tool == d.tool\n}\n",
+			want:  []string{`policies/test.rego:3:1: deny: it goes over the candidates for each candidate; say of each one alone what holds for it, or go over them once in a rule of its own (quadratic)`},
+		},
+		"a question about another answer": {
+			rules: "obligations[c.id] contains {\"type\": \"log\", \"level\": \"info\"} if {\n" + each + "\tnot deny[c.id]\n}\ndeny[c.id] contains \"no\" if some c in input.candidate_tools\n",
+			want:  []string{`policies/test.rego:5:6: obligations: for each candidate it asks deny, which goes over the candidates itself; ask what it asks of the one candidate, as a function (quadratic)`},
+		},
+		"a function that goes over the candidates": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\talone(c)\n}\nalone(c) if count([1 | some d in input.candidate_tools; d.server == c.server]) == 1\n",
+			want:  []string{`policies/test.rego:5:2: deny: for each candidate it asks alone, which goes over the candidates itself; ask what it asks of the one candidate, as a function (quadratic)`},
+		},
+		"a not that is undefined": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tnot lower(input.call.arguments.path) in {\"a\"}\n}\n",
+			want:  []string{"policies/test.rego:5:2: deny: where there is no input.call.arguments.path, the whole rule says nothing, since what a `not` asks about is looked up before it; put the condition into a rule of its own, and negate that (not)"},
+		},
+		"tools and servers that are not there": {
+			rules: `
+allowed_tools contains "brave/serch"
+deny["search"] contains "no"
+deny[c.id] contains "no" if {
+	some c in input.candidate_tools
+	c.id in banned
+	c.server != "braev"
+	"quiet/any" == c.id
+}
+banned := ["brave/find", "gone/x"]
+`,
+			want: []string{
+				`policies/test.rego:4:24: allowed_tools: server brave has no tool "serch"; write it as the server does (stranger)`,
+				`policies/test.rego:5:6: deny: "search" is no tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
+				`policies/test.rego:9:14: deny: there is no server "braev"; there are brave, quiet (stranger)`,
+				`policies/test.rego:12:12: deny: server brave has no tool "find"; write it as the server does (stranger)`,
+				`policies/test.rego:12:26: deny: "gone/x" is no tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
+			},
+		},
+	} {
+		text := allowAll + c.rules
+		same(t, name, texts(policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
+	}
+}
+
+func TestServersAreAskedOnlyForRulesThatNameTools(t *testing.T) {
+	for rules, want := range map[string]bool{
+		"": false,
+		`deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "brave" }`:    false,
+		`deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "brave/search" }`: true,
+		`deny["brave/search"] contains "no"`:                                                      true,
+	} {
+		if got := policy.NamesTools(layer(t, policy.Operator, allowAll+rules)); got != want {
+			t.Errorf("%s: %t, want %t", rules, got, want)
+		}
+	}
+}
+
+// madeUp is how many tools were made up, which hangs on the texts of the rules.
+var madeUp = regexp.MustCompile(`\([0-9]+ made-up`)
+
+func TestALayerThatAlwaysAnswersTheSameIsWarnedOf(t *testing.T) {
+	const all = " (N made-up tools and 3 real ones, in every mode, when selecting and when calling)"
+	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave"}`)}
+	for rules, want := range map[string]string{
+		"": "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
+		allowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied, nor asked anything of" + all + "; is a rule missing, or does none speak of what was tried? (allows-all)",
+
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:                               "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                                              "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                                             "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                                                "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                                            "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                                         "",
+		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
+		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
+	} {
+		got := strings.Join(texts(engine.Try(t.Context(), who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
+		if got = madeUp.ReplaceAllString(got, "(N made-up"); got != want {
+			t.Errorf("%s\n%s\nwant\n%s", rules, got, want)
+		}
+	}
+}
+
+func TestSettingsThatNoRuleReadsAreFound(t *testing.T) {
+	const word = `{"read": 1, "raed": 2, "also": {"this": 3}}`
+	for rules, want := range map[string]string{
+		"":                                      "also raed read",
+		`x if input.tenant_policy.read == 1`:    "also raed",
+		`x if input.tenant_policy["read"] == 1`: "also raed",
+		`x := object.get(input.tenant_policy, "read", 0)`:                                                "also raed",
+		`x if lower(object.get(input.tenant_policy, ["also", "this"], 0)) == input.tenant_policy.read.x`: "raed",
+		`x := input.tenant_policy`:                               "",
+		`x if some k in ["read"]; input.tenant_policy[k]`:        "",
+		`x := object.get(input, ["tenant_policy", "raed"], 0)`:   "",
+		`x := object.get(input.tenant_policy, lower("READ"), 0)`: "",
+	} {
+		if strings.Contains(rules, "some k") {
+			rules = `x if { some k in ["read"]; input.tenant_policy[k] }`
+		}
+		got, err := policy.Unread([]byte(word), authored(policy.Operator, rules), authored(policy.Tenant, allowAll))
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v %v, want %s", rules, got, err, want)
+		}
+	}
+}
+
+func TestAnEvaluationShowsTheValueOfEveryRule(t *testing.T) {
+	operator := layer(t, policy.Operator, allowAll+`
+deny[c.id] contains "no" if {
+	some c in input.candidate_tools
+	c.server in closed
+}
+closed contains "brave" if input.mode == "observe"
+never if input.user_tier == "x"
+shout := upper(input.user_tier)
+broken if to_number(input.user_tier) == 1
+f(x) := x
+`)
+	tenant := layer(t, policy.Tenant, `allowed_tools contains "google/search"`+"\n"+`allowed_tools contains "gone/x"`)
+	input := map[string]any{
+		"now": "2026-11-23T10:30:00Z", "mode": "observe", "user_tier": "pro", "tenant_policy": map[string]any{"n": json.Number("1.0")},
+		"candidate_tools": []any{map[string]any{"id": "brave/search", "server": "brave"}, map[string]any{"id": "google/search", "server": "google"}},
+	}
+	got, err := engine.Evaluate(t.Context(), input, operator, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Input = nil
+	text, _ := json.Marshal(got)
+	want := `{"input":null,"candidates":[` +
+		`{"id":"brave/search","allowed":false,"code":"SB-POL-001","why":"the operator's policy denies it: no"},` +
+		`{"id":"google/search","allowed":true}],"unknown":["gone/x"],"layers":[{"layer":"operator","rules":[` +
+		`{"rule":"data.switchboard.allowed_tools","at":[{"file":"policies/test.rego","line":2}],"value":["brave/search","google/search"]},` +
+		`{"rule":"data.switchboard.broken","at":[{"file":"policies/test.rego","line":11}],"error":"policies/test.rego:11: eval_builtin_error: to_number: strconv.ParseFloat: parsing \"pro\": invalid syntax"},` +
+		`{"rule":"data.switchboard.closed","at":[{"file":"policies/test.rego","line":8}],"value":["brave"]},` +
+		`{"rule":"data.switchboard.deny","at":[{"file":"policies/test.rego","line":4}],"value":{"brave/search":["no"]}},` +
+		`{"rule":"data.switchboard.never","at":[{"file":"policies/test.rego","line":9}],"undefined":true},` +
+		`{"rule":"data.switchboard.shout","at":[{"file":"policies/test.rego","line":10}],"value":"PRO"}]},` +
+		`{"layer":"tenant","rules":[{"rule":"data.switchboard.tenant.allowed_tools","at":[{"file":"policies/test.rego","line":2},{"file":"policies/test.rego","line":3}],"value":["gone/x","google/search"]}]}]}`
+	if string(text) != want {
+		t.Errorf("%s\nwant\n%s", text, want)
+	}
+}
+
+func TestAnInputIsHeldToItsSchema(t *testing.T) {
+	operator := layer(t, policy.Operator, allowAll)
+	for text, want := range map[string]string{
+		`{"now": "2026-11-23T10:30:00Z", "tenant_policy": {"any": [1, null]}, "call": {"arguments": {"x": 1}}}`: "",
+		`{}`:                           "input.now: want a time such as 2026-11-21T09:00:00Z",
+		`{"now": "today"}`:             "input.now: want a time such as 2026-11-21T09:00:00Z",
+		`{"candidates": []}`:           `input: there is no "candidates"; there are call, candidate_tools, mode, now, phase, principal, requirement, task, tenant_id, tenant_policy, user_tier`,
+		`{"mode": "auto"}`:             "input.mode: want one of [observe assist autopilot]",
+		`{"mode": 1}`:                  "input.mode: want a text",
+		`{"mode": []}`:                 "input.mode: want a text",
+		`{"tenant_policy": null}`:      "input.tenant_policy: want an object",
+		`{"principal": "ann"}`:         "input.principal: want an object",
+		`{"principal": {"roles": {}}}`: "input.principal.roles: want a list",
+		`{"candidate_tools": [{"id": "a/b", "kind": "x"}]}`:                             `input.candidate_tools[0]: there is no "kind"; there are annotations, capabilities, class, contract, id, server, tool, trust, version`,
+		`{"now": "2026-11-23T10:30:00Z", "candidate_tools": [{"id": "ab"}]}`:            `input.candidate_tools[0].id: tool "ab": want the form server/tool`,
+		`{"now": "2026-11-23T10:30:00Z", "requirement": {"constraints": ["readonly"]}}`: "",
+	} {
+		var input map[string]any
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&input); err != nil {
+			t.Fatal(err)
+		}
+		_, err := engine.Evaluate(t.Context(), input, operator)
+		if got := ""; err != nil {
+			got = err.Error()
+			if got != want {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+		} else if want != "" {
+			t.Errorf("%s: no error, want %s", text, want)
+		}
+	}
+}
+
+func TestNothingIsWarnedOfInTheShippedPolicies(t *testing.T) {
+	names, err := fs.Glob(policies.Shipped, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &policy.Sources{Kind: policy.Operator, Name: "policies"}
+	for _, n := range names {
+		text, err := policies.Shipped.ReadFile(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Files = append(s.Files, switchboard.PolicyFile{Name: n, Path: n, Data: text})
+	}
+	l, err := policy.Compile(policy.Operator, s.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "lint", texts(policy.Lint(s, l, policy.Named{})), nil)
+	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"allow": [], "deny": [], "tiers": {}, "trust": [], "approval": {}, "business_hours": {}, "egress": [], "alow": []}`)}
+	unread, err := policy.Unread(who.Policy, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "unread", unread, []string{"alow"})
+}

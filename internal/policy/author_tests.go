@@ -1,0 +1,260 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
+)
+
+// Outcome is how a test ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Passed  Outcome = "pass"
+	Failed  Outcome = "fail"
+	Erred   Outcome = "error"   // it could not be evaluated
+	Skipped Outcome = "skipped" // its name begins with todo_
+)
+
+// A TestReport is what became of the tests of one layer.
+type TestReport struct {
+	Layer    string     `json:"layer"`
+	Tests    []Test     `json:"tests"` // by place
+	Coverage []Coverage `json:"coverage,omitempty"`
+}
+
+// A Test is what became of one test.
+type Test struct {
+	Place
+	Name    string  `json:"name"`
+	Outcome Outcome `json:"outcome"`
+
+	// Error says why it could not be evaluated.
+	Error string `json:"error,omitempty"`
+
+	// At is the expression that did not hold, and Values is that expression with
+	// the values of what stands in it below, as lines of text.
+	At     *Place `json:"at,omitempty"`
+	Values string `json:"values,omitempty"`
+
+	// Output is what the test printed.
+	Output string `json:"output,omitempty"`
+}
+
+// Coverage is how much of one file of rules its tests have reached.
+type Coverage struct {
+	File    string  `json:"file"`
+	Percent float64 `json:"percent"`
+	Missed  []Lines `json:"missed,omitempty"`
+}
+
+// Lines are lines of a file, from the first to the last.
+type Lines struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// Count returns how many tests ended so.
+func (r *TestReport) Count(o Outcome) int {
+	n := 0
+	for _, t := range r.Tests {
+		if t.Outcome == o {
+			n++
+		}
+	}
+	return n
+}
+
+// RunTests runs the tests of a layer, each as strictly as calls are judged: an
+// error of a builtin is an error of the test. The error is Faults where the
+// files cannot be compiled.
+func RunTests(ctx context.Context, s *Sources, coverage bool) (*TestReport, error) {
+	covered := cover.New()
+	results, modules, err := s.run(ctx, func(r *tester.Runner) {
+		if coverage {
+			r.SetCoverageQueryTracer(covered).SetCoverageRuns(nil)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	report := &TestReport{Layer: s.Name, Tests: []Test{}}
+	var failed []string
+	for _, r := range results {
+		t := testOf(r)
+		if t.Outcome == Failed {
+			failed = append(failed, regexp.QuoteMeta(t.Name))
+		}
+		report.Tests = append(report.Tests, t)
+	}
+	slices.SortFunc(report.Tests, func(a, b Test) int { return comparePlaces(a.Place, b.Place) })
+	if coverage {
+		report.Coverage = coverageOf(covered.Report(modules))
+	}
+	if len(failed) == 0 {
+		return report, nil
+	}
+	// Only what failed is traced: a trace is large.
+	traces, _, err := s.run(ctx, func(r *tester.Runner) {
+		r.EnableTracing(true).Filter("^(" + strings.Join(failed, "|") + ")$")
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range traces {
+		i := slices.IndexFunc(report.Tests, func(t Test) bool { return t.Name == nameOf(r) })
+		if e := whereItFailed(r); i >= 0 && e != nil {
+			t := &report.Tests[i]
+			at := placeOf(e.Location)
+			t.At, t.Values = &at, valuesAt(e)
+		}
+	}
+	return report, nil
+}
+
+// run compiles the files and runs their tests.
+func (s *Sources) run(ctx context.Context, set func(*tester.Runner)) ([]*tester.Result, map[string]*ast.Module, error) {
+	modules, store, err := s.modules()
+	if err != nil {
+		return nil, nil, err
+	}
+	r := tester.NewRunner().
+		SetCompiler(compiler().WithEnablePrintStatements(true)).
+		SetStore(store).
+		SetModules(modules).
+		RaiseBuiltinErrors(true)
+	set(r)
+	txn, err := store.NewTransaction(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer store.Abort(ctx, txn)
+	ch, err := r.RunTests(ctx, txn)
+	if err != nil {
+		return nil, nil, faultsOf(s.Name, err)
+	}
+	var results []*tester.Result
+	for one := range ch {
+		results = append(results, one)
+	}
+	return results, modules, ctx.Err()
+}
+
+func nameOf(r *tester.Result) string { return r.Package + "." + r.Name }
+
+func testOf(r *tester.Result) Test {
+	t := Test{Place: placeOf(r.Location), Name: nameOf(r), Outcome: Passed, Output: strings.TrimSpace(string(r.Output))}
+	switch {
+	case r.Skip:
+		t.Outcome = Skipped
+	case r.Error != nil:
+		t.Outcome, t.Error = Erred, r.Error.Error()
+		if e, ok := errors.AsType[*topdown.Error](r.Error); ok && e.Location != nil {
+			at := placeOf(e.Location)
+			t.At, t.Error = &at, e.Message
+		}
+	case r.Fail:
+		t.Outcome = Failed
+	}
+	return t
+}
+
+// whereItFailed returns the event in which the test's own body came furthest
+// before an expression did not hold: what failed in the rules that it asks is
+// mostly how those are meant to work.
+func whereItFailed(r *tester.Result) *topdown.Event {
+	for _, e := range r.Trace {
+		rule, ok := e.Node.(*ast.Rule)
+		if ok && e.Op == topdown.EnterOp && rule.Location != nil && placeOf(rule.Location) == placeOf(r.Location) {
+			return furthest(r.Trace, e.QueryID)
+		}
+	}
+	return nil
+}
+
+// furthest returns the failure of the last expression that a query came to. That
+// of an every is the one in its body.
+func furthest(trace []*topdown.Event, query uint64) *topdown.Event {
+	var found *topdown.Event
+	var end int
+	for i, e := range trace {
+		expr, ok := e.Node.(*ast.Expr)
+		if !ok || e.Op != topdown.FailOp || e.QueryID != query || e.Location == nil {
+			continue
+		}
+		if found == nil || expr.Index >= found.Node.(*ast.Expr).Index {
+			found, end = e, i
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	if _, ok := found.Node.(*ast.Expr).Terms.(*ast.Every); ok {
+		for _, e := range slices.Backward(trace[:end]) {
+			if e.ParentID == query && e.Op == topdown.FailOp {
+				if inner := furthest(trace[:end], e.QueryID); inner != nil {
+					return inner
+				}
+			}
+		}
+	}
+	return found
+}
+
+// valuesAt writes an expression with the values of its variables below.
+func valuesAt(e *topdown.Event) string {
+	var b strings.Builder
+	if err := topdown.PrettyEvent(&b, e, topdown.PrettyEventOpts{PrettyVars: true}); err != nil {
+		return string(e.Location.Text)
+	}
+	return undent(b.String())
+}
+
+// undent takes away what all lines begin with.
+func undent(text string) string {
+	lines := strings.Split(strings.TrimRight(text, " \t\n"), "\n")
+	margin := -1
+	for _, l := range lines {
+		if blank := len(l) - len(strings.TrimLeft(l, " \t")); len(l) > 0 && (margin < 0 || blank < margin) {
+			margin = blank
+		}
+	}
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l[min(margin, len(l)):], " \t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// coverageOf leaves out the tests themselves.
+func coverageOf(r cover.Report) []Coverage {
+	var out []Coverage
+	for file, f := range r.Files {
+		if IsTest(file) || len(f.Covered)+len(f.NotCovered) == 0 {
+			continue
+		}
+		c := Coverage{File: file, Percent: f.Coverage}
+		for _, missed := range f.NotCovered {
+			c.add(Lines{missed.Start.Row, missed.End.Row})
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Coverage) int { return strings.Compare(a.File, b.File) })
+	return out
+}
+
+// add joins lines with those before them, where they follow each other.
+func (c *Coverage) add(l Lines) {
+	if n := len(c.Missed); n > 0 && l.First <= c.Missed[n-1].Last+1 {
+		c.Missed[n-1].Last = max(c.Missed[n-1].Last, l.Last)
+		return
+	}
+	c.Missed = append(c.Missed, l)
+}

@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxMade bounds how many texts of the rules candidates are made up from.
+const maxMade = 40
+
+// Try asks a layer about made-up tools, and about those that there are, in every
+// mode, when selecting and when calling, for the tenant's local principal and
+// for one of whom nothing is known. It warns where the answer is always no, or
+// always yes. Neither is certain: rules can look for what was not tried.
+func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *Layer, there []*switchboard.Tool) []Warning {
+	p, err := e.New(t, l, nil)
+	if err != nil {
+		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
+	}
+	tools := slices.Concat(madeUp(l), there)
+	mine := switchboard.Principal{Tenant: t.ID, ID: "local", Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
+	allowed, restrained := 0, 0
+	why := map[string]int{}
+	for _, mode := range switchboard.Modes {
+		for _, who := range []switchboard.Principal{mine, {Tenant: t.ID}} {
+			for _, phase := range []Phase{PhaseSelect, PhaseCall} {
+				for _, constraints := range [][]switchboard.Constraint{nil, {switchboard.ReadOnly}} {
+					who.Mode = mode
+					a := p.Judge(ctx, &Question{
+						Phase: phase, Principal: who, Task: &switchboard.Task{ID: "made-up"}, Candidates: tools, Now: time.Now(),
+						Requirement: &switchboard.Requirement{Verb: switchboard.Read, Resource: "fs", Constraints: constraints},
+					})
+					for _, v := range a.Verdicts {
+						if v.Denied == nil {
+							allowed++
+						} else {
+							why[strings.Join(v.Denied.Reasons, "; ")]++
+						}
+						if v.Denied != nil || !v.Obligations.None() {
+							restrained++
+						}
+					}
+				}
+			}
+		}
+	}
+	warn := func(about, text string) []Warning {
+		return []Warning{{File: s.Name, About: about, Text: fmt.Sprintf("tenant %s: %s", t.ID, text)}}
+	}
+	switch {
+	case allowed == 0:
+		return warn("denies-all", fmt.Sprintf("nothing that was tried is allowed (%s, in every mode, when selecting and when calling); most often because: %s", tried(tools, there), most(why)))
+	case restrained == 0:
+		return warn("allows-all", fmt.Sprintf("nothing that was tried is denied, nor asked anything of (%s, in every mode, when selecting and when calling); is a rule missing, or does none speak of what was tried?", tried(tools, there)))
+	}
+	return nil
+}
+
+func tried(tools, there []*switchboard.Tool) string {
+	if len(there) == 0 {
+		return fmt.Sprintf("%d made-up tools", len(tools))
+	}
+	return fmt.Sprintf("%d made-up tools and %d real ones", len(tools)-len(there), len(there))
+}
+
+// most returns the commonest reason, of several the first.
+func most(why map[string]int) string {
+	best, n := "", 0
+	for reason, times := range why {
+		if times > n || times == n && reason < best {
+			best, n = reason, times
+		}
+	}
+	return best
+}
+
+// madeUp returns tools of every verb, readonly or not, of a server that the
+// operator vouches for and of one that nobody does; and for each text in the
+// layer's rules, tools that have it as id, name, server, class, resource or
+// constraint.
+func madeUp(l *Layer) []*switchboard.Tool {
+	var tools []*switchboard.Tool
+	add := func(id switchboard.ToolID, class string, trust switchboard.Trust, caps ...switchboard.Capability) {
+		tools = append(tools, &switchboard.Tool{ID: id, Definition: []byte(`{}`), Class: class, Trust: trust, Capabilities: caps})
+	}
+	n := 0
+	id := func() switchboard.ToolID {
+		n++
+		return switchboard.ToolID{Server: "made-up", Name: fmt.Sprintf("tool_%d", n)}
+	}
+	add(id(), "", switchboard.TrustDeclared)
+	for _, verb := range switchboard.Verbs {
+		for _, constraints := range [][]switchboard.Constraint{nil, {switchboard.ReadOnly}} {
+			add(id(), "", switchboard.TrustDeclared, switchboard.Capability{Verb: verb, Resource: "fs", Constraints: constraints, Source: switchboard.FromTool})
+			add(id(), "", switchboard.TrustOperator, switchboard.Capability{Verb: verb, Resource: "fs", Constraints: constraints, Source: switchboard.FromOverlay})
+		}
+	}
+	for _, text := range textsOf(l) {
+		if tool, err := switchboard.ParseToolID(text); err == nil {
+			add(tool, "", switchboard.TrustDeclared)
+			continue
+		}
+		other := id()
+		if switchboard.CheckID(text) == nil {
+			other.Server = switchboard.ServerID(text)
+		}
+		add(switchboard.ToolID{Server: "made-up", Name: text}, "", switchboard.TrustDeclared,
+			switchboard.Capability{Verb: switchboard.Read, Resource: switchboard.Resource(text), Source: switchboard.FromTool})
+		add(other, text, switchboard.TrustDeclared,
+			switchboard.Capability{Verb: switchboard.Write, Resource: "fs", Constraints: []switchboard.Constraint{switchboard.Constraint(text)}, Source: switchboard.FromTool})
+	}
+	return tools
+}
+
+// textsOf returns texts that stand in the layer's rules, sorted: those that
+// could be a name.
+func textsOf(l *Layer) []string {
+	found := map[string]bool{}
+	for _, r := range l.rules {
+		ast.WalkTerms(r.Body, func(t *ast.Term) bool {
+			if s, ok := t.Value.(ast.String); ok && s != "" && len(s) <= 128 && !strings.ContainsAny(string(s), " \t\n%^$\\") {
+				found[string(s)] = true
+			}
+			return false
+		})
+	}
+	out := make([]string, 0, len(found))
+	for s := range found {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out[:min(len(out), maxMade)]
+}
