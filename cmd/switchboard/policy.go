@@ -243,7 +243,11 @@ type policyChecker struct {
 // ask starts the servers, for what tools they have. Where they cannot be asked,
 // it says so, and the rest is checked all the same.
 func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
-	a, err := c.start(ctx, log, "")
+	common := c.common
+	if p.config.Tenants[common.Tenant] == nil { // it does not matter whose the local user is
+		common.Tenant = p.tenants("")[0].ID
+	}
+	a, err := common.start(ctx, log, "")
 	if err == nil {
 		defer a.Stop()
 		err = a.Ready(ctx)
@@ -309,6 +313,7 @@ func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.
 
 type policyEvalCmd struct {
 	common
+	output
 	Input string `required:"" help:"The input, in JSON; - is stdin. What is absent of it is as for the tenant's local principal." placeholder:"FILE"`
 }
 
@@ -356,8 +361,12 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if err != nil {
 		return usageError{fmt.Errorf("--input %s: %w", p.Input, err)}
 	}
-	if err := encodeJSON(io.raw, got); err != nil {
-		return err
+	if p.JSON {
+		if err := encodeJSON(io.raw, got); err != nil {
+			return err
+		}
+	} else {
+		writeEvaluation(io.out, got)
 	}
 	for _, candidate := range got.Candidates {
 		if !candidate.Allowed {
@@ -365,6 +374,47 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		}
 	}
 	return nil
+}
+
+func writeEvaluation(w io.Writer, e *policy.Evaluation) {
+	for _, c := range e.Candidates {
+		if c.Allowed {
+			fmt.Fprintf(w, "%s: allowed\n", c.ID)
+		} else {
+			fmt.Fprintf(w, "%s: denied: %s: %s\n", c.ID, c.Code, c.Why)
+		}
+	}
+	for _, id := range e.Unknown {
+		fmt.Fprintf(w, "%s: no candidate, and so ignored\n", id)
+	}
+	for _, l := range e.Layers {
+		fmt.Fprintf(w, "\nThe %s's layer\n", l.Layer)
+		if l.Error != "" {
+			fmt.Fprintf(w, "  could not be evaluated: %s\n", l.Error)
+		}
+		rows := [][4]string{}
+		for _, r := range l.Rules {
+			rows = append(rows, [4]string{"  " + r.At[0].String(), r.Rule, "", valueOf(r)})
+		}
+		table(w, rows)
+	}
+}
+
+// valueOf is a rule's value on one line.
+func valueOf(r policy.RuleValue) string {
+	if r.Error != "" {
+		return "error: " + r.Error
+	}
+	if r.Undefined {
+		return "undefined"
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r.Value); err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(b.String())
 }
 
 func readInput(name string, stdin io.Reader) (map[string]any, error) {

@@ -252,6 +252,7 @@ func TestALayerThatAlwaysAnswersTheSameIsWarnedOf(t *testing.T) {
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                                             "",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                                                "",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                                            "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.x == 1 }`:                                      "",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                                         "",
 		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
@@ -312,13 +313,13 @@ f(x) := x
 	want := `{"input":null,"candidates":[` +
 		`{"id":"brave/search","allowed":false,"code":"SB-POL-001","why":"the operator's policy denies it: no"},` +
 		`{"id":"google/search","allowed":true}],"unknown":["gone/x"],"layers":[{"layer":"operator","rules":[` +
-		`{"rule":"data.switchboard.allowed_tools","at":[{"file":"policies/test.rego","line":2}],"value":["brave/search","google/search"]},` +
-		`{"rule":"data.switchboard.broken","at":[{"file":"policies/test.rego","line":11}],"error":"policies/test.rego:11: eval_builtin_error: to_number: strconv.ParseFloat: parsing \"pro\": invalid syntax"},` +
-		`{"rule":"data.switchboard.closed","at":[{"file":"policies/test.rego","line":8}],"value":["brave"]},` +
-		`{"rule":"data.switchboard.deny","at":[{"file":"policies/test.rego","line":4}],"value":{"brave/search":["no"]}},` +
-		`{"rule":"data.switchboard.never","at":[{"file":"policies/test.rego","line":9}],"undefined":true},` +
-		`{"rule":"data.switchboard.shout","at":[{"file":"policies/test.rego","line":10}],"value":"PRO"}]},` +
-		`{"layer":"tenant","rules":[{"rule":"data.switchboard.tenant.allowed_tools","at":[{"file":"policies/test.rego","line":2},{"file":"policies/test.rego","line":3}],"value":["gone/x","google/search"]}]}]}`
+		`{"rule":"switchboard.allowed_tools","at":[{"file":"policies/test.rego","line":2}],"value":["brave/search","google/search"]},` +
+		`{"rule":"switchboard.broken","at":[{"file":"policies/test.rego","line":11}],"error":"policies/test.rego:11: eval_builtin_error: to_number: strconv.ParseFloat: parsing \"pro\": invalid syntax"},` +
+		`{"rule":"switchboard.closed","at":[{"file":"policies/test.rego","line":8}],"value":["brave"]},` +
+		`{"rule":"switchboard.deny","at":[{"file":"policies/test.rego","line":4}],"value":{"brave/search":["no"]}},` +
+		`{"rule":"switchboard.never","at":[{"file":"policies/test.rego","line":9}],"undefined":true},` +
+		`{"rule":"switchboard.shout","at":[{"file":"policies/test.rego","line":10}],"value":"PRO"}]},` +
+		`{"layer":"tenant","rules":[{"rule":"switchboard.tenant.allowed_tools","at":[{"file":"policies/test.rego","line":2},{"file":"policies/test.rego","line":3}],"value":["gone/x","google/search"]}]}]}`
 	if string(text) != want {
 		t.Errorf("%s\nwant\n%s", text, want)
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // maxMade bounds how many texts of the rules candidates are made up from.
-const maxMade = 40
+const maxMade = 60
 
 // Try asks a layer about made-up tools, and about those that there are, in every
 // mode, when selecting and when calling, for the tenant's local principal and
@@ -24,7 +25,7 @@ func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *
 	if err != nil {
 		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
 	}
-	tools := slices.Concat(madeUp(l), there)
+	tools := slices.Concat(madeUp(l, p.word), there)
 	mine := switchboard.Principal{Tenant: t.ID, ID: "local", Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
 	allowed, restrained := 0, 0
 	why := map[string]int{}
@@ -57,7 +58,7 @@ func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *
 	switch {
 	case allowed == 0:
 		return warn("denies-all", fmt.Sprintf("nothing that was tried is allowed (%s, in every mode, when selecting and when calling); most often because: %s", tried(tools, there), most(why)))
-	case restrained == 0:
+	case restrained == 0 && !l.judgesCalls():
 		return warn("allows-all", fmt.Sprintf("nothing that was tried is denied, nor asked anything of (%s, in every mode, when selecting and when calling); is a rule missing, or does none speak of what was tried?", tried(tools, there)))
 	}
 	return nil
@@ -83,9 +84,9 @@ func most(why map[string]int) string {
 
 // madeUp returns tools of every verb, readonly or not, of a server that the
 // operator vouches for and of one that nobody does; and for each text in the
-// layer's rules, tools that have it as id, name, server, class, resource or
+// layer's rules and in the tenant's word, tools that have it as id, name, server, class, resource or
 // constraint.
-func madeUp(l *Layer) []*switchboard.Tool {
+func madeUp(l *Layer, word *ast.Term) []*switchboard.Tool {
 	var tools []*switchboard.Tool
 	add := func(id switchboard.ToolID, class string, trust switchboard.Trust, caps ...switchboard.Capability) {
 		tools = append(tools, &switchboard.Tool{ID: id, Definition: []byte(`{}`), Class: class, Trust: trust, Capabilities: caps})
@@ -102,7 +103,7 @@ func madeUp(l *Layer) []*switchboard.Tool {
 			add(id(), "", switchboard.TrustOperator, switchboard.Capability{Verb: verb, Resource: "fs", Constraints: constraints, Source: switchboard.FromOverlay})
 		}
 	}
-	for _, text := range textsOf(l) {
+	for _, text := range textsOf(l, word) {
 		if tool, err := switchboard.ParseToolID(text); err == nil {
 			add(tool, "", switchboard.TrustDeclared)
 			continue
@@ -119,22 +120,26 @@ func madeUp(l *Layer) []*switchboard.Tool {
 	return tools
 }
 
-// textsOf returns texts that stand in the layer's rules, sorted: those that
-// could be a name.
-func textsOf(l *Layer) []string {
+// textsOf returns texts that stand in the layer's rules and in the tenant's word,
+// sorted: those that could be a name. A * in a pattern becomes one letter.
+func textsOf(l *Layer, word *ast.Term) []string {
 	found := map[string]bool{}
+	add := func(t *ast.Term) bool {
+		if s, ok := t.Value.(ast.String); ok && s != "" && len(s) <= 128 && !strings.ContainsAny(string(s), " \t\n%^$\\") {
+			found[strings.ReplaceAll(string(s), "*", "x")] = true
+		}
+		return false
+	}
+	ast.WalkTerms(word, add)
 	for _, r := range l.rules {
-		ast.WalkTerms(r.Body, func(t *ast.Term) bool {
-			if s, ok := t.Value.(ast.String); ok && s != "" && len(s) <= 128 && !strings.ContainsAny(string(s), " \t\n%^$\\") {
-				found[string(s)] = true
-			}
-			return false
-		})
+		ast.WalkTerms(r.Body, add)
 	}
-	out := make([]string, 0, len(found))
-	for s := range found {
-		out = append(out, s)
-	}
-	slices.Sort(out)
+	out := slices.Sorted(maps.Keys(found))
 	return out[:min(len(out), maxMade)]
+}
+
+// judgesCalls reports whether a rule takes something away by what a call's
+// arguments are, which nobody can make up.
+func (l *Layer) judgesCalls() bool {
+	return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.reads&(readsCall|readsAll) != 0 })
 }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docs/policies.md is a story: its files are written one after the other, and
+// each command prints what the page shows. UPDATE writes what it does print.
+func TestThePageOnPoliciesShowsWhatReallyHappens(t *testing.T) {
+	const name = "../../docs/policies.md"
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	commands := 0
+	block := regexp.MustCompile("(?ms)^```(\\w+) ?(.*?)\n(.*?)^```$")
+	was := string(page)
+	now := block.ReplaceAllStringFunc(was, func(text string) string {
+		b := block.FindStringSubmatch(text)
+		switch {
+		case b[1] == "console":
+			commands++
+			line, _, _ := strings.Cut(b[3], "\n")
+			args := strings.Fields(line)
+			if len(args) < 2 || args[0] != "$" || args[1] != "switchboard" {
+				t.Fatalf("%s is no command", line)
+			}
+			cmd := exec.CommandContext(t.Context(), "switchboard", args[2:]...)
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if err != nil && !errors.As(err, new(*exec.ExitError)) {
+				t.Fatal(err)
+			}
+			return "```console\n" + line + "\n" + string(out) + "```"
+		case b[2] != "":
+			file := filepath.Join(dir, filepath.FromSlash(b[2]))
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(b[3]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return text
+	})
+	if commands < 5 {
+		t.Errorf("only %d commands were found", commands)
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(name, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if now != was {
+		t.Errorf("run this with UPDATE=1; the page would be\n%s", now)
+	}
+}
