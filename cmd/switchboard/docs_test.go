@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/tenants"
 )
 
 // docs/policies.md is a story: its files are written one after the other, and
@@ -59,5 +62,33 @@ func TestThePageOnPoliciesShowsWhatReallyHappens(t *testing.T) {
 		}
 	} else if now != was {
 		t.Errorf("run this with UPDATE=1; the page would be\n%s", now)
+	}
+}
+
+// The tenant that the demo runs is one to start from.
+func TestTheExampleTenantsPoliciesAreGood(t *testing.T) {
+	example, err := fs.Sub(tenants.Example, "example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "tenants", "example"), example); err != nil {
+		t.Fatal(err)
+	}
+	config := strings.NewReplacer("SELF", "switchboard", "NIMBUS", "http://127.0.0.1:9/mcp", "CODE", dir).Replace(demoConfig)
+	config += "start_deadline: 2s\n" // nimbus does not run here
+	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{
+		"policy test --coverage": "tenants/example/policies/messages.rego: 100.0 % covered\ntenants/example/policies: 5 tests passed\n",
+		"policy check":           "2 layers: 0 warnings\n",
+	} {
+		cmd := exec.CommandContext(t.Context(), "switchboard", strings.Fields(command)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.HasSuffix(string(out), want) {
+			t.Errorf("switchboard %s: %v\n%s", command, err, out)
+		}
 	}
 }
