@@ -244,8 +244,8 @@ type policyChecker struct {
 // it says so, and the rest is checked all the same.
 func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
 	common := c.common
-	if p.config.Tenants[common.Tenant] == nil { // it does not matter whose the local user is
-		common.Tenant = p.tenants("")[0].ID
+	if all := p.tenants(""); p.config.Tenants[common.Tenant] == nil && len(all) > 0 {
+		common.Tenant = all[0].ID // it does not matter whose the local user is
 	}
 	a, err := common.start(ctx, log, "")
 	if err == nil {

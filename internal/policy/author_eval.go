@@ -173,9 +173,7 @@ func (l *Layer) values(ctx context.Context, in *ast.Term, now time.Time) []RuleV
 	}
 	var out []RuleValue
 	for _, name := range slices.Sorted(maps.Keys(at)) {
-		places := at[name]
-		slices.SortFunc(places, comparePlaces)
-		v := RuleValue{Rule: strings.TrimPrefix(name, "data."), At: slices.Compact(places)}
+		v := RuleValue{Rule: strings.TrimPrefix(name, "data."), At: slices.Compact(at[name])}
 		rs, err := rego.New(
 			rego.Query(name), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
 			rego.Time(now), rego.Seed(seed(now)), rego.StrictBuiltinErrors(true),

@@ -168,7 +168,10 @@ deny[c.id] contains "no" if {
 	dangerous(c)
 	count(input.candidate_tools) > 3
 	not calm
+	not empty(input.tenant_policy)
+	input.principal.id != "ann/x"
 }
+empty(x) if x == {}
 dangerous(c) if c.id in {"brave/search", "quiet/any"}
 dangerous(c) if c.server == "quiet"
 calm if startswith(input.tenant_policy.word, "x")
@@ -241,19 +244,26 @@ var madeUp = regexp.MustCompile(`\([0-9]+ made-up`)
 
 func TestALayerThatAlwaysAnswersTheSameIsWarnedOf(t *testing.T) {
 	const all = " (N made-up tools and 3 real ones, in every mode, when selecting and when calling)"
-	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave"}`)}
+	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave", "only": ["dear/x*"]}`), Tier: "pro"}
 	for rules, want := range map[string]string{
 		"": "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
 		allowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied, nor asked anything of" + all + "; is a rule missing, or does none speak of what was tried? (allows-all)",
 
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:                               "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                                              "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                                             "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                                                "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                                            "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.x == 1 }`:                                      "",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                                         "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:                     "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                                    "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "other/tool" }`:                                   "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.class == "dear" }`:                                      "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.phase == "call" }`:                                  "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.x == 1 }`:                            "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm") }`:                               "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.mode == "observe" }`:                                "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "" }`:                                  "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; input.user_tier == "pro" }`:                               "",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; "readonly" in input.requirement.constraints }`:            "",
+		`allowed_tools contains c.id if { some c in input.candidate_tools; startswith(c.id, trim_right(input.tenant_policy.only[0], "*")) }`: "",
+		allowAll + `deny[c.id] contains "often" if { some c in input.candidate_tools; c.server != "google" }
+deny[c.id] contains "an exception" if { some c in input.candidate_tools; c.server == "google" }`: "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: often (denies-all)",
 		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
 	} {
@@ -272,10 +282,11 @@ func TestSettingsThatNoRuleReadsAreFound(t *testing.T) {
 		`x if input.tenant_policy["read"] == 1`: "also raed",
 		`x := object.get(input.tenant_policy, "read", 0)`:                                                "also raed",
 		`x if lower(object.get(input.tenant_policy, ["also", "this"], 0)) == input.tenant_policy.read.x`: "raed",
-		`x := input.tenant_policy`:                               "",
-		`x if some k in ["read"]; input.tenant_policy[k]`:        "",
-		`x := object.get(input, ["tenant_policy", "raed"], 0)`:   "",
-		`x := object.get(input.tenant_policy, lower("READ"), 0)`: "",
+		`x if object.get(input.tenant_policy, "read", false)`:                                            "also raed",
+		`x := input.tenant_policy`:                                                                       "",
+		`x if some k in ["read"]; input.tenant_policy[k]`:                                                "",
+		`x := object.get(input, ["tenant_policy", "raed"], 0)`:                                           "",
+		`x := object.get(input.tenant_policy, lower("READ"), 0)`:                                         "",
 	} {
 		if strings.Contains(rules, "some k") {
 			rules = `x if { some k in ["read"]; input.tenant_policy[k] }`
@@ -296,6 +307,7 @@ deny[c.id] contains "no" if {
 closed contains "brave" if input.mode == "observe"
 never if input.user_tier == "x"
 shout := upper(input.user_tier)
+at := time.now_ns()
 broken if to_number(input.user_tier) == 1
 f(x) := x
 `)
@@ -314,7 +326,8 @@ f(x) := x
 		`{"id":"brave/search","allowed":false,"code":"SB-POL-001","why":"the operator's policy denies it: no"},` +
 		`{"id":"google/search","allowed":true}],"unknown":["gone/x"],"layers":[{"layer":"operator","rules":[` +
 		`{"rule":"switchboard.allowed_tools","at":[{"file":"policies/test.rego","line":2}],"value":["brave/search","google/search"]},` +
-		`{"rule":"switchboard.broken","at":[{"file":"policies/test.rego","line":11}],"error":"policies/test.rego:11: eval_builtin_error: to_number: strconv.ParseFloat: parsing \"pro\": invalid syntax"},` +
+		`{"rule":"switchboard.at","at":[{"file":"policies/test.rego","line":11}],"value":1795429800000000000},` +
+		`{"rule":"switchboard.broken","at":[{"file":"policies/test.rego","line":12}],"error":"policies/test.rego:12: eval_builtin_error: to_number: strconv.ParseFloat: parsing \"pro\": invalid syntax"},` +
 		`{"rule":"switchboard.closed","at":[{"file":"policies/test.rego","line":8}],"value":["brave"]},` +
 		`{"rule":"switchboard.deny","at":[{"file":"policies/test.rego","line":4}],"value":{"brave/search":["no"]}},` +
 		`{"rule":"switchboard.never","at":[{"file":"policies/test.rego","line":9}],"undefined":true},` +
