@@ -33,6 +33,7 @@ const (
 type Engine struct {
 	limit   time.Duration
 	running chan struct{}
+	jobs    chan func() // for those who run and have nothing to do
 }
 
 // NewEngine returns an Engine that lets each evaluation take as long as limit,
@@ -44,7 +45,12 @@ func NewEngine(limit time.Duration, running int) *Engine {
 	if running == 0 {
 		running = DefaultRunning
 	}
-	return &Engine{limit: limit, running: make(chan struct{}, running)}
+	return &Engine{limit: limit, running: make(chan struct{}, running), jobs: make(chan func())}
+}
+
+type outcome struct {
+	raw *raw
+	err error
 }
 
 // raw is what a layer answered: each has no element where it is undefined.
@@ -76,33 +82,30 @@ func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) 
 	return r, err
 }
 
-// evalBeside is eval on a goroutine of its own, for a layer with builtins that
-// nothing stops once they are at work: such an evaluation goes on, and counts.
+// evalBeside is eval on another goroutine, for a layer with builtins that nothing
+// stops once they are at work: such an evaluation goes on, and counts.
 func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now time.Time, tracer topdown.QueryTracer) (*raw, error) {
 	timer := time.NewTimer(e.limit)
 	defer timer.Stop()
+	cancel := topdown.NewCancel()
+	done := make(chan outcome, 1)
+	job := func() {
+		r, err := l.ask(in, now, cancel, tracer)
+		done <- outcome{r, err}
+	}
 	select {
-	case e.running <- struct{}{}:
+	case e.jobs <- job: // somebody has nothing to do
 	default:
 		select {
+		case e.jobs <- job:
 		case e.running <- struct{}{}:
+			go e.work(job)
 		case <-timer.C:
 			return nil, errCrowded
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	type outcome struct {
-		raw *raw
-		err error
-	}
-	done := make(chan outcome, 1)
-	cancel := topdown.NewCancel()
-	go func() {
-		defer func() { <-e.running }()
-		r, err := l.ask(in, now, cancel, tracer)
-		done <- outcome{r, err}
-	}()
 	select {
 	case o := <-done:
 		return o.raw, o.err
@@ -112,6 +115,26 @@ func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now tim
 	case <-ctx.Done():
 		cancel.Cancel()
 		return nil, ctx.Err()
+	}
+}
+
+// idle is how long a goroutine waits for more to evaluate. It keeps the stack
+// that it has grown: to grow another costs more than most evaluations.
+const idle = 10 * time.Second
+
+// work does job, and then what else comes, until nothing does.
+func (e *Engine) work(job func()) {
+	defer func() { <-e.running }()
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		job()
+		timer.Reset(idle)
+		select {
+		case job = <-e.jobs:
+		case <-timer.C:
+			return
+		}
 	}
 }
 
