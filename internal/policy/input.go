@@ -43,6 +43,24 @@ func mode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
 	return m
 }
 
+// A frame is what is the same in all questions about a requirement of a
+// principal's task.
+type frame struct{ tier, mode, principal, task, requirement *ast.Term }
+
+func newFrame(q *Question) *frame {
+	var task switchboard.TaskID
+	if q.Task != nil {
+		task = q.Task.ID
+	}
+	return &frame{
+		tier:        text(q.Principal.Tier),
+		mode:        text(mode(q.Principal, q.Task)),
+		principal:   object("id", text(q.Principal.ID), "roles", texts(q.Principal.Roles), "auth", text(q.Principal.Auth)),
+		task:        object("task_id", text(task)),
+		requirement: requirement(q.Requirement),
+	}
+}
+
 // input makes what a layer reads as input. What it reads as a candidate has been
 // made before, where q has it.
 func (p *Policy) input(q *Question) (*ast.Term, error) {
@@ -57,20 +75,20 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 			terms[i] = t
 		}
 	}
-	var task switchboard.TaskID
-	if q.Task != nil {
-		task = q.Task.ID
+	f := q.frame
+	if f == nil {
+		f = newFrame(q)
 	}
 	o := ast.NewObjectWithCapacity(12)
 	o.Insert(keyPhase, text(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
-	o.Insert(keyTenant, text(p.tenant))
+	o.Insert(keyTenant, p.id)
 	o.Insert(keyWord, p.word)
-	o.Insert(keyTier, text(q.Principal.Tier))
-	o.Insert(keyMode, text(mode(q.Principal, q.Task)))
-	o.Insert(keyPrincipal, object("id", text(q.Principal.ID), "roles", texts(q.Principal.Roles), "auth", text(q.Principal.Auth)))
-	o.Insert(keyTask, object("task_id", text(task)))
-	o.Insert(keyRequirement, requirement(q.Requirement))
+	o.Insert(keyTier, f.tier)
+	o.Insert(keyMode, f.mode)
+	o.Insert(keyPrincipal, f.principal)
+	o.Insert(keyTask, f.task)
+	o.Insert(keyRequirement, f.requirement)
 	o.Insert(keyCandidates, ast.ArrayTerm(terms...))
 	if q.Phase == PhaseCall || q.Phase == PhaseApprove {
 		args, err := arguments(q.Arguments)

@@ -51,7 +51,7 @@ const (
 // safe for concurrent use. Without layers it allows everything.
 type Policy struct {
 	engine *Engine
-	tenant switchboard.TenantID
+	id     *ast.Term // of the tenant
 	layers []view
 	word   *ast.Term // the tenant's own, input.tenant_policy
 	reads  reads     // of all layers
@@ -80,7 +80,7 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
-	p := &Policy{engine: e, tenant: t.ID, word: ast.NewTerm(v)}
+	p := &Policy{engine: e, id: text(t.ID), word: ast.NewTerm(v)}
 	sum := []byte(t.ID)
 	for _, l := range []*Layer{operator, tenant} {
 		if l == nil {
@@ -119,6 +119,7 @@ type Question struct {
 	Arguments []byte
 
 	terms []*ast.Term // of Candidates; nil means that they have not been made
+	frame *frame      // the same
 }
 
 // An Answer has a Verdict for each candidate of the question, in its order.

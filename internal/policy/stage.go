@@ -39,7 +39,8 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 		Phase: PhaseSelect, Principal: dq.Principal, Task: dq.Task, Requirement: dq.Requirement,
 		Candidates: tools, Now: dq.Now, terms: s.terms(tools),
 	}
-	m := &memory{policy: s.policy, principal: dq.Principal, task: dq.Task, terms: q.terms}
+	q.frame = newFrame(&q)
+	m := &memory{policy: s.policy, principal: dq.Principal, task: dq.Task, terms: q.terms, frame: q.frame}
 	j := &switchboard.Judgment{Requirement: dq.Requirement, Candidates: tools, Memory: m}
 	denied := m.select_(ctx, &q)
 	out := in[:0]
@@ -83,6 +84,7 @@ type memory struct {
 	principal switchboard.Principal
 	task      *switchboard.Task
 	terms     []*ast.Term
+	frame     *frame
 
 	// kept are the obligations of the layers whose answer lasts, by the
 	// candidate's place; nil where there are none.
@@ -139,6 +141,9 @@ func (m *memory) fits(p *Policy, who switchboard.Principal) bool {
 // It returns the candidate's place too.
 func (m *memory) again(p *Policy, j *switchboard.Judgment, tool *switchboard.Tool, phase Phase, who switchboard.Principal, now time.Time) (q Question, at int) {
 	q = Question{Phase: phase, Principal: who, Task: m.task, Requirement: j.Requirement, Candidates: j.Candidates, Now: now, terms: m.terms}
+	if m.fits(p, who) {
+		q.frame = m.frame
+	}
 	if tool == nil {
 		return q, -1
 	}
