@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,7 @@ func (a *App) follow(ctx context.Context, changed <-chan struct{}) {
 	defer sweep.Stop()
 	a.refresh(ctx)
 	close(a.ready)
+	debug.FreeOSMemory() // compiling policies has left much that nobody needs
 	for {
 		select {
 		case <-ctx.Done():

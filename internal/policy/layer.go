@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml"
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -103,13 +104,13 @@ var unavailable = map[string]bool{
 }
 
 // Capabilities is what Rego can do here: all of OPA, but for what reaches out
-// of the decision.
-func Capabilities() *ast.Capabilities {
+// of the decision. It must not be modified.
+var Capabilities = sync.OnceValue(func() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool { return unavailable[b.Name] })
 	c.AllowNet = []string{}
 	return c
-}
+})
 
 // IsTest reports whether a file is one of tests, which no layer is made of.
 func IsTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }

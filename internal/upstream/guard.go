@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +101,7 @@ func Guard(in io.Reader, out io.Writer, command []string) {
 		return
 	}
 	_, _ = fmt.Fprintf(out, "%s%d\n", reportStarted, w.cmd.Process.Pid)
+	debug.FreeOSMemory() // there is a guard for each server, and nothing more to do
 	go func() {
 		var order [1]byte
 		for {
