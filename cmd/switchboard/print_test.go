@@ -15,7 +15,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
-		st := app.Status{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.Refused{When: ago(time.Minute)}}
+		st := app.Status{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.Refused{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
 		st.Catalog.Tools = 8
 		st.Catalog.Faults = []string{`server "cut", tool "x", tool: name: is bad`}
 		st.Servers = []app.ServerStatus{
@@ -27,6 +27,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Served: 1},
 			{ServerStatus: upstream.ServerStatus{ID: "secretive", State: upstream.StateRetrying, Failed: 1, LastFailure: &upstream.Failure{Stage: upstream.StageList, Since: ago(time.Second)}}},
 		}
+		st.Policies = []app.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
 		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
 		var out strings.Builder
 		writeStatus(streams{out: &out}, &st)

@@ -65,8 +65,8 @@ func writeStatus(io streams, st *app.Status) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
 	if r := st.Refused; r != nil {
-		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on:\n%s\n",
-			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), cmp.Or(r.Why, "its operator's log says why"))
+		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",
+			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), time.Since(r.Since).Round(time.Second), cmp.Or(r.Why, "its operator's log says why"))
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
@@ -86,6 +86,12 @@ func writeStatus(io streams, st *app.Status) {
 			speaks += " (HTTP+SSE)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.State, tools, speaks, s.Restarts, remarks(&s))
+	}
+	if len(st.Policies) > 0 {
+		fmt.Fprintln(w, "\nTENANT\tPOLICY\tLOADED")
+		for _, p := range st.Policies {
+			fmt.Fprintf(w, "%s\t%.19s\t%s\n", p.Tenant, p.Digest, p.Loaded.Format(time.DateTime))
+		}
 	}
 	if len(st.Tasks) > 0 {
 		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")

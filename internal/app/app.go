@@ -45,6 +45,7 @@ const (
 	drainTimeout  = 10 * time.Second // for calls in flight when stopping, and for clients to hear what became of them
 	lastWords     = time.Second      // of drainTimeout, for clients to hear that a call was cut
 	sweepEvery    = 5 * time.Minute
+	clockEvery    = time.Minute // how often the clock may change what clients see without their asking
 )
 
 // Options say what to run.
@@ -95,10 +96,10 @@ type App struct {
 	work sync.WaitGroup
 }
 
-// reloadFault is why the last reload was refused.
+// reloadFault is why the last reload was refused, and since when all were.
 type reloadFault struct {
-	err  error
-	when time.Time
+	err         error
+	when, since time.Time
 }
 
 // New reads the configuration and starts the servers that it names, without
@@ -147,6 +148,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 		Ended:        a.fleet.Forget,
 		RootsChanged: a.fleet.RootsChanged,
 		Status:       a.statusText,
+		Fitness:      a.fitness,
 		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
 			"/v1/status":  a.inspectStatus,
 			"/v1/explain": a.inspectExplain,
@@ -160,6 +162,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.state.Store(newState(r, o.Tenant, nil, nil))
 	a.fleet.Set(c.Servers)
 	a.work.Go(func() { a.follow(ctx, changed) })
+	a.work.Go(func() { a.followClock(ctx) })
 	return a, nil
 }
 
@@ -180,6 +183,24 @@ func (a *App) follow(ctx context.Context, changed <-chan struct{}) {
 			a.refresh(ctx)
 		case <-sweep.C:
 			a.runs.Sweep()
+			if f := a.fault.Load(); f != nil {
+				a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
+			}
+		}
+	}
+}
+
+// followClock binds runs again where policy looks at the clock, so that clients
+// hear when it has changed their lists. It does so as minutes begin, which is
+// when most rules of that kind turn.
+func (a *App) followClock(ctx context.Context) {
+	for {
+		now := time.Now()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(now.Truncate(clockEvery).Add(clockEvery).Sub(now)):
+			a.runs.Refresh(ctx, a.runs.All()...)
 		}
 	}
 }
@@ -217,8 +238,13 @@ func (a *App) swap(ctx context.Context, s *state) {
 func (a *App) Reload(ctx context.Context) error {
 	err := a.reload(ctx)
 	if err != nil {
-		a.fault.Store(&reloadFault{err, time.Now()})
-		a.log.Error("reload refused; the running configuration stays", "err", err)
+		f := &reloadFault{err: err, when: time.Now()}
+		f.since = f.when
+		if was := a.fault.Load(); was != nil {
+			f.since = was.since
+		}
+		a.fault.Store(f)
+		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", a.state.Load().when)
 		return err
 	}
 	if a.fault.Swap(nil) != nil {
@@ -235,8 +261,10 @@ func (a *App) reload(ctx context.Context) error {
 	c := r.config
 	was := a.state.Load()
 	if reflect.DeepEqual(c, was.config) {
+		a.log.Info("read again; nothing has changed")
 		return nil
 	}
+	r.inherit(was.reading)
 	if (len(c.Keys) == 0) != was.ring.Keyless() {
 		return errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
@@ -307,6 +335,12 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
 	return s, err
+}
+
+// Lasts implements run.Binder.
+func (a *App) Lasts(id switchboard.TenantID) bool {
+	p := a.policy(id)
+	return p == nil || !p.ReadsClock()
 }
 
 // Ready waits until the servers have answered, or the start deadline is over.
@@ -409,14 +443,23 @@ type Status struct {
 		Tools  int                `json:"tools"`
 		Faults []string           `json:"faults,omitzero"` // the operator's to know; nil where they are not said
 	} `json:"catalog"`
-	Servers []ServerStatus `json:"servers"`
-	Tasks   []TaskStatus   `json:"tasks"`
+	Policies []PolicyStatus `json:"policies"`
+	Servers  []ServerStatus `json:"servers"`
+	Tasks    []TaskStatus   `json:"tasks"`
 }
 
 // Refused says that the last reload did not happen.
 type Refused struct {
-	When time.Time `json:"when"`
-	Why  string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+	When  time.Time `json:"when"`
+	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
+	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+}
+
+// PolicyStatus is which policy a tenant has, and since when it is this one.
+type PolicyStatus struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Digest switchboard.Digest   `json:"digest"`
+	Loaded time.Time            `json:"loaded"`
 }
 
 // ServerStatus is how one server fares, and how many of its tools are fit to be
@@ -440,10 +483,10 @@ type TaskStatus struct {
 // empty tenant means all of them, for the operator.
 func (a *App) Status(id switchboard.TenantID) Status {
 	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if f := a.fault.Load(); f != nil {
-		s.Refused = &Refused{When: f.when}
+		s.Refused = &Refused{When: f.when, Since: f.since}
 		if id == "" {
 			s.Refused.Why = f.err.Error()
 		}
@@ -475,6 +518,27 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	}
 	s.Tasks = a.tasks(id)
 	return s
+}
+
+// fitness is what /readyz answers with, to anybody: no word of any tenant's.
+func (a *App) fitness() (ready bool, text []byte) {
+	var f struct {
+		Ready   bool `json:"ready"`
+		Refused *age `json:"configuration_refused,omitempty"`
+	}
+	select {
+	case <-a.ready:
+		f.Ready = true
+	default:
+	}
+	if fault := a.fault.Load(); fault != nil {
+		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
+	}
+	return f.Ready, encode(f)
+}
+
+type age struct {
+	Seconds int64 `json:"age_seconds"`
 }
 
 // statusText is switchboard_status: what a principal may know.

@@ -20,6 +20,27 @@ type reading struct {
 	config   *config.Config
 	when     time.Time
 	policies map[switchboard.TenantID]*policy.Policy
+	since    map[switchboard.TenantID]time.Time // of which reading each of the policies is
+}
+
+// inherit notes which policies are those of the reading before.
+func (r *reading) inherit(was *reading) {
+	for id, p := range r.policies {
+		if before := was.policies[id]; before != nil && before.Digest() == p.Digest() {
+			r.since[id] = was.since[id]
+		}
+	}
+}
+
+// status says which policies the tenant has, "" meaning all of them.
+func (r *reading) status(id switchboard.TenantID) []PolicyStatus {
+	all := []PolicyStatus{}
+	for _, t := range slices.Sorted(maps.Keys(r.policies)) {
+		if id == "" || id == t {
+			all = append(all, PolicyStatus{t, r.policies[t].Digest(), r.since[t]})
+		}
+	}
+	return all
 }
 
 // CheckPolicies compiles the policies of a configuration, as New does. The error
@@ -51,7 +72,7 @@ func read(c *config.Config, engine *policy.Engine) (*reading, error) {
 		return l
 	}
 	operator := layer(policy.Operator, files)
-	all := map[switchboard.TenantID]*policy.Policy{}
+	r := &reading{config: c, when: time.Now(), policies: map[switchboard.TenantID]*policy.Policy{}, since: map[switchboard.TenantID]time.Time{}}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		var own *policy.Layer
 		if files, ok := c.TenantPolicies[id]; ok {
@@ -64,12 +85,12 @@ func read(c *config.Config, engine *policy.Engine) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[id] = p
+		r.policies[id], r.since[id] = p, r.when
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	return &reading{config: c, when: time.Now(), policies: all}, nil
+	return r, nil
 }
 
 // shipped are the files of the operator's layer where there are none.

@@ -112,7 +112,7 @@ func TestOR04_OnlyAConfiguredOriginHearsThatItMay(t *testing.T) {
 	}
 }
 
-func TestAZ10_EveryRouteHasOneSpellingAndOneIsPublic(t *testing.T) {
+func TestAZ10_EveryRouteHasOneSpellingAndTwoArePublic(t *testing.T) {
 	w := newWorld(t)
 	w.revoke("") // nobody is let in
 	run := strings.Repeat("0", 32)
@@ -120,7 +120,7 @@ func TestAZ10_EveryRouteHasOneSpellingAndOneIsPublic(t *testing.T) {
 		for _, path := range []string{
 			"/", "/mcp", "/mcp/", "//mcp", "/mcp//", "/./mcp", "/x/../mcp", "/%6dcp", "/MCP", "/mcp%2f", "/mcp/tasks", "/mcp/tasks/", "/mcp/tasks/work",
 			"/mcp/tasks/work/", "/mcp/tasks/../work", "/mcp/tasks/wo%2frk", "/mcp/tasks/%77ork", "/mcp/runs/" + run, "/mcp/runs/", "/v1/tasks/work/runs",
-			"/v1/tasks/work/runs/", "/v1//tasks/work/runs", "/v1/tasks//runs", "/healthz/", "//healthz", "/HEALTHZ", "/debug/pprof/", "/metrics",
+			"/v1/tasks/work/runs/", "/v1//tasks/work/runs", "/v1/tasks//runs", "/healthz/", "//healthz", "/HEALTHZ", "/readyz/", "/readyZ", "/ready%7a", "/debug/pprof/", "/metrics",
 		} {
 			res, body := w.do(method, path, "", head{"Content-Type": "application/json"})
 			switch res.StatusCode {
@@ -130,8 +130,28 @@ func TestAZ10_EveryRouteHasOneSpellingAndOneIsPublic(t *testing.T) {
 			}
 		}
 	}
-	if res, body := w.do("GET", "/healthz", "", nil); res.StatusCode != 200 || body != "ok\n" {
-		t.Errorf("/healthz: %s %q", res.Status, body)
+	for _, tt := range []struct {
+		method, path string
+		early        bool
+		head         head
+		status       int
+		body         string
+	}{
+		{"GET", "/healthz", true, nil, 200, "ok\n"},
+		{"HEAD", "/healthz", false, nil, 200, ""},
+		{"GET", "/readyz", true, nil, 503, `{"ready":"so"}`},
+		{"GET", "/readyz", false, nil, 200, `{"ready":"so"}`},
+		{"HEAD", "/readyz", false, nil, 200, ""},
+		{"POST", "/healthz", false, nil, 405, "answered here: GET, HEAD\n"},
+		{"DELETE", "/readyz", false, nil, 405, "answered here: GET, HEAD\n"},
+		{"GET", "/healthz", false, head{"Host": "evil.example"}, 403, ""},
+		{"GET", "/readyz", false, head{"Origin": "https://evil.example"}, 403, ""},
+	} {
+		w.early.Store(tt.early)
+		res, body := w.do(tt.method, tt.path, "", tt.head)
+		if res.StatusCode != tt.status || tt.status != 403 && body != tt.body {
+			t.Errorf("%s %s, early %v: %s %q", tt.method, tt.path, tt.early, res.Status, body)
+		}
 	}
 	if w.calls() != 0 {
 		t.Error("a server was called")

@@ -34,7 +34,7 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	if r.Task() == "" && name == StatusTool {
 		return g.ask(ctx, q)
 	}
-	if err := r.Err(); err != nil {
+	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}
 	entry, ok := r.Surface().Lookup(name)

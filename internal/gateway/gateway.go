@@ -96,6 +96,10 @@ type Options struct {
 	// Status gives the JSON text with which switchboard_status answers.
 	Status func(switchboard.Principal) []byte
 
+	// Fitness says whether tasks can be served, with the JSON text that says
+	// so to anybody who asks.
+	Fitness func() (ready bool, text []byte)
+
 	// Inspect are what people ask from the side, by path: GET of one answers
 	// with JSON, or with the problem details of the *switchboard.Error. The
 	// same checks stand before them as before MCP.
@@ -118,6 +122,7 @@ type Gateway struct {
 	caller       switchboard.Caller
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	status       func(switchboard.Principal) []byte
+	fitness      func() (bool, []byte)
 	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
 	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 	ended        func(session string)
@@ -149,6 +154,7 @@ func New(o Options) *Gateway {
 		caller:       o.Caller,
 		authenticate: o.Authenticate,
 		status:       o.Status,
+		fitness:      o.Fitness,
 		inspect:      o.Inspect,
 		info:         ServerInfo(o.Name, o.Version),
 		log:          o.Log,

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -74,6 +75,8 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, d.whole, prev, info), nil
 }
 
+func (d *desk) Lasts(switchboard.TenantID) bool { return true }
+
 var (
 	nothing = surface.New(nil, nil, nil, nil, nil)
 	tools   sync.Map
@@ -101,7 +104,8 @@ type world struct {
 	url  string
 	log  *logs
 
-	library library // what is not a tool
+	library library     // what is not a tool
+	early   atomic.Bool // it is not ready yet
 
 	mu      sync.Mutex
 	act     map[string]switchboard.CallerFunc // by tool
@@ -137,6 +141,7 @@ func newGateway(t *testing.T) *world {
 		Authenticate: w.authenticate,
 		Subscribe:    w.library.subscribe,
 		Status:       func(p switchboard.Principal) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
+		Fitness:      func() (bool, []byte) { return !w.early.Load(), []byte(`{"ready":"so"}`) },
 		Hosts:        []string{"gw.example.com", "other.example.com:8443"},
 		Origins:      []string{"https://app.example.com"},
 		Log:          slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

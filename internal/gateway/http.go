@@ -25,6 +25,7 @@ const (
 	mcpHere        // the MCP endpoint
 	runsHere       // where runs are minted
 	healthHere
+	readyHere
 	inspectHere
 )
 
@@ -32,6 +33,8 @@ const (
 var methods = [...][]string{
 	mcpHere:     {http.MethodGet, http.MethodPost, http.MethodDelete},
 	runsHere:    {http.MethodPost},
+	healthHere:  {http.MethodGet, http.MethodHead},
+	readyHere:   {http.MethodGet, http.MethodHead},
 	inspectHere: {http.MethodGet},
 }
 
@@ -49,6 +52,8 @@ func route(path string) (place, target) {
 		return mcpHere, target{}
 	case "/healthz":
 		return healthHere, target{}
+	case "/readyz":
+		return readyHere, target{}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
 		return mcpHere, target{task: switchboard.TaskID(id)}
@@ -69,7 +74,8 @@ func route(path string) (place, target) {
 func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
 // ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
-// at POST /v1/tasks/<id>/runs; and says at /healthz that it is there.
+// at POST /v1/tasks/<id>/runs; and says to anybody, at /healthz that it is there
+// and at /readyz whether it is ready.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -90,12 +96,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if where == nowhere && g.inspect[path] != nil {
 		where = inspectHere
 	}
-	switch where {
-	case nowhere:
+	if where == nowhere {
 		http.Error(w, "nothing is here; MCP is at /mcp", http.StatusNotFound)
-		return
-	case healthHere:
-		g.serveHealth(w, r)
 		return
 	}
 	if why := g.allowed.Load().refuse(r); why != "" {
@@ -108,6 +110,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if allow := methods[where]; !slices.Contains(allow, r.Method) {
 		notAllowed(w, allow...)
+		return
+	}
+	switch where {
+	case healthHere:
+		g.serveHealth(w)
+		return
+	case readyHere:
+		g.serveReady(w)
 		return
 	}
 	p, err := g.authenticate(r)
@@ -146,17 +156,28 @@ func framedTwice(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
-func (g *Gateway) serveHealth(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		notAllowed(w, http.MethodGet, http.MethodHead)
-		return
-	}
+func (g *Gateway) serveHealth(w http.ResponseWriter) {
 	if g.closed() {
 		http.Error(w, "stopping", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
+}
+
+// serveReady answers whoever sends clients here. One that cannot be sent any
+// need not be ended for that: see serveHealth.
+func (g *Gateway) serveReady(w http.ResponseWriter) {
+	status := http.StatusServiceUnavailable
+	ready, text := g.fitness()
+	switch {
+	case g.closed():
+		text = []byte(`{"ready":false,"stopping":true}`)
+	case ready:
+		status = http.StatusOK
+	}
+	w.Header().Set("Content-Type", "application/json")
+	writeAll(w, status, text)
 }
 
 // notAllowed answers a request whose HTTP method is none of these.

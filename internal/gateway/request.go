@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -174,7 +175,8 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 	return a
 }
 
-// list answers with bytes that are finished already.
+// list answers with bytes that are finished already, but where policy looks at
+// the clock.
 func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answer {
 	if cursor, ok := q.Param("cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
 		return answer{failure: invalidParams("no such cursor: this list has one page")}
@@ -186,10 +188,19 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	if r.Task() == "" && k == switchboard.Tools {
 		return g.ask(ctx, q)
 	}
+	g.runs.Refresh(ctx, r)
 	if err := r.Err(); err != nil {
 		return g.refusal(q, err)
 	}
 	return answer{result: r.Surface().List(k, q.modern)}
+}
+
+// met returns why the run shows nothing, where that is so now.
+func (g *Gateway) met(ctx context.Context, r *run.Run) error {
+	if r.Err() != nil {
+		g.runs.Refresh(ctx, r)
+	}
+	return r.Err()
 }
 
 // meta is the _meta of a modern result of our own.

@@ -32,7 +32,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	if err := r.Err(); err != nil {
+	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}
 	to, f := routed(r, q)

@@ -208,7 +208,7 @@ func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
 		q.client.subscriptions.remove(uri)
 		return answer{result: []byte("{}")}
 	}
-	if err := r.Err(); err != nil {
+	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}
 	switch err := q.client.subscriptions.add(ctx, g, q, r, uri); {

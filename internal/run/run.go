@@ -5,13 +5,16 @@
 // for each legacy session and stdio process, or on request, and only its
 // principal can name it again. A modern request that names none uses the base
 // run of its tenant, principal and task. When the catalog or the configuration
-// changes, every run is bound again, and told where what it shows has changed.
+// changes, every run is bound again, and told where what it shows has changed;
+// and so is one whose tenant's policy looks at the clock, before it is listed.
 package run
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +34,10 @@ type Binder interface {
 	// is nil at first. A task that cannot be met is an error, and shows
 	// nothing.
 	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error)
+
+	// Lasts reports whether what Bind gives for the tenant holds until the
+	// next Rebind. Where it does not, it changes with time alone.
+	Lasts(tenant switchboard.TenantID) bool
 }
 
 // Bounds of a Registry.
@@ -98,6 +105,11 @@ type Run struct {
 
 	shown atomic.Pointer[shown]
 	used  atomic.Int64 // unix nanoseconds
+
+	// binding holds one while the run is bound again: what is shown follows
+	// what was shown before, names and all. bound is when that began last.
+	binding chan struct{}
+	bound   time.Time
 
 	mu       sync.Mutex
 	watchers map[*watch]struct{}
@@ -250,7 +262,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		g.mu.RLock()
 		generation, s := g.generation, g.fresh[key]
 		g.mu.RUnlock()
-		if s == nil {
+		if s == nil || !g.binder.Lasts(p.Tenant) {
 			var err error
 			if s, err = g.binder.Bind(ctx, p, task, nil); err != nil {
 				return nil, err
@@ -262,7 +274,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			continue
 		}
 		g.fresh[key] = s
-		r := &Run{principal: p, task: task}
+		r := &Run{principal: p, task: task, binding: make(chan struct{}, 1)}
 		r.used.Store(time.Now().UnixNano())
 		r.shown.Store(&shown{surface: s, named: s})
 		r, err := put(r)
@@ -335,24 +347,76 @@ func (g *Registry) Rebind(ctx context.Context) {
 	}
 	g.mu.Unlock()
 
+	g.again(ctx, runs, func(*Run) bool { return false }, func(_, now shown) shown { return now })
+}
+
+// Refresh binds those of the runs again whose lists would be others now though
+// nothing else has changed: their tenant's policy looks at the clock, or could
+// not be evaluated when they were bound. It tells the watchers as Rebind does,
+// and is cheap for all other runs.
+func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
+	now := time.Now()
+	g.again(ctx, runs, func(r *Run) bool {
+		err, _ := errors.AsType[*switchboard.Error](r.Err())
+		failed := err != nil && err.Code == switchboard.CodePolicyFailed
+		return !failed && g.binder.Lasts(r.principal.Tenant) ||
+			r.bound.After(now) // somebody else has done so meanwhile
+	}, func(was, now shown) shown {
+		if was.err == nil && now.err == nil && same(was.surface, now.surface) {
+			return was // which others share, and whose lists are finished
+		}
+		return now
+	})
+}
+
+// same reports whether both show the same things, each for the same reason.
+func same(a, b *surface.Surface) bool {
+	why := func(i, j *switchboard.Judgment) bool { return i.Requirement == j.Requirement }
+	return a.Differs(b) == 0 && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
+		return slices.EqualFunc(x.Judgments, y.Judgments, why)
+	})
+}
+
+// again binds runs again, but for those that skip says while they are held, and
+// shows what keep says. Where ctx ends first, they stay as they are.
+func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool, keep func(was, now shown) shown) {
 	// Runs that showed the same surface for the same principal go on sharing.
 	type from struct {
 		key  baseKey
 		prev *surface.Surface
 	}
 	done := map[from]shown{}
-	for _, r := range runs {
-		f := from{baseKey{ownerOf(r.principal), r.task}, r.shown.Load().named}
+	one := func(r *Run) {
+		select {
+		case r.binding <- struct{}{}:
+			defer func() { <-r.binding }()
+		case <-ctx.Done():
+			return
+		}
+		if skip(r) {
+			return
+		}
+		began := time.Now()
+		was := *r.shown.Load()
+		f := from{baseKey{ownerOf(r.principal), r.task}, was.named}
 		s, ok := done[f]
 		if !ok {
-			s = g.again(ctx, r, f.prev)
+			if s = g.next(ctx, r, f.prev); ctx.Err() != nil {
+				return
+			}
+			s = keep(was, s)
 			done[f] = s
 		}
 		r.show(s)
+		r.bound = began
+	}
+	for _, r := range runs {
+		one(r)
 	}
 }
 
-func (g *Registry) again(ctx context.Context, r *Run, prev *surface.Surface) shown {
+// next is what r shows after prev.
+func (g *Registry) next(ctx context.Context, r *Run, prev *surface.Surface) shown {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
 			return shown{g.nothing, err, prev}

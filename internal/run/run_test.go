@@ -22,6 +22,7 @@ type binder struct {
 	err   error
 	gone  switchboard.TaskID
 	binds int
+	turns bool             // what Bind gives changes with time
 	prev  *surface.Surface // of the last bind
 }
 
@@ -51,6 +52,12 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 	}
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
 	return surface.New(task, selected, nil, prev, nil), nil
+}
+
+func (b *binder) Lasts(switchboard.TenantID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.turns
 }
 
 func (b *binder) set(err error, tools ...string) {
@@ -151,9 +158,12 @@ func TestSessionsOfOneTaskShareOneSurface(t *testing.T) {
 }
 
 // A watcher remembers which kinds it has heard of.
-type watcher struct{ heard atomic.Uint32 }
+type watcher struct{ heard, times atomic.Uint32 }
 
-func (w *watcher) Changed(ks switchboard.Kinds) { w.heard.Or(uint32(ks)) }
+func (w *watcher) Changed(ks switchboard.Kinds) {
+	w.heard.Or(uint32(ks))
+	w.times.Add(1)
+}
 
 func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
 	b := &binder{tools: []string{"a"}}
@@ -305,4 +315,86 @@ func TestNoRunMissesAChangeThatComesWhileItIsBound(t *testing.T) {
 			t.Fatalf("a run shows %q", names(r))
 		}
 	}
+}
+
+func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
+	b := &binder{tools: []string{"one"}}
+	g := registry(b)
+	r, other := open(t, g, alice), open(t, g, alice)
+	var w watcher
+	defer r.Watch(&w)()
+	before := r.Surface()
+
+	b.set(nil, "two")
+	g.Refresh(t.Context(), r)
+	if got := names(r); got != "one " || b.binds != 1 {
+		t.Errorf("what lasts was bound again: %s, %d binds", got, b.binds)
+	}
+	b.turns = true
+	b.set(nil, "one")
+	g.Refresh(t.Context(), r)
+	if r.Surface() != before || w.times.Load() != 0 {
+		t.Error("what is the same was not left as it was")
+	}
+	b.set(nil, "two")
+	g.Refresh(t.Context(), r)
+	if got := names(r) + names(other); got != "two one " || w.times.Load() != 1 {
+		t.Errorf("shown %s; %d changes were told", got, w.times.Load())
+	}
+	if got := names(open(t, g, alice)); got != "two " {
+		t.Errorf("a new run shows %s, which was so before", got)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	b.set(context.Canceled)
+	g.Refresh(gone, r)
+	if got := names(r); got != "two " || r.Err() != nil {
+		t.Errorf("a client that went away took the list with it: %s, %v", got, r.Err())
+	}
+}
+
+func TestARunWhosePolicyCouldNotBeEvaluatedTriesAgain(t *testing.T) {
+	for code, want := range map[switchboard.Code]string{switchboard.CodePolicyFailed: "one ", switchboard.CodeUnmet: ""} {
+		b := &binder{tools: []string{"one"}}
+		g := registry(b)
+		r := open(t, g, alice)
+		b.set(&switchboard.Error{Code: code})
+		g.Rebind(t.Context())
+		b.set(nil, "one")
+		g.Refresh(t.Context(), r)
+		if got := names(r); got != want {
+			t.Errorf("after %s it shows %q, want %q", code, got, want)
+		}
+	}
+}
+
+// What each is told was decided after it asked, and yet not once for each.
+func TestListsThatAreAskedForAtOnceShareADecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &slowBinder{binder: binder{tools: []string{"one"}, turns: true}}
+		g := run.New(b, surface.New(nil, nil, nil, nil, nil))
+		r := open(t, g, alice)
+		b.binds = 0
+		var work sync.WaitGroup
+		for i := range 50 {
+			work.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				g.Refresh(t.Context(), r)
+			})
+		}
+		work.Wait()
+		// The first at 0, one for those who came in its second, of whom each
+		// asked at another instant and before that began.
+		if b.binds != 2 {
+			t.Errorf("bound %d times", b.binds)
+		}
+	})
+}
+
+// slowBinder takes a second.
+type slowBinder struct{ binder }
+
+func (b *slowBinder) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+	time.Sleep(time.Second)
+	return b.binder.Bind(ctx, p, task, prev)
 }
