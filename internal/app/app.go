@@ -142,7 +142,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	a.gateway = gateway.New(gateway.Options{
 		Runs:         a.runs,
-		Caller:       policy.Guard(a.policy, o.Log, constraint.Approve(limits.Limit(a.fleet))),
+		Caller:       policy.Guard(a.current, o.Log, constraint.Approve(limits.Limit(a.fleet))),
 		Authenticate: func(r *http.Request) (switchboard.Principal, error) { return a.state.Load().ring.Authenticate(r) },
 		Subscribe:    a.subscribe,
 		Ended:        a.fleet.Forget,
@@ -339,7 +339,7 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 
 // Lasts implements run.Binder.
 func (a *App) Lasts(id switchboard.TenantID) bool {
-	p := a.policy(id)
+	p := a.state.Load().policies[id]
 	return p == nil || !p.ReadsClock()
 }
 

@@ -109,22 +109,29 @@ func shipped() (files []switchboard.PolicyFile) {
 	return files
 }
 
-// policy returns the policy of a tenant as it is now; nil where there is no such
-// tenant.
-func (a *App) policy(id switchboard.TenantID) *policy.Policy {
-	if t := a.state.Load().tenants[id]; t != nil {
-		return t.policy
+// current is what decides about calls; see policy.Current.
+func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
+	s := a.state.Load()
+	p, err := s.current(p)
+	if err != nil {
+		return p, nil, err
 	}
-	return nil
+	t := s.tenants[p.Tenant]
+	if t == nil {
+		return p, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	}
+	return p, t.policy, nil
 }
 
 // subscribe is the fleet's, where policy has nothing against it.
 func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	p := a.policy(c.Principal.Tenant)
-	if p == nil {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "the resource is not yours")
+	who, p, err := a.current(c.Principal)
+	if err != nil {
+		return nil, err
 	}
-	if err := p.Permit(ctx, c); err != nil {
+	own := *c
+	own.Principal = who
+	if err := p.Permit(ctx, &own); err != nil {
 		return nil, err
 	}
 	return a.fleet.Subscribe(ctx, c, updated)

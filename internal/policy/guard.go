@@ -11,18 +11,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Guard returns a Caller that asks the policy which current gives for the
-// call's tenant, and makes no call that it does not allow: SB-CAP-001 where the
-// tool is not even to be seen now, SB-POL-001 to 003 where this very call is
-// denied. It carries out obligations, or refuses the call.
-func Guard(current func(switchboard.TenantID) *Policy, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
+// Current gives what decides about the calls of a principal, all of one moment:
+// who that is now, whatever was known of it when the request came in, and the
+// policy of its tenant. The error is a *switchboard.Error: it may call nothing.
+type Current func(switchboard.Principal) (switchboard.Principal, *Policy, error)
+
+// Guard returns a Caller that asks the policy which current gives, and makes no
+// call that it does not allow: SB-CAP-001 where the tool is not even to be seen
+// now, SB-POL-001 to 003 where this very call is denied. It carries out
+// obligations, or refuses the call.
+func Guard(current Current, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		p := current(c.Principal.Tenant)
-		if p == nil {
-			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeNotAuthorized, "the tool is not yours")
+		who, p, err := current(c.Principal)
+		if err != nil {
+			return switchboard.Result{}, err
+		}
+		if !alike(&who, &c.Principal) {
+			own := *c
+			own.Principal = who
+			c = &own
 		}
 		o, err := p.permit(ctx, c, time.Now())
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 // gate is a guard before a server that answers every call with result.
 type gate struct {
 	policy *policy.Policy
+	lost   []string // of everybody's roles, since the request came in
 	log    bytes.Buffer
 	calls  []*switchboard.Call
 	caller switchboard.Caller
@@ -25,7 +27,11 @@ type gate struct {
 
 func newGate(p *policy.Policy, result string) *gate {
 	g := &gate{policy: p}
-	g.caller = policy.Guard(func(switchboard.TenantID) *policy.Policy { return g.policy }, slog.New(slog.NewTextHandler(&g.log, nil)),
+	current := func(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
+		p.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(r string) bool { return slices.Contains(g.lost, r) })
+		return p, g.policy, nil
+	}
+	g.caller = policy.Guard(current, slog.New(slog.NewTextHandler(&g.log, nil)),
 		switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			g.calls = append(g.calls, c)
 			return switchboard.Result{JSON: []byte(result)}, nil
@@ -142,10 +148,13 @@ func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
 
 func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
 	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
-	call := *g.bind(t, brave, `{}`)
-	call.Principal.Roles = nil
-	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeNoSuchTool {
+	call := g.bind(t, brave, `{}`)
+	g.lost = []string{"analyst"}
+	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodeNoSuchTool {
 		t.Errorf("%v", err)
+	}
+	if len(call.Principal.Roles) != 1 {
+		t.Errorf("the caller's own call was changed: %+v", call.Principal)
 	}
 }
 

@@ -131,9 +131,13 @@ func passing(v view) bool { return v.reads != 0 }
 // fits reports whether what is remembered was said by this policy, of this
 // principal.
 func (m *memory) fits(p *Policy, who switchboard.Principal) bool {
-	was := &m.principal
-	return m.policy == p && was.ID == who.ID && was.Tenant == who.Tenant && was.Auth == who.Auth &&
-		was.Tier == who.Tier && was.Mode == who.Mode && slices.Equal(was.Roles, who.Roles)
+	return m.policy == p && alike(&m.principal, &who)
+}
+
+// alike reports whether policy cannot tell two principals apart.
+func alike(a, b *switchboard.Principal) bool {
+	return a.ID == b.ID && a.Tenant == b.Tenant && a.Auth == b.Auth &&
+		a.Tier == b.Tier && a.Mode == b.Mode && slices.Equal(a.Roles, b.Roles)
 }
 
 // again makes a question of what is remembered. Where every layer that is asked
