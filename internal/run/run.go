@@ -378,8 +378,27 @@ func same(a, b *surface.Surface) bool {
 }
 
 // again binds runs again, but for those that skip says while they are held, and
-// shows what keep says. Where ctx ends first, they stay as they are.
+// shows what keep says. Where ctx ends first, they stay as they are. The tenants
+// do not wait for each other: what a policy takes is its tenant's time.
 func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool, keep func(was, now shown) shown) {
+	of := map[switchboard.TenantID][]*Run{}
+	for _, r := range runs {
+		of[r.principal.Tenant] = append(of[r.principal.Tenant], r)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	for _, runs := range of {
+		all := func() { g.againOf(ctx, runs, skip, keep) }
+		if len(of) == 1 {
+			all()
+			return
+		}
+		work.Go(all)
+	}
+}
+
+// againOf is again, for runs of one tenant.
+func (g *Registry) againOf(ctx context.Context, runs []*Run, skip func(*Run) bool, keep func(was, now shown) shown) {
 	// Runs that showed the same surface for the same principal go on sharing.
 	type from struct {
 		key  baseKey
@@ -396,8 +415,7 @@ func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool,
 		if skip(r) {
 			return
 		}
-		began := time.Now()
-		was := *r.shown.Load()
+		began, was := time.Now(), *r.shown.Load()
 		f := from{baseKey{ownerOf(r.principal), r.task}, was.named}
 		s, ok := done[f]
 		if !ok {
