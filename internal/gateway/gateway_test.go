@@ -36,6 +36,7 @@ type desk struct {
 	mu      sync.Mutex
 	tools   []string
 	reverse bool // the task work can no longer be met
+	failing bool // its policy cannot be evaluated
 	whole   []switchboard.Offer
 }
 
@@ -63,6 +64,9 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 			Code: switchboard.CodeUnmet, Text: "requirement 1 cannot be met", Requirement: "search internet [readonly]", Stage: "prune",
 			Hint: "ask whoever runs Switchboard for a server that can", Cause: errors.New("cause for the operator"),
 		}
+	}
+	if d.failing {
+		return nil, switchboard.Refuse(switchboard.CodePolicyFailed, "it could not be decided")
 	}
 	if task == "" {
 		return nothing, nil
@@ -321,6 +325,29 @@ func modern(id, method, params, name string) (string, head) {
 
 func legacyCall(id, tool, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `"` + more + `}}`
+}
+
+// Law 7: a moment in which policy could not be evaluated is over when it can be.
+func TestWhatPolicyCouldNotDecideIsAskedAgainByWhoeverComesNext(t *testing.T) {
+	w := newWorld(t)
+	in := w.session(nil)
+	fail := func(failing bool) {
+		w.desk.mu.Lock()
+		defer w.desk.mu.Unlock()
+		w.desk.failing = failing
+	}
+	for _, method := range []string{"tools/call", "tools/list", "prompts/get", "resources/subscribe"} {
+		message := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"name":"echo","uri":"x:y"}}`
+		fail(true)
+		w.runs.Rebind(t.Context())
+		if _, body := w.post(message, in); !strings.Contains(body, "SB-POL-002") {
+			t.Errorf("%s while it cannot: %s", method, body)
+		}
+		fail(false)
+		if _, body := w.post(message, in); strings.Contains(body, "SB-POL-002") {
+			t.Errorf("%s afterwards: %s", method, body)
+		}
+	}
 }
 
 // data returns the folder of the shared test data, or skips the test.
