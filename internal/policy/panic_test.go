@@ -1,0 +1,43 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+	"github.com/open-policy-agent/opa/v1/types"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A builtin of this test alone, since none of OPA's is known to panic.
+func init() {
+	ast.RegisterBuiltin(&ast.Builtin{Name: "test.panics", Decl: types.NewFunction(types.Args(types.A), types.B)})
+	topdown.RegisterBuiltinFunc("test.panics", func(topdown.BuiltinContext, []*ast.Term, func(*ast.Term) error) error { panic("a bug") })
+}
+
+func TestAPanicDeniesWhereverItHappens(t *testing.T) {
+	for when, rule := range map[string]string{
+		"always":  `deny["x/y"] contains "n" if test.panics(input.user_tier)`,
+		"in call": `deny["x/y"] contains "n" if { input.phase == "call"; test.panics(input.call.arguments) }`,
+	} {
+		p := of(t, "", allowAll, allowAll+rule)
+		v := p.Judge(t.Context(), ask(policy.PhaseCall, `{}`, three...)).Verdicts[0]
+		if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), "it panicked: a bug") {
+			t.Errorf("%s: %+v", when, v.Denied)
+		}
+	}
+	g := newGate(of(t, "", allowAll+`deny["x/y"] contains "n" if { input.phase == "call"; test.panics(1) }`, ""), `{}`)
+	if _, err := g.caller.Call(t.Context(), g.bind(t, brave, `{}`)); code(err) != switchboard.CodePolicyFailed || len(g.calls) > 0 {
+		t.Errorf("a call: %v", err)
+	}
+	// Memory: what was selected under another policy is no way around it.
+	g = newGate(of(t, "", allowAll, ""), `{}`)
+	call := g.bind(t, brave, `{}`)
+	g.policy = of(t, "", allowAll+`deny["x/y"] contains "n" if test.panics(1)`, "")
+	if _, err := g.caller.Call(t.Context(), call); code(err) != switchboard.CodePolicyFailed || len(g.calls) > 0 {
+		t.Errorf("a call that was selected before: %v", err)
+	}
+}
