@@ -36,7 +36,7 @@ type fake struct {
 	listener json.RawMessage        // the id of the request that listens for changes, if modern
 }
 
-// newFake reads "[modern] [mood=X] [marks=FILE] [tape=FILE] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
+// newFake reads "[modern] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
 // TOOLS-JSON…", where the JSON of a list has no brackets around it. "args=FILE" is what would be too long for a command:
 // a list of such arguments.
 func newFake(args []string) *fake {
@@ -52,6 +52,10 @@ func (f *fake) take(args []string) {
 			f.modern = true
 		case key == "mood":
 			f.mood = value
+		case key == "hang-if": // this file is there
+			if _, err := os.Stat(value); err == nil {
+				f.mood = "hang"
+			}
 		case key == "marks":
 			f.marks = value
 		case key == "tape":

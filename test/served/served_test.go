@@ -101,8 +101,10 @@ type gateway struct {
 	url string // without a path
 	dir string
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	mu      sync.Mutex
+	log     bytes.Buffer
+	scanned int            // of log, in bytes
+	endings map[string]int // of reloads, as far as scanned
 }
 
 // Write takes the log.

@@ -1,0 +1,179 @@
+package served_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The shipped hours.rego, in a zone where it is about noon: whenever this runs,
+// today's hours begin and end today.
+func TestInBusinessHoursAToolIsListedAndItsCallsAreDenied(t *testing.T) {
+	now := time.Now().UTC()
+	ahead := 12 - now.Hour()
+	zone := fmt.Sprintf("Etc/GMT%+d", -ahead) // the sign of these names is the other way round
+	today := now.Add(time.Duration(ahead) * time.Hour).Weekday()
+	hours := func(day time.Weekday, from, to string) string {
+		return fmt.Sprintf(`{business_hours: {zone: %s, days: [%s], from: %q, to: %q, deny: [{tool: "a/ed*", verb: write}]}}`, zone, strings.ToLower(day.String()), from, to)
+	}
+	marks := filepath.Join(t.TempDir(), "marks")
+	h := inhabit(t, desk(marks), "", map[string]resident{
+		"open":     {word: hours(today, "10:00", "15:00")},
+		"shut":     {word: hours(today, "01:00", "02:00")},
+		"away":     {word: hours((today+3)%7, "10:00", "15:00")},
+		"mistyped": {word: strings.Replace(hours(today, "01:00", "02:00"), "days", "dais", 1)},
+		"nowhere":  {word: strings.Replace(hours((today+3)%7, "10:00", "15:00"), zone, "Etc/Nowhere", 1)},
+	})
+	for tenant, edit := range map[string]string{"open": "SB-POL-001", "shut": "", "away": "", "nowhere": "SB-POL-002"} {
+		for name, s := range h.clients(t, tenant) {
+			if got := names(t, s); !slices.Equal(got, []string{"edit", "look"}) {
+				t.Errorf("%s, %s: it lists %q", tenant, name, got)
+			}
+			before := fileOf(t, marks)
+			m, _ := s.ask(t, "tools/call", `{"name":"edit","arguments":{}}`)
+			if got := codeOf(m); got != edit || (fileOf(t, marks) != before) != (edit == "") {
+				t.Errorf("%s, %s: edit: %s, want %q", tenant, name, m.raw, edit)
+			}
+			if strings.Contains(string(m.raw), "business") {
+				t.Errorf("%s, %s: the caller is told of the rule: %s", tenant, name, m.raw)
+			}
+			if got := called(t, s, "look", `{}`); got != "" && tenant != "nowhere" {
+				t.Errorf("%s, %s: look: %s", tenant, name, got)
+			}
+		}
+	}
+	if m, _ := h.as("mistyped", true).ask(t, "tools/list", ""); codeOf(m) != "SB-POL-001" {
+		t.Errorf("hours that are mistyped: %s", m.raw)
+	}
+}
+
+// turns hides one tool, and another with all that its server has, before and
+// from an instant.
+func turns(at time.Time) string {
+	rule := `deny[%q] contains "x" if time.parse_rfc3339_ns(input.now) %s time.parse_rfc3339_ns(%q)` + "\n"
+	instant := at.UTC().Format(time.RFC3339Nano)
+	return allowAll + fmt.Sprintf(rule, "a/later", "<", instant) + fmt.Sprintf(rule, "b/sooner", ">=", instant)
+}
+
+func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
+	marks := filepath.Join(t.TempDir(), "marks")
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+
+		fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "always"), fmt.Sprintf(tool, "later"))+"\n  "+
+		fakeServer("b", "marks="+marks, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(tool, "sooner"))+"\nTENANTS\n", "",
+		map[string]resident{"acme": {rego: turns(time.Now().Add(time.Hour))}})
+	clients := h.clients(t, "acme")
+	clients["a run of its own"] = h.open("/mcp/runs/"+mint(t, h.gateway, h.keys["acme"], "all"), true, "Authorization", "Bearer "+h.keys["acme"])
+	for name, s := range clients {
+		if got := names(t, s); !slices.Equal(got, []string{"always", "sooner"}) {
+			t.Fatalf("%s lists %q", name, got)
+		}
+	}
+	file := filepath.Join(h.dir, "tenants/acme/policies/own.rego")
+	turn := time.Now().Add(3 * time.Second)
+	replace(t, file, "package switchboard.tenant\n"+turns(turn))
+	h.reload(t)
+	legacy := clients["http/legacy"].(*httpSession)
+	heard := make(chan string, 1)
+	listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{
+		"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}, "Authorization": {"Bearer " + h.keys["acme"]},
+	})
+	early := 0
+	for name, s := range clients {
+		got := names(t, s)
+		if time.Now().After(turn) {
+			break // what it was told may be either
+		}
+		if !slices.Equal(got, []string{"always", "sooner"}) {
+			t.Errorf("%s, before the turn: it lists %q", name, got)
+		}
+		if got := called(t, s, "later", `{}`); got != "SB-CAP-001" && time.Now().Before(turn) {
+			t.Errorf("%s, before the turn: later: %s", name, got)
+		}
+		early++
+	}
+	t.Logf("%d clients were asked before the turn", early)
+	<-time.After(time.Until(turn))
+	for name, s := range clients {
+		if strings.HasPrefix(name, "stdio/") { // it reloads by itself, and may do so late
+			eventually(t, "the file is read", func() string {
+				if got := names(t, s); !slices.Equal(got, []string{"always", "later"}) {
+					return fmt.Sprint(got)
+				}
+				return ""
+			})
+		}
+		if got := called(t, s, "sooner", `{}`); got != "SB-CAP-001" {
+			t.Errorf("%s, after the turn: sooner, which it has listed before: %s", name, got)
+		}
+		if m, _ := s.ask(t, "prompts/list", ""); m.Error != nil || strings.Contains(string(m.raw), "greet") {
+			t.Errorf("%s, after the turn: %s", name, m.raw)
+		}
+		if m, _ := s.ask(t, "resources/list", ""); m.Error != nil || strings.Contains(string(m.raw), "doc://x") {
+			t.Errorf("%s, after the turn: %s", name, m.raw)
+		}
+		if got := names(t, s); !slices.Equal(got, []string{"always", "later"}) {
+			t.Errorf("%s, after the turn: it lists %q", name, got)
+		}
+		if got := called(t, s, "later", `{}`); got != "" {
+			t.Errorf("%s, after the turn: later: %s", name, got)
+		}
+	}
+	if x := h.get(t, "acme", "/v1/explain"); !strings.Contains(x, `"later"`) || strings.Contains(x, "sooner") {
+		t.Errorf("explain: %s", x)
+	}
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Error("a client whose list has changed was not told")
+	}
+	if strings.Contains(fileOf(t, marks), "sooner") {
+		t.Error("sooner was called")
+	}
+}
+
+// Nobody asks here: it is the clock alone that changes the list.
+func TestAClientHearsThatTheClockHasChangedItsList(t *testing.T) {
+	t.Parallel() // it waits for a minute to begin
+	turn := time.Now().Add(10 * time.Second).Truncate(time.Minute).Add(time.Minute)
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "always"), fmt.Sprintf(tool, "later"))+"\n  "+
+		fakeServer("b", fmt.Sprintf(tool, "sooner"))+"\nTENANTS\n", "", map[string]resident{"acme": {rego: turns(turn)}})
+	legacy := h.as("acme", false)
+	pipe := stdio(t, h.dir, false, "--tenant", "acme")
+	for _, s := range []session{legacy, pipe} {
+		if got := names(t, s); !slices.Equal(got, []string{"always", "sooner"}) {
+			t.Fatalf("it lists %q", got)
+		}
+	}
+	heard := make(chan string, 3)
+	key := []string{"Bearer " + h.keys["acme"]}
+	listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}, "Authorization": key})
+	listen(t, heard, "modern", http.MethodPost, h.url+"/mcp",
+		`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}, "Authorization": key})
+	go func() {
+		for lines := bufio.NewScanner(pipe.out); lines.Scan(); {
+			if strings.Contains(lines.Text(), "notifications/tools/list_changed") {
+				heard <- "stdio"
+				return
+			}
+		}
+	}()
+	for range 3 {
+		select {
+		case who := <-heard:
+			if time.Now().Before(turn) {
+				t.Errorf("%s heard of it too early", who)
+			}
+		case <-time.After(time.Until(turn) + patience):
+			t.Fatal("a client was not told")
+		}
+	}
+	if got := called(t, legacy, "later", `{}`); got != "" {
+		t.Errorf("what was told of cannot be called: %s", got)
+	}
+}

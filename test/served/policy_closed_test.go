@@ -1,0 +1,202 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// failures are layers of tenants that fail while COND holds, and their codes. A
+// panic is a unit test's: nothing that can be written makes one.
+var failures = map[string]struct{ rego, code string }{
+	"runtime-error":      {allowAll + `deny["x/y"] contains "n" if { COND; {k: v | some k in ["a"]; some v in [1, 2]}.a == 3 }`, "SB-POL-002"},
+	"builtin-error":      {allowAll + `deny["x/y"] contains "n" if { COND; time.parse_rfc3339_ns(input.tenant_id) > 0 }`, "SB-POL-002"},
+	"undefined":          {`allowed_tools := {c.id | some c in input.candidate_tools} if not cond` + "\ncond if COND", "SB-POL-001"},
+	"wrong-type":         {`allowed_tools := {c.id | some c in input.candidate_tools} if not cond` + "\nallowed_tools := true if COND\ncond if COND", "SB-POL-002"},
+	"conflict":           {allowAll + `deny["x/y"] contains "n" if y == 3` + "\ny := 1 if input.tenant_id\ny := 2 if COND", "SB-POL-002"},
+	"unknown-id":         {`allowed_tools contains c.id if { not cond; some c in input.candidate_tools }` + "\nallowed_tools contains \"no/such\"\ncond if COND", "SB-POL-001"},
+	"unknown-obligation": {allowAll + `obligations[c.id] contains {"type": "pray"} if { COND; some c in input.candidate_tools }`, "SB-POL-003"},
+	"empty-folder":       {"", "SB-POL-001"},
+	"loop":               {allowAll + `deny["x/y"] contains "n" if { COND; count([1 | some i in numbers.range(1, 9999); some j in numbers.range(1, 9999); i + j == 0]) > 0 }`, "SB-POL-002"},
+	"regex": {
+		allowAll + `deny["x/y"] contains "n" if { COND; regex.match("^((((a?){10}){10}){9})*b$", concat("", ["a" | some _ in numbers.range(1, REPEATS)])) }`,
+		"SB-POL-002",
+	},
+}
+
+// slow are those that take their second, and go on after it.
+func slow(way string) bool { return way == "loop" || way == "regex" }
+
+// saysOf reports whether a line of a log says something of a tenant.
+func saysOf(log, tenant, what string) bool {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "tenant="+tenant+" ") && strings.Contains(line, what) {
+			return true
+		}
+	}
+	return false
+}
+
+// PO-05, PO-06: whatever goes wrong in a layer denies, in a list, a call, an
+// explanation, and where an earlier decision allowed the call.
+func TestPO05_WhateverFailsDeniesWithItsCode(t *testing.T) {
+	t.Parallel() // it waits for what takes too long
+	marks := filepath.Join(t.TempDir(), "marks")
+	tenants := map[string]resident{}
+	for way := range failures {
+		tenants[way] = resident{rego: allowAll}
+	}
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "one"))+"\nTENANTS\n", "", tenants)
+	legacy, modern := map[string]session{}, map[string]session{}
+	for way := range failures {
+		legacy[way], modern[way] = h.as(way, false), h.as(way, true)
+		for _, s := range []session{legacy[way], modern[way]} {
+			if got := called(t, s, "one", `{}`); got != "" {
+				t.Fatalf("%s: while all is well: %s", way, got)
+			}
+		}
+	}
+	repeats := "20000"
+	if len(buildFlags) > 0 {
+		repeats = "4000" // as long, where all is slower
+	}
+	put := func(cond string) {
+		for way, f := range failures {
+			file := filepath.Join(h.dir, "tenants", way, "policies/own.rego")
+			if f.rego == "" {
+				if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			write(t, file, "package switchboard.tenant\n"+strings.NewReplacer("COND", cond, "REPEATS", repeats).Replace(f.rego)+"\n")
+		}
+		h.reload(t)
+		if h.reloads(refused) > 0 {
+			t.Fatal("a layer does not compile")
+		}
+	}
+
+	// The slow ones come last, and beside each other.
+	each := func(f func(way, code string)) {
+		var work sync.WaitGroup
+		for way := range failures {
+			if !slow(way) {
+				f(way, failures[way].code)
+			}
+		}
+		for _, way := range []string{"loop", "regex"} {
+			work.Go(func() { f(way, failures[way].code) })
+		}
+		work.Wait()
+	}
+
+	put("true")
+	if err := os.Truncate(marks, 0); err != nil {
+		t.Fatal(err)
+	}
+	each(func(way, code string) {
+		clients := map[string]session{"legacy": legacy[way], "modern": modern[way]}
+		if !slow(way) {
+			pipe := stdio(t, h.dir, true, "--tenant", way)
+			m := pipe.send(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			if got := codeOf(m); got != code {
+				t.Errorf("%s: initialize over stdio: %s", way, m.raw)
+			}
+			clients["modern, over stdio"] = pipe
+		}
+		for era, s := range clients {
+			if m, _ := s.ask(t, "tools/list", ""); codeOf(m) != code {
+				t.Errorf("%s, %s: tools/list: %s, want %s", way, era, m.raw, code)
+			}
+			if got := called(t, s, "one", `{}`); got != code {
+				t.Errorf("%s, %s: a call, after others were allowed: %s, want %s", way, era, got, code)
+			}
+		}
+		var x struct {
+			Tools   []any
+			Refused string
+		}
+		if text := h.get(t, way, "/v1/explain"); json.Unmarshal([]byte(text), &x) != nil || len(x.Tools) > 0 || x.Refused == "" || strings.Contains(text, "a/one") {
+			t.Errorf("%s: explain: %s", way, text)
+		}
+		if slow(way) {
+			if !saysOf(h.logged(), way, "it took longer than it may") {
+				t.Errorf("%s: the log does not say why", way)
+			}
+			return
+		}
+		if out, errs, exit := command(t, h.dir, "explain", "--tenant", way); exit != 1 || !strings.Contains(out, code) {
+			t.Errorf("%s: explain, to the operator: exit %d, want %s\n%s%s", way, exit, code, out, errs)
+		}
+	})
+
+	// The same where only a call fails: what is listed may then be refused.
+	put(`input.phase == "call"`)
+	each(func(way, code string) {
+		if way == "empty-folder" {
+			return
+		}
+		for era, s := range map[string]session{"legacy": legacy[way], "modern": modern[way]} {
+			if got := names(t, s); !slices.Equal(got, []string{"one"}) {
+				t.Errorf("%s, %s: it lists %q", way, era, got)
+			}
+			if got := called(t, s, "one", `{}`); got != code {
+				t.Errorf("%s, %s: a call that fails: %s, want %s", way, era, got, code)
+			}
+		}
+		if x := h.get(t, way, "/v1/explain"); !strings.Contains(x, `"tool":"one"`) {
+			t.Errorf("%s: explain: %s", way, x)
+		}
+	})
+	if got := fileOf(t, marks); got != "" {
+		t.Errorf("calls were made: %q", got)
+	}
+	put("false")
+	for way, f := range failures {
+		if got := called(t, modern[way], "one", `{}`); f.rego != "" && got != "" {
+			t.Errorf("%s: when all is well again: %s", way, got)
+		}
+	}
+}
+
+// PO-05, PO-08: what does not compile, or reaches out, is never run.
+func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
+	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
+	file := filepath.Join(dir, "tenants/default/policies/own.rego")
+	const good = "package switchboard.tenant\n" + allowAll
+	write(t, file, good)
+	g := serve(t, dir)
+	s := g.open("/mcp", false)
+	if got := called(t, s, "one", `{}`); got != "" {
+		t.Fatal(got)
+	}
+	loaded := g.status().Loaded
+	for text, says := range map[string]string{
+		good + "x := ": "rego_parse_error",
+		good + `deny["a/one"] contains "x" if http.send({"method": "get", "url": "http://127.0.0.1:1"}).status_code == 200`: "undefined function http.send",
+		good + `deny["a/one"] contains "x" if opa.runtime().env.HOME != ""`:                                                 "undefined function opa.runtime",
+		good + `deny["a/one"] contains "x" if net.lookup_ip_addr("example.com") != set()`:                                   "undefined function net.lookup_ip_addr",
+		good + `deny["a/one"] contains "x" if input.user_teir == "free"`:                                                    "undefined ref: input.user_teir",
+		"package switchboard\n" + allowAll:                                                                                  "write package switchboard.tenant",
+	} {
+		write(t, file, text)
+		g.reload(t)
+		st := g.status()
+		if st.Refused == nil || !strings.Contains(st.Refused.Why, says) || !strings.Contains(st.Refused.Why, "own.rego:") || !st.Loaded.Equal(loaded) {
+			t.Errorf("%s: status %+v, want %q", text, st, says)
+		}
+		if got := called(t, s, "one", `{}`); got != "" {
+			t.Errorf("%s: under the last good policy: %s", text, got)
+		}
+		out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0")
+		if code != 2 || !strings.Contains(errs, says) || out != "" {
+			t.Errorf("%s: a start: exit %d\n%s%s", text, code, out, errs)
+		}
+	}
+}

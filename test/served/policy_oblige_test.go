@@ -1,0 +1,89 @@
+package served_test
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestObligationsAreKeptOnTheWire(t *testing.T) {
+	t.Parallel() // it waits for what takes too long
+	dir := t.TempDir()
+	marks, hang := filepath.Join(dir, "marks"), filepath.Join(dir, "hang")
+	args := []string{"marks=" + marks}
+	for _, name := range []string{"masked", "slow", "rare", "approved", "told", "noted"} {
+		args = append(args, fmt.Sprintf(tool, name))
+	}
+	h := inhabit(t, "-- switchboard.yaml --\nstart_deadline: 20s\nservers:\n  "+
+		fakeServer("a", args...)+"\n  "+fakeServer("b", "hang-if="+hang, fmt.Sprintf(tool, "brief"))+"\nTENANTS\n", "",
+		map[string]resident{"acme": {rego: allowAll + `
+obligations["a/masked"] contains {"type": "redact", "fields": ["/structuredContent/user/email", "/content/0/text"]}
+obligations["a/slow"] contains {"type": "enforce_timeout", "timeout": "700ms"}
+obligations["b/brief"] contains {"type": "enforce_timeout", "timeout": "700ms"}
+obligations["a/rare"] contains {"type": "rate_limit", "rate": "1/h", "burst": 2}
+obligations["a/approved"] contains {"type": "require_approval", "who": ["oncall"]}
+obligations["a/told"] contains {"type": "notify", "who": ["oncall"]}
+obligations["a/noted"] contains {"type": "log", "level": "error"} if input.call.arguments.q == "classified"
+`}})
+	clients := h.clients(t, "acme")
+	for _, name := range slices.Sorted(maps.Keys(clients)) {
+		s, legacy := clients[name], strings.HasSuffix(name, "legacy")
+		call := func(tool, arguments, want string) {
+			t.Helper()
+			if got := called(t, s, tool, arguments); got != want {
+				t.Errorf("%s: %s: %q, want %q", name, tool, got, want)
+			}
+		}
+		m, _ := s.ask(t, "tools/call", `{"name":"masked","arguments":{"do":"result","bytes":"{\"content\":[{\"type\":\"text\",\"text\":\"a@b.c\"}],\"structuredContent\" : {\"user\":{\"email\":\"a@b.c\",\"n\":1.0}},\"x\": 2.50}"}}`)
+		if got := string(m.Result); !strings.Contains(got, `"content":[{"type":"text","text":"[redacted]"}],"structuredContent" : {"user":{"email":"[redacted]","n":1.0}},"x": 2.50`) || strings.Contains(got, "a@b.c") {
+			t.Errorf("%s: masked: %s", name, got)
+		}
+		call("slow", `{"do":"wait"}`, "SB-EXEC-004") // it may have been executed
+		if legacy {                                  // both eras of a transport count together
+			call("rare", `{}`, "")
+			call("rare", `{}`, "")
+		}
+		call("rare", `{}`, "SB-ROUT-002")
+		call("approved", `{}`, "SB-APPR-001")
+		call("told", `{}`, "SB-POL-003")
+		call("noted", `{"q":"classified"}`, "")
+		call("noted", `{"q":"classified","do":"error","bytes":"{\"code\":-5,\"message\":\"no\"}"}`, "error -5")
+	}
+	if n := strings.Count(fileOf(t, marks), "rare"); n != 4 {
+		t.Errorf("rare was executed %d times by two processes, want 4", n)
+	}
+	if got := fileOf(t, marks); strings.Contains(got, "approved") || strings.Contains(got, "told") {
+		t.Errorf("calls were made that nobody may make: %q", got)
+	}
+	notes := 0
+	for line := range strings.Lines(h.logged()) {
+		if strings.Contains(line, "msg=call") && strings.Contains(line, "policy asks for it") {
+			notes++
+			if !strings.Contains(line, "level=ERROR") || !strings.Contains(line, "tenant=acme principal=someone task=all") || !strings.Contains(line, "tool=a/noted") || strings.Contains(line, "classified") {
+				t.Errorf("logged: %s", line)
+			}
+		}
+	}
+	if notes != 4 {
+		t.Errorf("%d calls were logged over HTTP, want 4", notes)
+	}
+
+	for name, s := range clients {
+		eventually(t, "the server of one tool is there for "+name, func() string { return called(t, s, "brief", `{}`) })
+	}
+	// What had no connection in time was certainly not executed.
+	write(t, hang, "")
+	for _, name := range slices.Sorted(maps.Keys(clients)) {
+		if strings.HasSuffix(name, "legacy") {
+			if got := called(t, clients[name], "brief", `{"do":"die"}`); got != "SB-EXEC-004" {
+				t.Errorf("%s: a server that died: %s", name, got)
+			}
+		}
+		if got := called(t, clients[name], "brief", `{}`); got != "SB-EXEC-002" {
+			t.Errorf("%s: a server that does not come back in time: %s", name, got)
+		}
+	}
+}
