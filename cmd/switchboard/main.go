@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	_ "time/tzdata" // policies name time zones, also in an image without them
 
 	"github.com/alecthomas/kong"
 
