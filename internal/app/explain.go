@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
@@ -184,7 +183,7 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
 	p := s.tenants[d.Tenant].policy
 	q := &policy.Question{
-		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: time.Now(),
+		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }

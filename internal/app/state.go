@@ -147,13 +147,11 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
 	}
-	d, err := t.pipeline.Decide(ctx, decide.Input{
-		Tenant:    t.Tenant,
-		Principal: p,
-		Task:      t.Tasks[task],
-		Snapshot:  t.snapshot,
-		Now:       time.Now(),
-	})
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: t.Tasks[task], Snapshot: t.snapshot}
+	if t.policy.ReadsClock() {
+		in.Now = time.Now()
+	}
+	d, err := t.pipeline.Decide(ctx, in)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s, task %s: %w", p.Tenant, task, err)
 	}

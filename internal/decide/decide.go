@@ -115,7 +115,9 @@ type Input struct {
 	Task      *switchboard.Task
 	Snapshot  Snapshot
 
-	// Now is the instant of the decision, for stages that look at the time.
+
+	// Now is the instant of the decision. It is recorded, so it is left zero
+	// where no stage looks at the time.
 	Now time.Time
 }
 
@@ -147,6 +149,7 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 		Principal: in.Principal,
 		Task:      in.Task,
 		Snapshot:  in.Snapshot,
+		Now:       in.Now,
 		Outcomes:  make([]Outcome, len(in.Task.Requirements)),
 	}
 	for i := range in.Task.Requirements {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -15,6 +16,7 @@ type Decision struct {
 	Principal switchboard.Principal
 	Task      *switchboard.Task
 	Snapshot  Snapshot
+	Now       time.Time // zero where the decision does not hang on it
 
 	// Outcomes has one for each requirement, in the task's order.
 	Outcomes []Outcome

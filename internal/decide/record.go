@@ -1,7 +1,10 @@
 package decide
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -11,12 +14,12 @@ import (
 
 // recordVersion is the version of the form that Canonical writes. A change of
 // the form is a new version, for old records stay as they are.
-const recordVersion = 1
+const recordVersion = 2
 
 // Canonical returns the Decision as JSON in the canonical form: keys sorted as
 // bytes, no spaces. Equal decisions give equal bytes, and the other way round.
 //
-//	{"principal": {"auth", "id", "tenant"},
+//	{"now"?, "principal": {"auth", "id", "mode", "roles", "tenant", "tier"},
 //	 "requirements": [{
 //	    "dropped": [{"capability"?, "missing"?, "place", "reason"?, "score", "source"?, "stage", "tool"}],
 //	    "others": [{"place", "score", "source"?, "tool"}],
@@ -25,9 +28,11 @@ const recordVersion = 1
 //	    "unmet"?: {"capability"?, "missing"?, "reason"?, "stage", "tool"?}}],
 //	 "selected": [{"requirements": [place], "tool"}],
 //	 "snapshot": {"catalog", "policy"?, "taxonomy", "tenant"},
-//	 "task": id, "tenant": id, "v": 1}
+//	 "task": {"mode"?, "task_id"}, "tenant": id, "v": 2}
 //
-// "source" is where the tool's capabilities come from.
+// "now" is there where the decision hangs on it, "source" is where the tool's
+// capabilities come from. Version 1 had neither "now" nor what policy asks of
+// the principal and the task.
 func (d *Decision) Canonical() []byte {
 	n := 1024
 	for i := range d.Outcomes {
@@ -40,12 +45,24 @@ func (d *Decision) Canonical() []byte {
 func (d *Decision) Digest() switchboard.Digest { return canonical.Sum(d.Canonical()) }
 
 func (d *Decision) append(b []byte) []byte {
-	b = append(b, `{"principal":{"auth":`...)
+	b = append(b, '{')
+	if !d.Now.IsZero() {
+		b = append(b, `"now":"`...)
+		b = d.Now.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = append(b, `",`...)
+	}
+	b = append(b, `"principal":{"auth":`...)
 	b = appendString(b, string(d.Principal.Auth))
 	b = append(b, `,"id":`...)
 	b = appendString(b, d.Principal.ID)
+	b = append(b, `,"mode":`...)
+	b = appendString(b, string(d.Principal.Mode.Narrower(switchboard.Autopilot)))
+	b = append(b, `,"roles":`...)
+	b = appendList(b, d.Principal.Roles, appendText)
 	b = append(b, `,"tenant":`...)
 	b = appendString(b, string(d.Principal.Tenant))
+	b = append(b, `,"tier":`...)
+	b = appendString(b, d.Principal.Tier)
 	b = append(b, `},"requirements":`...)
 	b = appendList(b, d.Outcomes, func(b []byte, o *Outcome) []byte { return o.append(b) })
 	b = append(b, `,"selected":`...)
@@ -65,13 +82,62 @@ func (d *Decision) append(b []byte) []byte {
 	b = appendString(b, string(d.Snapshot.Taxonomy))
 	b = append(b, `,"tenant":`...)
 	b = appendString(b, string(d.Snapshot.Tenant))
-	b = append(b, `},"task":`...)
-	b = appendString(b, string(d.Task.ID))
-	b = append(b, `,"tenant":`...)
+	b = append(b, `},"task":{`...)
+	if d.Task.Mode != "" {
+		b = appendString(append(b, `"mode":`...), string(d.Task.Mode))
+		b = append(b, ',')
+	}
+	b = appendString(append(b, `"task_id":`...), string(d.Task.ID))
+	b = append(b, `},"tenant":`...)
 	b = appendString(b, string(d.Tenant))
 	b = append(b, `,"v":`...)
 	b = strconv.AppendInt(b, recordVersion, 10)
 	return append(b, '}')
+}
+
+// A Recorded is what a decision's canonical form says that it was made of.
+type Recorded struct {
+	Tenant    switchboard.TenantID
+	Principal switchboard.Principal // but for Tasks, which no decision reads
+	Task      switchboard.TaskID
+	Snapshot  Snapshot
+	Now       time.Time
+}
+
+// ReadRecord reads what Canonical wrote, in this version.
+func ReadRecord(text []byte) (Recorded, error) {
+	var r struct {
+		Now       time.Time
+		Principal struct {
+			Auth     switchboard.Auth
+			ID, Tier string
+			Mode     switchboard.Mode
+			Roles    []string
+			Tenant   switchboard.TenantID
+		}
+		Snapshot Snapshot
+		Task     json.RawMessage
+		Tenant   switchboard.TenantID
+		V        int
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return Recorded{}, fmt.Errorf("record of a decision: %w", err)
+	}
+	if r.V != recordVersion {
+		return Recorded{}, fmt.Errorf("record of a decision: its form is version %d; %d is read here", r.V, recordVersion)
+	}
+	var task struct {
+		ID switchboard.TaskID `json:"task_id"`
+	}
+	if err := json.Unmarshal(r.Task, &task); err != nil {
+		return Recorded{}, fmt.Errorf("record of a decision: %w", err)
+	}
+	p := r.Principal
+	return Recorded{
+		Tenant:    r.Tenant,
+		Principal: switchboard.Principal{Tenant: p.Tenant, ID: p.ID, Auth: p.Auth, Roles: p.Roles, Tier: p.Tier, Mode: p.Mode},
+		Task:      task.ID, Snapshot: r.Snapshot, Now: r.Now,
+	}, nil
 }
 
 func (o *Outcome) append(b []byte) []byte {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"os"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
@@ -66,6 +68,8 @@ func TestTheRecord(t *testing.T) {
 		switchboard.Requirement{Tools: []string{"a/*", "d/x"}},
 		switchboard.Requirement{Verb: "search", Resource: "internet", Optional: true},
 	)
+	in.Principal.Roles, in.Principal.Tier, in.Principal.Mode = []string{"admin", "analyst"}, "pro", switchboard.Assist
+	in.Now = time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("", 3600))
 	d, err := both(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
 	if err != nil {
 		t.Fatal(err)
@@ -119,9 +123,13 @@ func TestTheRecordIsCanonical(t *testing.T) {
 			}
 		}
 		d := decide.Decision{
-			Tenant:    switchboard.TenantID(draw("tenant")),
-			Principal: switchboard.Principal{Tenant: switchboard.TenantID(draw("tenant")), ID: draw("who"), Auth: switchboard.Auth(draw("auth"))},
-			Task:      &switchboard.Task{ID: switchboard.TaskID(draw("task"))},
+			Tenant: switchboard.TenantID(draw("tenant")),
+			Principal: switchboard.Principal{
+				Tenant: switchboard.TenantID(draw("tenant")), ID: draw("who"), Auth: switchboard.Auth(draw("auth")),
+				Roles: rapid.SliceOfN(word, 0, 2).Draw(t, "roles"), Tier: draw("tier"), Mode: rapid.SampledFrom(switchboard.Modes).Draw(t, "mode"),
+			},
+			Task: &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode")},
+			Now:  time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")),
 			Snapshot:  decide.Snapshot{Catalog: switchboard.Digest(draw("digest"))},
 			Outcomes:  []decide.Outcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
 		}
@@ -133,5 +141,21 @@ func TestTheRecordIsCanonical(t *testing.T) {
 		if string(got) != string(want) {
 			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
+		read, err := decide.ReadRecord(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := decide.Recorded{Tenant: d.Tenant, Principal: d.Principal, Task: d.Task.ID, Snapshot: d.Snapshot, Now: d.Now.UTC()}
+		if !reflect.DeepEqual(read, was) {
+			t.Fatalf("of\n%s\nit reads %+v,\nwant     %+v", got, read, was)
+		}
 	})
+}
+
+func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
+	for _, text := range []string{`{"task":"t","tenant":"acme","v":1}`, `{"task":{"task_id":"t"},"tenant":"acme"}`, `{"v":2}`, `{`} {
+		if r, err := decide.ReadRecord([]byte(text)); err == nil {
+			t.Errorf("%s is read as %+v", text, r)
+		}
+	}
 }
