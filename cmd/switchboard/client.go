@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -42,7 +43,7 @@ func (t *target) connect(ctx context.Context, log *slog.Logger) (*client, error)
 	if t.URL != "" {
 		return t.overHTTP()
 	}
-	a, err := t.start(ctx, log, "")
+	a, err := t.start(ctx, log, app.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		log = slog.New(slog.DiscardHandler) // the story is on stdout; -v shows the log too
 	}
 	began := time.Now()
-	a, err := files.start(ctx, log, d.Listen)
+	a, err := files.start(ctx, log, app.Options{Listen: d.Listen})
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 // explanation asks the target why a task gets what it gets.
 func explanation(ctx context.Context, t target, log *slog.Logger) (*app.Explanation, error) {
 	if t.URL == "" {
-		a, err := t.start(ctx, log, "")
+		a, err := t.start(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" help:"Say why each tool of a task was selected, and why the others were not."`
 	Status   statusCmd   `cmd:"" help:"Say how a running Switchboard and its servers are."`
 	Validate validateCmd `cmd:"" help:"Check the configuration and say all that is wrong with it."`
-	Policy   policyCmd   `cmd:"" help:"Test, check and try out policies."`
+	Policy   policyCmd   `cmd:"" help:"Test, check, try out and compare policies."`
 	Import   importCmd   `cmd:"" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
 	Key      keyCmd      `cmd:"" help:"Make API keys."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
@@ -58,6 +58,7 @@ type cli struct {
 type common struct {
 	Config    string               `help:"Read the configuration from FILE." placeholder:"FILE" default:"switchboard.yaml"`
 	MCPConfig string               `name:"mcp-config" help:"Use the mcpServers JSON of a client instead: every tool of every server." placeholder:"FILE"`
+	Data      string               `help:"Keep in DIR what Switchboard writes itself: records of decisions. Without it, .switchboard beside the configuration; with --mcp-config, nowhere." placeholder:"DIR"`
 	Tenant    switchboard.TenantID `help:"The tenant that keyless callers belong to." default:"default"`
 }
 

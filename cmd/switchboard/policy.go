@@ -24,6 +24,7 @@ type policyCmd struct {
 	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies."`
 	Check policyCheckCmd `cmd:"" help:"Compile the policies, and say what in them is most likely not meant."`
 	Eval  policyEvalCmd  `cmd:"" help:"Ask the policies about one input, and show the value of every rule."`
+	Diff  policyDiffCmd  `cmd:"" help:"Say what recorded decisions would have been under other policies or rankings."`
 }
 
 type policyTestCmd struct {
@@ -247,7 +248,7 @@ func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Lo
 	if all := p.tenants(""); p.config.Tenants[common.Tenant] == nil && len(all) > 0 {
 		common.Tenant = all[0].ID // it does not matter whose the local user is
 	}
-	a, err := common.start(ctx, log, "")
+	a, err := common.start(ctx, log, app.Options{})
 	if err == nil {
 		defer a.Stop()
 		err = a.Ready(ctx)

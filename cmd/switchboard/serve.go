@@ -23,7 +23,7 @@ type serveCmd struct {
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, s.Listen)
+	a, err := s.start(ctx, log, app.Options{Listen: s.Listen, Data: s.data()})
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ type stdioCmd struct {
 
 // Run serves the client that started this process, until it hangs up.
 func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, "")
+	a, err := s.start(ctx, log, app.Options{Data: s.data()})
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,16 @@ func watch(ctx context.Context, a *app.App, log *slog.Logger) {
 	}
 }
 
-// start starts the Switchboard that the flags describe.
-func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*app.App, error) {
+// data is the folder for what Switchboard writes itself; "" where there is none.
+func (c *common) data() string {
+	if c.Data != "" || c.MCPConfig != "" {
+		return c.Data
+	}
+	return filepath.Join(filepath.Dir(c.Config), ".switchboard")
+}
+
+// start starts the Switchboard that the flags describe, with o's Listen and Data.
+func (c *common) start(ctx context.Context, log *slog.Logger, o app.Options) (*app.App, error) {
 	program, err := self()
 	if err != nil {
 		return nil, err
@@ -75,15 +83,10 @@ func (c *common) start(ctx context.Context, log *slog.Logger, listen string) (*a
 	if err := harden(); err != nil {
 		log.Warn("servers that run as this user may read our environment", "err", err)
 	}
-	return app.New(ctx, app.Options{
-		Guard:   []string{program, "guard"},
-		Load:    func(ctx context.Context, saw func(string)) (*config.Config, error) { return c.load(ctx, log, saw) },
-		Tenant:  c.Tenant,
-		Listen:  listen,
-		Log:     log,
-		Name:    name,
-		Version: version(),
-	})
+	o.Guard = []string{program, "guard"}
+	o.Load = func(ctx context.Context, saw func(string)) (*config.Config, error) { return c.load(ctx, log, saw) }
+	o.Tenant, o.Log, o.Name, o.Version = c.Tenant, log, name, version()
+	return app.New(ctx, o)
 }
 
 // load reads the configuration that the flags name. saw, where not nil, is told

@@ -28,6 +28,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/record"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -64,6 +65,10 @@ type Options struct {
 	Name    string
 	Version string
 
+	// Data is the folder where decisions are recorded; "" means that they are
+	// not.
+	Data string
+
 	// Guard is the command that ends what servers have started when
 	// Switchboard is killed; see upstream.Options.
 	Guard []string
@@ -77,6 +82,7 @@ type App struct {
 
 	engine  *policy.Engine
 	fleet   *upstream.Fleet
+	records *record.Log // nil where nothing is recorded
 	runs    *run.Registry
 	gateway *gateway.Gateway
 
@@ -115,6 +121,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	c := r.config
+	if o.Data != "" {
+		a.records = record.New(o.Data, record.Options{Log: o.Log})
+	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	a.fleet = upstream.New(upstream.Options{
@@ -330,7 +339,7 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	if task == "" {
 		return a.nothing, nil
 	}
-	s, err := a.state.Load().bind(ctx, p, task, prev, a.info)
+	s, err := a.state.Load().bind(ctx, p, task, prev, a.info, a.record)
 	if err != nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
@@ -429,6 +438,7 @@ func (a *App) Stop() {
 	defer cancel()
 	a.fleet.Close(ctx)
 	a.work.Wait()
+	a.records.Close()
 }
 
 // Status is what Switchboard says of itself.
@@ -438,6 +448,10 @@ type Status struct {
 	Started time.Time `json:"started"`
 	Loaded  time.Time `json:"configuration_loaded"`
 	Refused *Refused  `json:"configuration_refused,omitempty"`
+
+	// Records says how recording goes; the operator's to know.
+	Records *record.Status `json:"records,omitempty"`
+
 	Catalog struct {
 		Digest switchboard.Digest `json:"digest"`
 		Tools  int                `json:"tools"`
@@ -485,6 +499,9 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	st := a.state.Load()
 	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
+	if id == "" {
+		s.Records = a.records.Status()
+	}
 	if f := a.fault.Load(); f != nil {
 		s.Refused = &Refused{When: f.when, Since: f.since}
 		if id == "" {

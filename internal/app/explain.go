@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
@@ -108,7 +109,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 	if task == "" {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
 	}
-	d, err := st.decide(ctx, p, task)
+	d, err := st.decide(ctx, p, task, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ var allowed = map[string]string{
 	"internal/matcher":     "internal/switchboard internal/decide",
 	"internal/ranking":     "internal/switchboard internal/decide",
 	"internal/policy":      "internal/switchboard internal/canonical internal/decide internal/wire",
+	"internal/record":      "internal/switchboard internal/canonical",
 	"internal/surface":     "internal/switchboard internal/decide internal/wire",
 	"internal/run":         "internal/switchboard internal/surface",
 	"internal/upstream":    "internal/switchboard internal/wire",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -34,6 +35,8 @@ type tenant struct {
 	pipeline decide.Pipeline
 	snapshot decide.Snapshot
 	policy   *policy.Policy
+
+	texts func() texts // all of this as records archive it
 }
 
 // newState builds a state. was, where not nil, is the one before: what has not
@@ -75,22 +78,26 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	}
 	taxonomy := digest(terms(c.Taxonomy))
 	for id, t := range c.Tenants {
-		view := s.catalog.For(t)
-		index := matcher.New(view, c.Taxonomy)
-		s.tenants[id] = &tenant{
-			Tenant: t,
-			view:   view,
-			pipeline: decide.Pipeline{
-				index.Filter(),
-				index.Prune(),
-				r.policies[id].Stage(),
-				ranking.New(t.Ranking, view.Named("*/*")),
-			},
-			snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxonomy, Policy: r.policies[id].Digest()},
-			policy:   r.policies[id],
-		}
+		s.tenants[id] = newTenant(t, s.catalog.For(t), c.Taxonomy, taxonomy, r.policies[id])
+		s.tenants[id].texts = sync.OnceValue(func() texts { return r.texts(s.tenants[id]) })
 	}
 	return s
+}
+
+func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *tenant {
+	index := matcher.New(view, tax)
+	return &tenant{
+		Tenant: t,
+		view:   view,
+		pipeline: decide.Pipeline{
+			index.Filter(),
+			index.Prune(),
+			p.Stage(),
+			ranking.New(t.Ranking, view.Named("*/*")),
+		},
+		snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxDigest, Policy: p.Digest()},
+		policy:   p,
+	}
 }
 
 // terms is a taxonomy as it goes into a digest.
@@ -138,7 +145,7 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 }
 
 // decide makes the decision for a task that resolve gave.
-func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*decide.Decision, error) {
+func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, now time.Time) (*decide.Decision, error) {
 	p, err := s.current(p)
 	if err != nil {
 		return nil, err
@@ -147,23 +154,30 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
 	}
-	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: t.Tasks[task], Snapshot: t.snapshot}
+	return t.decide(ctx, p, t.Tasks[task], now)
+}
+
+// decide makes the decision for one of the tenant's tasks.
+func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *switchboard.Task, now time.Time) (*decide.Decision, error) {
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot}
 	if t.policy.ReadsClock() {
-		in.Now = time.Now()
+		in.Now = now
 	}
 	d, err := t.pipeline.Decide(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("tenant %s, task %s: %w", p.Tenant, task, err)
+		return nil, fmt.Errorf("tenant %s, task %s: %w", t.ID, task.ID, err)
 	}
 	return d, nil
 }
 
-// bind decides for a task and gives what it shows; see run.Binder.
-func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, serverInfo []byte) (*surface.Surface, error) {
-	d, err := s.decide(ctx, p, task)
+// bind decides for a task, has the decision noted, and gives what it shows; see
+// run.Binder.
+func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, serverInfo []byte, note func(*tenant, *decide.Decision)) (*surface.Surface, error) {
+	d, err := s.decide(ctx, p, task, time.Now())
 	if err != nil {
 		return nil, err
 	}
+	note(s.tenants[p.Tenant], d)
 	if err := d.Err(); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -81,14 +82,14 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.decide(context.Background(), tt.was, task)
+			d, err := s.decide(context.Background(), tt.was, task, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work"); codeOf(err) != switchboard.CodeNotAuthenticated {
+	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work", time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
 		t.Errorf("a decision for a key that is gone: %v", err)
 	}
 }

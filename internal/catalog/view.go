@@ -53,6 +53,24 @@ func (s *Snapshot) For(tenant *switchboard.Tenant) *View {
 	return v
 }
 
+// ViewOf returns the view of these tools, which are sorted by id: as For once
+// returned it, where they are those of that view.
+func ViewOf(tools []*switchboard.Tool, tax *switchboard.Taxonomy) *View {
+	v := &View{index: map[ability][]*switchboard.Tool{}}
+	v.digest = digestOf(taxonomyWords(tax), func(yield func(switchboard.ServerID, switchboard.Digest)) {
+		for len(tools) > 0 {
+			id := tools[0].ID.Server
+			var own []entry
+			for len(tools) > 0 && tools[0].ID.Server == id {
+				v.add(tools[0], tax)
+				own, tools = append(own, entry{tool: tools[0]}), tools[1:]
+			}
+			yield(id, digestTools(own))
+		}
+	})
+	return v
+}
+
 // overlaid returns tools with what a tenant says of them.
 func overlaid(tools []entry, overlays []namedOverlay) []entry {
 	tools = slices.Clone(tools)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,19 @@ func (l *loader) policies(folder string) []switchboard.PolicyFile {
 	r.read(folder, 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
 	return r.files
+}
+
+// Policies reads a folder of policies, as Load reads those of a configuration.
+// The error is Faults.
+func Policies(folder string) ([]switchboard.PolicyFile, error) {
+	l := newLoader(folder, Options{}) // which stands in the folder above
+	defer l.close()
+	name := filepath.Base(folder)
+	files := l.policies(name)
+	if files == nil {
+		l.fault(name, "there is no such folder")
+	}
+	return files, l.sink.err(folder)
 }
 
 // policyReader is the state of reading one folder of policies.

@@ -54,6 +54,12 @@ func (id ToolID) String() string { return string(id.Server) + "/" + id.Name }
 // MarshalText implements encoding.TextMarshaler, so that maps by tool encode.
 func (id ToolID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *ToolID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseToolID(string(text))
+	return err
+}
+
 // Compare orders ids by server, then by name, as bytes.
 func (id ToolID) Compare(other ToolID) int {
 	if c := strings.Compare(string(id.Server), string(other.Server)); c != 0 {

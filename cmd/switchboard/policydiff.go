@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+type policyDiffCmd struct {
+	output
+	Config  string               `help:"The configuration whose decisions were recorded." placeholder:"FILE" default:"switchboard.yaml"`
+	Data    string               `help:"Where they were recorded; .switchboard beside the configuration, unless serve was told otherwise." placeholder:"DIR"`
+	Against string               `required:"" help:"What is proposed: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one file of one." placeholder:"PATH"`
+	Since   span                 `help:"Replay what was decided for so long until now, such as 7d or 12h." default:"7d" placeholder:"TIME"`
+	Tenant  switchboard.TenantID `help:"Only decisions of this tenant; and whose policies are proposed, where their place does not say it." placeholder:"ID"`
+}
+
+// A span is a time that may be given in days.
+type span time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *span) UnmarshalText(text []byte) error {
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n <= 0 || n > 10_000 {
+			return fmt.Errorf("%q: write a number of days, such as 7d", text)
+		}
+		*s = span(time.Duration(n) * 24 * time.Hour)
+		return nil
+	}
+	d, err := time.ParseDuration(string(text))
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q: write a time such as 7d or 12h", text)
+	}
+	*s = span(d)
+	return nil
+}
+
+// Run replays what was decided under what is proposed. It exits 1 when anything
+// would change, and when it cannot be told whether it would.
+func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	p, err := app.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string) (*config.Config, error) {
+		return (&common{Config: file}).load(ctx, log, nil)
+	})
+	if err != nil {
+		return err
+	}
+	folder := (&common{Config: c.Config, Data: c.Data}).data()
+	d, err := app.Compare(ctx, folder, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progress(io.err))
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		enc := json.NewEncoder(io.raw)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(d); err != nil {
+			return err
+		}
+	} else {
+		writeDiff(io.out, d)
+	}
+	if d.Changed+len(d.Broken) > 0 || d.Replayed < d.Decisions && d.Replayed == 0 {
+		return errNo
+	}
+	return nil
+}
+
+// progress tells how far it is, where a person watches.
+func progress(w io.Writer) func(done, of int) {
+	if _, terminal := w.(escaper); !terminal {
+		return nil
+	}
+	var said time.Time
+	return func(done, of int) {
+		if now := time.Now(); now.Sub(said) > 100*time.Millisecond || done == of {
+			said = now
+			fmt.Fprintf(os.Stderr, "\rreplayed %d of %d", done, of)
+			if done == of {
+				fmt.Fprintln(os.Stderr)
+			}
+		}
+	}
+}
+
+// diffHeads say what each kind of change is, and what its columns hold.
+var diffHeads = []struct {
+	kind, head, columns string
+	row                 func(c *app.Change) []string
+}{
+	{app.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *app.Change) []string { return []string{string(c.Task)} }},
+	{app.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *app.Change) []string { return []string{string(c.Task)} }},
+	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
+	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
+	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.Change) []string { return []string{c.Requirement, c.From, c.To} }},
+	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.Change) []string { return []string{c.Requirement} }},
+	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.Change) []string { return []string{string(c.Task), c.Requirement} }},
+}
+
+func writeDiff(out io.Writer, d *app.Diff) {
+	fmt.Fprintf(out, "%s since %s, %d replayed: ", count(d.Decisions, "decision"), d.Since.Format(time.DateTime), d.Replayed)
+	if d.Changed == 0 {
+		fmt.Fprintln(out, "nothing would change")
+	} else {
+		fmt.Fprintf(out, "%d would change\n", d.Changed)
+	}
+	for _, h := range diffHeads {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		first := true
+		for i := range d.Changes {
+			c := &d.Changes[i]
+			if c.Kind != h.kind {
+				continue
+			}
+			if first {
+				fmt.Fprintf(w, "\n%s\n  %s\tDECISIONS\tWHY\n", h.head, h.columns)
+				first = false
+			}
+			fmt.Fprintf(w, "  %s\t%s\t%d\t%s\n", c.Tenant, strings.Join(h.row(c), "\t"), c.Decisions, printable(c.Why, 500))
+		}
+		_ = w.Flush() // a terminal that is gone needs no table
+	}
+	for i, n := range d.NotReplayed {
+		if i == 0 {
+			fmt.Fprint(out, "\nNot replayed, so nobody knows what would become of them\n")
+		}
+		fmt.Fprintf(out, "  %d: %s\n", n.Decisions, n.Why)
+	}
+	for i, b := range d.Broken {
+		if i == 0 {
+			fmt.Fprint(out, "\nA FAULT OF SWITCHBOARD: these came out otherwise under the very rules by which they were made; please report it\n")
+		}
+		fmt.Fprintf(out, "  tenant %s, task %s: recorded %s, replayed %s\n", b.Tenant, b.Task, b.Recorded, b.Replayed)
+	}
+}

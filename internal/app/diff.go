@@ -1,0 +1,424 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/record"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Diff says what recorded decisions would have been under a proposal. Its
+// fields are what "switchboard policy diff --json" prints.
+type Diff struct {
+	Since     time.Time `json:"since"`
+	Decisions int       `json:"decisions"` // that were recorded since then
+	Replayed  int       `json:"replayed"`
+	Changed   int       `json:"changed"` // of the replayed
+
+	// Changes are sorted by kind, tenant and tool.
+	Changes []Change `json:"changes"`
+
+	// NotReplayed are the others, by the reason. Nobody knows what became of
+	// them.
+	NotReplayed []NotReplayed `json:"not_replayed,omitempty"`
+
+	// Broken are decisions that came out otherwise under the very rules by which
+	// they were made. That is a fault of Switchboard.
+	Broken []Broken `json:"broken,omitempty"`
+}
+
+// The kinds of changes, in the order in which they are told.
+const (
+	ChangeRefused = "refused" // the task may not start any more
+	ChangeStarts  = "starts"  // it may, now
+	ChangeDenied  = "denied"  // the tool is no candidate any more that could serve
+	ChangeAllowed = "allowed" // it is one, now
+	ChangeMoved   = "moved"   // what serves first is another
+	ChangeOrder   = "order"   // what serves first is the same, what follows is not
+	ChangeTask    = "task"    // the task requires something else
+)
+
+var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeOrder, ChangeTask}
+
+// A Change is what would become otherwise, and in how many decisions.
+type Change struct {
+	Kind        string               `json:"change"`
+	Tenant      switchboard.TenantID `json:"tenant"`
+	Task        switchboard.TaskID   `json:"task,omitempty"`
+	Requirement string               `json:"requirement,omitempty"`
+	Tool        string               `json:"tool,omitempty"`
+	From        string               `json:"from,omitempty"`
+	To          string               `json:"to,omitempty"`
+	Why         string               `json:"why,omitempty"`
+	Decisions   int                  `json:"decisions"`
+}
+
+// NotReplayed is why decisions could not be made again, and how many.
+type NotReplayed struct {
+	Why       string `json:"why"`
+	Decisions int    `json:"decisions"`
+}
+
+// Broken is a decision whose replay is not what was recorded.
+type Broken struct {
+	Tenant   switchboard.TenantID `json:"tenant"`
+	Task     switchboard.TaskID   `json:"task"`
+	Recorded switchboard.Digest   `json:"recorded"`
+	Replayed switchboard.Digest   `json:"replayed"`
+}
+
+// Why a decision cannot be replayed.
+const (
+	whyDamaged = "the line of the log is damaged"
+	whyGone    = "what it was decided from is not archived any more"
+	whyTime    = "a policy could not be evaluated then, or not now, as it may happen when it takes too long"
+)
+
+// Replaying has more time than serving.
+const replayLimit = 10 * time.Second
+
+// jobSize is how many decisions are replayed with what was read for them once.
+const jobSize = 256
+
+// Compare replays what was recorded in the folder since then, of the tenant (""
+// means of all), as it was and under the proposal. progress, where not nil, is
+// told from time to time how many of how many are done.
+func Compare(ctx context.Context, folder string, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
+	if _, err := os.Stat(folder); err != nil {
+		return nil, fmt.Errorf("nothing has been recorded: %w", err)
+	}
+	entries, damaged, err := record.Read(folder, since)
+	if err != nil {
+		return nil, err
+	}
+	if tenant != "" {
+		entries = slices.DeleteFunc(entries, func(e record.Entry) bool {
+			r, err := decide.ReadRecord(e.Decision)
+			return err == nil && r.Tenant != tenant
+		})
+	}
+	slices.SortFunc(entries, byArchive)
+	c := &comparison{
+		proposal: p, of: len(entries), progress: progress,
+		changes: map[Change]int{}, unknown: map[string]int{},
+	}
+	if damaged > 0 {
+		c.unknown[whyDamaged] = damaged
+	}
+	jobs := make(chan []record.Entry)
+	var work sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		work.Go(func() {
+			a := &archivist{folder: folder, engine: policy.NewEngine(replayLimit, 0)}
+			for job := range jobs {
+				c.job(ctx, a, job)
+			}
+		})
+	}
+	for len(entries) > 0 && ctx.Err() == nil {
+		n := 1
+		for n < min(len(entries), jobSize) && maps.Equal(entries[n].Archives, entries[0].Archives) {
+			n++
+		}
+		jobs <- entries[:n]
+		entries = entries[n:]
+	}
+	close(jobs)
+	work.Wait()
+	if err := cmp.Or(c.err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	return c.diff(since, c.of+damaged), nil
+}
+
+// A comparison gathers what workers find.
+type comparison struct {
+	proposal *Proposal
+	progress func(done, of int)
+	of       int
+
+	mu      sync.Mutex
+	done    int
+	err     error          // what is wrong with the proposal
+	changes map[Change]int // without their counts
+	changed int
+	unknown map[string]int
+	broken  []Broken
+}
+
+// skip counts n decisions that cannot be replayed.
+func (c *comparison) skip(why string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unknown[why] += n
+	c.step(n)
+}
+
+// step counts decisions that are done with. The caller holds c.mu.
+func (c *comparison) step(n int) {
+	c.done += n
+	if c.progress != nil {
+		c.progress(c.done, c.of)
+	}
+}
+
+// job replays decisions that were made from the same.
+func (c *comparison) job(ctx context.Context, a *archivist, entries []record.Entry) {
+	was, err := a.past(entries[0].Archives)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.skip(whyGone, len(entries))
+		return
+	} else if err != nil {
+		c.skip(err.Error(), len(entries))
+		return
+	}
+	before, err := a.decider(was, 0)
+	if err != nil {
+		c.skip("what it was decided from is refused now: "+err.Error(), len(entries))
+		return
+	}
+	var after *tenant
+	if now := c.proposal.change(was); now != nil {
+		if after, err = a.decider(now, 1); err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.err = cmp.Or(c.err, faults(err))
+			return
+		}
+	}
+	r := replay{before: before, after: after}
+	if after != nil && c.proposal.config != nil {
+		r.state = c.proposal.state(after)
+	}
+	for i := range entries {
+		if ctx.Err() != nil {
+			return
+		}
+		c.one(ctx, &r, &entries[i])
+	}
+}
+
+// A replay makes decisions again, as they were made and as they would be.
+type replay struct {
+	before, after *tenant // after is nil where the tenant is gone
+	state         *state  // of after, where principals are others too
+}
+
+// one replays one decision.
+func (c *comparison) one(ctx context.Context, r *replay, e *record.Entry) {
+	of, err := decide.ReadRecord(e.Decision)
+	if err != nil {
+		c.skip(err.Error(), 1)
+		return
+	}
+	task := r.before.Tasks[of.Task]
+	if task == nil {
+		c.skip("its task is not among those of the archived tenant", 1)
+		return
+	}
+	was, err := r.before.decide(ctx, of.Principal, task, of.Now)
+	var text []byte
+	if err == nil {
+		text = was.Canonical()
+	}
+	if !bytes.Equal(text, e.Decision) {
+		if unsteady(text) || unsteady(e.Decision) {
+			c.skip(whyTime, 1)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		b := Broken{Tenant: of.Tenant, Task: of.Task, Recorded: e.Digest}
+		if err == nil {
+			b.Replayed = was.Digest()
+		}
+		c.broken = append(c.broken, b)
+		c.step(1)
+		return
+	}
+	changes := r.changes(ctx, &of, was, cmp.Or(of.Now, e.Time))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(changes) > 0 {
+		c.changed++
+	}
+	for change := range changes {
+		c.changes[change]++
+	}
+	c.step(1)
+}
+
+// unsteady reports whether a policy could not be evaluated in a decision: whether
+// it can be may hang on how fast the machine is.
+func unsteady(text []byte) bool { return bytes.Contains(text, []byte("could not be evaluated")) }
+
+// changes returns what would be otherwise.
+func (r *replay) changes(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) map[Change]bool {
+	out := changes{Change{Tenant: of.Tenant}, map[Change]bool{}}
+	now, err := r.again(ctx, of, was, when)
+	switch {
+	case err != nil:
+		if was.Err() == nil {
+			out.add(Change{Kind: ChangeRefused, Task: of.Task, Why: err.Error()})
+		}
+	case now.Snapshot != was.Snapshot || r.state != nil: // else it is the same
+		out.compare(was, now)
+	}
+	return out.found
+}
+
+// again makes the decision that would have been made.
+func (r *replay) again(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) (*decide.Decision, error) {
+	if r.after == nil {
+		return nil, errors.New("the tenant is not there any more")
+	}
+	if r.state == nil {
+		if r.after.snapshot == r.before.snapshot {
+			return was, nil
+		}
+		return r.after.decide(ctx, of.Principal, r.after.Tasks[of.Task], when)
+	}
+	if _, err := r.state.resolve(of.Principal, of.Task); err != nil {
+		return nil, err
+	}
+	return r.state.decide(ctx, of.Principal, of.Task, when)
+}
+
+// changes gathers those of one decision.
+type changes struct {
+	base  Change
+	found map[Change]bool
+}
+
+func (cs *changes) add(c Change) {
+	c.Tenant = cs.base.Tenant
+	cs.found[c] = true
+}
+
+func (cs *changes) compare(was, now *decide.Decision) {
+	task := was.Task.ID
+	switch before, after := was.Err(), now.Err(); {
+	case before == nil && after != nil:
+		cs.add(Change{Kind: ChangeRefused, Task: task, Why: after.Error()})
+	case before != nil && after == nil:
+		cs.add(Change{Kind: ChangeStarts, Task: task, Why: "it was refused: " + before.Error()})
+	}
+	later := map[string]*decide.Outcome{}
+	for i := range now.Outcomes {
+		later[now.Outcomes[i].Requirement.String()] = &now.Outcomes[i]
+	}
+	for i := range was.Outcomes {
+		o := &was.Outcomes[i]
+		need := o.Requirement.String()
+		if l := later[need]; l != nil {
+			cs.outcome(o, l)
+		} else {
+			cs.add(Change{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is not required any more"})
+		}
+		delete(later, need)
+	}
+	for need := range later {
+		if !slices.ContainsFunc(was.Outcomes, func(o decide.Outcome) bool { return o.Requirement.String() == need }) {
+			cs.add(Change{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is required now"})
+		}
+	}
+}
+
+// outcome compares what became of one requirement.
+func (cs *changes) outcome(was, now *decide.Outcome) {
+	before, after := left(was), left(now)
+	same := true
+	for _, id := range before {
+		if !slices.Contains(after, id) {
+			same = false
+			cs.add(Change{Kind: ChangeDenied, Tool: id.String(), Why: reason(now, id)})
+		}
+	}
+	for _, id := range after {
+		if !slices.Contains(before, id) {
+			same = false
+			cs.add(Change{Kind: ChangeAllowed, Tool: id.String(), Why: "it was not: " + reason(was, id)})
+		}
+	}
+	moved := Change{Kind: ChangeMoved, Requirement: was.Requirement.String(), From: first(was), To: first(now)}
+	switch {
+	case moved.From == "" || moved.To == "" || moved.From == moved.To:
+		if same && !slices.Equal(before, after) {
+			cs.add(Change{Kind: ChangeOrder, Requirement: moved.Requirement, Why: "the same tools, in another order"})
+		}
+	case slices.Contains(after, before[0]):
+		moved.Why = "it ranks behind now"
+		cs.add(moved)
+	default:
+		moved.Why = reason(now, before[0])
+		cs.add(moved)
+	}
+}
+
+// left are the tools that could serve, the best first.
+func left(o *decide.Outcome) (ids []switchboard.ToolID) {
+	for _, c := range slices.Concat(o.Selected, o.Others) {
+		ids = append(ids, c.Tool.ID)
+	}
+	return ids
+}
+
+// first is what serves: a server, or one tool where that is all that is taken.
+// What is required by name is all taken, and is served by no one.
+func first(o *decide.Outcome) string {
+	switch {
+	case len(o.Selected) == 0:
+		return ""
+	case o.Requirement.Select == switchboard.SelectTool:
+		return o.Selected[0].Tool.ID.String()
+	case o.Requirement.ByName():
+		return ""
+	}
+	return string(o.Selected[0].Tool.ID.Server)
+}
+
+// reason says why the tool is not left.
+func reason(o *decide.Outcome, id switchboard.ToolID) string {
+	for _, d := range o.Dropped {
+		if d.Tool.ID == id {
+			return d.Stage + ": " + d.Reason.String()
+		}
+	}
+	return "it is none of the tools that the requirement means"
+}
+
+// diff puts together what was found.
+func (c *comparison) diff(since time.Time, all int) *Diff {
+	d := &Diff{Since: since, Decisions: all, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []Change{}}
+	for why, n := range c.unknown {
+		d.NotReplayed = append(d.NotReplayed, NotReplayed{why, n})
+		d.Replayed -= n
+	}
+	slices.SortFunc(d.NotReplayed, func(a, b NotReplayed) int { return cmp.Compare(a.Why, b.Why) })
+	slices.SortFunc(d.Broken, func(a, b Broken) int { return cmp.Compare(a.Recorded, b.Recorded) })
+	for change, n := range c.changes {
+		change.Decisions = n
+		d.Changes = append(d.Changes, change)
+	}
+	slices.SortFunc(d.Changes, func(a, b Change) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(changeKinds, a.Kind), slices.Index(changeKinds, b.Kind)),
+			cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Tool, b.Tool),
+			cmp.Compare(a.Requirement, b.Requirement), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Why, b.Why),
+		)
+	})
+	return d
+}

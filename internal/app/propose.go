@@ -1,0 +1,298 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Proposal is what takes the place of some of what decisions were made from.
+// All that it does not speak of stays as it was then.
+type Proposal struct {
+	config *config.Config // a whole configuration
+
+	// Folders of policies, which take the place of those that were there: the
+	// operator's (nil: stays), and of some tenants.
+	operator []switchboard.PolicyFile
+	own      map[switchboard.TenantID][]switchboard.PolicyFile
+
+	// file is one more file of a layer, or another in the place of that of the
+	// same path; of is whose layer, "" for the operator's.
+	file *switchboard.PolicyFile
+	of   switchboard.TenantID
+}
+
+// ReadProposal reads what is at the path:
+//
+//   - a folder with a switchboard.yaml is a whole configuration, which load reads;
+//   - a folder with policies/ or tenants/<id>/policies/ has those;
+//   - any other folder, and a file, is or belongs to a folder of policies: that
+//     of tenants/<id>/policies where it stands there, else of the layer whose
+//     package it has, which may be that of the tenant ("" where none is given).
+//
+// The error is config.Faults where it can be read, and something is wrong with
+// it.
+func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string) (*config.Config, error)) (*Proposal, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &Proposal{own: map[switchboard.TenantID][]switchboard.PolicyFile{}}
+	if !info.IsDir() {
+		return p, p.readFile(path, tenant)
+	}
+	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
+		if p.config, err = load(ctx, file); err != nil {
+			return nil, err
+		}
+		return p, CheckPolicies(p.config)
+	}
+	if err := p.readFolders(path); err != nil {
+		return nil, err
+	}
+	if p.operator == nil && len(p.own) == 0 {
+		if err := p.readLoose(path, tenant); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.check()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readFolders reads policies/ and tenants/<id>/policies/ of a folder.
+func (p *Proposal) readFolders(path string) (err error) {
+	if folder := filepath.Join(path, "policies"); exists(folder) {
+		if p.operator, err = config.Policies(folder); err != nil {
+			return err
+		}
+	}
+	tenants, err := os.ReadDir(filepath.Join(path, "tenants"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, t := range tenants {
+		home := filepath.Join(path, "tenants", t.Name())
+		if exists(filepath.Join(home, "tenant.yaml")) {
+			return fmt.Errorf("%s: what a tenant chooses is checked against the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
+		}
+		if folder := filepath.Join(home, "policies"); exists(folder) {
+			if p.own[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readLoose reads a folder of policies.
+func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
+	files, err := config.Policies(path)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(files, func(f switchboard.PolicyFile) bool { return filepath.Ext(f.Path) == ".rego" && !policy.IsTest(f.Path) })
+	if at < 0 {
+		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
+	}
+	of, err := ownerOf(files[at], path, tenant)
+	if err != nil {
+		return err
+	}
+	if of == "" {
+		p.operator = files
+	} else {
+		p.own[of] = files
+	}
+	return nil
+}
+
+// readFile reads one file of a layer.
+func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
+	if before, rel, ok := cutLast(filepath.ToSlash(path), "/policies/"); ok {
+		p.file.Path, path = rel, before+"/policies"
+	} else if filepath.Ext(path) != ".rego" {
+		return fmt.Errorf("%s: data stands in a folder of policies; put it there, or give the folder", path)
+	}
+	if filepath.Ext(p.file.Path) == ".rego" || tenantOf(path) != "" {
+		p.of, err = ownerOf(*p.file, path, tenant)
+	}
+	return err
+}
+
+// ownerOf returns whose layer a file is of that stands in the folder; "" means
+// the operator's.
+func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
+	if t := tenantOf(folder); t != "" {
+		return t, nil
+	}
+	if _, err := policy.Parse(policy.Operator, f); err == nil {
+		return "", nil
+	}
+	if _, err := policy.Parse(policy.Tenant, f); err != nil {
+		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // says what is wrong
+		return "", faults(err)
+	}
+	if tenant == "" {
+		return "", fmt.Errorf("%s: it is of a tenant's layer; say whose with --tenant", f.Name)
+	}
+	return tenant, nil
+}
+
+// tenantOf returns whose policies stand in the folder by its place; "" where that
+// is not said.
+func tenantOf(folder string) switchboard.TenantID {
+	parts := strings.Split(filepath.ToSlash(folder), "/")
+	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
+		return switchboard.TenantID(parts[n-2])
+	}
+	return ""
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// check compiles what takes the place of whole layers.
+func (p *Proposal) check() error {
+	var all config.Faults
+	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
+		_, err := policy.Compile(kind, files)
+		if err := faults(err); err != nil {
+			found, ok := errors.AsType[config.Faults](err)
+			if !ok {
+				return err
+			}
+			all = append(all, found...)
+		}
+		return nil
+	}
+	if p.operator != nil {
+		if err := compile(policy.Operator, p.operator); err != nil {
+			return err
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.own)) {
+		if err := compile(policy.Tenant, p.own[id]); err != nil {
+			return err
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return nil
+}
+
+// change returns what decisions are made from instead of p. It is nil where the
+// tenant is gone.
+func (p *Proposal) change(was *past) *past {
+	now := *was
+	id := was.tenant.ID
+	if c := p.config; c != nil {
+		t, ok := c.Tenants[id]
+		if !ok {
+			return nil
+		}
+		now.tenant, now.taxonomy = t, c.Taxonomy
+		now.tools = p.tools(was.tools, t)
+		if now.operator = c.Policies; now.operator == nil {
+			now.operator = shipped()
+		}
+		now.own = c.TenantPolicies[id]
+	}
+	if p.operator != nil {
+		now.operator = p.operator
+	}
+	if own, ok := p.own[id]; ok {
+		now.own = own
+	}
+	switch {
+	case p.file == nil:
+	case p.of == "":
+		now.operator = with(now.operator, *p.file)
+	case p.of == id:
+		now.own = with(now.own, *p.file)
+	}
+	now.operator = withoutTests(now.operator)
+	if now.own != nil {
+		now.own = withoutTests(now.own)
+	}
+	return &now
+}
+
+// with returns files with f among them, in the place of what has its path.
+func with(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
+	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
+	return append(rest, f)
+}
+
+// tools are those that the tenant may use now, with what is said of their servers
+// now. What servers and overlays say of the tools is as it was.
+func (p *Proposal) tools(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
+	for _, s := range p.config.Servers {
+		if !slices.Contains(t.Servers, s.ID) {
+			continue
+		}
+		for _, tool := range was {
+			if tool.ID.Server != s.ID {
+				continue
+			}
+			own := *tool
+			own.Class = s.Class
+			if own.Trust = s.Trust; own.Trust == "" {
+				own.Trust = switchboard.TrustDeclared
+			}
+			now = append(now, &own)
+		}
+	}
+	return now
+}
+
+// state is what a principal's decision is made in, under a configuration.
+func (p *Proposal) state(t *tenant) *state {
+	keys := make([]identity.Key, len(p.config.Keys))
+	for i, k := range p.config.Keys {
+		keys[i] = identity.Key(k)
+	}
+	return &state{ring: identity.New(keys, t.Tenant), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
+}
+
+// faults turns faults of policies into those of configurations.
+func faults(err error) error {
+	found, ok := errors.AsType[policy.Faults](err)
+	if !ok {
+		return err
+	}
+	out := make(config.Faults, len(found))
+	for i, f := range found {
+		out[i] = config.Fault{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
+	}
+	return out
+}
