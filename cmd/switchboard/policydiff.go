@@ -70,7 +70,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	} else {
 		writeDiff(io.out, d)
 	}
-	if d.Changed+len(d.Broken) > 0 || d.Replayed < d.Decisions && d.Replayed == 0 {
+	if d.Changed+len(d.Broken) > 0 || d.Decisions > 0 && d.Replayed == 0 {
 		return errNo
 	}
 	return nil
@@ -109,10 +109,13 @@ var diffHeads = []struct {
 
 func writeDiff(out io.Writer, d *app.Diff) {
 	fmt.Fprintf(out, "%s since %s, %d replayed: ", count(d.Decisions, "decision"), d.Since.Format(time.DateTime), d.Replayed)
-	if d.Changed == 0 {
-		fmt.Fprintln(out, "nothing would change")
-	} else {
+	switch {
+	case d.Changed > 0:
 		fmt.Fprintf(out, "%d would change\n", d.Changed)
+	case d.Decisions > 0 && d.Replayed == 0:
+		fmt.Fprintln(out, "nothing is known")
+	default:
+		fmt.Fprintln(out, "nothing would change")
 	}
 	for _, h := range diffHeads {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -19,13 +19,13 @@ type statusCmd struct {
 }
 
 // Run asks a running Switchboard how it is. It exits 1 when a server is not
-// ready or the last reload was refused.
+// ready, the last reload was refused or decisions cannot be recorded.
 func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	var st app.Status
 	if err := (&target{URL: s.URL}).inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
-	bad := st.Refused != nil || len(st.Catalog.Faults) > 0
+	bad := st.Refused != nil || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault != ""
 	for _, server := range st.Servers {
 		bad = bad || server.State != "ready"
 	}
@@ -67,6 +67,11 @@ func writeStatus(io streams, st *app.Status) {
 	if r := st.Refused; r != nil {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",
 			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), time.Since(r.Since).Round(time.Second), cmp.Or(r.Why, "its operator's log says why"))
+	}
+	if r := st.Records; r != nil && r.Lost > 0 {
+		fmt.Fprintf(io.out, "\n%s not recorded in %s: %s\n", count(r.Lost, "decision"), r.Folder, cmp.Or(r.Fault, "more were made at once than could be written"))
+	} else if r != nil && r.Fault != "" {
+		fmt.Fprintf(io.out, "\nDecisions cannot be recorded in %s: %s\n", r.Folder, r.Fault)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")

@@ -316,24 +316,20 @@ func (cs *changes) compare(was, now *decide.Decision) {
 	case before != nil && after == nil:
 		cs.add(Change{Kind: ChangeStarts, Task: task, Why: "it was refused: " + before.Error()})
 	}
-	later := map[string]*decide.Outcome{}
-	for i := range now.Outcomes {
-		later[now.Outcomes[i].Requirement.String()] = &now.Outcomes[i]
-	}
+	later := slices.Clone(now.Outcomes)
 	for i := range was.Outcomes {
 		o := &was.Outcomes[i]
 		need := o.Requirement.String()
-		if l := later[need]; l != nil {
-			cs.outcome(o, l)
-		} else {
+		at := slices.IndexFunc(later, func(l decide.Outcome) bool { return l.Requirement.String() == need })
+		if at < 0 {
 			cs.add(Change{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is not required any more"})
+			continue
 		}
-		delete(later, need)
+		cs.outcome(o, &later[at])
+		later = slices.Delete(later, at, at+1)
 	}
-	for need := range later {
-		if !slices.ContainsFunc(was.Outcomes, func(o decide.Outcome) bool { return o.Requirement.String() == need }) {
-			cs.add(Change{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is required now"})
-		}
+	for i := range later {
+		cs.add(Change{Kind: ChangeTask, Task: task, Requirement: later[i].Requirement.String(), Why: "it is required now"})
 	}
 }
 

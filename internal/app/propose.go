@@ -48,10 +48,6 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 	if err != nil {
 		return nil, err
 	}
-	path, err = filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
 	p := &Proposal{own: map[switchboard.TenantID][]switchboard.PolicyFile{}}
 	if !info.IsDir() {
 		return p, p.readFile(path, tenant)
@@ -132,7 +128,7 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 		return err
 	}
 	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
-	if before, rel, ok := cutLast(filepath.ToSlash(path), "/policies/"); ok {
+	if before, rel, ok := cutLast(place(path), "/policies/"); ok {
 		p.file.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
 		return fmt.Errorf("%s: data stands in a folder of policies; put it there, or give the folder", path)
@@ -165,11 +161,19 @@ func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantI
 // tenantOf returns whose policies stand in the folder by its place; "" where that
 // is not said.
 func tenantOf(folder string) switchboard.TenantID {
-	parts := strings.Split(filepath.ToSlash(folder), "/")
+	parts := strings.Split(place(folder), "/")
 	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
 		return switchboard.TenantID(parts[n-2])
 	}
 	return ""
+}
+
+// place is the whole path of a file, with slashes.
+func place(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return filepath.ToSlash(path)
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

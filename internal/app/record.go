@@ -37,7 +37,9 @@ func (r *reading) texts(t *tenant) texts {
 		files = shipped()
 	}
 	out := texts{}
-	add := func(name string, data func() []byte) { out[name] = record.Archive{Digest: canonical.Sum(data()), Data: data} }
+	add := func(name string, data func() []byte) {
+		out[name] = record.Archive{Digest: canonical.Sum(data()), Data: data}
+	}
 	add(textCatalog, func() []byte { return encode(archivedTools(t.view.Named("*/*"))) })
 	add(textTenant, func() []byte { return encode(t.Tenant) })
 	add(textTaxonomy, func() []byte { return encode(terms(r.config.Taxonomy)) })
@@ -70,20 +72,23 @@ func withoutTests(files []switchboard.PolicyFile) []switchboard.PolicyFile {
 // record notes a decision, if that is not of what was noted already.
 func (a *App) record(t *tenant, d *decide.Decision) {
 	when := time.Now()
-	a.records.Add(func() record.Record {
-		text := d.Canonical()
-		r := record.Record{Texts: t.texts(), Entry: record.Entry{
-			Time: when, Of: string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID),
-			Decision: text, Digest: canonical.Sum(text), Archives: map[string]switchboard.Digest{},
-		}}
-		timeless := *d
-		timeless.Now = time.Time{}
-		r.Same = timeless.Digest()
-		for name, text := range r.Texts {
-			r.Archives[name] = text.Digest
-		}
-		return r
-	})
+	a.records.Add(func() record.Record { return t.record(d, when) })
+}
+
+// record makes the record of a decision of the tenant's.
+func (t *tenant) record(d *decide.Decision, when time.Time) record.Record {
+	text := d.Canonical()
+	r := record.Record{Texts: t.texts(), Entry: record.Entry{
+		Time: when, Of: string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID),
+		Decision: text, Digest: canonical.Sum(text), Archives: map[string]switchboard.Digest{},
+	}}
+	timeless := *d
+	timeless.Now = time.Time{}
+	r.Same = timeless.Digest()
+	for name, text := range r.Texts {
+		r.Archives[name] = text.Digest
+	}
+	return r
 }
 
 // A past is what decisions were made from, once more.

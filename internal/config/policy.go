@@ -42,9 +42,16 @@ func (l *loader) policies(folder string) []switchboard.PolicyFile {
 // Policies reads a folder of policies, as Load reads those of a configuration.
 // The error is Faults.
 func Policies(folder string) ([]switchboard.PolicyFile, error) {
-	l := newLoader(folder, Options{}) // which stands in the folder above
-	defer l.close()
 	name := filepath.Base(folder)
+	if name == "." || name == ".." { // of what folder it is one is not known yet
+		abs, err := filepath.Abs(folder)
+		if err != nil {
+			return nil, err
+		}
+		folder, name = abs, filepath.Base(abs)
+	}
+	l := newLoader(folder, Options{}) // which reads the folder above
+	defer l.close()
 	files := l.policies(name)
 	if files == nil {
 		l.fault(name, "there is no such folder")

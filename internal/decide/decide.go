@@ -115,7 +115,6 @@ type Input struct {
 	Task      *switchboard.Task
 	Snapshot  Snapshot
 
-
 	// Now is the instant of the decision. It is recorded, so it is left zero
 	// where no stage looks at the time.
 	Now time.Time

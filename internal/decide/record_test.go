@@ -128,10 +128,10 @@ func TestTheRecordIsCanonical(t *testing.T) {
 				Tenant: switchboard.TenantID(draw("tenant")), ID: draw("who"), Auth: switchboard.Auth(draw("auth")),
 				Roles: rapid.SliceOfN(word, 0, 2).Draw(t, "roles"), Tier: draw("tier"), Mode: rapid.SampledFrom(switchboard.Modes).Draw(t, "mode"),
 			},
-			Task: &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode")},
-			Now:  time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")),
-			Snapshot:  decide.Snapshot{Catalog: switchboard.Digest(draw("digest"))},
-			Outcomes:  []decide.Outcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
+			Task:     &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode")},
+			Now:      time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")),
+			Snapshot: decide.Snapshot{Catalog: switchboard.Digest(draw("digest"))},
+			Outcomes: []decide.Outcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
 		}
 		got := d.Canonical()
 		want, err := canonical.Append(nil, got)

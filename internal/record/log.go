@@ -193,7 +193,7 @@ func (l *Log) run(queue <-chan func() Record) {
 	defer close(l.done)
 	if err := l.prepare(); err != nil {
 		l.mu.Lock()
-		l.status.Fault = err.Error()
+		l.status.Fault, l.spoken = err.Error(), time.Now()
 		l.mu.Unlock()
 		l.o.Log.Error("decisions cannot be recorded, so policy diff will not know them; name another folder with --data", "folder", l.dir, "err", err)
 	}
