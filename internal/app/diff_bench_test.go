@@ -12,10 +12,15 @@ import (
 )
 
 // BenchmarkCompare replays 10,000 decisions: of 20 tenants with 50 principals and
-// 10 tasks each, of two requirements, with 20 candidates of 10 servers for each
-// (200 tools), under the shipped policies and one of the tenant's own. What is
-// proposed denies one server.
+// 10 tasks each, of two requirements with 40 candidates of 10 servers each (200
+// tools), under the shipped policies and one of the tenant's own, which looks at
+// who asks or does not. What is proposed denies one server.
 func BenchmarkCompare(b *testing.B) {
+	b.Run("anybody", func(b *testing.B) { benchmarkCompare(b, "true") })
+	b.Run("each", func(b *testing.B) { benchmarkCompare(b, `input.principal.id != "mallory"`) })
+}
+
+func benchmarkCompare(b *testing.B, condition string) {
 	const tenants, principals, tasks, servers, tools = 20, 50, 10, 10, 20
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -36,7 +41,7 @@ func BenchmarkCompare(b *testing.B) {
 		}
 		offers = append(offers, o)
 	}
-	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if some c in input.candidate_tools\n")}}
+	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\t" + condition + "\n}\n")}}
 	for i := range tenants {
 		id := switchboard.TenantID(fmt.Sprint("tenant-", i))
 		t := &switchboard.Tenant{ID: id, Servers: ids, Tasks: map[switchboard.TaskID]*switchboard.Task{}, Policy: []byte(`{"deny":["*/delete_*"]}`)}
@@ -61,7 +66,7 @@ func BenchmarkCompare(b *testing.B) {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
 				d, err := t.decide(b.Context(), p, task, time.Now())
-				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 20 {
+				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}
 				when := time.Now()

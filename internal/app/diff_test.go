@@ -82,22 +82,28 @@ func drawConfig(t *rapid.T) *config.Config {
 		if rapid.Bool().Draw(t, "word") {
 			tenant.Policy = []byte(`{"never":["a","<b>"]}`)
 		}
+		needs := drawRequirements(t)
 		for _, task := range []switchboard.TaskID{"a", "b"} {
-			tenant.Tasks[task] = &switchboard.Task{ID: task, Mode: rapid.SampledFrom([]switchboard.Mode{"", switchboard.Observe}).Draw(t, "task mode"), Requirements: drawRequirements(t)}
+			if rapid.Bool().Draw(t, "other needs") {
+				needs = drawRequirements(t)
+			}
+			tenant.Tasks[task] = &switchboard.Task{ID: task, Mode: rapid.SampledFrom([]switchboard.Mode{"", switchboard.Observe}).Draw(t, "task mode"), Requirements: needs}
 		}
 		if rapid.Bool().Draw(t, "own policies") {
 			c.TenantPolicies[id] = drawPolicies(t, "own", "switchboard.tenant")
 		}
 		c.Tenants[id] = tenant
-		c.Keys = append(c.Keys, config.Key{
-			Tenant: id, ID: "ci", Hash: canonicalHash(id), Tier: rapid.SampledFrom([]string{"free", "pro"}).Draw(t, "key's tier"),
-			Mode: switchboard.Assist, Tasks: []switchboard.TaskID{"a", "b"},
-		})
+		for _, who := range []string{"ci", "cd"} {
+			c.Keys = append(c.Keys, config.Key{
+				Tenant: id, ID: who, Hash: canonicalHash(string(id) + who), Tier: rapid.SampledFrom([]string{"free", "pro"}).Draw(t, "key's tier"),
+				Mode: switchboard.Assist, Tasks: []switchboard.TaskID{"a", "b"},
+			})
+		}
 	}
 	return c
 }
 
-func canonicalHash(id switchboard.TenantID) (h [32]byte) {
+func canonicalHash(id string) (h [32]byte) {
 	copy(h[:], id)
 	return h
 }
@@ -141,6 +147,7 @@ func recorded(t *rapid.T, dir string, c *config.Config, offers []switchboard.Off
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
 		{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey},
+		{Tenant: "acme", ID: "cd", Auth: switchboard.AuthAPIKey},
 		{Tenant: "umbrella", ID: "ci", Auth: switchboard.AuthAPIKey},
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
@@ -160,10 +167,13 @@ func recorded(t *rapid.T, dir string, c *config.Config, offers []switchboard.Off
 	return n
 }
 
-func compareAll(t interface {
+// tester is a test of either kind.
+type tester interface {
 	Fatal(args ...any)
 	Context() context.Context
-}, dir string, p *Proposal) *Diff {
+}
+
+func compareAll(t tester, dir string, p *Proposal) *Diff {
 	d, err := Compare(t.Context(), dir, time.Time{}, "", p, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -175,12 +185,9 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 	if err := flag.Set("rapid.checks", "30"); err != nil { // each writes to the disk, and waits for it
 		t.Fatal(err)
 	}
+	folder := t.TempDir
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "records-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
+		dir := folder()
 		c := drawConfig(t)
 		n := recorded(t, dir, c, drawOffers(t))
 		for name, p := range map[string]*Proposal{"nothing": {}, "the configuration as it is": {config: c}} {
@@ -196,20 +203,20 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 }
 
 // one is a folder with the records of one configuration.
-func one(t *testing.T) (dir string, c *config.Config, n int) {
+func one(t *testing.T) (dir string, n int) {
 	t.Helper()
 	dir = t.TempDir()
 	rapid.Custom(func(t *rapid.T) int {
-		c = drawConfig(t)
+		c := drawConfig(t)
 		c.Policies, c.TenantPolicies = nil, nil
 		n = recorded(t, dir, c, drawOffers(t))
 		return n
 	}).Example(1)
-	return dir, c, n
+	return dir, n
 }
 
 func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
-	dir, _, n := one(t)
+	dir, n := one(t)
 	entries, _, err := record.Read(dir, time.Time{})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +246,7 @@ func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
 }
 
 func TestAReplayThatDiffersIsAFaultOfOurs(t *testing.T) {
-	dir, _, n := one(t)
+	dir, n := one(t)
 	logs, _ := filepath.Glob(filepath.Join(dir, "log", "*"))
 	text, err := os.ReadFile(logs[0])
 	if err != nil {
@@ -250,7 +257,7 @@ func TestAReplayThatDiffersIsAFaultOfOurs(t *testing.T) {
 	if err := json.Unmarshal(lines[0], &e); err != nil {
 		t.Fatal(err)
 	}
-	forged := bytes.Replace(e.Decision, []byte(`"score":0`), []byte(`"score":7`), 1)
+	forged := bytes.Replace(e.Decision, []byte(`"catalog":"sha256:`), []byte(`"catalog":"sha256:0`), 1)
 	lines[0] = bytes.Replace(lines[0], e.Decision, forged, 1)
 	lines[0] = bytes.Replace(lines[0], []byte(`"digest":"`+string(e.Digest)), []byte(`"digest":"`+string(canonical.Sum(forged))), 1)
 	if err := os.WriteFile(logs[0], bytes.Join(lines, nil), 0o600); err != nil {
