@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,42 +202,8 @@ func (a *archivist) decider(p *past, which int) (*tenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := rules.Stage()
-	if rules.Anybody() && !rules.ReadsClock() {
-		asked = &onceStage{Stage: asked, said: map[string]map[*switchboard.Tool]decide.Reason{}}
-	}
-	return newTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digest(terms(p.taxonomy)), rules, asked), nil
-}
-
-// A onceStage asks the policies of a tenant, which look neither at who asks nor
-// at the clock, once about what is the same for all. It stands behind prune, so
-// that the candidates are those of the requirement; and is for one goroutine.
-type onceStage struct {
-	decide.Stage
-	said map[string]map[*switchboard.Tool]decide.Reason // why not, by question
-}
-
-// Apply implements decide.Stage.
-func (s *onceStage) Apply(ctx context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
-	r, p := q.Requirement, q.Principal
-	question := string(encode([]any{r.Verb, r.Resource, r.Constraints, r.Tools, p.Auth, p.Roles, p.Tier, p.Mode, q.Task.Mode}))
-	why, ok := s.said[question]
-	if !ok {
-		why = map[*switchboard.Tool]decide.Reason{}
-		if _, err := s.Stage.Apply(ctx, q, slices.Clone(in), func(c decide.Candidate, r decide.Reason) { why[c.Tool] = r }); err != nil {
-			return nil, err
-		}
-		s.said[question] = why
-	}
-	out := in[:0]
-	for _, c := range in {
-		if r, no := why[c.Tool]; no {
-			drop(c, r)
-		} else {
-			out = append(out, c)
-		}
-	}
-	return out, nil
+	rules = rules.Recalling()
+	return newTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digest(terms(p.taxonomy)), rules), nil
 }
 
 // byArchive orders entries so that those which refer to the same stand together.

@@ -78,13 +78,13 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	}
 	taxonomy := digest(terms(c.Taxonomy))
 	for id, t := range c.Tenants {
-		s.tenants[id] = newTenant(t, s.catalog.For(t), c.Taxonomy, taxonomy, r.policies[id], r.policies[id].Stage())
+		s.tenants[id] = newTenant(t, s.catalog.For(t), c.Taxonomy, taxonomy, r.policies[id])
 		s.tenants[id].texts = sync.OnceValue(func() texts { return r.texts(s.tenants[id]) })
 	}
 	return s
 }
 
-func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy, asked decide.Stage) *tenant {
+func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *tenant {
 	index := matcher.New(view, tax)
 	return &tenant{
 		Tenant: t,
@@ -92,7 +92,7 @@ func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxon
 		pipeline: decide.Pipeline{
 			index.Filter(),
 			index.Prune(),
-			asked,
+			p.Stage(),
 			ranking.New(t.Ranking, view.Named("*/*")),
 		},
 		snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxDigest, Policy: p.Digest()},

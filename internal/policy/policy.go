@@ -56,6 +56,8 @@ type Policy struct {
 	word   *ast.Term // the tenant's own, input.tenant_policy
 	reads  reads     // of all layers
 	digest switchboard.Digest
+
+	recall *recall // nil: nothing is remembered
 }
 
 // A view is a layer as one tenant's own word leaves it: some of its rules can
@@ -191,7 +193,7 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 		if !ask(v) {
 			continue
 		}
-		raw, err := p.engine.eval(ctx, v, in, q.Now)
+		raw, err := p.ask(ctx, v, in, q)
 		switch {
 		case err == nil:
 			a.add(v.Layer, raw, q.Candidates)
@@ -220,7 +222,7 @@ func (p *Policy) each(ctx context.Context, v view, q *Question, a *Answer) {
 		in, err := p.input(&one)
 		var raw *raw
 		if err == nil {
-			raw, err = p.engine.eval(ctx, v, in, q.Now)
+			raw, err = p.ask(ctx, v, in, &one)
 		}
 		if stopped(err) { // so would the others be
 			(&Answer{Verdicts: a.Verdicts[i:]}).fail(v.kind, err)
