@@ -103,6 +103,7 @@ var diffHeads = []struct {
 	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
 	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
 	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.Change) []string { return []string{c.Requirement, c.From, c.To} }},
+	{app.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *app.Change) []string { return []string{c.Tool, c.From, c.To} }},
 	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.Change) []string { return []string{c.Requirement} }},
 	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.Change) []string { return []string{string(c.Task), c.Requirement} }},
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,11 +48,12 @@ const (
 	ChangeDenied  = "denied"  // the tool is no candidate any more that could serve
 	ChangeAllowed = "allowed" // it is one, now
 	ChangeMoved   = "moved"   // what serves first is another
+	ChangeAsked   = "asked"   // policy asks something else of calls of the tool
 	ChangeOrder   = "order"   // what serves first is the same, what follows is not
 	ChangeTask    = "task"    // the task requires something else
 )
 
-var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeOrder, ChangeTask}
+var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeAsked, ChangeOrder, ChangeTask}
 
 // A Change is what would become otherwise, and in how many decisions.
 type Change struct {
@@ -349,6 +351,16 @@ func (cs *changes) outcome(was, now *decide.Outcome) {
 			cs.add(Change{Kind: ChangeAllowed, Tool: id.String(), Why: "it was not: " + reason(was, id)})
 		}
 	}
+	asked := map[switchboard.ToolID]string{}
+	for _, c := range slices.Concat(was.Selected, was.Others) {
+		asked[c.Tool.ID] = obligations(policy.ObligationsOf(c))
+	}
+	for _, c := range slices.Concat(now.Selected, now.Others) {
+		from, ok := asked[c.Tool.ID]
+		if to := obligations(policy.ObligationsOf(c)); ok && from != to {
+			cs.add(Change{Kind: ChangeAsked, Tool: c.Tool.ID.String(), From: from, To: to, Why: "obligations of the policies"})
+		}
+	}
 	moved := Change{Kind: ChangeMoved, Requirement: was.Requirement.String(), From: first(was), To: first(now)}
 	switch {
 	case moved.From == "" || moved.To == "" || moved.From == moved.To:
@@ -362,6 +374,35 @@ func (cs *changes) outcome(was, now *decide.Outcome) {
 		moved.Why = reason(now, before[0])
 		cs.add(moved)
 	}
+}
+
+// obligations gives them in words.
+func obligations(o switchboard.Obligations) string {
+	var said []string
+	add := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	if a := o.Approval; a != nil {
+		add("approval%s, for %v", listed(" of ", a.Who), a.Expires)
+	}
+	if o.Timeout > 0 {
+		add("at most %v", o.Timeout)
+	}
+	if o.Rate.Every > 0 {
+		add("one each %v, %d at once", o.Rate.Every, o.Rate.Burst)
+	}
+	add("%s", listed("redact ", o.Redact))
+	add("%s", listed("notify ", o.Notify))
+	if o.Log != "" {
+		add("log %s", o.Log)
+	}
+	said = slices.DeleteFunc(said, func(s string) bool { return s == "" })
+	return cmp.Or(strings.Join(said, "; "), "nothing")
+}
+
+func listed(what string, list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return what + strings.Join(list, ", ")
 }
 
 // left are the tools that could serve, the best first.

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // A recall remembers what layers answered, for who asks the same again and again
@@ -27,6 +30,26 @@ func (p *Policy) Recalling() *Policy {
 		own.recall.personal[v.kind] = v.reads&(readsClock|readsAll) != 0 || slices.ContainsFunc(v.rules, func(r *rule) bool { return personal(r.Rule) })
 	}
 	return &own
+}
+
+// ObligationsOf returns what was asked of calls of a candidate when it was
+// selected, by a Recalling policy.
+func ObligationsOf(c decide.Candidate) (o switchboard.Obligations) {
+	if c.Judgment == nil {
+		return o
+	}
+	m, ok := c.Judgment.Memory.(*memory)
+	at := slices.IndexFunc(c.Judgment.Candidates, func(t *switchboard.Tool) bool { return t.ID == c.Tool.ID })
+	if !ok || at < 0 {
+		return o
+	}
+	if m.kept != nil {
+		merge_(&o, m.kept[at])
+	}
+	if m.asked != nil {
+		merge_(&o, m.asked[at])
+	}
+	return o
 }
 
 // personal reports whether a rule reads a path that may lead to the principal's

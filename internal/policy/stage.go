@@ -89,6 +89,10 @@ type memory struct {
 	// kept are the obligations of the layers whose answer lasts, by the
 	// candidate's place; nil where there are none.
 	kept []switchboard.Obligations
+
+	// asked are those of the other layers, as they were then; nil unless the
+	// policy is Recalling.
+	asked []switchboard.Obligations
 }
 
 // select_ asks what may be selected, which is what may also be listed, and
@@ -115,7 +119,14 @@ func (m *memory) select_(ctx context.Context, q *Question) []*Denial {
 		}
 	}
 	if p.reads != 0 {
-		keep(p.judge(ctx, q, passing))
+		a := p.judge(ctx, q, passing)
+		keep(a)
+		if p.recall != nil {
+			m.asked = make([]switchboard.Obligations, len(q.Candidates))
+			for i := range a.Verdicts {
+				m.asked[i] = a.Verdicts[i].Obligations
+			}
+		}
 	}
 	if p.reads&(readsPhase|readsAll) != 0 {
 		list := *q
