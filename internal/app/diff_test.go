@@ -43,7 +43,7 @@ var rules = []string{
 
 func drawPolicies(t *rapid.T, label, pkg string) []switchboard.PolicyFile {
 	files := []switchboard.PolicyFile{{Name: "notes_test.rego", Path: "notes_test.rego", Data: []byte("never compiled")}}
-	for i, rule := range rapid.SliceOfN(rapid.SampledFrom(rules), 0, 4).Draw(t, label) {
+	for i, rule := range rapid.SliceOfNDistinct(rapid.SampledFrom(rules), 0, 6, rapid.ID).Draw(t, label) {
 		name := fmt.Sprintf("%d.rego", i)
 		files = append(files, switchboard.PolicyFile{Name: label + "/" + name, Path: name, Data: []byte("package " + pkg + "\n\n" + rule + "\n")})
 	}
@@ -96,7 +96,7 @@ func drawConfig(t *rapid.T) *config.Config {
 		for _, who := range []string{"ci", "cd"} {
 			c.Keys = append(c.Keys, config.Key{
 				Tenant: id, ID: who, Hash: canonicalHash(string(id) + who), Tier: rapid.SampledFrom([]string{"free", "pro"}).Draw(t, "key's tier"),
-				Mode: switchboard.Assist, Tasks: []switchboard.TaskID{"a", "b"},
+				Mode: rapid.SampledFrom(switchboard.Modes).Draw(t, "key's mode"), Tasks: []switchboard.TaskID{"a", "b"},
 			})
 		}
 	}
@@ -124,7 +124,7 @@ func drawRequirements(t *rapid.T) (rs []switchboard.Requirement) {
 func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 	for _, id := range []switchboard.ServerID{"a", "b", "c"} {
 		o := switchboard.Offer{Server: id, Version: "1", Stale: rapid.Bool().Draw(t, "stale")}
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "ü/<z>"}), 1, 3, rapid.ID).Draw(t, "tools") {
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z.z-1"}), 1, 3, rapid.ID).Draw(t, "tools") {
 			o.Tools = append(o.Tools, fmt.Appendf(nil, `{"name":%q, "description":"\u00fc <&>", "annotations":{"readOnlyHint":%v}, "inputSchema":{"type":"object"},
 				"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q,"constraints":["readonly"]}]}}`, name, rapid.Bool().Draw(t, "hint"),
 				rapid.SampledFrom([]string{"read", "write"}).Draw(t, "does"), rapid.SampledFrom([]string{"fs", "aws"}).Draw(t, "to")))
@@ -198,6 +198,26 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 			if d.Changed != 0 || len(d.Changes) > 0 {
 				t.Fatalf("under %s: %+v", name, d.Changes)
 			}
+		}
+	})
+}
+
+func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, offers := drawConfig(t), drawOffers(t)
+		r, err := read(c, policy.NewEngine(0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var digests []switchboard.Digest
+		for _, away := range []bool{false, true} {
+			for i := range offers {
+				offers[i].Stale = away
+			}
+			digests = append(digests, newState(r, "acme", offers, nil).tenants["acme"].texts()[textCatalog].Digest)
+		}
+		if digests[0] != digests[1] {
+			t.Fatalf("archived twice: %s", digests)
 		}
 	})
 }
