@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -78,16 +77,17 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 
 // progress tells how far it is, where a person watches.
 func progress(w io.Writer) func(done, of int) {
-	if _, terminal := w.(escaper); !terminal {
+	terminal, ok := w.(escaper)
+	if !ok {
 		return nil
 	}
 	var said time.Time
 	return func(done, of int) {
 		if now := time.Now(); now.Sub(said) > 100*time.Millisecond || done == of {
 			said = now
-			fmt.Fprintf(os.Stderr, "\rreplayed %d of %d", done, of)
+			fmt.Fprintf(terminal.w, "\rreplayed %d of %d", done, of)
 			if done == of {
-				fmt.Fprintln(os.Stderr)
+				fmt.Fprintln(terminal.w)
 			}
 		}
 	}

@@ -66,3 +66,17 @@ func TestNothingThatATerminalActsOnIsLeft(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressIsToldToPeopleOnly(t *testing.T) {
+	var out strings.Builder
+	if progress(&out) != nil {
+		t.Error("progress is told where nobody watches")
+	}
+	tell := progress(escaper{&out})
+	for i := range 1000 {
+		tell(i+1, 1000)
+	}
+	if got := out.String(); !strings.HasPrefix(got, "\rreplayed 1 of 1000") || !strings.HasSuffix(got, "\rreplayed 1000 of 1000\n") || len(got) > 2000 {
+		t.Errorf("it says %q", got)
+	}
+}

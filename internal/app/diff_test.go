@@ -3,6 +3,8 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -233,6 +235,43 @@ func one(t *testing.T) (dir string, n int) {
 		return n
 	}).Example(1)
 	return dir, n
+}
+
+func TestNoSecretIsRecorded(t *testing.T) {
+	const secret = "hunter2-hunter2"
+	dir := t.TempDir()
+	rapid.Custom(func(t *rapid.T) int {
+		c := drawConfig(t)
+		for i := range c.Servers {
+			c.Servers[i].Env = map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret(secret)}
+			c.Servers[i].URL = "https://" + secret + ".example"
+		}
+		for i := range c.Keys {
+			copy(c.Keys[i].Hash[:], secret)
+		}
+		return recorded(t, dir, c, drawOffers(t))
+	}).Example(1)
+	entries, _, err := record.Read(dir, time.Time{})
+	if err != nil || len(entries) == 0 {
+		t.Fatal(entries, err)
+	}
+	for _, e := range entries {
+		texts := [][]byte{encode(e)}
+		for _, d := range e.Archives {
+			text, err := record.ReadArchive(dir, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, text)
+		}
+		for _, text := range texts {
+			for _, s := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret))} {
+				if bytes.Contains(text, []byte(s)) {
+					t.Errorf("%s holds %s", text, s)
+				}
+			}
+		}
+	}
 }
 
 func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
