@@ -32,11 +32,11 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
+	watch(ctx, a, log)
 	// The first line on stdout is the address, for people and scripts alike.
 	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", l.Addr()); err != nil {
 		return err
 	}
-	go watch(ctx, a, log)
 	return a.Serve(ctx, l)
 }
 
@@ -52,18 +52,21 @@ func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return err
 	}
 	defer a.Stop()
-	go watch(ctx, a, log)
+	watch(ctx, a, log)
 	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
-// watch reloads when files change or on SIGHUP.
+// watch reloads, from now on, when files change or on SIGHUP, which until then
+// ends the process: whoever has read our address may send one.
 func watch(ctx context.Context, a *app.App, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	if err := a.Watch(ctx, hup); err != nil {
-		log.Warn("no reload by itself", "err", err)
-	}
+	go func() {
+		defer signal.Stop(hup)
+		if err := a.Watch(ctx, hup); err != nil {
+			log.Warn("no reload by itself", "err", err)
+		}
+	}()
 }
 
 // data is the folder for what Switchboard writes itself; "" where there is none.
