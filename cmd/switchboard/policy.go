@@ -237,8 +237,14 @@ func unread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warn
 
 // A policyChecker looks at the layers of one configuration.
 type policyChecker struct {
-	config *config.Config
-	app    *app.App // nil where the servers were not asked
+	config  *config.Config
+	offered map[switchboard.TenantID]offered // nil where the servers were not asked
+}
+
+// offered is what a tenant may use, and whose word on it is missing.
+type offered struct {
+	tools  []*switchboard.Tool
+	silent []switchboard.ServerID
 }
 
 // ask starts the servers, for what tools they have. Where they cannot be asked,
@@ -257,10 +263,11 @@ func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Lo
 		fmt.Fprintf(stderr, "switchboard: the servers cannot be asked (%v), so whether they have the tools that rules name is not checked\n", err)
 		return
 	}
-	p.app = a
+	p.offered = map[switchboard.TenantID]offered{}
 	seen := map[switchboard.ServerID]bool{}
 	for _, t := range p.tenants("") {
-		_, silent := a.Offered(t.ID)
+		tools, silent := a.Offered(t.ID)
+		p.offered[t.ID] = offered{tools, silent}
 		for _, id := range silent {
 			if !seen[id] {
 				fmt.Fprintf(stderr, "switchboard: server %s does not answer, so whether it has the tools that rules name is not checked\n", id)
@@ -287,8 +294,8 @@ func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.
 	for _, t := range p.tenants(s.Tenant) {
 		var tools []*switchboard.Tool
 		silent := t.Servers
-		if p.app != nil {
-			tools, silent = p.app.Offered(t.ID)
+		if p.offered != nil {
+			tools, silent = p.offered[t.ID].tools, p.offered[t.ID].silent
 		}
 		known.Servers = append(known.Servers, t.Servers...)
 		known.Silent = append(known.Silent, silent...)
