@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
-	_ "time/tzdata" // policies name time zones, also in an image without them
 
 	"github.com/alecthomas/kong"
 

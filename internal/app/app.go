@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,8 @@ const (
 	drainTimeout  = 10 * time.Second // for calls in flight when stopping, and for clients to hear what became of them
 	lastWords     = time.Second      // of drainTimeout, for clients to hear that a call was cut
 	sweepEvery    = 5 * time.Minute
+	tidySoon      = 200 * time.Millisecond
+	tidyEvery     = time.Minute
 	clockEvery    = time.Minute // how often the clock may change what clients see without their asking
 )
 
@@ -97,6 +100,9 @@ type App struct {
 
 	fault atomic.Pointer[reloadFault]
 	seen  atomic.Pointer[map[string]bool] // the files and folders that the last load looked at
+
+	tidying atomic.Bool  // it is about to be done
+	tidied  atomic.Int64 // when it was done, in unix nanoseconds
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -183,7 +189,6 @@ func (a *App) follow(ctx context.Context, changed <-chan struct{}) {
 	defer sweep.Stop()
 	a.refresh(ctx)
 	close(a.ready)
-	debug.FreeOSMemory() // compiling policies has left much that nobody needs
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,6 +231,7 @@ func (a *App) refresh(ctx context.Context) {
 // swap puts s in place and binds all runs again. The caller holds a.building.
 func (a *App) swap(ctx context.Context, s *state) {
 	was := a.state.Swap(s)
+	a.tidy()
 	if was.catalog.Digest() != s.catalog.Digest() {
 		a.log.Info("catalog", "digest", s.catalog.Digest(), "tools", len(s.catalog.Tools()), "faults", len(s.catalog.Faults()))
 		for _, f := range s.catalog.Faults() {
@@ -340,6 +346,7 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 		return a.nothing, nil
 	}
 	s, err := a.state.Load().bind(ctx, p, task, prev, a.info, a.record)
+	a.tidy()
 	if err != nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
@@ -350,6 +357,22 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 func (a *App) Lasts(id switchboard.TenantID) bool {
 	p := a.state.Load().policies[id]
 	return p == nil || !p.ReadsClock()
+}
+
+// tidy gives memory back, soon, and not often. Reading the files, compiling
+// policies and deciding about many tools are rare and leave much that nobody
+// needs; the runtime would keep it for minutes.
+func (a *App) tidy() {
+	if !a.tidying.CompareAndSwap(false, true) {
+		return
+	}
+	last := time.Unix(0, a.tidied.Load())
+	time.AfterFunc(max(tidySoon, time.Until(last.Add(tidyEvery))), func() {
+		a.tidied.Store(time.Now().UnixNano())
+		a.tidying.Store(false)
+		runtime.GC() // a sync.Pool, such as of encoders, keeps what it has for one more
+		debug.FreeOSMemory()
+	})
 }
 
 // Ready waits until the servers have answered, or the start deadline is over.

@@ -15,8 +15,9 @@ import (
 // StageName is the stage's word in explanations.
 const StageName = "policy"
 
-// Stage returns the stage that asks p about candidates. It remembers how tools
-// look to policies, so it is made anew with every catalog.
+// Stage returns the stage that asks p about candidates. Where answers do not last,
+// it remembers how tools look to policies, which takes some kilobytes for each; so
+// it is made anew with every catalog.
 func (p *Policy) Stage() decide.Stage { return &stage{policy: p} }
 
 type stage struct {
@@ -40,7 +41,10 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 		Candidates: tools, Now: dq.Now, terms: s.terms(tools),
 	}
 	q.frame = newFrame(&q)
-	m := &memory{policy: s.policy, principal: dq.Principal, task: dq.Task, terms: q.terms, frame: q.frame}
+	m := &memory{policy: s.policy, principal: dq.Principal, task: dq.Task}
+	if !s.policy.Lasting() { // else nobody asks again, but for a moment after a reload
+		m.terms, m.frame = q.terms, q.frame
+	}
 	j := &switchboard.Judgment{Requirement: dq.Requirement, Candidates: tools, Memory: m}
 	denied := m.select_(ctx, &q)
 	out := in[:0]
@@ -71,7 +75,10 @@ func (s *stage) terms(tools []*switchboard.Tool) []*ast.Term {
 			if err != nil {
 				return nil
 			}
-			known, _ = s.seen.LoadOrStore(t, made)
+			known = made
+			if !s.policy.Lasting() {
+				known, _ = s.seen.LoadOrStore(t, made)
+			}
 		}
 		out[i] = known.(*ast.Term)
 	}
