@@ -72,7 +72,7 @@ func (p *Policy) permit(ctx context.Context, c *switchboard.Call, now time.Time)
 		if err != nil {
 			return o, err
 		}
-		merge_(&o, more)
+		combine(&o, more)
 	}
 	return o, nil
 }
@@ -107,7 +107,7 @@ func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchb
 	if v.Denied != nil {
 		return o, denied(v.Denied)
 	}
-	merge_(&o, v.Obligations)
+	combine(&o, v.Obligations)
 	return o, nil
 }
 

@@ -48,8 +48,8 @@ func note(ctx context.Context, log *slog.Logger, level string, c *switchboard.Ca
 		"task", c.Task, "run", c.Run, "tool", c.Tool.ID.String(), "outcome", outcome, "took", took)
 }
 
-// merge_ adds obligations; of each, the strictest counts.
-func merge_(all *switchboard.Obligations, more switchboard.Obligations) {
+// combine adds obligations; of each, the strictest counts.
+func combine(all *switchboard.Obligations, more switchboard.Obligations) {
 	if more.None() {
 		return
 	}

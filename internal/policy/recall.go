@@ -44,10 +44,10 @@ func ObligationsOf(c decide.Candidate) (o switchboard.Obligations) {
 		return o
 	}
 	if m.kept != nil {
-		merge_(&o, m.kept[at])
+		combine(&o, m.kept[at])
 	}
 	if m.asked != nil {
-		merge_(&o, m.asked[at])
+		combine(&o, m.asked[at])
 	}
 	return o
 }

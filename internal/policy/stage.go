@@ -46,7 +46,7 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 		m.terms, m.frame = q.terms, q.frame
 	}
 	j := &switchboard.Judgment{Requirement: dq.Requirement, Candidates: tools, Memory: m}
-	denied := m.select_(ctx, &q)
+	denied := m.choose(ctx, &q)
 	out := in[:0]
 	for i, c := range in {
 		if why := denied[i]; why != nil {
@@ -102,9 +102,9 @@ type memory struct {
 	asked []switchboard.Obligations
 }
 
-// select_ asks what may be selected, which is what may also be listed, and
+// choose asks what may be selected, which is what may also be listed, and
 // remembers.
-func (m *memory) select_(ctx context.Context, q *Question) []*Denial {
+func (m *memory) choose(ctx context.Context, q *Question) []*Denial {
 	denied := make([]*Denial, len(q.Candidates))
 	keep := func(a *Answer) {
 		for i := range a.Verdicts {
