@@ -35,10 +35,19 @@ var errDepth = errors.New("objects and arrays stand more than 64 deep in each ot
 // raw.
 func Append(dst, raw []byte) ([]byte, error) {
 	w := pool.Get().(*writer)
-	defer w.release()
-	if err := w.check(raw); err != nil {
+	err := w.check(raw)
+	w.release()
+	if err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)
 	}
+	return AppendScanned(dst, raw)
+}
+
+// AppendScanned is Append for what wire.Parse has accepted as a part of a message: it
+// is not checked again, and must have no flaw.
+func AppendScanned(dst, raw []byte) ([]byte, error) {
+	w := pool.Get().(*writer)
+	defer w.release()
 	w.in, w.at, w.out = raw, 0, dst
 	if err := w.value(0); err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)

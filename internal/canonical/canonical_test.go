@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 func TestAppendGivesTheCanonicalForm(t *testing.T) {
@@ -183,4 +184,25 @@ func BenchmarkDigest(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func FuzzWhatWasScannedHasTheSameForm(f *testing.F) {
+	for _, s := range []string{
+		`{"b":[1,{"d":"\u0041","c":1.50}],"a":null}`, `{"\ud83d\ude00\n":"\\"}`, `{"a":1,"a":2}`, `{ "a" : [ ] }`, `{"a":"\ud800"}`, `[]`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := wire.Parse(wire.AppendRequest(nil, []byte("1"), "m", raw))
+		if err != nil || m.Params == nil {
+			return
+		}
+		want, err := canonical.Append(nil, m.Params)
+		if err != nil {
+			t.Fatalf("%q was scanned, and Append refuses it: %v", m.Params, err)
+		}
+		if got, err := canonical.AppendScanned([]byte("before "), m.Params); err != nil || string(got) != "before "+string(want) {
+			t.Fatalf("%q is %q (%v), not %q", m.Params, got, err, want)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package switchboard
 
 import (
 	"context"
+	"time"
 )
 
 // A RunID names one run of a task: 128 random bits in lower-case hexadecimal,
@@ -33,6 +34,14 @@ type Call struct {
 	// leaves them to policy.
 	Obligations Obligations
 
+	// Equivalents are where the call may move, in the order of the decision, and
+	// the tools of other servers than Server.
+	Equivalents []Equivalent
+
+	// NoWait says that there is somewhere else to go: where there is no
+	// connection to the server, the call fails at once.
+	NoWait bool
+
 	// Target is the server's own name for what is asked for: of a tool or a
 	// prompt, or a URI. It is "" where the method names nothing.
 	Target string
@@ -54,7 +63,29 @@ type Call struct {
 
 	// Client is what the client can be asked for.
 	Client Client
+
+	// Once, where set, is the client's word that the call is to be made once,
+	// however often it asks for it. All attempts at the call share it.
+	Once *Once
+
+	// Trail is where those whom the call passes leave what its receipt shall
+	// say; nil means that nobody wants to know.
+	Trail *Trail
 }
+
+// A Once is what a client calls one use of a tool by, so that it can ask for the
+// same again and not for another.
+type Once struct {
+	Key  string // the client's, of 1 to MaxOnceKey printable ASCII characters
+	Tool string // the name by which it knows the tool
+
+	// Sent says that the call may have reached a server. Who sends calls keeps
+	// it, one attempt after the other.
+	Sent bool
+}
+
+// MaxOnceKey bounds an idempotency key, in bytes.
+const MaxOnceKey = 255
 
 // A Client is what a server may ask of the client of a call while it is under
 // way. The zero Client can be asked for nothing.
@@ -97,10 +128,23 @@ type Result struct {
 	// last may append as much to it where it stands.
 	Spare int
 
+	// Moved, where set, says that the result is not of the tool that was meant.
+	Moved *Moved
+
+	// Again, where set, says that the result was there already.
+	Again *Again
+
 	// Release, where set, takes back the memory of JSON. Whoever has the
 	// result last calls it once, when nothing reads JSON any more; or never,
 	// where that is hard to tell.
 	Release func()
+}
+
+// Again says of a result that no server was asked for it, since it was there
+// already.
+type Again struct {
+	From Given     `json:"from"`
+	When time.Time `json:"first"` // when a server gave it
 }
 
 // An Outline is where some of an object's members stand, so that not all of a

@@ -121,6 +121,12 @@ type Tool struct {
 	// Version is what the server says of its own.
 	Version string
 
+	Contract Contract `json:",omitzero"`
+
+	// Structured says that Definition has an output schema, so that results are
+	// held to it. It is part of Digest.
+	Structured bool `json:"-"`
+
 	// Stale is set while the server is away and this is its last known word.
 	// It is no part of any digest.
 	Stale bool
@@ -153,6 +159,14 @@ type Requirement struct {
 
 	// As is the exposed name of the one tool that Select: tool selects.
 	As string
+
+	// OnDemand says that what is selected is not shown, but a stub in its place,
+	// through which clients have it when they need it. Select is then
+	// SelectServer. Group is the id of the group that the stub stands for, which
+	// requirements may share, and Stub the stub's exposed name; both are set.
+	OnDemand bool   `json:",omitzero"`
+	Group    string `json:",omitzero"`
+	Stub     string `json:",omitzero"`
 }
 
 // ByName reports whether r names tools rather than a capability.
@@ -175,11 +189,17 @@ const (
 	SelectTool   Select = "tool"   // the top candidate alone
 )
 
+// DeclaredTask is the task that a client has declared itself. No other is called so.
+const DeclaredTask TaskID = "declared"
+
 // A Task is what a client asks Switchboard to equip it for.
 type Task struct {
 	ID           TaskID
 	Requirements []Requirement
 	Mode         Mode // narrows the principal's; "" leaves it
+
+	// TokenBudget narrows the tenant's; 0 leaves it. See Tenant.Budget.
+	TokenBudget int `json:",omitzero"`
 }
 
 // A Taxonomy says which resources and constraints exist. It is immutable.

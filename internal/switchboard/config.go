@@ -1,20 +1,25 @@
 package switchboard
 
 import (
+	"cmp"
+	"crypto/subtle"
 	"log/slog"
+	"slices"
 	"time"
 )
 
 // A Secret is text that must not be seen: it prints, logs and encodes as
 // "***" in every form, and only Reveal gives it away. The zero Secret is "".
 type Secret struct {
+	_ [0]func() // == does not compile: it would compare pointers
+
 	// A pointer, because fmt calls no method on what stands in an unexported
 	// field of something else: it then prints an address.
 	text *string
 }
 
 // NewSecret returns text as a Secret.
-func NewSecret(text string) Secret { return Secret{&text} }
+func NewSecret(text string) Secret { return Secret{text: &text} }
 
 // Reveal returns the text. Call it only where the secret is put to its use.
 func (s Secret) Reveal() string {
@@ -24,8 +29,11 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal reports whether both hold the same text.
-func (s Secret) Equal(o Secret) bool { return s.Reveal() == o.Reveal() }
+// Equal reports whether both hold the same text. How long it takes tells at most the length.
+// reflect.DeepEqual says the same, in a time that may tell more.
+func (s Secret) Equal(o Secret) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(o.Reveal())) == 1
+}
 
 // String implements fmt.Stringer.
 func (Secret) String() string { return "***" }
@@ -58,6 +66,9 @@ const (
 	ShareAll       Share = "all" // for servers that keep no state
 )
 
+// DefaultTimeout bounds a call where nobody has set a timeout.
+const DefaultTimeout = 60 * time.Second
+
 // A Server is one MCP server behind the gateway, as configured.
 type Server struct {
 	ID        ServerID
@@ -73,11 +84,53 @@ type Server struct {
 	Class   string
 	Trust   Trust
 	Share   Share
-	Timeout time.Duration // of one call; 0 means 60s
+	Timeout time.Duration // of one call, until something is heard of it; 0 means DefaultTimeout
+
+	// MaxTimeout bounds a call that is heard of again and again; 0 means ten
+	// times the timeout, at most an hour.
+	MaxTimeout time.Duration
+
+	// MaxCalls is how many calls may be under way; 0 means 256. MaxWaiting is how
+	// many more wait for one of them to end; 0 means none.
+	MaxCalls   int
+	MaxWaiting int
 
 	// MaxResult is how many bytes one message of the server's may have, and so
 	// a result; 0 means 16 MiB.
 	MaxResult int
+
+	Probe Probe
+
+	// Services split the server's tools where they are listed on demand. A tool
+	// belongs to the first that has it.
+	Services []Service
+}
+
+// A Service is a part of a server's tools.
+type Service struct {
+	Name  string   // an id
+	Tools []string // patterns of names, in which * stands for any text
+}
+
+// Has reports whether the tool of that name fits.
+func (s *Service) Has(tool string) bool {
+	return slices.ContainsFunc(s.Tools, func(pattern string) bool { return MatchPattern(pattern, tool) })
+}
+
+// A Probe is how a server is asked whether it is well. The zero Probe is a ping of
+// the protocol's, at times.
+type Probe struct {
+	Every   time.Duration // while nobody calls it; 0 means 30s
+	Timeout time.Duration // of one probe; 0 means 5s
+
+	// Path, of TransportHTTP, is asked for besides, at the server's address: a
+	// status of 200 to 299 is well.
+	Path string
+
+	// Tool, where set, is called besides with Arguments, a JSON object: one that
+	// changes nothing.
+	Tool      string
+	Arguments []byte
 }
 
 // A Tenant is whose tasks are run: the operator's bound and the tenant's own
@@ -108,7 +161,50 @@ type Tenant struct {
 	// Policy is the tenant's own word to policies, a JSON object in canonical
 	// form; nil means an empty one.
 	Policy []byte
+
+	// RecordInputs says that what policies look at in the arguments of calls is
+	// recorded. It is left out of the digest of a tenant that does not say so.
+	RecordInputs bool `json:",omitzero"`
+
+	// TokenBudget is the least that operator and tenant say, 0 where neither
+	// does. See Budget.
+	TokenBudget int `json:",omitzero"`
+
+	// OnFull is what becomes of an expansion for which the budget has no room.
+	OnFull OnFull `json:",omitzero"`
+
+	// Declare is the ceiling for tasks that clients declare at run time: each of
+	// their requirements must fit one of these, which have a Verb, a Resource and
+	// Constraints. None means that clients declare no task.
+	Declare []Requirement `json:",omitempty"`
 }
+
+// Tokenizers are the encodings in which tokens can be counted, the default first.
+var Tokenizers = []string{"o200k_base", "cl100k_base"}
+
+// DefaultTokenBudget is the budget where nobody sets one.
+const DefaultTokenBudget = 8000
+
+// Budget returns how many tokens all that tools/list shows for the task may cost:
+// the least that is said, DefaultTokenBudget where nothing is.
+func (t *Tenant) Budget(task *Task) int {
+	switch {
+	case t.TokenBudget == 0:
+		return cmp.Or(task.TokenBudget, DefaultTokenBudget)
+	case task.TokenBudget == 0:
+		return t.TokenBudget
+	}
+	return min(t.TokenBudget, task.TokenBudget)
+}
+
+// OnFull says what becomes of an expansion for which the budget has no room.
+type OnFull string
+
+// What becomes of it. The zero value means OnFullRefuse.
+const (
+	OnFullRefuse   OnFull = "refuse"
+	OnFullCollapse OnFull = "collapse_oldest" // what was expanded and used least recently goes
+)
 
 // A Ranking is how a tenant orders candidates.
 type Ranking struct {
@@ -133,6 +229,10 @@ type Adjust struct {
 	By     int
 }
 
+// MaxEarn bounds the time in which a limit that is used up is whole again: its
+// Burst times its Every.
+const MaxEarn = 10 * 365 * 24 * time.Hour
+
 // A Limit bounds how often a tenant calls each tool that carries Constraint.
 type Limit struct {
 	Constraint Constraint
@@ -143,7 +243,14 @@ type Limit struct {
 // An Overlay is what an operator or tenant says of a tool in place of, or
 // besides, its server.
 type Overlay struct {
+	// Capabilities where nil leave it to others to say any.
 	Capabilities []Capability
+
+	// Contract has the facts that stand in the overlay.
+	Contract Contract `json:",omitzero"`
+
+	// Equivalents are where calls of the tool may move.
+	Equivalents []Declared `json:",omitempty"`
 
 	// Replace drops what weaker sources would add. Only an operator's overlay
 	// has it.

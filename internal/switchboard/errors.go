@@ -1,7 +1,10 @@
 package switchboard
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -14,8 +17,10 @@ const (
 	CodeServerUnreachable Code = "SB-DISC-002"
 	CodeServerProtocol    Code = "SB-DISC-003"
 	CodeNoSuchTool        Code = "SB-CAP-001"
+	CodeBadArguments      Code = "SB-CAP-003"
 	CodeUnmet             Code = "SB-CAP-004"
 	CodeMalformed         Code = "SB-CAP-005"
+	CodeKeyTaken          Code = "SB-CAP-006"
 	CodeDenied            Code = "SB-POL-001"
 	CodePolicyFailed      Code = "SB-POL-002"
 	CodeObligation        Code = "SB-POL-003"
@@ -24,13 +29,19 @@ const (
 	CodeNoneHealthy       Code = "SB-ROUT-001"
 	CodeRateLimit         Code = "SB-ROUT-002"
 	CodeOverloaded        Code = "SB-ROUT-003"
+	CodeStoreUnavailable  Code = "SB-ROUT-004"
 	CodeServerFailed      Code = "SB-EXEC-001"
 	CodeNotExecuted       Code = "SB-EXEC-002"
 	CodeResultInvalid     Code = "SB-EXEC-003"
 	CodeOutcomeUnknown    Code = "SB-EXEC-004"
+	CodeOverBudget        Code = "SB-LAZY-001"
+	CodeExpandDenied      Code = "SB-LAZY-002"
+	CodeNotInGroup        Code = "SB-LAZY-003"
+	CodeExpandFirst       Code = "SB-LAZY-004"
 	CodeApprovalPending   Code = "SB-APPR-001"
 	CodeNoSuchTask        Code = "SB-TASK-001"
 	CodeTaskRefused       Code = "SB-TASK-002"
+	CodeReceipt           Code = "SB-RCPT-001"
 	CodeConfig            Code = "SB-CONF-001"
 )
 
@@ -52,8 +63,10 @@ var retries = map[Code]Retry{
 	CodeServerUnreachable: RetryBackoff,
 	CodeServerProtocol:    RetryNo,
 	CodeNoSuchTool:        RetryNo,
+	CodeBadArguments:      RetryNo,
 	CodeUnmet:             RetryNo,
 	CodeMalformed:         RetryNo,
+	CodeKeyTaken:          RetryNo,
 	CodeDenied:            RetryNo,
 	CodePolicyFailed:      RetryLater,
 	CodeObligation:        RetryNo,
@@ -62,15 +75,24 @@ var retries = map[Code]Retry{
 	CodeNoneHealthy:       RetryLater,
 	CodeRateLimit:         RetryLater,
 	CodeOverloaded:        RetryLater,
+	CodeStoreUnavailable:  RetryLater,
 	CodeServerFailed:      RetryNo,
 	CodeNotExecuted:       RetryYes,
 	CodeResultInvalid:     RetryNo,
 	CodeOutcomeUnknown:    RetryAskPerson,
+	CodeOverBudget:        RetryNo,
+	CodeExpandDenied:      RetryNo,
+	CodeNotInGroup:        RetryNo,
+	CodeExpandFirst:       RetryNo,
 	CodeApprovalPending:   RetryLater,
 	CodeNoSuchTask:        RetryNo,
 	CodeTaskRefused:       RetryNo,
+	CodeReceipt:           RetryLater,
 	CodeConfig:            RetryNo,
 }
+
+// Codes returns all codes, sorted.
+func Codes() []Code { return slices.Sorted(maps.Keys(retries)) }
 
 // Retry returns what the code says about asking again.
 func (c Code) Retry() Retry { return retries[c] }
@@ -89,11 +111,29 @@ type Error struct {
 	Requirement string
 	Stage       string
 
+	// Stub is the tool that expands what was called, where that is on demand.
+	Stub string
+
 	// Hint is what the caller can do next, where Text does not say it.
 	Hint string
 
 	// RetryAfter is how long to wait before asking again; 0 means unknown.
 	RetryAfter time.Duration
+
+	// Unsent says that the call provably never reached a server.
+	Unsent bool
+
+	// ServerFailed says that the failure is the server's: of its transport, its
+	// time, its word on the protocol. It is no answer of a tool's, nor the
+	// caller's doing.
+	ServerFailed bool
+
+	// Lost says that the connection broke under the call: and so it did under all
+	// that were under way on it.
+	Lost bool
+
+	// Receipt is the id of the receipt that there is of it; "" where there is none.
+	Receipt string
 
 	// Cause is for the operator: the log and explain show it, clients do not.
 	Cause error
@@ -114,4 +154,23 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Refuse returns an Error with the caller's text.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// Receipted returns err with the id of its receipt, where it is an *Error and id is not "".
+// What else is wrapped around that is let go. err itself, which others may have too, stays as it is.
+func Receipted(err error, id string) error {
+	own, ok := errors.AsType[*Error](err)
+	if !ok || id == "" {
+		return err
+	}
+	noted := *own
+	noted.Receipt = id
+	return &noted
+}
+
+// Unavailable returns the refusal of a call that needs the store while that cannot
+// be used: SB-ROUT-004. text says what could not be told or kept, and that the
+// call was not made. err is the store's, for the operator.
+func Unavailable(text string, err error) *Error {
+	return &Error{Code: CodeStoreUnavailable, Text: text + "; try again in a moment", RetryAfter: time.Second, Unsent: true, Cause: err}
 }

@@ -85,6 +85,10 @@ func ParseToolID(s string) (ToolID, error) {
 // "sha256:" and 64 hexadecimal digits. The empty Digest is of nothing.
 type Digest string
 
+// LocalID is the ID of the principal of keyless use, and no key's: what a principal has is
+// kept under its tenant and ID.
+const LocalID = "local"
+
 // A Principal is who is calling: an identity within a tenant.
 type Principal struct {
 	Tenant TenantID

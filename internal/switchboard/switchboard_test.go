@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,19 @@ func TestASecretCannotBePrinted(t *testing.T) {
 	}
 }
 
+func TestSecretsAreComparedByTheirTexts(t *testing.T) {
+	one, same, other := switchboard.NewSecret("s3cret"), switchboard.NewSecret("s3cret"), switchboard.NewSecret("s3creT")
+	if !one.Equal(same) || one.Equal(other) || one.Equal(switchboard.Secret{}) || !(switchboard.Secret{}).Equal(switchboard.NewSecret("")) {
+		t.Error("Equal does not say whether the texts are the same")
+	}
+	if !reflect.DeepEqual([]any{one}, []any{same}) || reflect.DeepEqual([]any{one}, []any{other}) {
+		t.Error("reflect.DeepEqual says otherwise")
+	}
+	if reflect.TypeFor[switchboard.Secret]().Comparable() {
+		t.Error("== compiles, and compares pointers")
+	}
+}
+
 func TestATaxonomyKnowsItsParents(t *testing.T) {
 	tax, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"cloud": "", "aws": "cloud", "s3": "aws"}, []switchboard.Constraint{"eu_only"})
 	if err != nil {
@@ -134,5 +148,47 @@ func TestAStarInAPatternStandsForAnyRunOfCharacters(t *testing.T) {
 		if got := switchboard.MatchPattern(tt.pattern, tt.s); got != tt.want {
 			t.Errorf("MatchPattern(%q, %q) = %v", tt.pattern, tt.s, got)
 		}
+	}
+}
+
+func TestTheSmallestBudgetThatAnybodySaysCounts(t *testing.T) {
+	for _, tt := range []struct{ tenant, task, want int }{
+		{0, 0, switchboard.DefaultTokenBudget},
+		{0, 500, 500},
+		{0, 50_000, 50_000},
+		{20_000, 0, 20_000},
+		{20_000, 6000, 6000},
+		{6000, 20_000, 6000}, // as when the tenant's was lowered and the task is an old one
+	} {
+		tenant, task := switchboard.Tenant{TokenBudget: tt.tenant}, switchboard.Task{TokenBudget: tt.task}
+		if got := tenant.Budget(&task); got != tt.want {
+			t.Errorf("tenant %d, task %d: the budget is %d, want %d", tt.tenant, tt.task, got, tt.want)
+		}
+	}
+}
+
+func TestAToolIsOfAServiceIfAPatternFitsItsWholeName(t *testing.T) {
+	s := switchboard.Service{Name: "s3", Tools: []string{"s3_*", "list_buckets"}}
+	for name, want := range map[string]bool{"s3_put": true, "s3_": true, "list_buckets": true, "list_buckets_all": false, "my_s3_put": false, "S3_put": false} {
+		if s.Has(name) != want {
+			t.Errorf("Has(%q) = %v", name, !want)
+		}
+	}
+	if new(switchboard.Service).Has("") {
+		t.Error("a service without patterns has a tool")
+	}
+}
+
+// Digests of what was archived before there were budgets and groups must stay as
+// they are.
+func TestWhatSaysNothingOfBudgetsAndGroupsIsEncodedAsBefore(t *testing.T) {
+	text, err := json.Marshal(switchboard.Tenant{Tasks: map[switchboard.TaskID]*switchboard.Task{"t": {Requirements: make([]switchboard.Requirement, 1)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"ID":"","Servers":null,"DefaultTask":"","Tasks":{"t":{"ID":"","Requirements":[{"Verb":"","Resource":"","Constraints":null,"Tools":null,"Select":"","Optional":false,"As":""}],"Mode":""}},` +
+		`"Ranking":{"Classes":null,"Prefer":null,"Adjust":null},"Limits":null,"Overlays":null,"ByName":false,"Mode":"","Tier":"","Roles":null,"Policy":null}`
+	if string(text) != want {
+		t.Errorf("got  %s\nwant %s", text, want)
 	}
 }

@@ -9,17 +9,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 // data returns a folder of the real data that tests may use, and skips the test
 // where it is absent.
 func data(t *testing.T, elem ...string) string {
 	t.Helper()
-	root := os.Getenv("SWITCHBOARD_DATA")
-	if root == "" {
-		root = filepath.Join("..", "..", "..", "shared", "data")
-	}
-	dir := filepath.Join(append([]string{root}, elem...)...)
+	dir := realdata.File(elem...)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("the data for this test is absent (set SWITCHBOARD_DATA to its folder): %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrEventTooLong reports an event, or a line, beyond the limit of a stream. The
-// stream cannot be read on.
+// stream cannot be read on, unless with Skip.
 var ErrEventTooLong = errors.New("event too long")
 
 const (
@@ -59,6 +59,9 @@ type EventReader struct {
 
 	id    string
 	retry time.Duration
+
+	long bool   // the event is too long, and has not been read to its end
+	data []byte // of its lines that have
 }
 
 // NewEventReader returns a reader of the events in r, whose data is at most
@@ -84,8 +87,14 @@ func (e *EventReader) Next() (Event, error) {
 		data  []byte
 		lines int
 	)
+	if e.long {
+		return Event{}, ErrEventTooLong
+	}
 	for {
 		line, err := e.line()
+		if errors.Is(err, ErrEventTooLong) {
+			e.long, e.data = true, data
+		}
 		if err != nil {
 			return Event{}, err
 		}
@@ -106,7 +115,8 @@ func (e *EventReader) Next() (Event, error) {
 				data = append(data, '\n')
 			}
 			if len(data)+len(value) > e.max {
-				return Event{}, e.fail(ErrEventTooLong)
+				e.long, e.data = true, append(data, value...)
+				return Event{}, ErrEventTooLong
 			}
 			data = append(data, value...)
 		case "event":
@@ -124,6 +134,55 @@ func (e *EventReader) Next() (Event, error) {
 			}
 		}
 	}
+}
+
+// Skip reads on to the end of the event for which Next has returned
+// ErrEventTooLong. It gives the event's data to take, piece by piece, where line
+// breaks may be missing; no piece is valid after that. It returns about how long
+// the event is. One that is longer than most is not read on: that is
+// ErrEventTooLong for good.
+func (e *EventReader) Skip(take func(piece []byte), most int) (n int, err error) {
+	const data = "data:"
+	n = len(e.data)
+	take(e.data)
+	e.long, e.data = false, nil
+	inData, inLine := false, false
+	for n <= most {
+		if !e.ready() {
+			if err := e.fill(); err != nil {
+				return n, err
+			}
+			continue
+		}
+		end := e.lineEnd()
+		ended := end >= 0
+		if !ended {
+			end = e.to
+		}
+		piece := e.buf[e.from:end]
+		switch {
+		case inLine:
+		case ended && len(piece) == 0:
+			e.skipLF, e.from = e.buf[end] == '\r', end+1
+			return n, nil
+		case !ended && len(piece) < len(data): // too little to tell
+			if err := e.fill(); err != nil {
+				return n, err
+			}
+			continue
+		default:
+			piece, inData = bytes.CutPrefix(piece, []byte(data))
+		}
+		n += len(piece)
+		if inData {
+			take(piece)
+		}
+		e.from, inLine = end, !ended
+		if ended {
+			e.skipLF, e.from = e.buf[end] == '\r', end+1
+		}
+	}
+	return n, e.fail(ErrEventTooLong)
 }
 
 // parseRetry reads a number of milliseconds.
@@ -154,7 +213,7 @@ func (e *EventReader) line() ([]byte, error) {
 			}
 			line := e.buf[e.from:end]
 			if len(line) > e.max+eventLineSlack {
-				return nil, e.fail(ErrEventTooLong)
+				return nil, ErrEventTooLong
 			}
 			if found {
 				e.skipLF = e.buf[end] == '\r'

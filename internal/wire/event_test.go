@@ -406,3 +406,57 @@ func appendEventField(dst []byte, field, value string) []byte {
 	}
 	return append(dst, '\n')
 }
+
+func TestAnEventThatIsTooLongCanBeSkipped(t *testing.T) {
+	const limit = 100
+	x := strings.Repeat("x", 3*limit)
+	for name, tt := range map[string]struct{ event, data string }{
+		"one line":           {"id: 7\ndata: " + x + "\n\n", " " + x},
+		"of which no end is": {"data:" + x + "\nevent: message\ndata: y\n\n", x + " y"},
+		"many lines":         {"data: a\ndata: " + x[:limit-10] + "\n: a comment\ndata: " + x[:limit/2] + "\ndata: z\n\n", "a" + x[:limit-10] + x[:limit/2] + " z"},
+		"another field":      {"data: a\nother: " + x + "\ndata: b\n\n", "a b"},
+		"CRLF":               {"data: " + x + "\r\ndata: y\r\n\r\n", " " + x + " y"},
+		"CR":                 {"data: " + x + "\rdata: y\r\r", " " + x + " y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for how, wrap := range map[string]func(io.Reader) io.Reader{
+				"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "in halves": iotest.HalfReader,
+			} {
+				stream := "data: before\n\n" + tt.event + "data: after\n\n"
+				r := wire.NewEventReader(wrap(strings.NewReader(stream)), limit)
+				if e, err := r.Next(); err != nil || string(e.Data) != "before" {
+					t.Fatalf("%s: %q, %v", how, e.Data, err)
+				}
+				for range 2 {
+					if _, err := r.Next(); !errors.Is(err, wire.ErrEventTooLong) {
+						t.Fatalf("%s: %v", how, err)
+					}
+				}
+				var got []byte
+				n, err := r.Skip(func(piece []byte) { got = append(got, piece...) }, 10*limit)
+				if err != nil || strings.ReplaceAll(string(got), "\n", "") != tt.data || n < len(got) {
+					t.Errorf("%s: %d bytes %q, %v; want %q", how, n, got, err, tt.data)
+				}
+				if e, err := r.Next(); err != nil || string(e.Data) != "after" {
+					t.Errorf("%s: then %q, %v", how, e.Data, err)
+				}
+				if _, err := r.Next(); !errors.Is(err, io.EOF) {
+					t.Errorf("%s: at the end %v", how, err)
+				}
+			}
+		})
+	}
+	for _, rest := range []string{"x", "data: x\n", "other: x\n"} {
+		flood := &endless{text: rest}
+		r := wire.NewEventReader(io.MultiReader(strings.NewReader("data: "+x), flood), limit)
+		if _, err := r.Next(); !errors.Is(err, wire.ErrEventTooLong) {
+			t.Fatal(err)
+		}
+		if _, err := r.Skip(func([]byte) {}, 10*limit); !errors.Is(err, wire.ErrEventTooLong) || flood.n > 1<<20 {
+			t.Errorf("without end, after %d bytes: %v", flood.n, err)
+		}
+		if _, err := r.Next(); !errors.Is(err, wire.ErrEventTooLong) {
+			t.Errorf("it can be read on: %v", err)
+		}
+	}
+}

@@ -102,6 +102,10 @@ const (
 	HeaderMethod          = "Mcp-Method" // the body's method
 	HeaderName            = "Mcp-Name"   // the body's params.name, or params.uri
 	HeaderParamPrefix     = "Mcp-Param-" // of the headers that repeat an argument
+
+	// HeaderIdempotencyKey is for us alone: net/http sends a POST that carries
+	// it again by itself.
+	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
 // The keys of _meta. Those that start with MetaPrefix are the protocol's,
@@ -118,6 +122,8 @@ const (
 	MetaSubscriptionID     = MetaPrefix + "subscriptionId"
 	MetaRelatedTask        = MetaPrefix + "related-task"
 	MetaProgressToken      = "progressToken"
+
+	MetaIdempotencyKey = MetaOurPrefix + "idempotency-key"
 )
 
 // The codes of errors.

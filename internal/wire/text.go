@@ -71,8 +71,18 @@ const hexDigits = "0123456789abcdef"
 // as can be. What is not UTF-8 in s becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(s); {
+	start := len(dst)
+	dst = append(dst, s...)
+	plain := skipPlain(dst, start)
+	for plain < len(dst) && ' ' <= dst[plain] && dst[plain] < utf8.RuneSelf && dst[plain] != '"' && dst[plain] != '\\' {
+		plain++
+	}
+	if plain == len(dst) {
+		return append(dst, '"')
+	}
+	dst = dst[:plain]
+	from := plain - start
+	for i := from; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])

@@ -1,0 +1,100 @@
+package archive_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+func TestATextIsWrittenOnceAndReadByItsDigest(t *testing.T) {
+	st := store.NewMemory()
+	a := archive.New(st, time.Hour, nil)
+	text := archive.Of([]byte(strings.Repeat("what was decided ", 1000)))
+	for range 3 {
+		a.Put(text)
+	}
+	a.Close()
+	if s := a.Status(); s.Written != 1 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	got, err := archive.Read(t.Context(), st, text.Digest)
+	if err != nil || string(got) != string(text.Data()) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := archive.Read(t.Context(), st, canonical.Sum(nil)); !errors.Is(err, archive.ErrNone) {
+		t.Errorf("of what was never there: %v", err)
+	}
+}
+
+func TestATextIsKeptAsLongAsItIsReferredTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		a := archive.New(st, time.Hour, nil)
+		defer a.Close()
+		used, unused := archive.Of([]byte("used")), archive.Of([]byte("unused"))
+		a.Put(used, unused)
+		for range 30 {
+			time.Sleep(2 * time.Hour)
+			a.Put(used)
+			synctest.Wait()
+		}
+		if _, err := archive.Read(t.Context(), st, used.Digest); err != nil {
+			t.Error(err)
+		}
+		if _, err := archive.Read(t.Context(), st, unused.Digest); !errors.Is(err, archive.ErrNone) {
+			t.Errorf("what nobody refers to any more: %v", err)
+		}
+	})
+}
+
+// broken takes nothing while it is set.
+type broken struct {
+	*store.Memory
+	now bool
+}
+
+func (b *broken) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if b.now {
+		return 0, store.ErrUnavailable
+	}
+	return b.Memory.Apply(ctx, c)
+}
+
+func TestWhatTheStoreDoesNotTakeIsCountedAndTakenTheNextTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &broken{store.NewMemory(), true}
+		a := archive.New(st, time.Hour, nil)
+		defer a.Close()
+		text := archive.Of([]byte("x"))
+		a.Put(text)
+		synctest.Wait()
+		if s := a.Status(); s.Lost != 1 || s.Fault == "" {
+			t.Errorf("%+v", s)
+		}
+		st.now = false
+		a.Put(text)
+		synctest.Wait()
+		if s := a.Status(); s.Written != 1 || s.Fault != "" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestWhatIsNotItsDigestIsNotGiven(t *testing.T) {
+	st := store.NewMemory()
+	a := archive.New(st, time.Hour, nil)
+	lie := archive.Of([]byte("what was said"))
+	lie.Data = func() []byte { return []byte("something else") }
+	a.Put(lie)
+	a.Close()
+	if text, err := archive.Read(t.Context(), st, lie.Digest); err == nil {
+		t.Errorf("%s", text)
+	}
+}

@@ -1,0 +1,318 @@
+package cluster_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "what all replicas know"
+
+// join starts a replica that answers by h.
+func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.New(cluster.Options{Store: st, Secret: switchboard.NewSecret(secret), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Leave(context.Background()); c.Close() })
+	c.Serve(h)
+	c.Join(t.Context())
+	for end := time.Now().Add(30 * time.Second); ; {
+		if all, err := st.List(t.Context(), "replicas"); err == nil && strings.Contains(names(all), c.Self()) {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatal("it is not known to the others")
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+func names(all []store.Named) (names string) {
+	for _, one := range all {
+		names += one.Name + " "
+	}
+	return names
+}
+
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p, ok := cluster.Principal(r)
+	w.Header().Set("X-Answer", r.Header.Get("X-Question"))
+	_, _ = io.WriteString(w, r.Method+" "+r.Host+r.URL.RequestURI()+" of "+string(p.Tenant)+"/"+p.ID+": "+string(body)+strings.Join(r.Header.Values("Authorization"), ""))
+	if !ok || len(r.Header) != 2 {
+		_, _ = io.WriteString(w, " with more than the client's headers")
+	}
+}
+
+var bob = switchboard.Principal{Tenant: "acme", ID: "bob", Roles: []string{"analyst"}}
+
+func request(body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "http://gw.example.com/mcp?a=b", strings.NewReader(body))
+	r.Header.Set("X-Question", "why")
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Authorization", "Bearer of-the-client")
+	return r
+}
+
+func TestARequestIsAnsweredByTheReplicaThatIsNamed(t *testing.T) {
+	st := store.NewMemory()
+	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
+	w := httptest.NewRecorder()
+	if err := first.Forward(w, request("hello"), []byte("hello"), bob, second.Self()); err != nil {
+		t.Fatal(err)
+	}
+	const want = "POST gw.example.com/mcp?a=b of acme/bob: hello"
+	if got := w.Body.String(); got != want || w.Header().Get("X-Answer") != "why" {
+		t.Errorf("answered %q with %v, want %q", got, w.Header(), want)
+	}
+}
+
+func TestNoRequestSaysWhereItsHopGoes(t *testing.T) {
+	st := store.NewMemory()
+	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
+	r := request("")
+	r.URL = &url.URL{Scheme: "http", Opaque: "@elsewhere.example/mcp", Path: "/mcp", RawQuery: "a=%2F"}
+	w := httptest.NewRecorder()
+	if err := first.Forward(w, r, nil, bob, second.Self()); err != nil || !strings.Contains(w.Body.String(), "/mcp?a=%2F") {
+		t.Errorf("%v %s", err, w.Body)
+	}
+}
+
+func TestAReplicaThatIsNotThereDoesNothing(t *testing.T) {
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	left, killed := join(t, st, secret, echo), join(t, st, secret, echo)
+	elsewhere := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) { cluster.NotHere(w) })
+	left.Leave(t.Context())
+	killed.Close()
+	for what, id := range map[string]string{"never was": "NOBODY", "has left": left.Self(), "was killed": killed.Self(), "does not hold it": elsewhere.Self()} {
+		w := httptest.NewRecorder()
+		if err := first.Forward(w, request(""), nil, bob, id); !errors.Is(err, cluster.ErrGone) || w.Body.Len() > 0 {
+			t.Errorf("one that %s: %v %s", what, err, w.Body)
+		}
+	}
+	var alone cluster.Cluster
+	if err := alone.Forward(httptest.NewRecorder(), request(""), nil, bob, first.Self()); !errors.Is(err, cluster.ErrGone) {
+		t.Errorf("from one that has no others: %v", err)
+	}
+}
+
+func TestWhatBreaksOffIsNotTakenForAnAnswer(t *testing.T) {
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	silent := join(t, st, secret, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if err := first.Forward(httptest.NewRecorder(), request(""), nil, bob, silent.Self()); !errors.Is(err, cluster.ErrBroken) {
+		t.Errorf("before the answer: %v", err)
+	}
+	half := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: 1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("in the middle of the answer: %v", err)
+		}
+	}()
+	_ = first.Forward(httptest.NewRecorder(), request(""), nil, bob, half.Self())
+	t.Error("half an answer was taken for a whole one")
+}
+
+// SE, AZ-08: nobody is a replica, or is believed whom a request is of, without the secret.
+func TestNoStrangerIsAReplica(t *testing.T) {
+	st := store.NewMemory()
+	answered := false
+	victim := join(t, st, secret, func(http.ResponseWriter, *http.Request) { answered = true })
+	stranger := join(t, st, "another secret, as long", echo)
+	if err := stranger.Forward(httptest.NewRecorder(), request(""), nil, bob, victim.Self()); err == nil {
+		t.Error("one with another secret was answered")
+	}
+	if err := victim.Forward(httptest.NewRecorder(), request(""), nil, bob, stranger.Self()); err == nil {
+		t.Error("a request was given to one with another secret")
+	}
+	v, err := st.Value(t.Context(), store.Key{Group: "replicas", Name: victim.Self()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, address, _ := strings.Cut(strings.TrimSuffix(string(v.Data), `"}`), `":"`)
+	_, own, _ := ed25519.GenerateKey(rand.Reader)
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, own.Public(), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, certs := range map[string][]tls.Certificate{
+		"no certificate": nil, "one of its own": {{Certificate: [][]byte{der}, PrivateKey: own}},
+	} {
+		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certs}} //nolint:gosec // the other end is what is tested
+		req, _ := http.NewRequest(http.MethodPost, "https://"+address+"/mcp", http.NoBody)
+		req.Header.Set("Switchboard-Principal", `{"Tenant":"acme","ID":"admin"}`)
+		req.Header.Set("Switchboard-To", victim.Self())
+		if res, err := tr.RoundTrip(req); err == nil {
+			t.Errorf("%s: %s", what, res.Status)
+			_ = res.Body.Close()
+		}
+		tr.CloseIdleConnections()
+	}
+	if answered {
+		t.Error("a stranger was answered")
+	}
+	if _, err := cluster.New(cluster.Options{Store: st, Secret: switchboard.NewSecret("short"), Listen: "127.0.0.1:0"}); err == nil {
+		t.Error("a secret that can be guessed is taken")
+	}
+}
+
+func TestAReplicaThatIsKilledIsForgottenWhenItsLeaseIsOver(t *testing.T) {
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: "KILLED", Data: []byte(`{"address":"127.0.0.1:1"}`), TTL: 10 * time.Millisecond}}}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; {
+		others, err := first.Others(t.Context())
+		if err == nil && len(others) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v %v", others, err)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// Law 7: a replica that is paused, or whose machine is off, breaks no connection.
+func TestAHopEndsWhenNothingIsHeardOfItsReplica(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	began, over := make(chan struct{}), make(chan struct{})
+	hangs := join(t, st, secret, func(http.ResponseWriter, *http.Request) { close(began); <-over })
+	defer close(over)
+	answer := make(chan error)
+	go func() { answer <- first.Forward(httptest.NewRecorder(), request(""), nil, bob, hangs.Self()) }()
+	<-began
+	hangs.Leave(t.Context()) // as far as the store knows
+	select {
+	case err := <-answer:
+		if !errors.Is(err, cluster.ErrBroken) {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(60 * time.Second):
+		t.Error("it waits for ever")
+	}
+}
+
+func TestALongCallOverAHopGoesOnWhileItsReplicaIsThere(t *testing.T) {
+	t.Parallel()
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	slow := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) {
+		<-time.After(cluster.Lease + 3*time.Second)
+		_, _ = io.WriteString(w, "at last")
+	})
+	w := httptest.NewRecorder()
+	if err := first.Forward(w, request(""), nil, bob, slow.Self()); err != nil || w.Body.String() != "at last" {
+		t.Errorf("%v %s", err, w.Body)
+	}
+}
+
+// A patient client has a deadline for each write to it.
+type patient struct {
+	*httptest.ResponseRecorder
+	until time.Time
+	bare  int // writes without one
+}
+
+func (p *patient) SetWriteDeadline(t time.Time) error { p.until = t; return nil }
+
+func (p *patient) Write(b []byte) (int, error) {
+	if p.until.IsZero() {
+		p.bare++
+	}
+	p.until = time.Time{}
+	return p.ResponseRecorder.Write(b)
+}
+
+// RX-03: who reads nothing of an answer that came over a hop does not hold it for ever.
+func TestWhatComesOverAHopIsWrittenWithADeadline(t *testing.T) {
+	st := store.NewMemory()
+	first := join(t, st, secret, echo)
+	second := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close") // which says nothing about the client's
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	})
+	w := &patient{ResponseRecorder: httptest.NewRecorder()}
+	if err := first.Forward(w, request(""), nil, bob, second.Self()); err != nil || w.Body.Len() != 1<<20 || w.bare > 0 || w.Header().Get("Connection") != "" {
+		t.Errorf("%v, %d bytes, %d of the writes may last for ever, %v", err, w.Body.Len(), w.bare, w.Header())
+	}
+}
+
+// A failing store takes no changes while it fails.
+type failing struct {
+	store.Store
+	fails, read atomic.Int64
+	failed      atomic.Int64 // when it did last
+}
+
+func (f *failing) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if f.fails.Load() > 0 {
+		f.failed.Store(time.Now().UnixNano())
+		return 0, store.ErrUnavailable
+	}
+	return f.Store.Apply(ctx, c)
+}
+
+func (f *failing) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	f.read.Add(1)
+	return f.Store.Value(ctx, k)
+}
+
+// When the store has been gone, all leases are over, and nobody is.
+func TestWhoCouldNotRenewItsLeaseIsNotTakenForGone(t *testing.T) {
+	t.Parallel()
+	st := &failing{Store: store.NewMemory()}
+	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
+	forward := func() error { return first.Forward(httptest.NewRecorder(), request(""), nil, bob, second.Self()) }
+	if err := forward(); err != nil {
+		t.Fatal(err)
+	}
+	second.Leave(t.Context()) // its lease is over, and it answers still
+	st.fails.Store(1)
+	for st.failed.Load() == 0 {
+		<-time.After(time.Millisecond)
+	}
+	for read := st.read.Load(); st.read.Load() < read+3; <-time.After(10 * time.Millisecond) {
+		if err := forward(); err != nil && time.Since(time.Unix(0, st.failed.Load())) < 2*time.Second {
+			t.Fatalf("while nobody can renew: %v", err)
+		}
+	}
+	st.fails.Store(0)
+	for end := time.Now().Add(30 * time.Second); !errors.Is(forward(), cluster.ErrGone); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it is not known that it is gone")
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package idempotency
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A kind is what stands under a key.
+type kind string
+
+const (
+	claimed  kind = ""         // a call that is under way, or was when its process ended
+	answered kind = "result"   // what a tool has answered
+	failed   kind = "failure"  // the error that a server has answered
+	refused  kind = "refusal"  // how Switchboard had to end a call that may have been made
+	tooLarge kind = "tooLarge" // a tool has answered more than is kept
+	unknown  kind = "unknown"
+)
+
+// A record is what stands under a key: a line of JSON, and then the bytes of a
+// result, or of a server's error, as they came.
+type record struct {
+	Owner  string `json:"owner"`
+	Digest string `json:"arguments"`
+	Kind   kind   `json:"kind,omitempty"`
+
+	When  time.Time          `json:"when,omitzero"`
+	Tool  switchboard.ToolID `json:"tool,omitzero"` // that was called last
+	Moved *switchboard.Moved `json:"moved,omitempty"`
+
+	Size   int                  `json:"size,omitempty"`   // of what is tooLarge
+	Server switchboard.ServerID `json:"server,omitempty"` // that failed
+	Modern bool                 `json:"modern,omitempty"`
+	Code   switchboard.Code     `json:"code,omitempty"` // of the refusal
+	Text   string               `json:"text,omitempty"`
+	Hint   string               `json:"hint,omitempty"`
+
+	body []byte
+}
+
+func (r *record) encode() []byte {
+	head, _ := json.Marshal(r) // strings and numbers: it cannot fail
+	return append(append(head, '\n'), r.body...)
+}
+
+// decode reads a record. What it cannot read counts as one that is unknown: so
+// nothing is made twice.
+func decode(data []byte) *record {
+	head, body, _ := bytes.Cut(data, []byte("\n"))
+	r := &record{body: body}
+	if err := json.Unmarshal(head, r); err != nil {
+		return &record{Kind: unknown}
+	}
+	return r
+}
+
+// outcomeOf is what is kept of a call that has ended so; nil where the key is free
+// again, since nothing was executed: the call has reached no server, or the server
+// asks for more before it begins.
+func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *record {
+	out := &record{Tool: c.Tool.ID, Moved: r.Moved}
+	if r.Moved != nil {
+		out.Tool = r.Moved.To
+	}
+	own, refusal := errors.AsType[*switchboard.Error](err)
+	server, failure := errors.AsType[*switchboard.ServerError](err)
+	switch {
+	case err == nil && asksForInput(&r):
+		return nil
+	case err == nil && len(r.JSON) > MaxKept:
+		out.Kind, out.Size = tooLarge, len(r.JSON)
+	case err == nil:
+		out.Kind, out.body = answered, r.JSON
+	case failure:
+		out.Kind, out.Server, out.Modern, out.body = failed, server.Server, server.Modern, server.Object
+	case !c.Once.Sent:
+		return nil
+	case refusal && own.Code == switchboard.CodeRateLimit: // the server's own: it has not looked at the call
+		return nil
+	case refusal:
+		out.Kind, out.Code, out.Text, out.Hint = refused, own.Code, own.Text, own.Hint
+	default:
+		out.Kind = unknown
+	}
+	return out
+}
+
+// asksForInput reports whether the result is not one yet, but asks for more.
+func asksForInput(r *switchboard.Result) bool {
+	o := r.Outline
+	if o.End == 0 {
+		o = wire.OutlineOf(r.JSON)
+	}
+	for _, m := range o.Members {
+		if m.Name == wire.MemberResultType {
+			kind, _ := wire.String(r.JSON[m.Value:m.End])
+			return kind == "input_required"
+		}
+	}
+	return false
+}
+
+// give gives the outcome as it was.
+func (r *record) give() (switchboard.Result, error) {
+	switch r.Kind {
+	case answered:
+		return switchboard.Result{JSON: r.body, Moved: r.Moved, Again: &switchboard.Again{From: switchboard.GivenIdempotency, When: r.When}}, nil
+	case failed:
+		return switchboard.Result{}, &switchboard.ServerError{Server: r.Server, Modern: r.Modern, Object: r.body}
+	case refused:
+		return switchboard.Result{}, &switchboard.Error{Code: r.Code, Text: r.Text, Hint: r.Hint, Cause: fmt.Errorf("it is the outcome of %s that was kept under its idempotency key", r.When.Format(time.RFC3339))}
+	case tooLarge:
+		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was given then; it has %d bytes, and no more than %d are kept, so that it cannot be given again", r.Size, MaxKept)
+	}
+	return switchboard.Result{}, lost
+}

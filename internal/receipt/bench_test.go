@@ -1,0 +1,86 @@
+package receipt_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// discard is a store that costs nothing.
+type discard struct{ receipt.Store }
+
+func (discard) Append(context.Context, string, uint64, ...[]byte) error { return nil }
+
+// used is how long this process has computed. Others compute on the machine too.
+func used(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkCalls is what a receipt adds to a call with arguments and a result of 1 KiB,
+// its share of chaining, signing and writing included.
+func BenchmarkCalls(b *testing.B) {
+	text := strings.Repeat("0123456789abcdef", 64)
+	file, err := store.OpenFile(filepath.Join(b.TempDir(), "store.db"), store.FileOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for name, s := range map[string]receipt.Store{
+		"nowhere": discard{store.NewMemory()}, "memory": store.NewMemory(), "file": file,
+	} {
+		for kind, says := range map[string]switchboard.Contract{"reads": reads, "effect": {}} {
+			b.Run(name+"/"+kind, func(b *testing.B) {
+				o := options()
+				o.Node = name + "-" + kind + "-" + time.Now().Format("150405.000000000")
+				book, err := receipt.Open(b.Context(), s, o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				call := callOf(says)
+				call.Params = []byte(`{"name":"find","arguments":{"q":"` + text + `"}}`)
+				call.Trail = &switchboard.Trail{}
+				call.Trail.Decided(receipt.Nothing, receipt.Nothing)
+				caller := book.Calls(answers(`{"content":[{"type":"text","text":"` + text + `"}]}`))
+				b.ReportAllocs()
+				if says != reads {
+					b.SetParallelism(64)
+				}
+				began := used(b)
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					for n := 1; pb.Next(); n++ {
+						if _, err := caller.Call(context.Background(), call); err != nil {
+							b.Error(err)
+						}
+						if n%1024 == 0 { // not faster than they can be written
+							if _, err := book.Write(context.Background(), &receipt.Receipt{Kind: receipt.Admin}); err != nil {
+								b.Error(err)
+							}
+						}
+					}
+				})
+				if err := book.Close(context.Background()); err != nil {
+					b.Error(err)
+				}
+				b.StopTimer()
+				b.ReportMetric(float64(used(b)-began)/float64(b.N)/1e3, "cpu-µs/op")
+				st := book.Status()
+				if st.Lost > 0 {
+					b.Errorf("%d receipts are lost", st.Lost)
+				}
+				b.ReportMetric(float64(st.Seq)/b.Elapsed().Seconds(), "receipts/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package receipt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Effect reports whether a call may change something outside: unless its method only
+// reads, or somebody who is trusted says so of its tool.
+func Effect(c *switchboard.Call) bool {
+	switch c.Method {
+	case wire.MethodResourcesRead, wire.MethodPromptsGet, wire.MethodComplete:
+		return false
+	case wire.MethodToolsCall:
+		if c.Tool == nil {
+			return true
+		}
+		says := &c.Tool.Contract
+		return !says.ReadOnly.Holds || !says.ReadOnly.Trusted || says.Stateful.Holds
+	}
+	return true
+}
+
+// Calls returns a Caller that has a receipt of each call, one of what came of it,
+// however it ends. A call with an effect is made once its intent is durable, and
+// refused with SB-RCPT-001 where that cannot be written; what came of it, and any other
+// call, waits for nothing. An error of ours says which receipt it has. It belongs around all that decides about calls.
+func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (result switchboard.Result, err error) {
+		began := time.Now()
+		if c.Trail == nil {
+			own := *c
+			own.Trail = &switchboard.Trail{}
+			c = &own
+		}
+		r := Receipt{
+			Kind: Call, Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,
+			Principal: Principal{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
+			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.asked(c),
+		}
+		switch {
+		case c.Tool != nil:
+			r.Tool = c.Tool.ID.Name
+		case c.Method == wire.MethodPromptsGet:
+			r.Tool = c.Target // a URI may hold what must not be seen
+		}
+		if r.Effect {
+			intent, marks := r, c.Trail.Marks()
+			intent.Kind, intent.Decision, intent.Basis = Intent, marks.Decision, marks.Basis
+			id, queued, err := b.write(ctx, &intent)
+			if err != nil {
+				if !queued {
+					r.settle(c, began, switchboard.Result{}, err)
+					err = switchboard.Receipted(err, b.Add(&r))
+				}
+				return switchboard.Result{}, err
+			}
+			r.Of = id
+		}
+		returned := false
+		defer func() {
+			if !returned { // next has panicked
+				r.settle(c, began, switchboard.Result{}, errPanic)
+			}
+			if b.add(&r) && err != nil {
+				err = switchboard.Receipted(err, TimeID(b.o.Node, r.Time))
+			}
+		}()
+		result, err = next.Call(ctx, c)
+		returned = true
+		r.settle(c, began, result, err)
+		var failed *switchboard.ServerError
+		switch {
+		case err == nil:
+			r.Result = b.digests.result(r.Tenant, result.JSON)
+		case errors.As(err, &failed):
+			r.Result = b.digests.result(r.Tenant, failed.Object)
+		}
+		return result, err
+	})
+}
+
+var errPanic = errors.New("what makes calls has panicked")
+
+// settle says what came of a call.
+func (r *Receipt) settle(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
+	m := c.Trail.Marks()
+	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
+	r.Took = Took{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
+	if result.Moved != nil {
+		r.ServedBy = result.Moved.To.String()
+		for _, t := range result.Moved.Tried {
+			r.Tries = append(r.Tries, Try{t.Tool.String(), t.Code, t.Sent})
+		}
+	}
+	if err == nil {
+		if r.Outcome = OK; failedTool(&result) {
+			r.Outcome = ToolError
+		}
+		return
+	}
+	var own *switchboard.Error
+	switch {
+	case errors.As(err, &own):
+		r.Code, r.Outcome = own.Code, outcomeOf(own)
+	case errors.As(err, new(*switchboard.ServerError)):
+		r.Outcome = ServerError
+	default: // its client is gone, say: nobody knows how far it got
+		r.Outcome = Unknown
+	}
+}
+
+// outcomeOf says what is known of a call that ended with e.
+func outcomeOf(e *switchboard.Error) Outcome {
+	switch {
+	case e.Unsent:
+		return Refused
+	case e.Code == switchboard.CodeOutcomeUnknown:
+		return Unknown
+	case e.Code == switchboard.CodeServerFailed, e.Code == switchboard.CodeResultInvalid, e.ServerFailed:
+		return Failed
+	}
+	return Refused
+}
+
+// failedTool reports whether the result says that its tool has failed.
+func failedTool(r *switchboard.Result) bool {
+	if r.Outline.End == 0 || r.Outline.Crowded {
+		says, _ := wire.Field(r.JSON, wire.MemberError)
+		return bytes.Equal(says, []byte("true"))
+	}
+	for _, m := range r.Outline.Members {
+		if m.Name == wire.MemberError {
+			return bytes.Equal(r.JSON[m.Value:m.End], []byte("true"))
+		}
+	}
+	return false
+}

@@ -1,0 +1,157 @@
+package receipt
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Nothing is what the first entry of a chain builds on: the digest of no bytes.
+var Nothing = canonical.Sum(nil)
+
+// An Entry is one of a chain.
+type Entry struct {
+	Node string
+	Seq  uint64
+
+	Prev      switchboard.Digest
+	Receipt   Receipt
+	Signature string // "" but in the last one that was written at once
+
+	// Raw are its bytes, as they are stored.
+	Raw []byte
+
+	// Fault says why it could not be read; then nothing but Node, Seq and Raw is
+	// known.
+	Fault error
+}
+
+// ID returns the id of the receipt.
+func (e *Entry) ID() string { return ID(e.Node, e.Seq) }
+
+// Digest returns the digest of the whole entry.
+func (e *Entry) Digest() switchboard.Digest { return canonical.Sum(e.Raw) }
+
+// appendEntry appends an entry without signature. body is the receipt.
+func appendEntry(b []byte, prev switchboard.Digest, body []byte, seq uint64) []byte {
+	b = append(append(b, `{"prev":"`...), prev...)
+	b = append(append(b, `","receipt":`...), body...)
+	return append(strconv.AppendUint(append(b, `,"seq":`...), seq, 10), '}')
+}
+
+const signatureMember = `,"signature":"`
+
+// appendSignature signs the entry that b holds from start to its end.
+func appendSignature(b []byte, start int, k *signer) []byte {
+	signature := ed25519.Sign(k.private, b[start:])
+	b = append(append(b[:len(b)-1], signatureMember...), k.public...)
+	return append(base64.RawURLEncoding.AppendEncode(append(b, ':'), signature), '"', '}')
+}
+
+// An envelope is an entry as it is written.
+type envelope struct {
+	Prev      switchboard.Digest `json:"prev"`
+	Receipt   jsontext.Value     `json:"receipt"`
+	Seq       uint64             `json:"seq"`
+	Signature string             `json:"signature"`
+}
+
+// parse reads an entry that stands at seq in the chain of node. It takes nothing but
+// the one form that it has; what it says of its place is for the caller to check.
+func parse(node string, seq uint64, raw []byte) (Entry, error) {
+	e := Entry{Node: node, Seq: seq, Raw: raw}
+	var in envelope
+	fault := func(err error) (Entry, error) {
+		e.Fault = err
+		return e, err
+	}
+	if err := json.Unmarshal(raw, &in, json.RejectUnknownMembers(true)); err != nil {
+		return fault(fmt.Errorf("entry: %w", err))
+	}
+	if in.Prev == "" || in.Seq == 0 {
+		return fault(errors.New("entry: prev or seq is missing"))
+	}
+	form, err := canonical.Append(nil, raw)
+	if err != nil {
+		return fault(err)
+	}
+	if !bytes.Equal(form, raw) {
+		return fault(errors.New("entry: it is not in canonical form"))
+	}
+	var r Receipt
+	if err := r.read(in.Receipt); err != nil {
+		return fault(err)
+	}
+	e.Prev, e.Receipt, e.Signature, e.Seq = in.Prev, r, in.Signature, in.Seq
+	return e, nil
+}
+
+// signed returns the key that has signed the entry. An error says that it has not.
+func (e *Entry) signed() (key string, err error) {
+	key, text, _ := strings.Cut(e.Signature, ":")
+	public, err := parsePublic(key)
+	if err != nil {
+		return "", err
+	}
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return "", errors.New("its signature cannot be read")
+	}
+	unsigned, ok := bytes.CutSuffix(e.Raw, []byte(signatureMember+e.Signature+`"}`))
+	if !ok || !ed25519.Verify(public, append(bytes.Clone(unsigned), '}'), signature) {
+		return "", errors.New("its signature is not of what it says")
+	}
+	return key, nil
+}
+
+// A signer signs entries.
+type signer struct {
+	private ed25519.PrivateKey
+	public  string // as it stands in signatures
+}
+
+// NewKey makes up a key that signs: the seed of an Ed25519 key, as text.
+func NewKey() switchboard.Secret {
+	var seed [ed25519.SeedSize]byte
+	rand.Read(seed[:])
+	return switchboard.NewSecret(base64.RawURLEncoding.EncodeToString(seed[:]))
+}
+
+// PublicKey returns the public key of one that NewKey has made, as it stands in
+// signatures.
+func PublicKey(key switchboard.Secret) (string, error) {
+	s, err := newSigner(key)
+	if err != nil {
+		return "", err
+	}
+	return s.public, nil
+}
+
+func newSigner(key switchboard.Secret) (*signer, error) {
+	seed, err := base64.RawURLEncoding.Strict().DecodeString(key.Reveal())
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("key of receipts: want %d bytes in base64url", ed25519.SeedSize)
+	}
+	private := ed25519.NewKeyFromSeed(seed)
+	public := base64.RawURLEncoding.EncodeToString(private.Public().(ed25519.PublicKey))
+	return &signer{private, public}, nil
+}
+
+func parsePublic(text string) (ed25519.PublicKey, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != ed25519.PublicKeySize {
+		return nil, errors.New("its signature names no key")
+	}
+	return b, nil
+}

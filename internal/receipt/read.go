@@ -1,0 +1,316 @@
+package receipt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// ErrNone says that there is no such receipt.
+var ErrNone = errors.New("there is no such receipt")
+
+// A Query says which receipts are wanted. The zero Query wants all.
+type Query struct {
+	Node    string
+	Tenant  switchboard.TenantID
+	Task    switchboard.TaskID
+	Tool    string // a pattern of tool, or of server/tool, in which * stands for any text
+	Code    switchboard.Code
+	Outcome Outcome
+	Kind    Kind
+
+	Since, Until time.Time // from Since on, before Until; zero means no bound
+
+	Newest bool // first
+}
+
+// Check reports what of q no receipt can have.
+func (q *Query) Check() error {
+	switch {
+	case q.Kind != "" && !slices.Contains(Kinds, q.Kind):
+		return fmt.Errorf("kind %.80q: want one of %v", q.Kind, Kinds)
+	case q.Outcome != "" && !slices.Contains(Outcomes, q.Outcome):
+		return fmt.Errorf("outcome %.80q: want one of %v", q.Outcome, Outcomes)
+	case q.Node != "":
+		return CheckNode(q.Node)
+	}
+	return nil
+}
+
+// wants reports whether the receipt of e is wanted, apart from its node. One that
+// cannot be read always is: nobody knows what it was of.
+func (q *Query) wants(e *Entry) bool {
+	r := &e.Receipt
+	switch {
+	case e.Fault != nil:
+		return true
+	case q.Tenant != "" && r.Tenant != q.Tenant,
+		q.Task != "" && r.Task != q.Task,
+		q.Code != "" && r.Code != q.Code,
+		q.Outcome != "" && r.Outcome != q.Outcome,
+		q.Kind != "" && r.Kind != q.Kind,
+		!q.Since.IsZero() && r.Time.Before(q.Since),
+		!q.Until.IsZero() && !r.Time.Before(q.Until):
+		return false
+	case q.Tool == "":
+		return true
+	}
+	for _, id := range r.Tools {
+		_, name, _ := strings.Cut(id, "/")
+		if switchboard.MatchPattern(q.Tool, id) || switchboard.MatchPattern(q.Tool, name) {
+			return true
+		}
+	}
+	return r.Tool != "" && (switchboard.MatchPattern(q.Tool, r.Tool) ||
+		switchboard.MatchPattern(q.Tool, string(r.Server)+"/"+r.Tool) || switchboard.MatchPattern(q.Tool, r.ServedBy))
+}
+
+// Find returns the receipt with the id, of either form; ErrNone says that there is none, or
+// none any more.
+func Find(ctx context.Context, s Reader, id string) (Entry, error) {
+	node, seq, when, err := ParseID(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	byTime := seq == 0
+	if byTime {
+		span, err := s.Span(ctx, logPrefix+node)
+		if err != nil {
+			return Entry{}, err
+		}
+		if seq, err = seek(ctx, s, node, span, when); err != nil {
+			return Entry{}, err
+		}
+	}
+	none := fmt.Errorf("%s: %w", id, ErrNone)
+	all, err := s.Read(ctx, logPrefix+node, seq-1, 1)
+	if err != nil {
+		return Entry{}, err
+	}
+	if len(all) == 0 || all[0].Seq != seq {
+		return Entry{}, none
+	}
+	e, _ := parse(node, seq, all[0].Data)
+	e.Seq = seq
+	if byTime && !e.Receipt.Time.Equal(when) {
+		return Entry{}, none
+	}
+	return e, nil
+}
+
+// List yields the receipts that q wants, of all chains together, by their times. An
+// error ends it.
+func List(ctx context.Context, s Reader, q Query) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		all, err := cursors(ctx, s, &q)
+		if err == nil {
+			err = merge(ctx, all, &q, yield)
+		}
+		if err != nil && !errors.Is(err, errStop) {
+			yield(Entry{}, err)
+		}
+	}
+}
+
+// A cursor walks along a chain, one way or the other.
+type cursor struct {
+	s       Reader
+	node    string
+	newest  bool
+	from    uint64 // what is still to be read: from is the first,
+	to      uint64 // to the last
+	page    []Entry
+	time    time.Time // of the next one
+	aligned bool      // time is
+}
+
+func cursors(ctx context.Context, s Reader, q *Query) (all []*cursor, err error) {
+	nodes := []string{q.Node}
+	if q.Node == "" {
+		if nodes, err = Nodes(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	for _, node := range nodes {
+		span, err := s.Span(ctx, logPrefix+node)
+		if err != nil {
+			return nil, err
+		}
+		c := &cursor{s: s, node: node, newest: q.Newest, from: span.First, to: span.Last}
+		if !q.Since.IsZero() {
+			if c.from, err = seek(ctx, s, node, span, q.Since); err != nil {
+				return nil, err
+			}
+		}
+		if !q.Until.IsZero() {
+			end, err := seek(ctx, s, node, span, q.Until)
+			if err != nil {
+				return nil, err
+			}
+			c.to = end - 1
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// seek returns the first entry that is not before t: times never go back within a
+// chain. Where one cannot be read, it begins before that.
+func seek(ctx context.Context, s Reader, node string, span store.Span, t time.Time) (uint64, error) {
+	var failed error
+	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
+		if failed != nil {
+			return true
+		}
+		all, err := s.Read(ctx, logPrefix+node, span.First+uint64(i)-1, 1)
+		if err != nil || len(all) == 0 {
+			failed = err
+			return true
+		}
+		e, err := parse(node, all[0].Seq, all[0].Data)
+		return err != nil || !e.Receipt.Time.Before(t)
+	})
+	return span.First + uint64(n), failed
+}
+
+// fill reads on, where everything has been taken.
+func (c *cursor) fill(ctx context.Context) error {
+	for len(c.page) == 0 && c.from <= c.to {
+		n := min(c.to-c.from+1, page)
+		first, last := c.from, c.from+n-1
+		if c.newest {
+			first, last = c.to-n+1, c.to
+		}
+		for at := first; at <= last; { // a store may give less than there is
+			all, err := c.s.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				break
+			}
+			for _, stored := range all {
+				e, _ := parse(c.node, stored.Seq, stored.Data)
+				e.Seq = stored.Seq // where it stands, whatever it says
+				if at = e.Seq + 1; e.Seq <= last {
+					c.page = append(c.page, e)
+				}
+			}
+		}
+		if c.newest {
+			c.to = first - 1
+			slices.Reverse(c.page)
+		} else {
+			c.from = last + 1
+		}
+		c.aligned = false
+	}
+	if len(c.page) > 0 && !c.aligned {
+		if c.page[0].Fault == nil {
+			c.time = c.page[0].Receipt.Time
+		}
+		c.aligned = true
+	}
+	return nil
+}
+
+func (c *cursor) take() Entry {
+	e := c.page[0]
+	c.page = c.page[1:]
+	c.aligned = false
+	return e
+}
+
+// Follow yields what List does, oldest first, and then what is added, which it looks
+// for each so often, until ctx ends. Where q has no Since it begins now.
+func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		q.Newest = false
+		begin := map[string]uint64{} // behind which entries are new
+		for first := true; ; first = false {
+			nodes, err := Nodes(ctx, s)
+			var news []*cursor
+			for _, node := range nodes {
+				var span store.Span
+				if q.Node != "" && node != q.Node {
+					continue
+				}
+				if span, err = s.Span(ctx, logPrefix+node); err != nil {
+					break
+				}
+				from, known := begin[node]
+				switch {
+				case known:
+				case !q.Since.IsZero():
+					if from, err = seek(ctx, s, node, span, q.Since); err != nil {
+						break
+					}
+					from--
+				case first:
+					from = span.Last
+				default:
+					from = span.First - 1
+				}
+				begin[node] = max(from, span.Last)
+				news = append(news, &cursor{s: s, node: node, from: max(from+1, span.First), to: span.Last})
+			}
+			if err == nil {
+				err = merge(ctx, news, &q, yield)
+			}
+			switch {
+			case errors.Is(err, errStop) || ctx.Err() != nil:
+				return
+			case err != nil:
+				yield(Entry{}, err)
+				return
+			}
+			t := time.NewTimer(every)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+				return
+			}
+		}
+	}
+}
+
+// errStop says that nobody wants more.
+var errStop = errors.New("stop")
+
+// merge yields what the cursors have, by their times.
+func merge(ctx context.Context, cursors []*cursor, q *Query, yield func(Entry, error) bool) error {
+	for {
+		var next *cursor
+		for _, c := range cursors {
+			if err := c.fill(ctx); err != nil {
+				return err
+			}
+			if len(c.page) == 0 {
+				continue
+			}
+			order := 0
+			if next != nil {
+				order = cmp.Or(c.time.Compare(next.time), cmp.Compare(c.node, next.node))
+			}
+			if next == nil || (order < 0) != q.Newest {
+				next = c
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		if e := next.take(); q.wants(&e) && !yield(e, nil) {
+			return errStop
+		}
+	}
+}

@@ -1,0 +1,445 @@
+package store_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+// refused tries to open the file: it must be refused, with words, and left as it was.
+func refused(t *testing.T, path string, words ...string) {
+	t.Helper()
+	before, _ := os.ReadFile(path)
+	f, err := store.OpenFile(path, store.FileOptions{})
+	if err == nil {
+		_ = f.Close()
+		t.Errorf("%s was opened", path)
+		return
+	}
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+	for _, w := range append(words, path) {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Errorf("the file that was refused has been changed")
+	}
+}
+
+// execute runs SQL on the file, as somebody else may.
+func execute(t *testing.T, path, text string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhatIsNoStoreOfOursIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	text := path("text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("not a database\n", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, text, "it is no store")
+
+	for _, text := range []string{"", "S"} {
+		empty := path("empty" + text)
+		if err := os.WriteFile(empty, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, empty, "it is empty", "delete it")
+	}
+
+	other := path("other.db")
+	execute(t, other, `CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)`)
+	refused(t, other, "another program", "name another file")
+
+	newer := path("newer.db")
+	if err := openFile(t, newer).Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, newer, `PRAGMA user_version = 99`)
+	refused(t, newer, "version 99", "knows up to 1", "use the version that wrote it")
+
+	refused(t, dir, "a folder")
+
+	gone := path("gone.db")
+	if err := os.WriteFile(gone+"-wal", []byte("something"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, gone, "it is gone", "put it back")
+	if _, err := os.Stat(gone); err == nil {
+		t.Error("one was made in the place of the one that is gone")
+	}
+	left, err := filepath.Glob(path("*.new-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestOnlyItsOwnerMayReadTheFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	f := openFile(t, filepath.Join(dir, "store.db"))
+	write(t, f, "g", "n", "secret")
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		info, err := file.Info()
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file.Name(), info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info.Mode(), err)
+	}
+}
+
+// contents writes what a test of damage looks for, and returns how to look: what is
+// not as it was, and nobody says so, is an error of the test's.
+func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File) (said bool)) {
+	t.Helper()
+	f := openFile(t, path)
+	l := store.Limit{Name: "l", Every: time.Hour, Burst: 1}
+	for i := range 40 {
+		write(t, f, fmt.Sprint("g", i%4), fmt.Sprint("n", i), fmt.Sprint(i, strings.Repeat("v", i*20)))
+		add(t, f, fmt.Sprint("l", i%3), fmt.Sprint(i, strings.Repeat("e", i*20)))
+		if _, _, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T, f *store.File) (said bool) {
+		wrong := func(err error, ok bool, format string, args ...any) {
+			switch {
+			case err != nil:
+				said = true
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), f.Status().Where) {
+					t.Errorf("the error does not say what it is of: %v", err)
+				}
+			case !ok:
+				t.Errorf("%s, and nobody says so", fmt.Sprintf(format, args...))
+			}
+		}
+		for i := range 40 {
+			v, err := f.Value(t.Context(), store.Key{Group: fmt.Sprint("g", i%4), Name: fmt.Sprint("n", i)})
+			wrong(err, string(v.Data) == fmt.Sprint(i, strings.Repeat("v", i*20)), "value %d is %.20q", i, v.Data)
+			_, wait, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l)
+			wrong(err, wait > 0, "limit %d is whole", i)
+		}
+		for i := range 4 {
+			all, err := f.List(t.Context(), fmt.Sprint("g", i))
+			wrong(err, len(all) == 10, "group %d has %d values", i, len(all))
+		}
+		for log := range 3 {
+			entries, err := f.Read(t.Context(), fmt.Sprint("l", log), 0, 100)
+			wrong(err, len(entries) == 13+(3-log)/3, "log %d has %d entries", log, len(entries))
+			for n, e := range entries {
+				i := n*3 + log
+				wrong(nil, int(e.Seq) == n+1 && string(e.Data) == fmt.Sprint(i, strings.Repeat("e", i*20)), "entry %d of log %d is %.20q", n+1, log, e.Data)
+			}
+		}
+		return said
+	}
+}
+
+// harm opens a damaged copy of the file, and looks: either it is refused, or what is
+// wrong is said when it is asked for, or all is as it was.
+func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (said bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "store.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := store.OpenFile(path, store.FileOptions{})
+	if err != nil {
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path) {
+			t.Errorf("the error does not say what it is of: %v", err)
+		}
+		return true
+	}
+	defer func() { _ = f.Close() }()
+	checked := f.Check(t.Context())
+	said = look(t, f)
+	if said && checked == nil {
+		t.Error("the check found nothing")
+	}
+	return said || checked != nil
+}
+
+func TestAFileThatWasCutOffLosesNothingInSilence(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	look := contents(t, path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		n := i * len(data) / 40
+		if !harm(t, data[:n], look) {
+			t.Errorf("cut off at %d of %d bytes, and nobody says so", n, len(data))
+		}
+	}
+	if harm(t, data, look) {
+		t.Error("the whole file is damaged")
+	}
+}
+
+func TestAFlippedBitLosesNothingInSilence(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	look := contents(t, path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	const flips = 60
+	for range flips {
+		at, bit := rand.IntN(len(data)), byte(1)<<rand.IntN(8)
+		if at >= 24 && at < 28 || at >= 92 && at < 100 {
+			continue // counters of the header that only SQLite's caches use
+		}
+		data[at] ^= bit
+		if harm(t, data, look) {
+			said++
+		}
+		if t.Failed() {
+			t.Fatalf("bit %08b of byte %d", bit, at)
+		}
+		data[at] ^= bit
+	}
+	if said < flips/4 {
+		t.Errorf("%d of %d flips were noticed", said, flips)
+	}
+	t.Logf("%d of %d flips were noticed; the others changed nothing that is kept", said, flips)
+}
+
+// abandoned is what a process that was killed leaves behind, and what it acknowledged of log 0.
+func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "store.db")
+	cmd := child(t, "load", path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		_, _ = fmt.Sscanf(lines.Text(), "append 0 %d", &last)
+		if n == 60 {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	files = map[string][]byte{}
+	for _, end := range []string{"", "-wal", "-shm"} {
+		if files[end], err = os.ReadFile(path + end); err != nil || len(files[end]) == 0 {
+			t.Fatalf("%s: %d bytes, %v", path+end, len(files[end]), err)
+		}
+	}
+	return files, last
+}
+
+func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
+	files, last := abandoned(t)
+	wal := files["-wal"]
+	laid := func(wal []byte) string {
+		path := filepath.Join(t.TempDir(), "store.db")
+		for end, data := range files {
+			if end == "-wal" {
+				data = wal
+			}
+			if err := os.WriteFile(path+end, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	said := 0
+	harm := func(what string, wal []byte) {
+		path := laid(wal)
+		f, err := store.OpenFile(path, store.FileOptions{})
+		if err == nil { // it was harmed where nothing stands that was acknowledged
+			if got := span(t, f, "0"); got.First != 1 || got.Last < last {
+				t.Errorf("%s: Span = %v, and %d were acknowledged", what, got, last)
+			}
+			checkLog(t, f, "0", 0)
+			_ = f.Close()
+			return
+		}
+		said++
+		for _, words := range []string{path, "it is damaged", "written last", "to go on without them, delete"} {
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("%s: the error does not say %q: %v", what, words, err)
+			}
+		}
+	}
+	if harm("not harmed", wal); said > 0 {
+		t.Error("what was not harmed was refused")
+	}
+	for i := range 20 {
+		harm(fmt.Sprintf("cut off at %d twentieths", i), wal[:i*len(wal)/20])
+		harmed := bytes.Clone(wal)
+		at := 32 + rand.IntN(len(wal)-32)
+		harmed[at] ^= 1 << rand.IntN(8)
+		harm(fmt.Sprintf("bit of byte %d flipped", at), harmed)
+	}
+	if said < 20 {
+		t.Errorf("%d of 40 harms were noticed", said)
+	}
+	path := laid(wal[:len(wal)/2])
+	if err := os.Remove(path + "-shm"); err != nil {
+		t.Fatal(err)
+	}
+	checkLog(t, openFile(t, path), "0", 0) // what is left is in order
+}
+
+// withoutSpace fills the file up to a limit of this process, and says in one line what
+// is wrong.
+func withoutSpace(path string) {
+	ctx := context.Background()
+	signal.Ignore(syscall.SIGXFSZ)
+	fail := func(format string, args ...any) {
+		fmt.Printf(format+"\n", args...)
+		os.Exit(1)
+	}
+	f, err := store.OpenFile(path, store.FileOptions{})
+	if err != nil {
+		fail("%v", err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		fail("%v", err)
+	}
+	all := limit.Cur
+	limit.Cur = 1 << 20
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		fail("%v", err)
+	}
+	last := uint64(0)
+	entry := []byte(strings.Repeat("x", 10_000))
+	for err = error(nil); err == nil && last < 1000; {
+		if err = f.Append(ctx, "l", last, entry); err == nil {
+			last++
+		}
+	}
+	st := f.Status()
+	switch {
+	case !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), path):
+		fail("the error does not say what is wrong: %v", err)
+	case st.Fault == "" || st.Since.IsZero():
+		fail("the status says nothing: %+v", st)
+	}
+	if span, err := f.Span(ctx, "l"); err != nil || span.Last != last {
+		fail("Span = %v, %v; %d were acknowledged", span, err, last)
+	}
+	if entries, err := f.Read(ctx, "l", 0, 10_000); err != nil || len(entries) != int(last) {
+		fail("%d entries are read, %v; %d were acknowledged", len(entries), err, last)
+	}
+	limit.Cur = all
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		fail("%v", err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	begun := time.Now()
+	for range tick.C {
+		if f.Status().Fault == "" {
+			break
+		}
+		if time.Since(begun) > patience {
+			fail("there is space again, and it still says: %s", f.Status().Fault)
+		}
+	}
+	if err := f.Append(ctx, "l", last, entry); err != nil {
+		fail("there is space again: %v", err)
+	}
+	if err := errors.Join(f.Check(ctx), f.Close()); err != nil {
+		fail("%v", err)
+	}
+	fmt.Println("ok", last)
+}
+
+func TestWithoutSpaceNothingIsLostAndItGoesOnWhenThereIsSome(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	out, err := child(t, "limited", path).Output()
+	if err != nil || !strings.HasPrefix(string(out), "ok ") {
+		t.Fatalf("%s%v", out, err)
+	}
+	var last uint64
+	if _, err := fmt.Sscanf(string(out), "ok %d", &last); err != nil {
+		t.Fatal(err)
+	}
+	if got := span(t, openFile(t, path), "l"); got != (store.Span{First: 1, Last: last + 1}) || last < 10 {
+		t.Errorf("Span = %v; %d were acknowledged", got, last+1)
+	}
+}
+
+// asAnother tries to open the file as somebody who may not write to its folder.
+func asAnother(path string) {
+	if os.Getuid() == 0 {
+		if err := syscall.Setuid(65534); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	f, err := store.OpenFile(path, store.FileOptions{})
+	if err == nil {
+		_, err = f.Apply(context.Background(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Data: []byte("x")}}})
+	}
+	fmt.Println(err)
+}
+
+func TestAFolderThatCannotBeWrittenToIsSaid(t *testing.T) {
+	dir, err := os.MkdirTemp("", "store") //nolint:usetesting // that of t.TempDir has a parent that others may not enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700); _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "store.db")
+	f := openFile(t, path)
+	write(t, f, "g", "n", "x")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(path, 0o444), os.Chmod(dir, 0o555)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{path, filepath.Join(dir, "new.db")} {
+		out, err := child(t, "stranger", file).Output()
+		if err != nil || !strings.Contains(string(out), store.ErrUnavailable.Error()) || !strings.Contains(string(out), file) || !strings.Contains(string(out), "writ") {
+			t.Errorf("%s: %s%v", file, out, err)
+		}
+	}
+}

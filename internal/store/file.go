@@ -1,0 +1,582 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"math"
+	"os"
+	"sync"
+	"time"
+)
+
+// File is a Store in one file of SQLite. Several processes can have the same file
+// open, and what the contract says holds across them, but for notices: these are
+// heard in the process that publishes them only. Use OpenFile.
+//
+// All that changes something goes through one goroutine, which takes together what
+// waits: one transaction, and one wait for the disk, for all of it.
+type File struct {
+	path    string
+	log     *slog.Logger
+	notices hub
+	reads   *sql.DB // opens few connections, and closes them when they idle
+	asked   chan *request
+	ended   chan struct{} // closed when the writer has ended
+
+	mu     sync.RWMutex // of closing: who asks holds it for reading
+	closed bool
+
+	faultMu sync.Mutex
+	fault   string
+	since   time.Time
+}
+
+// FileOptions say how a File is opened. The zero value works.
+type FileOptions struct {
+	Log *slog.Logger // nil: nothing is logged
+}
+
+// maxRead is how many bytes Read gives at once, but for the first entry.
+const maxRead = 16 << 20
+
+// entriesOfLog is how many entries a log may ever have. The number of an entry in the
+// table is that of its log times entriesOfLog and its own, so that the entries of a log stand
+// side by side, and what is appended goes behind what is there.
+const entriesOfLog = 1 << 44
+
+// checksum is what is kept beside each value and entry: SQLite finds that its pages
+// are not pages, but not that a byte of what stands in one is another.
+func checksum(data []byte, of ...uint64) int64 {
+	var sum uint32
+	for _, n := range of {
+		sum = crc32.Update(sum, castagnoli, binary.BigEndian.AppendUint64(nil, n))
+	}
+	return int64(crc32.Update(sum, castagnoli, data))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// row is a value as it stands in the table.
+type row struct {
+	version, expires, sum int64
+	data                  []byte
+}
+
+func rowOf(k Key, v Value) row {
+	r := row{version: int64(v.Version), data: v.Data}
+	if !v.Expires.IsZero() {
+		r.expires = v.Expires.UnixMicro()
+	}
+	r.sum = r.checksum(k)
+	return r
+}
+
+func (r *row) checksum(k Key) int64 {
+	key := crc32.Checksum([]byte(k.Group+"\x00"+k.Name), castagnoli)
+	return checksum(r.data, uint64(key), uint64(r.version), uint64(r.expires))
+}
+
+// value is what the row holds at now; the zero Value where its time is over.
+func (r *row) value(k Key, now time.Time) (Value, error) {
+	if r.sum != r.checksum(k) {
+		return Value{}, damaged("the value %q of %q", k.Name, k.Group)
+	}
+	if r.expires != 0 && r.expires <= now.UnixMicro() {
+		return Value{}, nil
+	}
+	v := Value{Data: r.data, Version: Version(r.version)}
+	if r.expires != 0 {
+		v.Expires = time.UnixMicro(r.expires)
+	}
+	return v, nil
+}
+
+// bytesOf makes what was read one's own, and never nil.
+func bytesOf(raw sql.RawBytes) []byte { return append([]byte{}, raw...) }
+
+// scanAll reads rows, each with scan.
+func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			_ = rows.Close()
+			return err
+		}
+	}
+	return cmp.Or(rows.Err(), rows.Close())
+}
+
+// query reads rows for one who changes nothing.
+func (f *File) query(ctx context.Context, scan func(*sql.Rows) error, text string, args ...any) error {
+	rows, err := f.reads.QueryContext(ctx, text, args...)
+	return scanAll(rows, err, scan)
+}
+
+// read runs one use that changes nothing.
+func (f *File) read(ctx context.Context, use func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.closed {
+		return fmt.Errorf("%w: it is closed", ErrUnavailable)
+	}
+	// A context that can end costs a goroutine for each statement, and these are short.
+	return f.failed(use(context.WithoutCancel(ctx)))
+}
+
+// Value implements Store.
+func (f *File) Value(ctx context.Context, k Key) (v Value, err error) {
+	if err := k.check(); err != nil {
+		return Value{}, err
+	}
+	err = f.read(ctx, func(ctx context.Context) error {
+		return f.query(ctx, func(rows *sql.Rows) error {
+			var r row
+			var data sql.RawBytes
+			if err := rows.Scan(&r.version, &r.expires, &r.sum, &data); err != nil {
+				return err
+			}
+			r.data = bytesOf(data)
+			v, err = r.value(k, time.Now())
+			return err
+		}, `SELECT version, expires, sum, data FROM value WHERE grp = ? AND name = ?`, k.Group, k.Name)
+	})
+	return v, err
+}
+
+// List implements Store.
+func (f *File) List(ctx context.Context, group string) (all []Named, err error) {
+	if err := checkName("a group", group); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	err = f.read(ctx, func(ctx context.Context) error {
+		return f.query(ctx, func(rows *sql.Rows) error {
+			var r row
+			var name string
+			var data sql.RawBytes
+			if err := rows.Scan(&name, &r.version, &r.expires, &r.sum, &data); err != nil {
+				return err
+			}
+			r.data = bytesOf(data)
+			v, err := r.value(Key{group, name}, now)
+			if v.Version != 0 {
+				all = append(all, Named{name, v})
+			}
+			return err
+		}, `SELECT name, version, expires, sum, data FROM value
+			WHERE grp = ? AND (expires = 0 OR expires > ?) ORDER BY name LIMIT ?`, group, now.UnixMicro(), MaxEntries)
+	})
+	return all, err
+}
+
+// Apply implements Store.
+func (f *File) Apply(ctx context.Context, c Change) (Version, error) {
+	if err := c.check(); err != nil {
+		return 0, err
+	}
+	r := request{durable: c.Durable, sweeps: len(c.Writes)}
+	writes := make([]Write, len(c.Writes))
+	for i, w := range c.Writes {
+		w.Data = bytes.Clone(w.Data) // the caller may be gone before it is written
+		r.size += len(w.Data)
+		writes[i] = w
+	}
+	var made Version
+	r.do = func(tx *transaction) error {
+		now := time.Now()
+		for _, w := range writes {
+			var was Version
+			if err := tx.query(func(rows *sql.Rows) error {
+				var version, expires int64
+				err := rows.Scan(&version, &expires)
+				if expires == 0 || expires > now.UnixMicro() {
+					was = Version(version)
+				}
+				return err
+			}, `SELECT version, expires FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
+				return err
+			}
+			if !w.matches(was) {
+				return fmt.Errorf("%s/%s: %w", c.Group, w.Name, ErrConflict)
+			}
+		}
+		made = newVersion()
+		for _, w := range writes {
+			if w.Data == nil {
+				if err := tx.exec(`DELETE FROM value WHERE grp = ? AND name = ?`, c.Group, w.Name); err != nil {
+					return err
+				}
+				continue
+			}
+			value := Value{Data: w.Data, Version: made}
+			if w.TTL > 0 {
+				value.Expires = now.Add(w.TTL)
+			}
+			if err := tx.put(Key{c.Group, w.Name}, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := f.ask(ctx, &r); err != nil {
+		return 0, err
+	}
+	return made, nil
+}
+
+func (tx *transaction) put(k Key, v Value) error {
+	r := rowOf(k, v)
+	return tx.exec(`INSERT INTO value (grp, name, version, expires, sum, data) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (grp, name) DO UPDATE SET version = excluded.version, expires = excluded.expires, sum = excluded.sum, data = excluded.data`,
+		k.Group, k.Name, r.version, r.expires, r.sum, r.data)
+}
+
+// Take implements Store.
+func (f *File) Take(ctx context.Context, group string, want Want, limits ...Limit) (got int, wait time.Duration, err error) {
+	if err := checkTake(group, want, limits); err != nil {
+		return 0, 0, err
+	}
+	r := request{sweeps: len(limits)}
+	var took struct { // which is made still when nobody waits for it any more
+		n    int
+		wait time.Duration
+	}
+	r.do = func(tx *transaction) error {
+		was := make([]meter, len(limits))
+		for i, l := range limits {
+			if err := tx.query(func(rows *sql.Rows) (err error) {
+				was[i], err = scanMeter(rows, Key{group, l.Name})
+				return err
+			}, `SELECT whole, sum FROM meter WHERE grp = ? AND name = ?`, group, l.Name); err != nil {
+				return err
+			}
+		}
+		var next []meter
+		next, took.n, took.wait = take(was, limits, want, time.Now().UnixMicro())
+		for i, l := range limits {
+			if next[i] == was[i] {
+				continue
+			}
+			if err := tx.meter(group, l.Name, next[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := f.ask(ctx, &r); err != nil {
+		return 0, 0, err
+	}
+	return took.n, took.wait, nil
+}
+
+func (tx *transaction) meter(group, name string, m meter) error {
+	return tx.exec(`INSERT INTO meter (grp, name, whole, sum) VALUES (?, ?, ?, ?)
+		ON CONFLICT (grp, name) DO UPDATE SET whole = excluded.whole, sum = excluded.sum`,
+		group, name, m.whole, m.checksum(Key{group, name}))
+}
+
+func (m meter) checksum(k Key) int64 {
+	return checksum([]byte(k.Group+"\x00"+k.Name), uint64(m.whole))
+}
+
+// scanMeter reads whole and sum.
+func scanMeter(rows *sql.Rows, k Key) (meter, error) {
+	var m meter
+	var sum int64
+	if err := rows.Scan(&m.whole, &sum); err != nil {
+		return meter{}, err
+	}
+	if sum != m.checksum(k) {
+		return meter{}, damaged("the limit %q of %q", k.Name, k.Group)
+	}
+	return m, nil
+}
+
+// Append implements Store.
+func (f *File) Append(ctx context.Context, log string, after uint64, entries ...[]byte) error {
+	if err := checkAppend(log, entries); err != nil {
+		return err
+	}
+	r := request{durable: true}
+	own := make([]Entry, len(entries))
+	whole := bytes.Join(entries, nil) // the caller may be gone before they are written
+	for i, e := range entries {
+		own[i] = Entry{after + 1 + uint64(i), whole[r.size : r.size+len(e)]}
+		r.size += len(e)
+	}
+	r.do = func(tx *transaction) error {
+		id, s, err := tx.span(log)
+		switch {
+		case err != nil:
+			return err
+		case s.Last != after:
+			return fmt.Errorf("log %s ends with %d, not %d: %w", log, s.Last, after, ErrConflict)
+		case s.Last+uint64(len(own)) >= entriesOfLog:
+			return fmt.Errorf("%w: more entries of one log than %d", ErrInvalid, int64(entriesOfLog))
+		case id == 0:
+			if id, err = tx.newLog(log, s); err != nil {
+				return err
+			}
+		}
+		if err := tx.entries(id, own); err != nil {
+			return err
+		}
+		s.Last += uint64(len(own))
+		return tx.setSpan(id, log, s)
+	}
+	return f.ask(ctx, &r)
+}
+
+// span returns what there is of the log; id is 0 where there is none.
+func (tx *transaction) span(log string) (id int64, s Span, err error) {
+	s = Span{1, 0}
+	err = tx.query(func(rows *sql.Rows) error {
+		id, s, err = scanSpan(rows, log)
+		return err
+	}, selectSpan, log)
+	return id, s, err
+}
+
+const selectSpan = `SELECT id, first, last, sum FROM log WHERE name = ?`
+
+// scanSpan reads id, first, last and sum.
+func scanSpan(rows *sql.Rows, log string) (id int64, s Span, err error) {
+	var sum int64
+	if err := rows.Scan(&id, &s.First, &s.Last, &sum); err != nil {
+		return 0, Span{}, err
+	}
+	if sum != s.checksum(log) {
+		return 0, Span{}, damaged("the end of log %s", log)
+	}
+	return id, s, nil
+}
+
+func (s Span) checksum(log string) int64 { return checksum([]byte(log), s.First, s.Last) }
+
+func (tx *transaction) newLog(name string, s Span) (id int64, err error) {
+	err = tx.query(func(rows *sql.Rows) error { return rows.Scan(&id) },
+		`INSERT INTO log (name, first, last, sum) VALUES (?, ?, ?, ?) RETURNING id`, name, int64(s.First), int64(s.Last), s.checksum(name))
+	return id, err
+}
+
+func (tx *transaction) setSpan(id int64, log string, s Span) error {
+	return tx.exec(`UPDATE log SET first = ?, last = ?, sum = ? WHERE id = ?`, int64(s.First), int64(s.Last), s.checksum(log), id)
+}
+
+// entries puts them down, rowsAtOnce with each statement.
+func (tx *transaction) entries(log int64, entries []Entry) error {
+	for len(entries) > 0 {
+		n, text := 1, insertOne
+		if len(entries) >= rowsAtOnce {
+			n, text = rowsAtOnce, insertMany
+		}
+		args := tx.args[:0]
+		for _, e := range entries[:n] {
+			id := log*entriesOfLog + int64(e.Seq)
+			args = append(args, id, checksum(e.Data, uint64(id)), e.Data)
+		}
+		tx.args = args
+		if err := tx.exec(text, args...); err != nil {
+			return err
+		}
+		clear(args)
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// Read implements Store.
+func (f *File) Read(ctx context.Context, log string, after uint64, limit int) (all []Entry, err error) {
+	if err := checkName("a log", log); err != nil {
+		return nil, err
+	}
+	limit = min(limit, MaxEntries)
+	if after >= entriesOfLog || limit <= 0 {
+		return nil, f.read(ctx, func(context.Context) error { return nil })
+	}
+	size := 0
+	err = f.read(ctx, func(ctx context.Context) error {
+		return f.inSnapshot(ctx, func(tx *sql.Tx) error {
+			id, span, err := txSpan(ctx, tx, log)
+			if err != nil || span.Last <= after {
+				return err
+			}
+			next := max(after+1, span.First)
+			rows, err := tx.QueryContext(ctx, `SELECT id, sum, data FROM entry WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?`,
+				id*entriesOfLog+int64(next), id*entriesOfLog+int64(span.Last), limit)
+			err = scanAll(rows, err, func(rows *sql.Rows) error {
+				e, err := scanEntry(rows)
+				if err != nil {
+					return err
+				}
+				if e.Seq != next {
+					return damaged("entry %d of log %s", next, log)
+				}
+				if size += len(e.Data); size > maxRead && len(all) > 0 {
+					return errEnough
+				}
+				all = append(all, e)
+				next++
+				return nil
+			})
+			if err == nil && next <= span.Last && len(all) < limit {
+				return damaged("entry %d of log %s", next, log)
+			}
+			return err
+		})
+	})
+	return all, err
+}
+
+func txSpan(ctx context.Context, tx *sql.Tx, log string) (id int64, s Span, err error) {
+	s = Span{1, 0}
+	rows, err := tx.QueryContext(ctx, selectSpan, log)
+	err = scanAll(rows, err, func(rows *sql.Rows) (err error) {
+		id, s, err = scanSpan(rows, log)
+		return err
+	})
+	return id, s, err
+}
+
+// errEnough ends reading.
+var errEnough = errors.New("enough")
+
+// scanEntry reads id, sum and data.
+func scanEntry(rows *sql.Rows) (Entry, error) {
+	var id, sum int64
+	var data sql.RawBytes
+	if err := rows.Scan(&id, &sum, &data); err != nil {
+		return Entry{}, err
+	}
+	e := Entry{uint64(id % entriesOfLog), bytesOf(data)}
+	if sum != checksum(e.Data, uint64(id)) {
+		return Entry{}, damaged("entry %d of a log", e.Seq)
+	}
+	return e, nil
+}
+
+// Span implements Store.
+func (f *File) Span(ctx context.Context, log string) (Span, error) {
+	s := Span{1, 0}
+	if err := checkName("a log", log); err != nil {
+		return Span{}, err
+	}
+	err := f.read(ctx, func(ctx context.Context) error {
+		return f.query(ctx, func(rows *sql.Rows) (err error) {
+			_, s, err = scanSpan(rows, log)
+			return err
+		}, selectSpan, log)
+	})
+	if err != nil {
+		return Span{}, err
+	}
+	return s, nil
+}
+
+// Logs implements Store.
+func (f *File) Logs(ctx context.Context) (names []string, err error) {
+	err = f.read(ctx, func(ctx context.Context) error {
+		return f.query(ctx, func(rows *sql.Rows) error {
+			var name string
+			err := rows.Scan(&name)
+			names = append(names, name)
+			return err
+		}, `SELECT name FROM log ORDER BY name`)
+	})
+	return names, err
+}
+
+// trimAtOnce is how many entries Trim lets go of in one transaction.
+const trimAtOnce = 4096
+
+// Trim implements Store.
+func (f *File) Trim(ctx context.Context, log string, first uint64) error {
+	if err := checkName("a log", log); err != nil {
+		return err
+	}
+	for done := false; !done; {
+		r := request{do: func(tx *transaction) error {
+			id, s, err := tx.span(log)
+			if err != nil {
+				return err
+			}
+			next := min(first, s.Last+1, s.First+trimAtOnce)
+			if done = id == 0 || next <= s.First; done {
+				return nil
+			}
+			if err := tx.exec(`DELETE FROM entry WHERE id >= ? AND id < ?`, id*entriesOfLog, id*entriesOfLog+int64(next)); err != nil {
+				return err
+			}
+			s.First = next
+			return tx.setSpan(id, log, s)
+		}}
+		if err := f.ask(ctx, &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Publish implements Store, for the subscribers of this process.
+func (f *File) Publish(ctx context.Context, topic string, data []byte) error {
+	if err := cmp.Or(checkName("a topic", topic), checkSize("the bytes of a notice", len(data), MaxNotice)); err != nil {
+		return err
+	}
+	return f.read(ctx, func(context.Context) error {
+		f.notices.publish(topic, data)
+		return nil
+	})
+}
+
+// Subscribe implements Store.
+func (f *File) Subscribe(topic string, heard func([]byte)) (stop func()) {
+	return f.notices.subscribe(topic, heard)
+}
+
+// Status implements Store.
+func (f *File) Status() Status {
+	f.faultMu.Lock()
+	defer f.faultMu.Unlock()
+	return Status{Kind: "file", Where: f.path, Survives: "machine", Fault: f.fault, Since: f.since}
+}
+
+// Close implements Store.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	close(f.asked)
+	<-f.ended
+	f.notices.close()
+	err := f.reads.Close()
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.files[f.path]--; opened.files[f.path] == 0 {
+		delete(opened.files, f.path)
+	}
+	return f.failed(err)
+}
+
+// size returns how many bytes the file at path has; 0 where it is not there.
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return min(info.Size(), math.MaxInt64)
+}

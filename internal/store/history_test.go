@@ -1,0 +1,281 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+// A history is what concurrent callers asked for and were answered.
+type history struct {
+	mu  sync.Mutex
+	all []porcupine.Operation
+}
+
+// do notes one question of a caller with its answer.
+func (h *history) do(caller int, in any, ask func() (out any)) {
+	call := time.Now()
+	out := ask()
+	op := porcupine.Operation{ClientId: caller, Input: in, Call: int64(call.Sub(begun)), Output: out, Return: int64(time.Since(begun))}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, op)
+}
+
+var begun = time.Now()
+
+// check fails the test unless the answers are those that m could give in some order, one after the
+// other.
+func (h *history) check(t *testing.T, m porcupine.Model) {
+	t.Helper()
+	if got := porcupine.CheckOperationsTimeout(m, h.all, time.Minute); got != porcupine.Ok {
+		t.Errorf("%d operations: %s", len(h.all), got)
+	}
+}
+
+// callers runs f for each of some callers at once, of which each uses a store that
+// has been opened for itself, where that can be.
+func callers(b backend, open func() store.Store, f func(caller int, s store.Store)) {
+	const n = 8
+	shared := open()
+	var all sync.WaitGroup
+	for i := range n {
+		s := shared
+		if b.lasts && i%2 == 1 {
+			s = open()
+		}
+		all.Go(func() { f(i, s) })
+	}
+	all.Wait()
+}
+
+type registerIn struct {
+	key     string
+	write   bool
+	was     store.Version
+	data    string
+	deletes bool
+}
+
+type registerOut struct {
+	conflict bool
+	version  store.Version // that was read, or made
+	data     string
+}
+
+// register is what one value does: it is read, and replaced where it is what was expected.
+var register = porcupine.Model{
+	Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
+		by := map[string]int{}
+		for _, op := range all {
+			k := op.Input.(registerIn).key
+			if _, ok := by[k]; !ok {
+				by[k] = len(parts)
+				parts = append(parts, nil)
+			}
+			parts[by[k]] = append(parts[by[k]], op)
+		}
+		return parts
+	},
+	Init: func() any { return registerOut{} },
+	Step: func(state, input, output any) (bool, any) {
+		now, in, out := state.(registerOut), input.(registerIn), output.(registerOut)
+		switch {
+		case !in.write:
+			return out == now, now
+		case out.conflict:
+			return in.was != store.Any && in.was != now.version, now
+		case in.was != store.Any && in.was != now.version:
+			return false, now
+		case in.deletes:
+			return true, registerOut{}
+		default:
+			return true, registerOut{version: out.version, data: in.data}
+		}
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
+}
+
+func TestChangesAreAsIfMadeOneAfterTheOther(t *testing.T) {
+	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+		var h history
+		callers(b, open, func(caller int, s store.Store) {
+			seen := map[string]store.Version{}
+			for i := range 150 {
+				in := registerIn{key: fmt.Sprint(rand.IntN(3)), write: rand.IntN(3) > 0, data: fmt.Sprintf("%d.%d", caller, i), deletes: rand.IntN(8) == 0}
+				if in.was = seen[in.key]; rand.IntN(10) == 0 {
+					in.was = store.Any
+				}
+				h.do(caller, in, func() any {
+					if !in.write {
+						v, err := s.Value(t.Context(), store.Key{Group: "g", Name: in.key})
+						if err != nil {
+							t.Error(err)
+						}
+						seen[in.key] = v.Version
+						return registerOut{version: v.Version, data: string(v.Data)}
+					}
+					w := store.Write{Name: in.key, Was: in.was, Data: []byte(in.data)}
+					if in.deletes {
+						w.Data = nil
+					}
+					v, err := s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{w}, Durable: rand.IntN(10) == 0})
+					if err != nil && !errors.Is(err, store.ErrConflict) {
+						t.Error(err)
+					}
+					if err == nil {
+						if seen[in.key] = v; in.deletes {
+							seen[in.key] = 0
+						}
+					}
+					return registerOut{conflict: err != nil, version: v}
+				})
+			}
+		})
+		h.check(t, register)
+	})
+}
+
+type takeIn struct {
+	of         [2]bool
+	now, ahead int
+}
+
+type takeOut struct {
+	got   int
+	waits bool
+}
+
+// limits are two, of which each may be taken burst times, and half of that ahead; an
+// operation takes from one or both.
+var limits = porcupine.Model{
+	Init: func() any { return [2]int{} },
+	Step: func(state, input, output any) (bool, any) {
+		next, in := state.([2]int), input.(takeIn)
+		now, ahead := in.now, in.ahead
+		for i, takes := range in.of {
+			if takes {
+				now = min(now, burst-next[i])
+				ahead = max(0, min(ahead, burst/2-next[i]-in.now))
+			}
+		}
+		if now < in.now {
+			ahead = 0
+		}
+		for i, takes := range in.of {
+			if takes {
+				next[i] += now + ahead
+			}
+		}
+		return output == takeOut{now + ahead, now < in.now}, next
+	},
+}
+
+const burst = 300
+
+func TestLimitsAreCountedAsIfOneAfterTheOther(t *testing.T) {
+	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+		var h history
+		two := [2]store.Limit{{Name: "one", Every: time.Hour, Burst: burst}, {Name: "two", Every: time.Hour, Burst: burst}}
+		callers(b, open, func(caller int, s store.Store) {
+			for range 30 {
+				in := takeIn{[][2]bool{{true, false}, {false, true}, {true, true}}[rand.IntN(3)], 1 + rand.IntN(3), rand.IntN(3)}
+				var of []store.Limit
+				for i, takes := range in.of {
+					if takes {
+						of = append(of, two[i])
+					}
+				}
+				h.do(caller, in, func() any {
+					got, wait, err := s.Take(t.Context(), "g", store.Want{Now: in.now, Ahead: in.ahead, Hold: time.Minute}, of...)
+					if err != nil {
+						t.Error(err)
+					}
+					return takeOut{got, wait > 0}
+				})
+			}
+		})
+		h.check(t, limits)
+	})
+}
+
+type logIn struct {
+	appends bool
+	after   uint64
+	n       int
+}
+
+// logEnds is what the end of a log does.
+var logEnds = porcupine.Model{
+	Init: func() any { return uint64(0) },
+	Step: func(state, input, output any) (bool, any) {
+		last, in := state.(uint64), input.(logIn)
+		switch made := output.(uint64); {
+		case !in.appends:
+			return made == last, last
+		case made == 0:
+			return in.after != last, last
+		default:
+			return in.after == last, last + uint64(in.n)
+		}
+	},
+}
+
+func TestALogGrowsAsIfByOneAfterTheOther(t *testing.T) {
+	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+		var h history
+		callers(b, open, func(caller int, s store.Store) {
+			var last uint64
+			for i := range 60 {
+				in := logIn{appends: i%3 > 0, after: last, n: 1 + rand.IntN(3)}
+				h.do(caller, in, func() any {
+					if !in.appends {
+						sp, err := s.Span(t.Context(), "l")
+						if err != nil {
+							t.Error(err)
+						}
+						last = sp.Last
+						return sp.Last
+					}
+					entries := make([][]byte, in.n)
+					for n := range entries {
+						entries[n] = fmt.Append(nil, in.after+uint64(n)+1)
+					}
+					err := s.Append(t.Context(), "l", in.after, entries...)
+					if err != nil {
+						if !errors.Is(err, store.ErrConflict) {
+							t.Error(err)
+						}
+						return uint64(0)
+					}
+					last = in.after + uint64(in.n)
+					return last
+				})
+			}
+		})
+		h.check(t, logEnds)
+		s := open()
+		if !b.lasts {
+			return
+		}
+		all, err := s.Read(t.Context(), "l", 0, store.MaxEntries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range all {
+			if string(e.Data) != fmt.Sprint(i+1) || e.Seq != uint64(i+1) {
+				t.Fatalf("entry %d is %d=%s", i+1, e.Seq, e.Data)
+			}
+		}
+		if got := span(t, s, "l"); int(got.Last) != len(all) {
+			t.Errorf("%d entries, and the log says %v", len(all), got)
+		}
+	})
+}

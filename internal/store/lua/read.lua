@@ -1,0 +1,20 @@
+-- Gives entries of a log, as number and data by turns: no more than their number and
+-- their bytes allow, but one at least where there is one.
+--
+-- KEYS: the log. ARGV: behind which entry, how many, how many bytes.
+local from, left, bytes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local out = {}
+while left > 0 do
+  local some = redis.call('XRANGE', KEYS[1], '(' .. from .. '-0', '+', 'COUNT', math.min(left, 16))
+  if #some == 0 then break end
+  for _, entry in ipairs(some) do
+    local data = entry[2][2]
+    bytes = bytes - #data
+    if bytes < 0 and #out > 0 then return out end
+    from = string.match(entry[1], '^%d+')
+    table.insert(out, from)
+    table.insert(out, data)
+  end
+  left = left - #some
+end
+return out

@@ -1,0 +1,73 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+// shared lasts as long as all tests, for what they share.
+var shared redistest.Process
+
+func TestMain(m *testing.M) {
+	if child := children[os.Getenv("STORE_TEST_CHILD")]; child != nil {
+		child(os.Getenv("STORE_TEST_FILE"))
+		os.Exit(0)
+	}
+	code := m.Run()
+	shared.End()
+	os.Exit(code)
+}
+
+// children are what a process of its own does with a file, by name.
+var children = map[string]func(path string){
+	"load":     underLoad,
+	"limited":  withoutSpace,
+	"stranger": asAnother,
+}
+
+// child is this program as the named one.
+func child(t *testing.T, name, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "STORE_TEST_CHILD="+name, "STORE_TEST_FILE="+path)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// lazy spares the tests that kill nothing the wait for a disk.
+var lazy = []string{"--appendfsync", "everysec"}
+
+var (
+	oneRedis     = sync.OnceValue(func() string { return redistest.Start(&shared, lazy...).URL() })
+	redisCluster = sync.OnceValue(func() string { return redistest.StartCluster(&shared, 3, lazy...).URL() })
+)
+
+var places atomic.Int32
+
+// inRedis is a place in a Redis that tests share: what begins with a prefix of its own.
+func inRedis(url func() string) func(t *testing.T) func() store.Store {
+	return func(t *testing.T) func() store.Store {
+		redistest.Need(t)
+		prefix := fmt.Sprint("place", places.Add(1))
+		return func() store.Store {
+			return openRedis(t, url(), store.RedisOptions{Prefix: prefix, Relaxed: true}.Patiently())
+		}
+	}
+}
+
+func openRedis(t *testing.T, url string, o store.RedisOptions) *store.Redis {
+	t.Helper()
+	r, err := store.OpenRedis(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, r)
+	return r
+}

@@ -1,0 +1,486 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+// A load uses a store from many sides until it is ended, and remembers what it was told.
+type load struct {
+	t    *testing.T
+	s    store.Store
+	stop context.CancelFunc
+	all  sync.WaitGroup
+
+	values  sync.Map // name to version, of what was acknowledged
+	logs    [loaders]logTold
+	sums    [loaders]sumTold
+	given   atomic.Int64 // of the limit
+	unknown atomic.Int64 // Takes of which nothing is known
+	good    atomic.Int64 // uses that were done
+	failed  atomic.Int64
+	slowest atomic.Int64 // in nanoseconds
+	last    atomic.Int64 // when the last was done, in nanoseconds of the clock
+}
+
+const (
+	loaders   = 16
+	loadBurst = 400
+)
+
+// logTold is what one writer knows of its log.
+type logTold struct {
+	acked   []string
+	ackedAt []time.Time
+	maybe   map[string]bool // of these nothing is known
+}
+
+// sumTold is what one counter was told: so often that it was counted, and that nobody knows.
+type sumTold struct{ counted, maybe int }
+
+// begin begins a load, whose uses are ErrUnavailable at worst.
+func begin(t *testing.T, s store.Store) *load {
+	ctx, stop := context.WithCancel(t.Context())
+	l := &load{t: t, s: s, stop: stop}
+	for i := range loaders {
+		l.logs[i].maybe = map[string]bool{}
+		l.all.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				l.use(func() error { return l.put(i, n) })
+				l.use(func() error { return l.append(i, n) })
+				l.use(func() error { return l.count(i) })
+				l.use(l.take)
+			}
+		})
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.all.Wait()
+}
+
+// use does one thing, and waits a little where that cannot be done.
+func (l *load) use(f func() error) {
+	begun := time.Now()
+	err := f()
+	took := time.Since(begun)
+	for old := l.slowest.Load(); int64(took) > old && !l.slowest.CompareAndSwap(old, int64(took)); old = l.slowest.Load() {
+	}
+	switch {
+	case err == nil:
+		l.good.Add(1)
+		l.last.Store(time.Now().UnixNano())
+	case errors.Is(err, store.ErrUnavailable):
+		l.failed.Add(1)
+		after(5 * time.Millisecond)
+	default:
+		l.t.Error(err)
+	}
+}
+
+func (l *load) put(i, n int) error {
+	name := fmt.Sprintf("%d.%d", i, n)
+	v, err := l.s.Apply(context.Background(), store.Change{Group: fmt.Sprint("values", i%4), Writes: []store.Write{{Name: name, Data: []byte(name)}}})
+	if err == nil {
+		l.values.Store(name, v)
+	}
+	return err
+}
+
+// append appends to a log of its own. Where that is at another end than it thinks, what
+// it does not know of was done after all.
+func (l *load) append(i, n int) error {
+	name, told, entry := fmt.Sprint("log", i), &l.logs[i], fmt.Sprintf("%d.%d", i, n)
+	span, err := l.s.Span(context.Background(), name)
+	if err != nil {
+		return err
+	}
+	err = l.s.Append(context.Background(), name, span.Last, []byte(entry))
+	switch {
+	case err == nil:
+		told.acked = append(told.acked, entry)
+		told.ackedAt = append(told.ackedAt, time.Now())
+	case errors.Is(err, store.ErrUnavailable):
+		told.maybe[entry] = true
+	case errors.Is(err, store.ErrConflict): // one of those was done since
+		return nil
+	}
+	return err
+}
+
+// count adds one to a value of its own, by compare and set.
+func (l *load) count(i int) error {
+	k, told := store.Key{Group: fmt.Sprint("sum", i), Name: "n"}, &l.sums[i]
+	v, err := l.s.Value(context.Background(), k)
+	if err != nil {
+		return err
+	}
+	n := 0
+	if v.Version != 0 {
+		if _, err := fmt.Sscan(string(v.Data), &n); err != nil {
+			return err
+		}
+	}
+	_, err = l.s.Apply(context.Background(), store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: v.Version, Data: fmt.Append(nil, n+1)}}})
+	switch {
+	case err == nil:
+		told.counted++
+	case errors.Is(err, store.ErrUnavailable):
+		told.maybe++
+	case errors.Is(err, store.ErrConflict):
+		return nil
+	}
+	return err
+}
+
+func (l *load) take() error {
+	_, wait, err := l.s.Take(context.Background(), "limited", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: loadBurst})
+	switch {
+	case err != nil:
+		l.unknown.Add(1)
+	case wait == 0:
+		l.given.Add(1)
+	}
+	return err
+}
+
+// lost counts the acknowledged entries that are not in their logs, and values that are not
+// there; the others have to be as they were acknowledged. How long before gone the first
+// of the lost entries was acknowledged is how much was lost.
+func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duration) {
+	t := l.t
+	t.Helper()
+	l.values.Range(func(name, version any) bool {
+		var i int
+		_, _ = fmt.Sscanf(name.(string), "%d.", &i)
+		v := value(t, s, fmt.Sprint("values", i%4), name.(string))
+		if v.Version == 0 {
+			lost++
+		} else if v.Version != version || string(v.Data) != name {
+			t.Errorf("%s is %s of version %d, acknowledged was version %d", name, v.Data, v.Version, version)
+		}
+		return true
+	})
+	for i := range l.logs {
+		told := &l.logs[i]
+		there := map[string]int{}
+		for after := uint64(0); ; {
+			entries, err := s.Read(t.Context(), fmt.Sprint("log", i), after, store.MaxEntries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(entries) == 0 {
+				break
+			}
+			for _, e := range entries {
+				if after++; e.Seq != after {
+					t.Fatalf("log %d: behind %d comes %d", i, after-1, e.Seq)
+				}
+				there[string(e.Data)]++
+			}
+		}
+		for n, entry := range told.acked {
+			switch there[entry] {
+			case 0:
+				lost++
+				reach = max(reach, gone.Sub(told.ackedAt[n]))
+			case 1:
+			default:
+				t.Errorf("%s is %d times in its log", entry, there[entry])
+			}
+			delete(there, entry)
+		}
+		for entry, times := range there {
+			if !told.maybe[entry] || times > 1 {
+				t.Errorf("%s is %d times in its log, and was never acknowledged", entry, times)
+			}
+		}
+		v := value(t, s, fmt.Sprint("sum", i), "n")
+		n := 0
+		_, _ = fmt.Sscan(string(v.Data), &n)
+		if c := l.sums[i]; n > c.counted+c.maybe {
+			t.Errorf("sum %d is %d; %d were acknowledged, and of %d nothing is known", i, n, c.counted, c.maybe)
+		} else if n < c.counted {
+			lost += c.counted - n
+		}
+	}
+	if given := l.given.Load(); given > loadBurst {
+		t.Errorf("%d were given of %d", given, loadBurst)
+	}
+	return lost, reach
+}
+
+// resumed waits until the load is served again, and returns how long that took.
+func (l *load) resumed(since time.Time) time.Duration {
+	l.t.Helper()
+	until(l.t, "nothing is done again", func() bool { return l.last.Load() > since.UnixNano() })
+	return time.Unix(0, l.last.Load()).Sub(since)
+}
+
+// How soon it is used again that was gone, as a rule; and once, on a machine that is busy.
+const (
+	resumesMostly = 2 * time.Second
+	resumesWithin = 10 * time.Second
+)
+
+func TestNothingAcknowledgedIsLostWhenRedisIsKilled(t *testing.T) {
+	noLeak(t)
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	l := begin(t, r)
+	kills := 8
+	if testing.Short() {
+		kills = 2
+	}
+	var waits []time.Duration
+	for range kills {
+		before := l.good.Load()
+		until(t, "there is no load", func() bool { return l.good.Load() > before+200 })
+		s.Kill()
+		s.Start()
+		waits = append(waits, l.resumed(time.Now()))
+	}
+	slowest := slices.Max(waits)
+	if w := mostly(waits); w > resumesMostly || slowest > resumesWithin {
+		t.Errorf("it resumes after %s, and at most %s", w, slowest)
+	}
+	l.end()
+	if lost, _ := l.lost(r, time.Time{}); lost > 0 {
+		t.Errorf("%d were acknowledged, and are lost", lost)
+	}
+	t.Logf("%d done, %d failed, %d killed; resumed after at most %s", l.good.Load(), l.failed.Load(), kills, slowest)
+	_ = r.Close()
+}
+
+func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "everysec")
+	r := openRedis(t, s.URL(), store.RedisOptions{Relaxed: true})
+	if st := r.Status(); !strings.Contains(st.Survives, "two seconds") {
+		t.Fatalf("Status = %+v", st)
+	}
+	for range 2 {
+		l := begin(t, r)
+		until(t, "there is no load", func() bool { return l.good.Load() > 2000 })
+		gone := time.Now()
+		s.Kill()
+		l.end()
+		s.Start()
+		redistest.Until(t, "it is used", func() error {
+			_, err := r.Value(t.Context(), store.Key{Group: "g", Name: "n"})
+			return err
+		})
+		lost, reach := l.lost(r, gone)
+		if reach > 2*time.Second {
+			t.Errorf("%d are lost, of up to %s before", lost, reach)
+		}
+		t.Logf("%d done, %d of them lost, of up to %s before", l.good.Load(), lost, reach)
+		s.Do("flushall")
+	}
+}
+
+func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
+	noLeak(t)
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	l := begin(t, r)
+	until(t, "there is no load", func() bool { return l.good.Load() > 500 })
+	paused := 10 * time.Second
+	if testing.Short() {
+		paused = 3 * time.Second
+	}
+	s.Pause()
+	begun := time.Now()
+	until(t, "Status does not say so", func() bool { return r.Status().Fault != "" })
+	if took := time.Since(begun); took > resumesWithin {
+		t.Errorf("Status says so after %s", took)
+	}
+	var waits []time.Duration
+	for time.Since(begun) < paused {
+		asked := time.Now()
+		_, err := r.Value(t.Context(), store.Key{Group: "g", Name: "n"})
+		if waits = append(waits, time.Since(asked)); !errors.Is(err, store.ErrUnavailable) {
+			t.Fatalf("while it is known to be gone: %v", err)
+		}
+		after(20 * time.Millisecond)
+	}
+	s.Resume()
+	if w := mostly(waits); w > 100*time.Millisecond {
+		t.Errorf("while it is known to be gone, that is said after %s", w)
+	}
+	took := l.resumed(time.Now())
+	if took > resumesWithin {
+		t.Errorf("it resumes after %s", took)
+	}
+	until(t, "it is not in use again", func() bool {
+		return time.Since(time.Unix(0, l.last.Load())) < 20*time.Millisecond && r.Status().Fault == ""
+	})
+	l.end()
+	if slowest := time.Duration(l.slowest.Load()); slowest > paused/2 { // two uses of about a second, and what a busy machine adds
+		t.Errorf("somebody waited %s", slowest)
+	}
+	if lost, _ := l.lost(r, time.Time{}); lost > 0 {
+		t.Errorf("%d were acknowledged, and are lost", lost)
+	}
+	t.Logf("%d done, %d failed; the slowest took %s; resumed after %s", l.good.Load(), l.failed.Load(), time.Duration(l.slowest.Load()), took)
+	_ = r.Close()
+}
+
+func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
+	noLeak(t)
+	c := redistest.StartCluster(t, 3)
+	r := openRedis(t, c.URL(), store.RedisOptions{})
+	groups := map[string]string{} // by node
+	for i := 0; len(groups) < 3; i++ {
+		g := fmt.Sprint(i)
+		slot := c.Nodes[0].Do("cluster", "keyslot", g).(int64)
+		groups[c.Nodes[min(int(slot)*3/16384, 2)].Addr] = g
+	}
+	use := func(group string) error {
+		_, err := r.Apply(t.Context(), store.Change{Group: group, Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("x")}}})
+		return err
+	}
+	for _, node := range c.Nodes {
+		if err := use(groups[node.Addr]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, fail := range []struct{ begin, end func(*redistest.Server) }{
+		{(*redistest.Server).Kill, (*redistest.Server).Start},
+		{(*redistest.Server).Pause, (*redistest.Server).Resume},
+	} {
+		gone := c.Nodes[1]
+		fail.begin(gone)
+		begun := time.Now()
+		until(t, "Status does not say so", func() bool {
+			if err := use(groups[gone.Addr]); !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("what the node has: %v", err)
+			}
+			return strings.Contains(r.Status().Fault, gone.Addr)
+		})
+		waits := map[*redistest.Server][]time.Duration{}
+		for time.Since(begun) < 3*time.Second { // until the others know that it is gone, and longer
+			for _, node := range c.Nodes {
+				asked := time.Now()
+				err := use(groups[node.Addr])
+				if (err == nil) != (node != gone) {
+					t.Fatalf("while %s is gone, %s: %v", gone.Addr, node.Addr, err)
+				}
+				waits[node] = append(waits[node], time.Since(asked))
+			}
+			after(10 * time.Millisecond)
+		}
+		for node, all := range waits {
+			if w := mostly(all); w > 500*time.Millisecond {
+				t.Errorf("while %s is gone, %s is waited for: %s", gone.Addr, node.Addr, w)
+			}
+		}
+		fail.end(gone)
+		c.Wait() // a node that starts again is not written to for two seconds, by its own rule
+		back := time.Now()
+		until(t, "the node is not used", func() bool { return use(groups[gone.Addr]) == nil })
+		if took := time.Since(back); took > resumesWithin {
+			t.Errorf("it resumes after %s", took)
+		} else {
+			t.Logf("resumed after %s", took)
+		}
+	}
+	_ = r.Close()
+}
+
+func TestWhoMissedNoticesIsToldSo(t *testing.T) {
+	for name, fail := range map[string]func(*redistest.Server){
+		"killed":  func(s *redistest.Server) { s.Kill(); s.Start() },
+		"paused":  func(s *redistest.Server) { s.Pause(); after(3 * time.Second); s.Resume() },
+		"dropped": func(s *redistest.Server) { s.Do("client", "kill", "type", "pubsub") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			r := openRedis(t, s.URL(), store.RedisOptions{})
+			other := openRedis(t, s.URL(), store.RedisOptions{})
+			heard := make(chan string, 1000)
+			defer r.Subscribe("t", func(data []byte) {
+				if data == nil {
+					heard <- "missed"
+				} else {
+					heard <- string(data)
+				}
+			})()
+			publish := func(what string) {
+				t.Helper()
+				redistest.Until(t, "it is published", func() error { return other.Publish(t.Context(), "t", []byte(what)) })
+			}
+			publish("one")
+			if got := next(t, heard); got != "one" {
+				t.Fatalf("heard %s", got)
+			}
+			fail(s)
+			back := time.Now()
+			if got := next(t, heard); got != "missed" {
+				t.Fatalf("heard %s", got)
+			}
+			if took := time.Since(back); took > resumesWithin {
+				t.Errorf("told so after %s", took)
+			}
+			publish("two")
+			for got := next(t, heard); got != "two"; got = next(t, heard) {
+				if got != "missed" {
+					t.Fatalf("heard %s", got)
+				}
+			}
+		})
+	}
+}
+
+func TestWhereTheMasterIsGoneItsReplicaIsUsed(t *testing.T) {
+	noLeak(t)
+	w := redistest.StartWatched(t)
+	r := openRedis(t, w.URL(), store.RedisOptions{})
+	if st := r.Status(); !strings.Contains(st.Survives, "replica") {
+		t.Errorf("it survives %q", st.Survives)
+	}
+	write(t, r, "g", "n", "x")
+	w.Master.Do("wait", 1, 5000)
+	heard := make(chan string, 10)
+	defer r.Subscribe("t", func(data []byte) { heard <- string(data) })()
+	w.Master.Kill()
+	begun := time.Now()
+	redistest.Until(t, "it is written to", func() error {
+		_, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "m", Was: store.Any, Data: []byte("y")}}})
+		return err
+	})
+	t.Logf("written to after %s", time.Since(begun))
+	if v := value(t, r, "g", "n"); string(v.Data) != "x" {
+		t.Errorf("it is %s", v.Data)
+	}
+	if got := next(t, heard); got != "" {
+		t.Errorf("heard %s, want that some was missed", got)
+	}
+	_ = r.Close()
+}
+
+// mostly is the middle one: what holds up a machine that is busy holds up some.
+func mostly(waits []time.Duration) time.Duration {
+	slices.Sort(waits)
+	return waits[len(waits)/2]
+}
+
+// noLeak fails the test where goroutines are left over that it began.
+func noLeak(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { redistest.Until(t, "no goroutine is left", func() error { return goleak.Find(before) }) })
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+// Patiently is o for tests that are not of time, on a machine that is busy.
+func (o RedisOptions) Patiently() RedisOptions {
+	o.useTime = 30 * time.Second
+	return o
+}
+
+func TestAURLSaysWhereRedisIs(t *testing.T) {
+	for from, want := range map[string]string{
+		"redis://localhost":                                "redis://localhost:6379",
+		"redis://10.0.0.1:7000/2":                          "redis://10.0.0.1:7000/2",
+		"redis://[::1]":                                    "redis://[::1]:6379",
+		"redis://[::1]:7000/":                              "redis://[::1]:7000",
+		"rediss://me:s3cr%40t@a.example:6380":              "rediss://a.example:6380",
+		"redis://:s3cr@t:/@a.example":                      "redis://a.example:6379",
+		"redis+cluster://a,b:7001,[::1]:7002":              "redis+cluster://a:6379,b:7001,[::1]:7002",
+		"rediss+cluster://me:s3cret@a":                     "rediss+cluster://a:6379",
+		"redis+sentinel://s3cret@a,b:1/main":               "redis+sentinel://a:26379,b:1/main",
+		"redis+sentinel://:s3cret@a/main/3":                "redis+sentinel://a:26379/main/3",
+		"redis+sentinel://a":                               "",
+		"redis+cluster://a,b/1":                            "",
+		"redis://a,b":                                      "",
+		"redis://":                                         "",
+		"redis://:s3cret@":                                 "",
+		"redis://a/zero":                                   "",
+		"redis://a/-1":                                     "",
+		"redis://a:0":                                      "",
+		"redis://a:s3cret":                                 "",
+		"redis://a:99999":                                  "",
+		"redis://::1":                                      "",
+		"redis://me:s3cret%zz@a":                           "",
+		"redis://a?password=s3cret":                        "",
+		"http://me:s3cret@a":                               "",
+		"s3cret":                                           "",
+		"redis+sentinel://me:s3cret@a,,b/main":             "",
+		"redis+cluster://me:s3cret@a:7000,b:7001:7002,c:1": "",
+	} {
+		p, err := parsePlace(from)
+		got := p.String()
+		if err != nil {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%s: %q, %v; want %q", from, got, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cr") || strings.Contains(p.String(), "s3cr") {
+			t.Errorf("%s: the password is in %q, %v", from, p, err)
+		}
+	}
+	p, err := parsePlace("redis://m%3Ae:s3cr%40t%25:/@a")
+	if err != nil || p.user != "m:e" || p.password != "s3cr@t%:/" {
+		t.Errorf("user %q, password %q, %v", p.user, p.password, err)
+	}
+}
+
+func TestThePasswordOfTheOptionsIsUsed(t *testing.T) {
+	for _, from := range []string{"redis://me:old@a", "redis+cluster://me:old@a", "redis+sentinel://me:old@a/main"} {
+		p, err := parsePlace(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := p.client(&RedisOptions{Password: switchboard.NewSecret("new")})
+		var got string
+		switch c := c.(type) {
+		case *redis.Client:
+			got = c.Options().Username + ":" + c.Options().Password
+		case *redis.ClusterClient:
+			got = c.Options().Username + ":" + c.Options().Password
+		}
+		if got != "me:new" {
+			t.Errorf("%s: %s", from, got)
+		}
+		_ = c.Close()
+	}
+}
+
+// A key belongs to one thing, and all of a group to one slot.
+func TestNoTwoThingsHaveOneKey(t *testing.T) {
+	name := rapid.StringOfN(rapid.SampledFrom([]rune("a{}%:ilvm25B")), 1, 6, -1)
+	kind := rapid.SampledFrom([]string{indexKind, logKind, valueKind, meterKind})
+	type thing struct{ group, kind, name string }
+	draw := func(t *rapid.T) thing {
+		d := thing{name.Draw(t, "group"), kind.Draw(t, "kind"), ""}
+		if d.kind == valueKind || d.kind == meterKind {
+			d.name = name.Draw(t, "name")
+		}
+		return d
+	}
+	r := &Redis{prefix: "p"}
+	tag := func(key string) string {
+		_, tag, _ := strings.Cut(key, "{")
+		tag, _, ok := strings.Cut(tag, "}")
+		if !ok || tag == "" {
+			return key
+		}
+		return tag
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := draw(t), draw(t)
+		keyA, keyB := r.key(a.group, a.kind+a.name), r.key(b.group, b.kind+b.name)
+		if (a == b) != (keyA == keyB) {
+			t.Fatalf("%q and %q: %s, %s", a, b, keyA, keyB)
+		}
+		if (a.group == b.group) != (tag(keyA) == tag(keyB)) {
+			t.Fatalf("%q and %q are of the tags %s and %s", a, b, tag(keyA), tag(keyB))
+		}
+		if tag(keyA) == strings.Trim(own, "{}") {
+			t.Fatalf("%q stands with what has no group", a)
+		}
+	})
+}
+
+func TestASchemaIsBroughtUpToDateStepByStep(t *testing.T) {
+	s := redistest.Start(t)
+	r, err := OpenRedis(t.Context(), s.URL(), RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // nothing is lost
+	var made []int
+	var broken error
+	step := func(n int) func(context.Context, *Redis) error {
+		return func(context.Context, *Redis) error { made = append(made, n); return broken }
+	}
+	key := r.prefix + ":" + own + "schema"
+	if got := s.Do("get", key); got != "1" {
+		t.Fatalf("a new one has schema %v", got)
+	}
+	steps := []func(context.Context, *Redis) error{step(1), step(2)}
+	if err := r.migrateTo(t.Context(), steps); err != nil || len(made) != 2 || made[0] != 1 || made[1] != 2 || s.Do("get", key) != "3" {
+		t.Fatalf("%v, %v, then schema %v", made, err, s.Do("get", key))
+	}
+	if err := r.migrateTo(t.Context(), steps); err != nil || len(made) != 2 {
+		t.Fatalf("again: %v, %v", made, err)
+	}
+	broken = errors.New("broken")
+	if err := r.migrateTo(t.Context(), append(steps, step(3))); !errors.Is(err, broken) || s.Do("get", key) != "3" {
+		t.Fatalf("%v, then schema %v", err, s.Do("get", key))
+	}
+	if _, err := OpenRedis(t.Context(), s.URL(), RedisOptions{}); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Fatalf("OpenRedis of a newer schema: %v", err)
+	}
+}

@@ -1,0 +1,379 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A node is a Redis that is written to: the only one, or one of a Cluster. Whoever
+// fails to use it has it probed. While it does not answer the probes it is shut: uses
+// fail at once, and none waits for it.
+type node struct {
+	addr     string        // of a Cluster's; else ""
+	options  redis.Options // how it is connected to
+	fault    atomic.Pointer[fault]
+	survives atomic.Int32 // a survival
+	rest     atomic.Int32 // a rest
+	probing  sync.Mutex
+}
+
+// A fault is what is wrong with a node.
+type fault struct {
+	err   error
+	since time.Time
+	shut  bool
+}
+
+// client makes a client of its own for the node, whose connection is new, so that a
+// probe waits behind nobody and shows that one can be made. The caller closes it.
+func (n *node) client() *redis.Client {
+	o := n.options
+	o.MaxRetries = -1 // it has become 0, which means the default
+	o.PoolSize = 8    // after so many failures the client would go on trying by itself
+	return redis.NewClient(&o)
+}
+
+// errShut is what a use of a node that is shut fails with.
+var errShut = errors.New("it does not answer")
+
+// probeEvery is how often a node is probed, give or take half, so that replicas do not come
+// all at once. A probe may take half as long as a use.
+const probeEvery = 200 * time.Millisecond
+
+// shut says why the node is shut; nil where it is not.
+func (n *node) shut() error {
+	if f := n.fault.Load(); f != nil && f.shut {
+		return fmt.Errorf("%w since %s: %w", errShut, f.since.Format(time.RFC3339), f.err)
+	}
+	return nil
+}
+
+// set notes what is wrong with the node; nil is nothing.
+func (n *node) set(err error, shut bool) {
+	if err == nil {
+		n.fault.Store(nil)
+		return
+	}
+	f := &fault{err: err, since: time.Now(), shut: shut}
+	if n.addr != "" {
+		f.err = fmt.Errorf("%s: %w", n.addr, err)
+	}
+	if old := n.fault.Load(); old != nil {
+		f.since = old.since
+	}
+	n.fault.Store(f)
+}
+
+// node gives the node that the key is on, as far as is known.
+func (r *Redis) node(ctx context.Context, key string) (*node, error) {
+	switch c := r.client.(type) {
+	case *redis.ClusterClient:
+		master, err := c.MasterForKey(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		n, isNew := r.nodeOf(master)
+		if isNew {
+			r.suspect(n, key) // which looks at its settings
+		}
+		return n, nil
+	case *redis.Client:
+		n, _ := r.nodeOf(c)
+		return n, nil
+	default:
+		return nil, fmt.Errorf("a client of another kind: %T", c)
+	}
+}
+
+// nodeOf gives the node that c is a client of.
+func (r *Redis) nodeOf(c *redis.Client) (n *node, isNew bool) {
+	var addr string
+	if r.where.is("cluster") {
+		addr = c.Options().Addr
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n = r.nodes[addr]
+	if n == nil {
+		n = &node{addr: addr, options: *c.Options()}
+		r.nodes[addr] = n
+		isNew = true
+	}
+	return n, isNew
+}
+
+// suspect has the node probed until it is well. The key is one that is on it.
+func (r *Redis) suspect(n *node, key string) {
+	if r.ended.Err() != nil || !n.probing.TryLock() {
+		return
+	}
+	r.work.Go(func() {
+		defer n.probing.Unlock()
+		for !r.isWell(n, key) {
+			if !pause(r.ended, probeEvery/2+rand.N(probeEvery)) {
+				return
+			}
+		}
+	})
+}
+
+// isWell probes the node once, and reports whether that has come to an end.
+func (r *Redis) isWell(n *node, key string) bool {
+	ctx, cancel := context.WithTimeout(r.ended, r.useTime/2)
+	defer cancel()
+	c := n.client()
+	defer c.Close() //nolint:errcheck // nothing is lost
+	tag, _, _ := strings.Cut(key, "}")
+	err := c.Set(ctx, tag+"}p", "", time.Second).Err()
+	_, moved := redis.IsMovedError(err)
+	_, asks := redis.IsAskError(err)
+	if moved || asks { // then it answers for what it has
+		err = nil
+	}
+	if err == nil {
+		err = r.examine(ctx, n, c)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", r.useTime/2)
+	}
+	// What answers that it does not do it, does other things: reads, where it is out of memory.
+	var said redis.Error
+	n.set(err, err != nil && (!errors.As(err, &said) || redis.IsLoadingError(err) || redis.IsMasterDownError(err)))
+	return err == nil || !r.isMaster(n)
+}
+
+// isMaster reports whether the node is still written to. One that is not is forgotten.
+func (r *Redis) isMaster(n *node) bool {
+	c, ok := r.client.(*redis.ClusterClient)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(r.ended, r.useTime/2)
+	defer cancel()
+	var is atomic.Bool
+	err := c.ForEachMaster(ctx, func(_ context.Context, m *redis.Client) error {
+		if m.Options().Addr == n.addr {
+			is.Store(true)
+		}
+		return nil
+	})
+	if err != nil || is.Load() {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.nodes, n.addr)
+	return false
+}
+
+// A refusal is a Redis that is not used, for what it is or how it is set up.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+// isFinal reports whether trying again does not help.
+func isFinal(err error) bool {
+	var refused *refusal
+	var stranger *tls.CertificateVerificationError
+	var said redis.Error
+	return errors.As(err, &refused) || errors.As(err, &stranger) ||
+		errors.As(err, &said) && !redis.IsLoadingError(err) && !redis.IsMasterDownError(err) && !redis.IsClusterDownError(err)
+}
+
+// examineAll examines all that is written to.
+func (r *Redis) examineAll(ctx context.Context) error {
+	one := func(ctx context.Context, c *redis.Client) error {
+		n, _ := r.nodeOf(c)
+		return r.examine(ctx, n, c)
+	}
+	switch c := r.client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, one)
+	case *redis.Client:
+		return one(ctx, c)
+	default:
+		return fmt.Errorf("a client of another kind: %T", c)
+	}
+}
+
+// A survival is how much is left of what was acknowledged, from the most to the least.
+type survival int32
+
+const (
+	survivesMachine survival = iota
+	survivesFailover
+	losesSeconds
+	losesSystem
+	losesSnapshot
+	losesAll
+)
+
+var survivals = [...]string{
+	survivesMachine:  "machine",
+	survivesFailover: "machine, but for the last moment where a replica takes over",
+	losesSeconds:     "redis, but for the last two seconds",
+	losesSystem:      "redis, but for what its system had not written",
+	losesSnapshot:    "redis, but for what came after its last snapshot",
+	losesAll:         "nothing of redis",
+}
+
+// String is what Status says.
+func (s survival) String() string { return survivals[s] }
+
+// A rest is what Redis makes of half a transaction, with which a kill may leave its
+// append-only file. Where it keeps that and goes on behind it, what it acknowledges from then
+// on is part of a transaction that never ends, and is dropped when it is started once more.
+type rest int32
+
+const (
+	restRefused rest = iota // it does not start until that is taken away
+	restUnknown
+	restKept
+)
+
+var rests = [...]string{
+	restRefused: "",
+	restUnknown: "; less where it is killed within a transaction, and later once more: nobody knows what its aof-load-truncated is, which should be no",
+	restKept:    "; less where it is killed within a transaction, and later once more: its aof-load-truncated is yes, and should be no",
+}
+
+// String is what Status adds.
+func (r rest) String() string { return rests[r] }
+
+// examine finds out whether the node may be used, and how much it keeps. That may change
+// while it runs, and another may take its place: so it is asked again after each fault.
+func (r *Redis) examine(ctx context.Context, n *node, c *redis.Client) error {
+	text, err := c.Info(ctx).Result()
+	if err != nil {
+		return err
+	}
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, is, _ := strings.Cut(strings.TrimSpace(line), ":")
+		info[name] = is
+	}
+	major, _, _ := strings.Cut(info["redis_version"], ".")
+	version, _ := strconv.Atoi(major)
+	switch {
+	case version < 7:
+		return &refusal{"it is version " + info["redis_version"] + ", and 7 is the first that does"}
+	case info["cluster_enabled"] == "1" && !r.where.is("cluster"):
+		return &refusal{"it is part of a Cluster: its URL should begin with redis+cluster://"}
+	case info["role"] != "master":
+		if n.addr != "" || r.where.is("sentinel") { // which is for now
+			return errors.New("it is a replica")
+		}
+		return &refusal{"it is a replica, and cannot be written to: name its master, or the Sentinels that know that (redis+sentinel://)"}
+	case info["maxmemory_policy"] != "noeviction":
+		return &refusal{"its maxmemory-policy is " + info["maxmemory_policy"] + ", so it would drop what it has acknowledged: set maxmemory-policy noeviction"}
+	}
+	s, why, err := durability(ctx, c, info)
+	if err != nil {
+		return err
+	}
+	if s > survivesFailover && !r.relaxed {
+		return &refusal{why + ", so it may lose what it has acknowledged: set appendonly yes and appendfsync always in Redis, or durability: relaxed here"}
+	}
+	left := restRefused
+	if info["aof_enabled"] == "1" {
+		switch is, err := setting(ctx, c, "aof-load-truncated"); {
+		case err != nil:
+			return err
+		case is == "yes":
+			left = restKept
+		case is != "no":
+			left = restUnknown
+		}
+	}
+	n.survives.Store(int32(s))
+	n.rest.Store(int32(left))
+	return nil
+}
+
+// durability finds out what survives, and says why that is not all.
+func durability(ctx context.Context, c *redis.Client, info map[string]string) (s survival, why string, err error) {
+	if info["aof_enabled"] != "1" {
+		saves, err := setting(ctx, c, "save")
+		switch {
+		case err != nil:
+			return 0, "", err
+		case saves == "":
+			return losesAll, "its appendonly is no, and it saves nothing", nil
+		default:
+			return losesSnapshot, "its appendonly is no", nil
+		}
+	}
+	fsync, err := setting(ctx, c, "appendfsync")
+	switch {
+	case err != nil:
+		return 0, "", err
+	case fsync == "no":
+		return losesSystem, "its appendfsync is no", nil
+	case fsync == "everysec":
+		return losesSeconds, "its appendfsync is everysec", nil
+	case fsync != "always":
+		return losesSystem, "it does not say what its appendfsync is (CONFIG GET is forbidden)", nil
+	case info["connected_slaves"] != "0":
+		return survivesFailover, "", nil
+	default:
+		return survivesMachine, "", nil
+	}
+}
+
+// setting asks for a setting; "?" where that is forbidden.
+func setting(ctx context.Context, c *redis.Client, name string) (string, error) {
+	all, err := c.ConfigGet(ctx, name).Result()
+	var said redis.Error
+	if errors.As(err, &said) && !redis.IsLoadingError(err) {
+		return "?", nil
+	}
+	return all[name], err
+}
+
+// redisSchema is the version of what stands in Redis, as apply.lua, append.lua and take.lua
+// write it, and key names it.
+const redisSchema = 1
+
+// redisMigrations[i] makes schema i+2 out of schema i+1. They may run twice, also at once.
+var redisMigrations = [redisSchema - 1]func(context.Context, *Redis) error{}
+
+// migrate brings what stands in Redis to the schema of this program, and notes that. It
+// refuses one that is newer.
+func (r *Redis) migrate(ctx context.Context) error { return r.migrateTo(ctx, redisMigrations[:]) }
+
+func (r *Redis) migrateTo(ctx context.Context, steps []func(context.Context, *Redis) error) error {
+	key, newest := r.prefix+":"+own+"schema", len(steps)+1
+	if err := r.client.SetNX(ctx, key, newest, 0).Err(); err != nil {
+		return err
+	}
+	for {
+		found, err := r.client.Get(ctx, key).Int()
+		switch {
+		case err != nil:
+			return err
+		case found > newest:
+			return &refusal{fmt.Sprintf("a newer Switchboard has written it: its schema is %d, and this one knows %d", found, newest)}
+		case found < 1:
+			return &refusal{fmt.Sprintf("its schema is %d, which never was", found)}
+		case found == newest:
+			return nil
+		}
+		if err := steps[found-1](ctx, r); err != nil {
+			return err
+		}
+		if err := r.client.Set(ctx, key, found+1, 0).Err(); err != nil { // also where another was as fast
+			return err
+		}
+	}
+}

@@ -1,0 +1,508 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+func TestARedisThatWouldLoseWhatItHasAcknowledgedIsRefused(t *testing.T) {
+	s := redistest.Start(t)
+	s.Do("acl", "setuser", "narrow", "on", ">s3cret", "~*", "&*", "+@all", "-config")
+	narrow := strings.Replace(s.URL(), "://", "://narrow:s3cret@", 1)
+	const kept = "; less where it is killed within a transaction, and later once more: its aof-load-truncated is yes, and should be no"
+	for _, c := range []struct {
+		settings, url string
+		refused       string // what the refusal says; "" is none
+		survives      string // with Relaxed; "" is refused as well
+	}{
+		{"", s.URL(), "", "machine"},
+		{"aof-load-truncated yes", s.URL(), "", "machine" + kept},
+		{"appendfsync everysec", s.URL(), "appendfsync is everysec", "redis, but for the last two seconds"},
+		{"appendfsync no", s.URL(), "appendfsync is no", "redis, but for what its system had not written"},
+		{"", narrow, "CONFIG GET is forbidden", "redis, but for what its system had not written" + strings.Replace(kept, "its aof-load-truncated is yes, and", "nobody knows what its aof-load-truncated is, which", 1)},
+		{"appendonly no", s.URL(), "appendonly is no", "nothing of redis"},
+		{"appendonly no save 60", s.URL(), "appendonly is no", "redis, but for what came after its last snapshot"},
+		{"maxmemory-policy allkeys-lru", s.URL(), "maxmemory-policy is allkeys-lru", ""},
+		{"maxmemory-policy volatile-ttl", narrow, "maxmemory-policy is volatile-ttl", ""},
+	} {
+		s.Do("config", "set", "appendonly", "yes", "appendfsync", "always", "maxmemory-policy", "noeviction", "save", "", "aof-load-truncated", "no")
+		if set := strings.Fields(c.settings); len(set) > 1 {
+			s.Do("config", "set", set[0], set[1])
+			if len(set) == 4 {
+				s.Do("config", "set", "save", set[3]+" 1")
+			}
+		}
+		r, err := store.OpenRedis(t.Context(), c.url, store.RedisOptions{})
+		switch {
+		case err == nil:
+			if st := r.Status(); c.refused != "" || st.Survives != c.survives {
+				t.Errorf("%s: it is used, and survives %s", c.settings, st.Survives)
+			}
+			_ = r.Close()
+		case c.refused == "" || !strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "s3cret"):
+			t.Errorf("%s: %v, want %q", c.settings, err, c.refused)
+		case c.survives != "" && (!strings.Contains(err.Error(), "durability: relaxed") || !strings.Contains(err.Error(), "appendfsync always")):
+			t.Errorf("%s: %v does not name both ways out", c.settings, err)
+		}
+		r, err = store.OpenRedis(t.Context(), c.url, store.RedisOptions{Relaxed: true})
+		switch {
+		case err == nil:
+			if st := r.Status(); st.Survives != c.survives {
+				t.Errorf("%s, relaxed: it survives %q, want %q", c.settings, st.Survives, c.survives)
+			}
+			_ = r.Close()
+		case c.survives != "":
+			t.Errorf("%s, relaxed: %v", c.settings, err)
+		}
+	}
+}
+
+func TestARedisThatIsNotTheOneMeantIsRefused(t *testing.T) {
+	redistest.Need(t)
+	cluster := strings.TrimPrefix(redisCluster(), "redis+cluster://")
+	node, _, _ := strings.Cut(cluster, ",")
+	master := redistest.Start(t)
+	_, port, _ := net.SplitHostPort(master.Addr)
+	replica := redistest.Start(t, "--replicaof", "127.0.0.1 "+port)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := l.Addr().String()
+	_ = l.Close()
+	for url, want := range map[string]string{
+		"redis://" + node:                      "redis+cluster://",
+		"redis+cluster://" + master.Addr:       "cluster support disabled",
+		replica.URL():                          "it is a replica",
+		"redis://me:s3cret@" + master.Addr:     "WRONGPASS",
+		"redis://" + master.Addr + "/99":       "out of range",
+		"redis+sentinel://" + nobody + "/main": "sentinel",
+		"redis://me:s3cret@" + nobody:          "connection refused",
+	} {
+		_, err := store.OpenRedis(t.Context(), url, store.RedisOptions{}.Patiently())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", url, err, want)
+		}
+		if unreachable := strings.Contains(url, nobody); errors.Is(err, store.ErrUnavailable) != unreachable {
+			t.Errorf("%s: ErrUnavailable is wrong: %v", url, err)
+		}
+	}
+}
+
+func TestAPasswordIsSeenByNobody(t *testing.T) {
+	s := redistest.Start(t)
+	s.Do("acl", "setuser", "me", "on", ">s3cr@t", "~*", "&*", "+@all")
+	r := openRedis(t, "redis://me@"+s.Addr, store.RedisOptions{Password: switchboard.NewSecret("s3cr@t")})
+	write(t, r, "g", "n", "x")
+	other := openRedis(t, "redis://me:s3cr%40t@"+s.Addr, store.RedisOptions{})
+	if v := value(t, other, "g", "n"); string(v.Data) != "x" {
+		t.Errorf("the value is %s", v.Data)
+	}
+	s.Kill()
+	_, err := other.Value(t.Context(), store.Key{Group: "g", Name: "n"})
+	if text := fmt.Sprintf("%+v %v", other.Status(), err); err == nil || strings.Contains(text, "s3cr") || strings.Contains(text, "me@") {
+		t.Error(text)
+	}
+}
+
+// docs/state.md names these rights.
+func TestAUserNeedsNoMoreThanTheDocumentsSay(t *testing.T) {
+	text, err := os.ReadFile("../../docs/state.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rights = "+@all -@dangerous +info +config|get +cluster|slots"
+	if !strings.Contains(string(text), "`"+rights+"` on `~switchboard:*` and `&switchboard:*`") {
+		t.Error("they do not say so")
+	}
+	s := redistest.Start(t, "--aof-load-truncated", "no")
+	user := []any{"acl", "setuser", "me", "on", ">s3cret", "~switchboard:*", "&switchboard:*"}
+	for right := range strings.FieldsSeq(rights) {
+		user = append(user, right)
+	}
+	s.Do(user...)
+	r := openRedis(t, "redis://me:s3cret@"+s.Addr, store.RedisOptions{})
+	add(t, r, "l", "one")
+	for what, use := range uses(r) {
+		if err := use(t.Context()); err != nil && what != "Import" { // which wants an empty one
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if st := r.Status(); st.Fault != "" || st.Survives != "machine" {
+		t.Errorf("Status = %+v", st)
+	}
+}
+
+func TestTLSIsSpokenWhereTheURLSaysSo(t *testing.T) {
+	s := redistest.Start(t)
+	web := httptest.NewUnstartedServer(nil)
+	web.StartTLS() // for its certificate
+	defer web.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(web.Certificate())
+	p := newProxy(t, s.Addr, func(l net.Listener) net.Listener {
+		return tls.NewListener(l, &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	})
+	r := openRedis(t, "rediss://"+p.addr, store.RedisOptions{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
+	write(t, r, "g", "n", "x")
+	if _, err := store.OpenRedis(t.Context(), "rediss://"+p.addr, store.RedisOptions{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+}
+
+// A proxy stands between the store and a Redis. It counts what is asked, and may take an
+// answer away.
+type proxy struct {
+	addr string
+	cut  atomic.Int32 // so many answers to scripts are lost with their connection
+	most atomic.Int64 // bytes of one answer
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newProxy(t *testing.T, to string, wrap func(net.Listener) net.Listener) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{addr: l.Addr().String()}
+	if wrap != nil {
+		l = wrap(l)
+	}
+	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() { stop(); _ = l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { p.serve(ctx, from, to) })
+		}
+	})
+	return p
+}
+
+func (p *proxy) serve(ctx context.Context, from net.Conn, addr string) {
+	defer from.Close() //nolint:errcheck // nothing is lost
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer to.Close() //nolint:errcheck // nothing is lost
+	defer context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })()
+	var lose atomic.Bool
+	var bytes atomic.Int64 // of the answer
+	go func() {
+		defer to.Close() //nolint:errcheck // nothing is lost
+		buf := make([]byte, 1<<20)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			what := strings.ToLower(string(buf[:min(n, 300)]))
+			if strings.Contains(what, "\r\n$") && !strings.Contains(what, "ping") && !strings.Contains(what, "hello") {
+				p.mu.Lock()
+				p.asked = append(p.asked, strings.Split(what, "\r\n")[2])
+				p.mu.Unlock()
+			}
+			if strings.Contains(what, "eval") && p.cut.Add(-1) >= 0 {
+				lose.Store(true)
+			}
+			bytes.Store(0)
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := to.Read(buf)
+		if err != nil || lose.Load() {
+			return
+		}
+		p.most.Store(max(p.most.Load(), bytes.Add(int64(n)))) // one connection is used at a time
+		if _, err := from.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// took gives what was asked since the last time.
+func (p *proxy) took() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() { p.asked = nil }()
+	return p.asked
+}
+
+func TestEachUseIsOneRoundTrip(t *testing.T) {
+	s := redistest.Start(t)
+	p := newProxy(t, s.Addr, nil)
+	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{})
+	l := store.Limit{Name: "l", Every: time.Hour, Burst: 1000}
+	take := func() {
+		if _, wait, err := r.Take(t.Context(), "g", store.Want{Now: 1}, l, store.Limit{Name: "m", Every: time.Minute, Burst: 1000}); wait != 0 || err != nil {
+			t.Fatal(wait, err)
+		}
+	}
+	uses := map[string]func(){
+		"Value":  func() { value(t, r, "g", "n") },
+		"Apply":  func() { write(t, r, "g", "n", "x") },
+		"Take":   take,
+		"List":   func() { _, _ = r.List(t.Context(), "g") },
+		"Span":   func() { span(t, r, "l") },
+		"Read":   func() { read(t, r, 0, 1) },
+		"Append": func() { _ = r.Append(t.Context(), "l", 1, []byte("conflict")) },
+		"Trim":   func() { _ = r.Trim(t.Context(), "l", 0) },
+		"Publish": func() {
+			if err := r.Publish(t.Context(), "t", nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	add(t, r, "l", "one")
+	for _, use := range uses {
+		use() // Redis does not know the script yet
+	}
+	p.took()
+	for name, use := range uses {
+		use()
+		if asked := p.took(); len(asked) != 1 {
+			t.Errorf("%s asks %d times: %v", name, len(asked), asked)
+		}
+	}
+}
+
+func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
+	t.Run("redis", func(t *testing.T) {
+		s := redistest.Start(t)
+		p := newProxy(t, s.Addr, nil)
+		isFoundWhenLost(t, p, openRedis(t, "redis://"+p.addr, store.RedisOptions{}), openRedis(t, s.URL(), store.RedisOptions{}))
+	})
+	t.Run("cluster", func(t *testing.T) { // whose client repeats what is lost, unless it is told not to
+		s := redistest.StartCluster(t, 1).Nodes[0]
+		plain := openRedis(t, "redis+cluster://"+s.Addr, store.RedisOptions{})
+		write(t, plain, "g", "n", "x") // so that it knows the way
+		p := newProxy(t, s.Addr, nil)
+		_, port, _ := net.SplitHostPort(p.addr)
+		s.Do("config", "set", "cluster-announce-port", port) // that clients are sent to
+		redistest.Until(t, "the node stands behind the proxy", func() error {
+			if slots := fmt.Sprint(s.Do("cluster", "slots")); !strings.Contains(slots, port) {
+				return errors.New(slots)
+			}
+			return nil
+		})
+		isFoundWhenLost(t, p, openRedis(t, "redis+cluster://"+p.addr, store.RedisOptions{}), plain)
+	})
+}
+
+// isFoundWhenLost holds r, which uses the Redis behind p, against what is there.
+func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
+	was := write(t, r, "g", "n", "old")
+	add(t, r, "l", "one")
+	if _, _, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		p.cut.Store(1)
+		v, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "gone", Was: store.Any}, {Name: "n", Was: was, Data: fmt.Append(nil, i)}}})
+		if is := value(t, plain, "g", "n"); err != nil || is.Version != v || string(is.Data) != fmt.Sprint(i) {
+			t.Fatalf("Apply %d = %d, %v; it is %s of version %d", i, v, err, is.Data, is.Version)
+		}
+		was = v
+		p.cut.Store(1)
+		if err := r.Append(t.Context(), "l", uint64(i+1), fmt.Append(nil, i)); err != nil || span(t, plain, "l").Last != uint64(i+2) {
+			t.Fatalf("Append %d = %v; the log is %v", i, err, span(t, plain, "l"))
+		}
+	}
+	p.cut.Store(1)
+	if err := r.Append(t.Context(), "l", 3, []byte("wrong")); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("an Append that was refused, and whose answer was lost: %v, want ErrUnavailable", err)
+	}
+	p.cut.Store(1)
+	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: 3, Data: []byte("wrong")}}}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("an Apply that was refused, and whose answer was lost: %v, want ErrUnavailable", err)
+	}
+	p.cut.Store(1)
+	if _, _, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 10}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a Take whose answer was lost: %v, want ErrUnavailable", err)
+	}
+	p.cut.Store(1)
+	if got := read(t, r, 19, 9); got != "20=18 21=19" { // what changes nothing is asked again
+		t.Errorf("Read = %s", got)
+	}
+	left := 0
+	for {
+		_, wait, err := plain.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Hour, Burst: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait > 0 {
+			break
+		}
+		left++
+	}
+	if left != 8 {
+		t.Errorf("%d of 10 are left after two were counted", left)
+	}
+}
+
+func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	for i := range 300 {
+		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: []byte("x"), TTL: time.Duration(i+1) * time.Millisecond}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, r, "other", "n", "x")
+	if _, err := r.Apply(t.Context(), store.Change{Group: "other", Writes: []store.Write{{Name: "n", Was: store.Any}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, wait, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Millisecond, Burst: 100}); wait != 0 || err != nil {
+		t.Fatal(wait, err)
+	}
+	redistest.Until(t, "only the schema is left", func() error {
+		if keys, _ := s.Do("keys", "*").([]any); len(keys) != 1 {
+			return fmt.Errorf("%v", keys)
+		}
+		return nil
+	})
+
+	// What is kept for ever is listed, also where it was written beside what is over.
+	for _, w := range []store.Write{{Name: "short", Data: []byte("x"), TTL: 20 * time.Millisecond}, {Name: "endless", Data: []byte("x")}} {
+		if _, err := r.Apply(t.Context(), store.Change{Group: "mixed", Writes: []store.Write{w}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after(25 * time.Millisecond)
+	if all, err := r.List(t.Context(), "mixed"); err != nil || len(all) != 1 || all[0].Name != "endless" {
+		t.Errorf("List = %v, %v", all, err)
+	}
+
+	// A group that goes on does not keep the names of what is over in its index.
+	write(t, r, "g", "for ever", "x")
+	for i := range 100 {
+		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: []byte("x"), TTL: time.Millisecond}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redistest.Until(t, "the index is healed", func() error {
+		write(t, r, "g", "for ever", "x")
+		if n := s.Do("zcard", "switchboard:{g}i"); n != int64(1) {
+			return fmt.Errorf("%v names", n)
+		}
+		return nil
+	})
+}
+
+func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
+	s := redistest.Start(t, lazy...)
+	p := newProxy(t, s.Addr, nil)
+	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{Relaxed: true})
+	big := bytes.Repeat([]byte("x"), store.MaxValue/2)
+	for i := range 5 {
+		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: big}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []store.Named
+	redistest.Until(t, "a busy machine reads them in time", func() (err error) {
+		all, err = r.List(t.Context(), "g")
+		return err
+	})
+	if len(all) != 5 {
+		t.Fatalf("%d values", len(all))
+	}
+	for i, n := range all {
+		if n.Name != fmt.Sprint(i) || len(n.Data) != len(big) {
+			t.Errorf("value %d is %s of %d bytes", i, n.Name, len(n.Data))
+		}
+	}
+	entry := big[:store.MaxEntry]
+	for i := range 10 {
+		if err := r.Append(t.Context(), "l", uint64(4*i), entry, entry, entry, entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var entries []store.Entry
+	redistest.Until(t, "a busy machine reads them in time", func() (err error) {
+		entries, err = r.Read(t.Context(), "l", 1, 38)
+		return err
+	})
+	if len(entries) != 38 || entries[0].Seq != 2 || entries[37].Seq != 39 {
+		t.Errorf("%d entries", len(entries))
+	}
+	if most := p.most.Load(); most > store.MaxValue+1<<20 {
+		t.Errorf("one answer has %d bytes", most)
+	}
+}
+
+func TestARedisWithoutMemoryStillReads(t *testing.T) {
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	write(t, r, "g", "n", "x")
+	s.Do("config", "set", "maxmemory", "1")
+	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("Apply = %v", err)
+	}
+	redistest.Until(t, "Status says so", func() error {
+		if st := r.Status(); !strings.Contains(st.Fault, "OOM") || st.Since.IsZero() {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	if v := value(t, r, "g", "n"); string(v.Data) != "x" {
+		t.Errorf("it is %s", v.Data)
+	}
+	s.Do("config", "set", "maxmemory", "0")
+	redistest.Until(t, "Status says no more", func() error { // without anybody using it
+		if st := r.Status(); st.Fault != "" {
+			return errors.New(st.Fault)
+		}
+		return nil
+	})
+}
+
+func TestARedisThatComesBackLessDurableIsNotUsed(t *testing.T) {
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	s.Do("config", "set", "appendfsync", "no", "maxmemory", "1")
+	use := func() error {
+		_, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}})
+		return err
+	}
+	if err := use(); err == nil {
+		t.Fatal("it has memory")
+	}
+	s.Do("config", "set", "maxmemory", "0")
+	redistest.Until(t, "it is refused", func() error {
+		if err := use(); err == nil || !strings.Contains(err.Error(), "appendfsync is no") {
+			return fmt.Errorf("Apply = %v", err) //nolint:errorlint // it may be nil
+		}
+		return nil
+	})
+	s.Do("config", "set", "appendfsync", "always")
+	redistest.Until(t, "it is used", use)
+}

@@ -1,0 +1,282 @@
+package telemetry
+
+import (
+	"bytes"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A View is what is so at one moment, and what others have counted.
+type View struct {
+	Version string
+	Servers []Server
+	States  []string // of servers, all that there are
+	Tools   int      // of the catalog
+
+	// All says that whoever asks may know how much is done, and not only what
+	// is so for Tenant.
+	All    bool
+	Tenant switchboard.TenantID
+
+	// Configuration is the digest of that which is served; "" where there are no replicas
+	// to compare it with. Refused says that a newer one was refused.
+	Configuration switchboard.Digest
+	Refused       bool
+
+	// What follows is said only where All is set.
+	Runs, Sessions, Streams int
+	Evaluations, Unjudged   int64 // of policies, and how many of them failed
+	Unrecorded              int64 // decisions that could not be recorded
+	Unwritten               int   // receipts that wait to be
+	TakenOver, Restored     int64 // sessions and runs, from other processes
+	StoreKind               string
+	StoreFault              bool
+}
+
+// A Server is how one server is.
+type Server struct {
+	ID    switchboard.ServerID
+	State string // one of View.States
+
+	Connections, InFlight, Waiting int
+	Restarts                       int64
+}
+
+// Scrape gives all that is counted, and the view, in the form that the headers of
+// the request ask for, and says which that is.
+func (r *Recorder) Scrape(v *View, accept http.Header) (contentType string, text []byte, err error) {
+	own := prometheus.NewPedanticRegistry()
+	if err := own.Register(&scrape{r, v}); err != nil {
+		return "", nil, err
+	}
+	families, err := prometheus.Gatherers{own, r.process.registry()}.Gather()
+	if err != nil {
+		return "", nil, err
+	}
+	format := expfmt.NegotiateAccept(accept, expfmt.DefaultAcceptedFormats()...)
+	var b bytes.Buffer
+	enc := expfmt.NewEncoder(&b, format)
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			return "", nil, err
+		}
+	}
+	return string(format), b.Bytes(), nil
+}
+
+// A processOnce has what is to say of the process and its runtime, once somebody
+// has asked.
+type processOnce struct {
+	once sync.Once
+	r    *prometheus.Registry
+}
+
+func (p *processOnce) registry() *prometheus.Registry {
+	p.once.Do(func() {
+		p.r = prometheus.NewRegistry()
+		p.r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	})
+	return p.r
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("switchboard_"+name, help, labels, nil)
+}
+
+// The metrics. docs/operate.md has a row for each.
+var (
+	buildInfo = desc("build_info", "What runs; always 1.", "version", "goversion")
+
+	callsTotal  = desc("calls_total", "Calls of clients, by tenant, the server that they were meant for, and how they ended: ok, server_error, cancelled, internal or the code of a refusal.", "tenant", "server", "outcome")
+	callsMoved  = desc("calls_moved_total", "Calls that another server has served than the one that they were meant for.", "from", "to")
+	refusals    = desc("refusals_total", "What clients were refused, calls and all else, by code.", "code")
+	attempts    = desc("server_calls_total", "Calls sent to each server, by how they ended; a call that is moved is one at each.", "server", "outcome")
+	durations   = desc("server_call_duration_seconds", "How long calls sent to each server took.", "server")
+	inFlight    = desc("server_calls_in_flight", "Calls under way at each server.", "server")
+	waiting     = desc("server_calls_waiting", "Calls that wait for each server to have room.", "server")
+	states      = desc("server_state", "1 for the state that each server is in, 0 for the others.", "server", "state")
+	stateChange = desc("server_state_changes_total", "Changes of the state of each server, or of single tools of its, by the new state and the stage at which the trouble began.", "server", "of", "state", "cause")
+	probed      = desc("server_probes_total", "Probes of each server, by result: ok or failed.", "server", "result")
+	connections = desc("server_connections", "Processes or sessions of each server.", "server")
+	restarts    = desc("server_restarts_total", "How often each server came back.", "server")
+	hash        = desc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
+	refused     = desc("configuration_refused", "1 while the configuration was read and refused, so that an older one serves; else 0.")
+	tools       = desc("catalog_tools", "Tools in the catalog.")
+	runs        = desc("runs", "Runs that are kept.")
+	sessions    = desc("sessions", "Sessions of clients of the legacy era.")
+	streams     = desc("streams", "Streams on which clients hear of changes.")
+	reloads     = desc("reloads_total", "Readings of the configuration after the first, by result: ok, unchanged or refused.", "result")
+	evaluations = desc("policy_evaluations_total", "Evaluations of policies.")
+	unjudged    = desc("policy_evaluation_failures_total", "Evaluations of policies that failed, and so denied.")
+	unrecorded  = desc("records_lost_total", "Receipts, and texts that they refer to, that could not be written.")
+	unwritten   = desc("receipts_waiting", "Receipts that wait to be written.")
+	hops        = desc("hops_total", "Requests that another replica was asked to answer, by how that ended: answered, gone, broken, cut or unavailable.", "outcome")
+	takenOver   = desc("sessions_taken_over_total", "Sessions of clients of the legacy era whose home was another process.")
+	restored    = desc("runs_restored_total", "Runs that went on with what another process had kept of them.")
+	keyed       = desc("idempotent_calls_total", "Calls with an idempotency key, by what they came to: first, replayed, waited, conflict, unknown, cancelled or unavailable.", "outcome")
+	cached      = desc("cacheable_calls_total", "Calls whose result may be kept, by what they came to: hit, shared or miss.", "outcome")
+	stored      = desc("store_operations_total", "Operations of the store, by how they ended: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
+	storing     = desc("store_operation_duration_seconds", "How long operations of the store took.", "operation")
+	available   = desc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
+)
+
+// A scrape is one look at everything. It implements prometheus.Collector.
+type scrape struct {
+	r *Recorder
+	v *View
+}
+
+// Describe implements prometheus.Collector.
+func (s *scrape) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
+		restarts, hash, refused, tools, runs, sessions, streams, reloads, evaluations, unjudged, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
+	} {
+		c <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *scrape) Collect(c chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	ended := func(d *prometheus.Desc, counts *[maxOutcomes]atomic.Int64, labels ...string) {
+		for i, outcome := range outcomes {
+			if n := counts[i].Load(); n > 0 || i == placeEnded {
+				count(d, n, append(slices.Clip(labels), outcome)...)
+			}
+		}
+	}
+	r, v := s.r, s.v
+	gauge(buildInfo, 1, v.Version, runtime.Version())
+	gauge(tools, v.Tools)
+	gauge(refused, one(v.Refused))
+	if n, ok := number(v.Configuration); ok {
+		gauge(hash, n)
+	}
+	mine := map[switchboard.ServerID]bool{}
+	for _, server := range v.Servers {
+		id := string(server.ID)
+		mine[server.ID] = true
+		for _, state := range v.States {
+			gauge(states, one(state == server.State), id, state)
+		}
+		gauge(connections, server.Connections, id)
+		count(restarts, server.Restarts, id)
+		if v.All {
+			gauge(inFlight, server.InFlight, id)
+			gauge(waiting, server.Waiting, id)
+		}
+	}
+	for k, n := range r.calls.each() {
+		if v.All || k.tenant == v.Tenant {
+			ended(callsTotal, &n.ended, string(k.tenant), string(k.server))
+		}
+	}
+	for k, n := range r.changes.each() {
+		if v.All || mine[k.server] {
+			count(stateChange, n.Load(), string(k.server), k.what, k.to, k.cause)
+		}
+	}
+	for k, n := range r.probes.each() {
+		if v.All || mine[k.server] {
+			count(probed, n.Load(), string(k.server), k.result())
+		}
+	}
+	if !v.All {
+		return
+	}
+	for id, n := range r.attempts.each() {
+		ended(attempts, &n.ended, string(id))
+		c <- n.histogram(durations, string(id))
+	}
+	for k, n := range r.moved.each() {
+		count(callsMoved, n.Load(), string(k[0]), string(k[1]))
+	}
+	for i, code := range outcomes {
+		if n := r.refused[i].Load(); n > 0 {
+			count(refusals, n, code)
+		}
+	}
+	for i, result := range results {
+		count(reloads, r.reloads[i].Load(), result)
+	}
+	gauge(runs, v.Runs)
+	gauge(sessions, v.Sessions)
+	gauge(streams, v.Streams)
+	count(evaluations, v.Evaluations)
+	count(unjudged, v.Unjudged)
+	count(unrecorded, v.Unrecorded)
+	gauge(unwritten, v.Unwritten)
+	count(takenOver, v.TakenOver)
+	count(restored, v.Restored)
+	for d, counts := range map[*prometheus.Desc]*table[string, atomic.Int64]{hops: &r.hops, keyed: &r.keyed, cached: &r.cached} {
+		for outcome, n := range counts.each() {
+			count(d, n.Load(), outcome)
+		}
+	}
+	for k, n := range r.stored.each() {
+		count(stored, n.Load(), k.what, k.outcome)
+	}
+	for what, n := range r.storing.each() {
+		c <- n.histogram(storing, what)
+	}
+	if v.StoreKind != "" {
+		gauge(available, one(!v.StoreFault), v.StoreKind)
+	}
+}
+
+// one is 1 where that is so, and else 0.
+func one(so bool) int {
+	if so {
+		return 1
+	}
+	return 0
+}
+
+// number is the beginning of a digest, as long as a float64 holds it exactly; ok is
+// false where there is none.
+func number(d switchboard.Digest) (n int, ok bool) {
+	const digits = 12
+	_, hex, _ := strings.Cut(string(d), ":")
+	if len(hex) < digits {
+		return 0, false
+	}
+	u, err := strconv.ParseUint(hex[:digits], 16, 64)
+	return int(u), err == nil //nolint:gosec // 48 bits
+}
+
+// histogram is how long attempts at a server, or operations of the store, took. What ends
+// meanwhile is in all of it or in none but the sum.
+func (s *series) histogram(d *prometheus.Desc, label string) prometheus.Metric {
+	buckets, total := make(map[float64]uint64, len(bounds)), uint64(0)
+	for i := range s.took {
+		total += uint64(s.took[i].Load()) //nolint:gosec // it only grows
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = total
+		}
+	}
+	return prometheus.MustNewConstHistogram(d, total, float64(s.nanoseconds.Load())/1e9, buckets, label)
+}
+
+func (p probe) result() string {
+	if p.good {
+		return "ok"
+	}
+	return "failed"
+}

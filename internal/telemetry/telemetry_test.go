@@ -1,0 +1,302 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// ends is a Caller whose calls end as the Target says.
+var ends = switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	switch c.Target {
+	case "":
+		return switchboard.Result{}, nil
+	case "answer":
+		return switchboard.Result{}, fmt.Errorf("wrapped: %w", &switchboard.ServerError{Server: c.Server})
+	case "cancelled":
+		return switchboard.Result{}, fmt.Errorf("wrapped: %w", context.Canceled)
+	case "strange":
+		return switchboard.Result{}, errors.New("strange")
+	}
+	return switchboard.Result{}, switchboard.Refuse(switchboard.Code(c.Target), "no")
+})
+
+// busy is a Recorder that has counted something of everything.
+func busy(t *testing.T) *Recorder {
+	t.Helper()
+	r := &Recorder{}
+	all := r.Calls(r.Attempts(ends))
+	for _, target := range []string{"", "", "", "answer", "cancelled", "strange", "SB-EXEC-001", "SB-EXEC-001", "SB-NONE-999"} {
+		for _, tenant := range []switchboard.TenantID{"acme", "beta"} {
+			_, _ = all.Call(t.Context(), &switchboard.Call{Principal: switchboard.Principal{Tenant: tenant}, Server: "files", Target: target})
+		}
+	}
+	r.Refused("SB-AUTH-001")
+	r.Refused("SB-NONE-999")
+	r.Moved("files", "search")
+	r.Changed("files", false, "quarantine", "call")
+	r.Changed("files", true, "quarantine", "call")
+	r.Probed("files", nil)
+	r.Probed("search", errors.New("no"))
+	r.Stored("apply", "ok", time.Millisecond)
+	r.Stored("apply", "conflict", time.Millisecond)
+	r.Hopped("answered")
+	r.Hopped("gone")
+	r.Keyed("first")
+	r.Cached("hit")
+	r.Reloaded(false, nil)
+	r.Reloaded(true, nil)
+	r.Reloaded(true, nil)
+	r.Reloaded(false, errors.New("no"))
+	return r
+}
+
+func view() *View {
+	return &View{
+		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
+		Servers: []Server{
+			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
+			{ID: "search", State: "quarantine"},
+		},
+	}
+}
+
+// scraped parses what a scrape gives: series with their values.
+func scraped(t *testing.T, r *Recorder, v *View) map[string]float64 {
+	t.Helper()
+	kind, text, err := r.Scrape(v, http.Header{})
+	if err != nil || !strings.HasPrefix(kind, "text/plain; version=0.0.4") {
+		t.Fatalf("%q, %v", kind, err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	got := map[string]float64{}
+	for name, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			series := strings.TrimPrefix(name, "switchboard_") + "{" + strings.Join(labels, ",") + "}"
+			switch f.GetType() {
+			case dto.MetricType_HISTOGRAM:
+				got[series] = float64(m.Histogram.GetSampleCount())
+			case dto.MetricType_COUNTER:
+				got[series] = m.Counter.GetValue()
+			default:
+				got[series] = m.Gauge.GetValue()
+			}
+		}
+	}
+	return got
+}
+
+func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
+	got := scraped(t, busy(t), view())
+	for series, want := range map[string]float64{
+		"calls_total{ok,files,acme}":                               3,
+		"calls_total{server_error,files,acme}":                     1,
+		"calls_total{cancelled,files,beta}":                        1,
+		"calls_total{internal,files,beta}":                         2, // with the code that nobody knows
+		"calls_total{SB-EXEC-001,files,beta}":                      2,
+		"calls_moved_total{files,search}":                          1,
+		"refusals_total{SB-AUTH-001}":                              1,
+		"server_calls_total{SB-EXEC-001,files}":                    4,
+		"server_call_duration_seconds{files}":                      18,
+		"server_calls_in_flight{files}":                            2,
+		"server_calls_waiting{files}":                              3,
+		"server_state{files,healthy}":                              1,
+		"server_state{files,quarantine}":                           0,
+		"server_state{search,quarantine}":                          1,
+		"server_state_changes_total{call,server,files,quarantine}": 1,
+		"server_state_changes_total{call,tool,files,quarantine}":   1,
+		"server_probes_total{ok,files}":                            1,
+		"server_probes_total{failed,search}":                       1,
+		"server_connections{files}":                                1,
+		"server_restarts_total{files}":                             4,
+		"catalog_tools{}":                                          3,
+		"runs{}":                                                   4,
+		"sessions{}":                                               5,
+		"streams{}":                                                6,
+		"reloads_total{ok}":                                        1,
+		"reloads_total{unchanged}":                                 2,
+		"reloads_total{refused}":                                   1,
+		"configuration_hash{}":                                     0x0123456789ab,
+		"configuration_refused{}":                                  1,
+		"policy_evaluations_total{}":                               7,
+		"policy_evaluation_failures_total{}":                       1,
+		"records_lost_total{}":                                     2,
+		"receipts_waiting{}":                                       8,
+		"sessions_taken_over_total{}":                              9,
+		"runs_restored_total{}":                                    10,
+		"hops_total{answered}":                                     1,
+		"hops_total{gone}":                                         1,
+		"idempotent_calls_total{first}":                            1,
+		"cacheable_calls_total{hit}":                               1,
+		"store_operations_total{apply,ok}":                         1,
+		"store_operations_total{apply,conflict}":                   1,
+		"store_operation_duration_seconds{apply}":                  2,
+		"store_available{redis}":                                   0,
+	} {
+		if n, ok := got[series]; !ok || n != want {
+			t.Errorf("%s is %v, there %v; want %v", series, n, ok, want)
+		}
+	}
+	if got["go_goroutines{}"] == 0 || got["process_resident_memory_bytes{}"] == 0 {
+		t.Errorf("nothing of the process: %v", got)
+	}
+}
+
+func TestATenantIsToldNothingOfOthers(t *testing.T) {
+	v := view()
+	v.All, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
+	r := busy(t)
+	r.Changed("search", false, "quarantine", "secret-of-search")
+	for series := range scraped(t, r, v) {
+		name, labels, _ := strings.Cut(series, "{")
+		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
+			continue
+		}
+		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total"}
+		if !slices.Contains(allowed, name) || strings.Contains(labels, "beta") || strings.Contains(labels, "search") {
+			t.Errorf("acme is told %s", series)
+		}
+	}
+}
+
+func TestPrometheusFindsNothingToComplainOf(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(&scrape{busy(t), view()})
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	for _, accept := range []string{"", "text/plain", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "no/such"} {
+		if kind, text, err := busy(t).Scrape(view(), http.Header{"Accept": {accept}}); err != nil || len(text) == 0 || kind == "" {
+			t.Errorf("%q: %q, %v", accept, kind, err)
+		}
+	}
+}
+
+func TestEveryMetricHasARowInTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	descs := make(chan *prometheus.Desc, 100)
+	(&scrape{}).Describe(descs)
+	close(descs)
+	n := 0
+	for d := range descs {
+		n++
+		name := strings.Split(d.String(), `"`)[1]
+		if !strings.Contains(string(page), "\n| `"+name+"`") {
+			t.Errorf("docs/operate.md has no row for %s", name)
+		}
+	}
+	if rows := strings.Count(string(page), "\n| `switchboard_"); rows != n {
+		t.Errorf("docs/operate.md has %d rows, and there are %d metrics", rows, n)
+	}
+}
+
+func TestCountsAreExactWhereManyCallAtOnce(t *testing.T) {
+	r := &Recorder{}
+	all := r.Calls(r.Attempts(ends))
+	const callers, calls, servers = 8, 500, 20
+	var work sync.WaitGroup
+	for range callers {
+		work.Go(func() {
+			for i := range calls {
+				_, _ = all.Call(t.Context(), &switchboard.Call{Server: switchboard.ServerID(fmt.Sprint("s", i%servers)), Principal: switchboard.Principal{Tenant: "acme"}})
+			}
+		})
+	}
+	work.Wait()
+	got := scraped(t, r, view())
+	for i := range servers {
+		if n := got[fmt.Sprintf("calls_total{ok,s%d,acme}", i)]; n != callers*calls/servers {
+			t.Errorf("server %d: %v calls", i, n)
+		}
+		if n := got[fmt.Sprintf("server_call_duration_seconds{s%d}", i)]; n != callers*calls/servers {
+			t.Errorf("server %d: %v times", i, n)
+		}
+	}
+}
+
+func TestThereIsRoomForEveryOutcome(t *testing.T) {
+	if len(outcomes) > maxOutcomes || len(places) != len(outcomes) {
+		t.Errorf("%d outcomes, %d different, and room for %d", len(outcomes), len(places), maxOutcomes)
+	}
+	if want := []string{ended, answered, cancelled, failed}; !reflect.DeepEqual(outcomes[:4], want) {
+		t.Errorf("they begin with %v", outcomes[:4])
+	}
+}
+
+func TestCountingACallMakesNoMemory(t *testing.T) {
+	r := &Recorder{}
+	all := r.Calls(r.Attempts(ends))
+	c := &switchboard.Call{Server: "files", Principal: switchboard.Principal{Tenant: "acme"}}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = all.Call(t.Context(), c) }); n != 0 {
+		t.Errorf("%v allocations for each call", n)
+	}
+}
+
+func BenchmarkCounting(b *testing.B) {
+	r := &Recorder{}
+	for _, one := range []struct {
+		name   string
+		caller switchboard.Caller
+	}{{"nothing", ends}, {"calls", r.Calls(ends)}, {"calls and attempts", r.Calls(r.Attempts(ends))}} {
+		b.Run(one.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := range 30 { // as many as an installation may have
+				_, _ = one.caller.Call(b.Context(), &switchboard.Call{Server: switchboard.ServerID(fmt.Sprint("server-", i)), Principal: switchboard.Principal{Tenant: "acme"}})
+			}
+			c := &switchboard.Call{Server: "server-7", Principal: switchboard.Principal{Tenant: "acme"}}
+			for b.Loop() {
+				_, _ = one.caller.Call(b.Context(), c)
+			}
+		})
+	}
+}
+
+func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
+	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, time.Millisecond + 1: 1, 100 * time.Millisecond: 6, time.Minute: len(bounds) - 1, time.Hour: len(bounds)} {
+		if got := bucket(d); got != want {
+			t.Errorf("%v falls into bucket %d, want %d", d, got, want)
+		}
+	}
+	var s series
+	for _, d := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, time.Hour} {
+		s.took[bucket(d)].Add(1)
+		s.nanoseconds.Add(int64(d))
+	}
+	var m dto.Metric
+	if err := s.histogram(durations, "files").Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	h := m.Histogram
+	if h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.003 || h.Bucket[0].GetCumulativeCount() != 2 || h.Bucket[1].GetCumulativeCount() != 3 || h.Bucket[len(bounds)-1].GetCumulativeCount() != 3 {
+		t.Errorf("the histogram is %v", h)
+	}
+}

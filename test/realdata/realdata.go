@@ -1,0 +1,87 @@
+// Package realdata finds and reads what other people wrote, for tests and benchmarks:
+// the tools of real servers, tasks, attacks. It is no part of the project, and whoever
+// uses it skips, saying so, where it is not there.
+package realdata
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// File returns the path of a file, or of a folder, of the data: below the folder that
+// SWITCHBOARD_DATA names, else below shared/data beside the project.
+func File(parts ...string) string {
+	dir := os.Getenv("SWITCHBOARD_DATA")
+	if dir == "" {
+		dir = filepath.Join(root(), "..", "shared", "data")
+	}
+	return filepath.Join(append([]string{dir}, parts...)...)
+}
+
+// root is the project's folder, at or above that in which this runs.
+func root() string {
+	at := "."
+	for range 16 {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			break
+		}
+		at = filepath.Join(at, "..")
+	}
+	return at
+}
+
+// Lines gives f each line of the file that is not blank, unpacked where the file ends
+// in .gz. f must not keep it.
+func Lines(file string, f func(line []byte) error) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	var r io.Reader = in
+	if strings.HasSuffix(file, ".gz") {
+		if r, err = gzip.NewReader(in); err != nil {
+			return err
+		}
+	}
+	for lines := bufio.NewReaderSize(r, 1<<20); ; {
+		line, err := lines.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			if err := f(line); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// A Server is one of the catalog's, with its tools' definitions as it gave them.
+type Server struct {
+	ID    string            `json:"id"`
+	Tools []json.RawMessage `json:"tools"`
+}
+
+// Servers reads the whole catalog, in its order.
+func Servers() (all []Server, err error) {
+	err = Lines(File("catalog", "servers.jsonl.gz"), func(line []byte) error {
+		var s Server
+		if err := json.Unmarshal(line, &s); err != nil {
+			return err
+		}
+		all = append(all, s)
+		return nil
+	})
+	return all, err
+}
