@@ -3,16 +3,21 @@
 # make test-agents  runs agents of others against Switchboard, and installs
 #             them: a gigabyte from npm, then a minute
 # make bench  measures Switchboard against a plain proxy and a naive gateway,
-#             in some five minutes; ARGS="-only small" and the like go to it
+#             in some seven minutes; ARGS="-only small" and the like go to it
+# make chaos  prints what becomes of calls when servers fail: every fault, on
+#             every transport, as one table, in half a minute
 # make microbench  runs the benchmarks of the packages, each beside its baseline
 
-.PHONY: test test-agents bench microbench lint fmt
+.PHONY: test test-agents chaos bench microbench lint fmt
 
 test:
 	@scripts/test
 
 test-agents:
 	@go test -tags agents -count=1 -timeout 20m -v ./test/agents
+
+chaos:
+	@scripts/chaos
 
 bench:
 	@go run ./test/bench $(ARGS)

@@ -22,26 +22,18 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if err := json.Unmarshal([]byte(c.Arguments), &arguments); err != nil {
 		return usageError{fmt.Errorf("the arguments are no JSON object: %w", err)}
 	}
-	conn, err := c.connect(ctx, log)
+	conn, err := c.connect(ctx, log, c.data())
 	if err != nil {
 		return err
 	}
 	defer conn.stop()
-	result, err := conn.ask(ctx, "tools/call", c.Tool,
-		wire.Edit{Name: "name", Value: wire.AppendString(nil, c.Tool)},
-		wire.Edit{Name: "arguments", Value: []byte(c.Arguments)})
+	result, r, err := call(ctx, conn, c.Tool, c.Arguments)
+	if stub := r.Meta.Error.Stub; err == nil && stub != "" { // it is on demand, and was not called
+		inner, _ := json.Marshal(map[string]any{"action": "call", "tool": c.Tool, "arguments": arguments})
+		result, r, err = call(ctx, conn, stub, string(inner))
+	}
 	if err != nil {
 		return err
-	}
-	var r struct {
-		IsError bool `json:"isError"`
-		Content []struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		} `json:"content"`
-	}
-	if err := json.Unmarshal(result, &r); err != nil {
-		return fmt.Errorf("the result cannot be read: %w", err)
 	}
 	text := len(r.Content) > 0
 	for _, block := range r.Content {
@@ -61,4 +53,32 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		return errNo
 	}
 	return nil
+}
+
+// A callResult is what is read of a result.
+type callResult struct {
+	IsError bool `json:"isError"`
+	Content []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	} `json:"content"`
+	Meta struct {
+		Error struct {
+			Stub string `json:"stub"`
+		} `json:"io.switchboard/error"`
+	} `json:"_meta"`
+}
+
+// call calls the tool once, and returns the result as it came too.
+func call(ctx context.Context, conn *client, tool, arguments string) (raw []byte, r callResult, err error) {
+	raw, err = conn.ask(ctx, "tools/call", tool,
+		wire.Edit{Name: "name", Value: wire.AppendString(nil, tool)},
+		wire.Edit{Name: "arguments", Value: []byte(arguments)})
+	if err != nil {
+		return nil, r, err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, r, fmt.Errorf("the result cannot be read: %w", err)
+	}
+	return raw, r, nil
 }

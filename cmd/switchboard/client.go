@@ -38,12 +38,13 @@ type client struct {
 	stop func()
 }
 
-// connect returns a client of the target. Call its stop in the end.
-func (t *target) connect(ctx context.Context, log *slog.Logger) (*client, error) {
+// connect returns a client of the target, which keeps in the folder data what outlives
+// it; "" means nothing. Call its stop in the end.
+func (t *target) connect(ctx context.Context, log *slog.Logger, data string) (*client, error) {
 	if t.URL != "" {
 		return t.overHTTP()
 	}
-	a, err := t.start(ctx, log, app.Options{})
+	a, err := t.start(ctx, log, app.Options{Data: data})
 	if err != nil {
 		return nil, err
 	}

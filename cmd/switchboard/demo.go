@@ -186,7 +186,7 @@ func (s *story) tell(ctx context.Context) error {
 	}
 
 	s.head("Switchboard decides which server's tool serves each need, and can say why")
-	x, err := s.a.Explain(ctx, identity.Local(demoTenant), demoTask)
+	x, err := s.a.Explain(ctx, identity.Local(demoTenant), app.Asking{Task: demoTask})
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (s *story) tell(ctx context.Context) error {
 
 // calls does what a client does: list, call, and meet two refusals.
 func (s *story) calls(ctx context.Context) error {
-	c, err := (&target{URL: s.url, Task: demoTask}).connect(ctx, nil)
+	c, err := (&target{URL: s.url, Task: demoTask}).connect(ctx, nil, "")
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,7 +32,7 @@ type explainCmd struct {
 // Run prints what happened to every candidate. It exits 1 when the task may
 // not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := explanation(ctx, target{common: e.common, URL: e.URL, Task: e.Task}, log)
+	x, err := explanation(ctx, target{common: e.common, URL: e.URL, Task: e.Task}, app.Asking{}, log)
 	if err != nil {
 		return err
 	}
@@ -55,18 +57,26 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 	return nil
 }
 
-// explanation asks the target why a task gets what it gets.
-func explanation(ctx context.Context, t target, log *slog.Logger) (*app.Explanation, error) {
+// explanation asks the target why its task gets what it gets.
+func explanation(ctx context.Context, t target, ask app.Asking, log *slog.Logger) (*app.Explanation, error) {
+	ask.Task = t.Task
 	if t.URL == "" {
 		a, err := t.start(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}
 		defer a.Stop()
-		return a.Explain(ctx, identity.Local(t.Tenant), t.Task)
+		return a.Explain(ctx, identity.Local(t.Tenant), ask)
+	}
+	q := url.Values{"task": {string(t.Task)}}
+	if ask.Tokens {
+		q.Set("tokens", "1")
+	}
+	if ask.Budget > 0 {
+		q.Set("budget", strconv.Itoa(ask.Budget))
 	}
 	var x app.Explanation
-	return &x, t.inspect(ctx, "/v1/explain?task="+url.QueryEscape(string(t.Task)), &x)
+	return &x, t.inspect(ctx, "/v1/explain?"+q.Encode(), &x)
 }
 
 // inspect reads what a running Switchboard says of itself at path into v.
@@ -79,15 +89,24 @@ func (t *target) inspect(ctx context.Context, path string, v any) error {
 	if err != nil {
 		return usageError{err}
 	}
+	return readAnswer(req, v)
+}
+
+// readAnswer sends req and reads the answer into v, where it is no problem.
+func readAnswer(req *http.Request, v any) error {
 	body, err := fetchAnswer(req)
 	if err != nil {
 		return err
 	}
 	var problem struct {
+		Status int              `json:"status"`
 		Code   switchboard.Code `json:"code"`
 		Detail string           `json:"detail"`
 	}
-	if err := json.Unmarshal(body, &problem); err == nil && problem.Code != "" {
+	if err := json.Unmarshal(body, &problem); err == nil && problem.Detail != "" && problem.Status >= http.StatusBadRequest {
+		if problem.Code == "" {
+			return usageError{errors.New(problem.Detail)}
+		}
 		return &switchboard.Error{Code: problem.Code, Text: problem.Detail}
 	}
 	return json.Unmarshal(body, v)
@@ -109,6 +128,7 @@ func only(x *app.Explanation, tool string) {
 		server, name, _ := strings.Cut(tool, "/")
 		return string(f.Server) != server || f.Tool != "" && f.Tool != name
 	})
+	x.Servers = slices.DeleteFunc(x.Servers, func(s app.ServerHealth) bool { return !strings.HasPrefix(tool, string(s.Server)+"/") })
 	x.Tools = slices.DeleteFunc(x.Tools, func(e app.Exposed) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
 
@@ -120,7 +140,11 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 	fmt.Fprintf(w, "Task %s of tenant %s\n", x.Task, x.Tenant)
 	shown := map[string]string{}
 	for _, e := range x.Tools {
-		shown[string(e.Server)+"/"+e.Tool] = e.Name
+		as := "shown as " + e.Name
+		if e.Group != "" {
+			as = "on demand in " + e.Group + " as " + e.Name
+		}
+		shown[string(e.Server)+"/"+e.Tool] = as
 	}
 	for i, r := range x.Requirements {
 		optional := ""
@@ -130,11 +154,8 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 		fmt.Fprintf(w, "\n%d. needs %s%s\n", i+1, r.Requirement, optional)
 		rows := [][4]string{}
 		for _, c := range r.Selected {
-			name := shown[c.Tool]
-			if name == "" {
-				name = "nothing, for the task may not start"
-			}
-			rows = append(rows, [4]string{"  selected", c.Tool, "shown as " + name, standing(c)})
+			as := cmp.Or(shown[c.Tool], "shown as nothing, for the task may not start")
+			rows = append(rows, [4]string{"  selected", c.Tool, as, standing(c)})
 		}
 		for _, c := range r.Others {
 			rows = append(rows, [4]string{"  ranked behind", c.Tool, "", standing(c)})
@@ -158,6 +179,12 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 			fmt.Fprint(w, "\nShown with their resources and prompts:\n")
 		}
 		fmt.Fprintln(w, " ", id)
+	}
+	for i, s := range x.Servers {
+		if i == 0 {
+			fmt.Fprint(w, "\nServers that are not as they should be:\n")
+		}
+		fmt.Fprintf(w, "  %s: %s\n", s.Server, strings.Join(slices.Concat([]string{string(s.State) + " for " + ago(s.Since)}, ails(&s.Status)), "; "))
 	}
 	for i, f := range x.Faults {
 		if i == 0 {
@@ -197,6 +224,14 @@ func standing(c app.Candidate) string {
 	}
 	if len(c.Capabilities) > 0 {
 		s += "; " + strings.Join(c.Capabilities, "; ")
+	}
+	if c.Repeatable {
+		s += "; a repeat is harmless: " + c.Repeat
+	} else {
+		s += "; a repeat may do harm: " + c.Repeat
+	}
+	if len(c.MovesTo) > 0 {
+		s += "; its calls may move to " + strings.Join(c.MovesTo, ", ")
 	}
 	if c.Stale {
 		s += "; its server is away"

@@ -25,6 +25,9 @@ func (k *keyNewCmd) Run(io streams) error {
 	if err := switchboard.CheckID(k.ID); err != nil {
 		return usageError{err}
 	}
+	if k.ID == switchboard.LocalID {
+		return usageError{fmt.Errorf("%s is whoever calls without a key; name the key otherwise", k.ID)}
+	}
 	text, hash := identity.Mint()
 	if k.JSON {
 		return json.NewEncoder(io.raw).Encode(map[string]any{"tenant": k.Tenant, "id": k.ID, "key": text, "hash": hash, "tasks": k.Tasks})

@@ -14,7 +14,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -41,11 +40,16 @@ type cli struct {
 	Stdio    stdioCmd    `cmd:"" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
 	Demo     demoCmd     `cmd:"" help:"Show what Switchboard does, with sample servers of its own. Needs nothing installed."`
 	Tools    toolsCmd    `cmd:"" help:"List the tools that a task gets, and which server's tool each one is."`
+	Search   searchCmd   `cmd:"" help:"Find tools by words, among all that are configured."`
 	Call     callCmd     `cmd:"" help:"Call one tool of a task and print its result."`
 	Explain  explainCmd  `cmd:"" help:"Say why each tool of a task was selected, and why the others were not."`
 	Status   statusCmd   `cmd:"" help:"Say how a running Switchboard and its servers are."`
+	Ready    readyCmd    `cmd:"" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
+	Server   serverCmd   `cmd:"" help:"List the servers of a running Switchboard, take one out of service and back, restart one."`
 	Validate validateCmd `cmd:"" help:"Check the configuration and say all that is wrong with it."`
 	Policy   policyCmd   `cmd:"" help:"Test, check, try out and compare policies."`
+	Store    storeCmd    `cmd:"" help:"Check, export and import what outlives the process."`
+	Receipts receiptsCmd `cmd:"" help:"List, show, check and export the receipts of what was done."`
 	Import   importCmd   `cmd:"" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
 	Key      keyCmd      `cmd:"" help:"Make API keys."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
@@ -57,7 +61,7 @@ type cli struct {
 type common struct {
 	Config    string               `help:"Read the configuration from FILE." placeholder:"FILE" default:"switchboard.yaml"`
 	MCPConfig string               `name:"mcp-config" help:"Use the mcpServers JSON of a client instead: every tool of every server." placeholder:"FILE"`
-	Data      string               `help:"Keep in DIR what Switchboard writes itself: records of decisions. Without it, .switchboard beside the configuration; with --mcp-config, nowhere." placeholder:"DIR"`
+	Data      string               `help:"Keep in DIR what Switchboard writes itself: its store, where the configuration names no other, and the key of receipts. Without it, .switchboard beside the configuration; with --mcp-config, nowhere." placeholder:"DIR"`
 	Tenant    switchboard.TenantID `help:"The tenant that keyless callers belong to." default:"default"`
 }
 
@@ -129,7 +133,7 @@ func guard(f func() error, stderr io.Writer) (code int) {
 		}
 	}()
 	err := f()
-	var faults config.Faults
+	var faults switchboard.Faults
 	var refused *switchboard.Error
 	switch {
 	case err == nil:

@@ -41,7 +41,7 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return err
 	}
 	var reports []*policy.TestReport
-	var faults config.Faults
+	var faults switchboard.Faults
 	bad := 0
 	for _, s := range app.PolicySources(c) {
 		r, err := policy.RunTests(ctx, s, p.Coverage)
@@ -68,17 +68,13 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	return err
 }
 
-// addFaults adds the faults of policies to those of the configuration. What is
-// none is given back.
-func addFaults(all config.Faults, err error) (config.Faults, error) {
-	var found policy.Faults
-	if !errors.As(err, &found) {
+// addFaults adds the faults that err is, and gives it back where it is none.
+func addFaults(all switchboard.Faults, err error) (switchboard.Faults, error) {
+	found, ok := errors.AsType[switchboard.Faults](err)
+	if !ok {
 		return all, err
 	}
-	for _, f := range found {
-		all = append(all, config.Fault(f))
-	}
-	return all, nil
+	return append(all, found...), nil
 }
 
 // encodeJSON writes v as it stands in rules: with < and > and & as they are.
@@ -171,7 +167,7 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	}
 	sources := app.PolicySources(c)
 	layers := make([]*policy.Layer, len(sources))
-	var faults config.Faults
+	var faults switchboard.Faults
 	names := false
 	for i, s := range sources {
 		if err := s.CompileTests(); err != nil {
@@ -357,11 +353,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		}
 		l, err := policy.Compile(s.Kind, s.Files)
 		if err != nil {
-			faults, err := addFaults(nil, err)
-			if err != nil {
-				return err
-			}
-			return faults
+			return err
 		}
 		layers = append(layers, l)
 	}

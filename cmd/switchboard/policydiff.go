@@ -18,8 +18,7 @@ import (
 
 type policyDiffCmd struct {
 	output
-	Config  string               `help:"The configuration whose decisions were recorded." placeholder:"FILE" default:"switchboard.yaml"`
-	Data    string               `help:"Where they were recorded; .switchboard beside the configuration, unless serve was told otherwise." placeholder:"DIR"`
+	kept
 	Against string               `required:"" help:"What is proposed: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one file of one." placeholder:"PATH"`
 	Since   span                 `help:"Replay what was decided for so long until now, such as 7d or 12h." default:"7d" placeholder:"TIME"`
 	Tenant  switchboard.TenantID `help:"Only decisions of this tenant; and whose policies are proposed, where their place does not say it." placeholder:"ID"`
@@ -55,8 +54,12 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	folder := (&common{Config: c.Config, Data: c.Data}).data()
-	d, err := app.Compare(ctx, folder, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progress(io.err))
+	records, err := c.open(ctx, log, false)
+	if err != nil {
+		return fmt.Errorf("what was decided cannot be read: %w", err)
+	}
+	defer func() { _ = records.Close() }()
+	d, err := app.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progress(io.err))
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,11 @@ var diffHeads = []struct {
 }
 
 func writeDiff(out io.Writer, d *app.Diff) {
-	fmt.Fprintf(out, "%s since %s, %d replayed: ", count(d.Decisions, "decision"), d.Since.Format(time.DateTime), d.Replayed)
+	fmt.Fprint(out, count(d.Decisions, "decision"))
+	if d.Calls > 0 {
+		fmt.Fprintf(out, ", of which %d on calls,", d.Calls)
+	}
+	fmt.Fprintf(out, " since %s, %d replayed: ", d.Since.Format(time.DateTime), d.Replayed)
 	switch {
 	case d.Changed > 0:
 		fmt.Fprintf(out, "%d would change\n", d.Changed)
@@ -130,7 +137,7 @@ func writeDiff(out io.Writer, d *app.Diff) {
 				fmt.Fprintf(w, "\n%s\n  %s\tDECISIONS\tWHY\n", h.head, h.columns)
 				first = false
 			}
-			fmt.Fprintf(w, "  %s\t%s\t%d\t%s\n", c.Tenant, strings.Join(h.row(c), "\t"), c.Decisions, printable(c.Why, 500))
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", c.Tenant, strings.Join(h.row(c), "\t"), times(c.Decisions, c.Of), printable(c.Why, 500))
 		}
 		_ = w.Flush() // a terminal that is gone needs no table
 	}
@@ -138,12 +145,27 @@ func writeDiff(out io.Writer, d *app.Diff) {
 		if i == 0 {
 			fmt.Fprint(out, "\nNot replayed, so nobody knows what would become of them\n")
 		}
-		fmt.Fprintf(out, "  %d: %s\n", n.Decisions, n.Why)
+		fmt.Fprintf(out, "  %s: %s\n", times(n.Decisions, n.Of), n.Why)
 	}
 	for i, b := range d.Broken {
 		if i == 0 {
 			fmt.Fprint(out, "\nA FAULT OF SWITCHBOARD: these came out otherwise under the very rules by which they were made; please report it\n")
 		}
-		fmt.Fprintf(out, "  tenant %s, task %s: recorded %s, replayed %s\n", b.Tenant, b.Task, b.Recorded, b.Replayed)
+		fmt.Fprintf(out, "  tenant %s, task %s%s: recorded %s, replayed %s\n", b.Tenant, b.Task, ofWhat(b.Of), b.Recorded, b.Replayed)
 	}
+}
+
+// times says how many decisions it were; of is what they are of.
+func times(n int, of string) string {
+	if of == "" {
+		return strconv.Itoa(n)
+	}
+	return count(n, of)
+}
+
+func ofWhat(of string) string {
+	if of == "" {
+		return ""
+	}
+	return ", a " + of
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
@@ -18,14 +19,39 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 		st := app.Status{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.Refused{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
 		st.Catalog.Tools = 8
 		st.Catalog.Faults = []string{`server "cut", tool "x", tool: name: is bad`}
+		healthy := health.Status{State: health.Healthy, Since: ago(time.Hour), Calls: 10}
 		st.Servers = []app.ServerStatus{
-			{ServerStatus: upstream.ServerStatus{
-				ID: "away", State: upstream.StateRetrying, Failed: 12, Restarts: 1,
-				LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute)},
-			}},
-			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Served: 7, Refused: 3},
-			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Served: 1},
-			{ServerStatus: upstream.ServerStatus{ID: "secretive", State: upstream.StateRetrying, Failed: 1, LastFailure: &upstream.Failure{Stage: upstream.StageList, Since: ago(time.Second)}}},
+			{
+				ServerStatus: upstream.ServerStatus{
+					ID: "away", State: upstream.StateRetrying, Failed: 12, Restarts: 1,
+					LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute)},
+				},
+				Health: health.Status{
+					State: health.Quarantine, Since: ago(time.Minute), NextProbe: now.Add(4 * time.Second), Calls: 40, MovedAway: 13,
+					Cause: &health.Cause{Stage: "connect", Message: "no such\x1b[2J program", Since: ago(time.Minute)},
+				},
+			},
+			{
+				ServerStatus: upstream.ServerStatus{
+					ID: "blinks", State: upstream.StateRetrying,
+					LastFailure: &upstream.Failure{Stage: upstream.StageServe, Message: "it closed its output", Since: ago(time.Second)},
+				},
+				Health: healthy,
+			},
+			{ServerStatus: upstream.ServerStatus{ID: "cut", State: upstream.StateReady, Version: "2025-11-25", Note: "its tools are cut after 50 pages"}, Health: healthy, Served: 7, Refused: 3},
+			{ServerStatus: upstream.ServerStatus{ID: "good", State: upstream.StateReady, Version: "2026-07-28", Resources: 2, Prompts: 1}, Health: healthy, Served: 1},
+			{
+				ServerStatus: upstream.ServerStatus{ID: "off", State: upstream.StateReady, Version: "2026-07-28"}, Served: 1,
+				Health: health.Status{State: health.Disabled, Since: ago(time.Minute), Cause: &health.Cause{Stage: health.StageOperator, Message: "disabled by local: it is moved", Since: ago(time.Minute)}},
+			},
+			{
+				ServerStatus: upstream.ServerStatus{ID: "part", State: upstream.StateReady, Version: "2026-07-28"}, Served: 2,
+				Health: health.Status{State: health.Healthy, Since: ago(time.Hour), Tools: []health.ToolStatus{{Tool: "search", State: health.Quarantine, Cause: &health.Cause{Stage: "call", Since: ago(2 * time.Second)}}}},
+			},
+			{
+				ServerStatus: upstream.ServerStatus{ID: "secretive", State: upstream.StateRetrying, Failed: 1, LastFailure: &upstream.Failure{Stage: upstream.StageList, Since: ago(time.Second)}},
+				Health:       health.Status{State: health.Starting, Since: ago(time.Second)},
+			},
 		}
 		st.Policies = []app.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
 		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}

@@ -23,7 +23,7 @@ type serveCmd struct {
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Listen: s.Listen, Data: s.data()})
+	a, err := s.start(ctx, log, app.Options{Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx)})
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ type stdioCmd struct {
 
 // Run serves the client that started this process, until it hangs up.
 func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Data: s.data()})
+	a, err := s.start(ctx, log, app.Options{Data: s.data(), Hurry: again(ctx)})
 	if err != nil {
 		return err
 	}
@@ -56,13 +56,20 @@ func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
+// again hears the signals that come once one has ended ctx.
+func again(ctx context.Context) <-chan os.Signal {
+	more := make(chan os.Signal, 1)
+	context.AfterFunc(ctx, func() { signal.Notify(more, os.Interrupt, syscall.SIGTERM) })
+	return more
+}
+
 // watch reloads, from now on, when files change or on SIGHUP, which until then
-// ends the process: whoever has read our address may send one.
+// ends the process: whoever has read our address may send one, also while calls
+// in flight finish.
 func watch(ctx context.Context, a *app.App, log *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {
-		defer signal.Stop(hup)
 		if err := a.Watch(ctx, hup); err != nil {
 			log.Warn("no reload by itself", "err", err)
 		}
@@ -77,7 +84,7 @@ func (c *common) data() string {
 	return filepath.Join(filepath.Dir(c.Config), ".switchboard")
 }
 
-// start starts the Switchboard that the flags describe, with o's Listen and Data.
+// start starts the Switchboard that the flags describe, with the rest of o.
 func (c *common) start(ctx context.Context, log *slog.Logger, o app.Options) (*app.App, error) {
 	program, err := self()
 	if err != nil {

@@ -4,30 +4,44 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/health"
 )
 
 type statusCmd struct {
-	output
-	URL string `name:"url" help:"Where Switchboard runs." default:"http://127.0.0.1:7420" placeholder:"URL"`
+	running
+	Watch bool `help:"Ask again every two seconds, until ctrl-C."`
 }
 
+// watchEvery is how often --watch asks.
+const watchEvery = 2 * time.Second
+
 // Run asks a running Switchboard how it is. It exits 1 when a server is not
-// ready, the last reload was refused or decisions cannot be recorded.
+// healthy, the last reload was refused or decisions cannot be recorded; with
+// Watch it goes on until it is stopped, which is no failure.
 func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
+	if s.Watch {
+		return s.watch(ctx, io, watchEvery)
+	}
+	return s.once(ctx, io)
+}
+
+func (s *statusCmd) once(ctx context.Context, io streams) error {
 	var st app.Status
 	if err := (&target{URL: s.URL}).inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
-	bad := st.Refused != nil || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault != ""
+	bad := st.Refused != nil || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.Differing()) > 0
 	for _, server := range st.Servers {
-		bad = bad || server.State != "ready"
+		bad = bad || server.State != "ready" || server.Health.State != "healthy"
 	}
 	if s.JSON {
 		if err := json.NewEncoder(io.raw).Encode(st); err != nil {
@@ -42,15 +56,97 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	return nil
 }
 
+// clear makes a terminal empty.
+const clear = "\x1b[H\x1b[2J"
+
+// watch asks again and again. On a terminal each answer takes the place of the one
+// before. Once it has had one, it goes on also while nobody answers.
+func (s *statusCmd) watch(ctx context.Context, io streams, every time.Duration) error {
+	_, terminal := io.out.(escaper)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		var text, raw strings.Builder
+		err := s.once(ctx, streams{in: io.in, out: &text, err: io.err, raw: &raw})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil || errors.Is(err, errNo):
+		case first:
+			return err
+		default:
+			fmt.Fprintln(&text, err)
+		}
+		switch {
+		case s.JSON:
+			fmt.Fprint(io.raw, raw.String())
+			if raw.Len() == 0 {
+				fmt.Fprint(io.err, text.String())
+			}
+		case terminal:
+			fmt.Fprint(io.raw, clear)
+			fmt.Fprint(io.out, text.String())
+		default:
+			fmt.Fprint(io.out, time.Now().Format(time.DateTime), "\n", text.String(), "\n")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// ago says how long ago t was.
+func ago(t time.Time) string { return time.Since(t).Round(time.Second).String() }
+
+// ails is what there is to say of a server's health in words, besides its state.
+func ails(h *health.Status) (said []string) {
+	if h.Cause != nil {
+		said = append(said, cause(h.Cause.Stage, h.Cause.Message, h.Cause.Since))
+	}
+	if !h.NextProbe.IsZero() {
+		said = append(said, "probed again in "+max(time.Until(h.NextProbe), 0).Round(time.Second).String())
+	}
+	for _, t := range h.Tools {
+		s := "tool " + printable(t.Tool, 64) + " is in " + string(t.State)
+		if t.Cause != nil {
+			s += ", " + cause(t.Cause.Stage, t.Cause.Message, t.Cause.Since)
+		}
+		said = append(said, s)
+	}
+	if m := moved(h); m != "" {
+		said = append(said, m+" served by others")
+	}
+	return said
+}
+
+// cause says why something is not healthy.
+func cause(stage, message string, since time.Time) string {
+	if message != "" {
+		stage += ": " + printable(message, 200)
+	}
+	return stage + " (" + ago(since) + " ago)"
+}
+
+// moved says which share of the calls that were meant for a server others have
+// served.
+func moved(h *health.Status) string {
+	if h.MovedAway == 0 {
+		return ""
+	}
+	share, form := 100*float64(h.MovedAway)/float64(max(h.Calls, h.MovedAway)), "%.0f %% of %s"
+	if share < 1 {
+		form = "%.2g %% of %s"
+	}
+	return fmt.Sprintf(form, share, count(int(h.Calls), "call"))
+}
+
 // remarks is what there is to say of a server in words.
 func remarks(s *app.ServerStatus) string {
-	var said []string
-	if f := s.LastFailure; f != nil {
-		what := string(f.Stage)
-		if f.Message != "" {
-			what += ": " + printable(f.Message, 200)
-		}
-		said = append(said, fmt.Sprintf("%s (%s ago)", what, time.Since(f.Since).Round(time.Second)))
+	said := ails(&s.Health)
+	if f := s.LastFailure; f != nil && s.Health.Cause == nil {
+		said = append(said, cause(string(f.Stage), f.Message, f.Since))
 	}
 	if s.Failed > 0 {
 		said = append(said, count(s.Failed, "attempt")+" failed")
@@ -68,14 +164,66 @@ func writeStatus(io streams, st *app.Status) {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",
 			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), time.Since(r.Since).Round(time.Second), cmp.Or(r.Why, "its operator's log says why"))
 	}
-	if r := st.Records; r != nil && r.Lost > 0 {
-		fmt.Fprintf(io.out, "\n%s not recorded in %s: %s\n", count(r.Lost, "decision"), r.Folder, cmp.Or(r.Fault, "more were made at once than could be written"))
-	} else if r != nil && r.Fault != "" {
-		fmt.Fprintf(io.out, "\nDecisions cannot be recorded in %s: %s\n", r.Folder, r.Fault)
+	if r := st.Records; r != nil {
+		if why := r.Fault(); why != "" {
+			fmt.Fprintf(io.out, "\nReceipts of node %s cannot be written as they should: %s\n", r.Receipts.Node, why)
+		}
+		if n := r.Receipts.Lost + int64(r.Archive.Lost); n > 0 {
+			fmt.Fprintf(io.out, "\n%s lost: more were made at once than could be written, or none could be\n", count(int(n), "record"))
+		}
 	}
+	if k := st.Store; k != nil {
+		fmt.Fprintf(io.out, "store: %s, %s; what is acknowledged outlives: %s\n", k.Kind, printable(k.Where, 200), k.Survives)
+		if r := st.Replica; r != nil {
+			fmt.Fprintf(io.out, "replica: %s at %s\n", r.ID, printable(r.Address, 64))
+		}
+		if len(st.Replicas) > 0 {
+			var all []string
+			for _, r := range st.Replicas {
+				all = append(all, r.ID+" at "+printable(r.Address, 64))
+			}
+			fmt.Fprintf(io.out, "with %s: %s\n", count(len(st.Replicas), "other replica"), strings.Join(all, ", "))
+		}
+		if others := st.Differing(); len(others) > 0 {
+			fmt.Fprintf(io.out, "\nReplicas decide by different configurations. This one's is %.19s; %s\n", st.Digest, strings.Join(others, ", "))
+		}
+		if k.Fault != "" {
+			fmt.Fprintf(io.out, "\nThe store has been unavailable for %s; what needs it is refused with SB-ROUT-004: %s\n", ago(k.Since), printable(k.Fault, 200))
+		}
+	}
+	fmt.Fprintln(io.out)
+	writeServers(io.out, st.Servers)
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nSERVER\tSTATE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
-	for _, s := range st.Servers {
+	if len(st.Policies) > 0 {
+		fmt.Fprintln(w, "\nTENANT\tPOLICY\tLOADED")
+		for _, p := range st.Policies {
+			fmt.Fprintf(w, "%s\t%.19s\t%s\n", p.Tenant, p.Digest, p.Loaded.Format(time.DateTime))
+		}
+	}
+	if len(st.Tasks) > 0 {
+		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")
+		for _, t := range st.Tasks {
+			why := t.Why
+			if why == "" && len(t.Withheld) > 0 {
+				why = "withheld, since it has grown beyond the token budget: " + strings.Join(t.Withheld, ", ")
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, why)
+		}
+	}
+	_ = w.Flush() // a terminal that is gone needs no table
+	for i, f := range st.Catalog.Faults {
+		if i == 0 {
+			fmt.Fprint(io.out, "\n", faultsHead, "\n")
+		}
+		fmt.Fprintln(io.out, " ", f)
+	}
+}
+
+// writeServers tells of each server how it is.
+func writeServers(out io.Writer, servers []app.ServerStatus) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SERVER\tSTATE\tSINCE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
+	for _, s := range servers {
 		tools := fmt.Sprint(s.Served)
 		if s.Refused > 0 {
 			tools += fmt.Sprintf(", %d refused", s.Refused)
@@ -90,25 +238,7 @@ func writeStatus(io streams, st *app.Status) {
 		if s.SSE {
 			speaks += " (HTTP+SSE)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.State, tools, speaks, s.Restarts, remarks(&s))
-	}
-	if len(st.Policies) > 0 {
-		fmt.Fprintln(w, "\nTENANT\tPOLICY\tLOADED")
-		for _, p := range st.Policies {
-			fmt.Fprintf(w, "%s\t%.19s\t%s\n", p.Tenant, p.Digest, p.Loaded.Format(time.DateTime))
-		}
-	}
-	if len(st.Tasks) > 0 {
-		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")
-		for _, t := range st.Tasks {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, t.Why)
-		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, ago(s.Health.Since), tools, speaks, s.Restarts, remarks(&s))
 	}
 	_ = w.Flush() // a terminal that is gone needs no table
-	for i, f := range st.Catalog.Faults {
-		if i == 0 {
-			fmt.Fprint(io.out, "\n", faultsHead, "\n")
-		}
-		fmt.Fprintln(io.out, " ", f)
-	}
 }

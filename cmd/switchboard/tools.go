@@ -3,16 +3,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
 )
 
 type toolsCmd struct {
 	target
 	output
+	Tokens bool `help:"Say what each tool costs the client, in tokens, and what is left of the budget."`
+	Budget int  `help:"With --tokens: say what a budget of N tokens would leave." placeholder:"N"`
 }
 
 // maxSummary bounds a description in a table, in characters.
@@ -20,7 +27,10 @@ const maxSummary = 72
 
 // Run prints what a client sees, and whose tool each one is.
 func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := explanation(ctx, t.target, log)
+	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
+		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
+	}
+	x, err := explanation(ctx, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget}, log)
 	if err != nil {
 		return err
 	}
@@ -29,14 +39,62 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return errNo
 	}
 	if t.JSON {
+		if x.Bill != nil {
+			return json.NewEncoder(io.raw).Encode(struct {
+				Tools []app.Exposed `json:"tools"`
+				*app.Bill
+			}{x.Tools, x.Bill})
+		}
 		return json.NewEncoder(io.raw).Encode(x.Tools)
 	}
+	if x.Bill != nil {
+		return writeBill(io.out, x)
+	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOOL\tSERVER\tITS NAME THERE\tWHAT IT DOES")
+	lazy := slices.ContainsFunc(x.Tools, func(e app.Exposed) bool { return e.Group != "" })
+	row := func(name, server, own, listed, what string) {
+		if lazy {
+			own += "\t" + listed
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, server, own, what)
+	}
+	row("TOOL", "SERVER", "ITS NAME THERE", "LISTED", "WHAT IT DOES")
 	for _, e := range x.Tools {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Server, summary(e.Tool), summary(e.Description))
+		row(e.Name, string(e.Server), summary(e.Tool), listed(e), summary(e.Description))
 	}
 	return w.Flush()
+}
+
+// listed says when a tool is listed.
+func listed(e app.Exposed) string {
+	if e.Group == "" {
+		return e.Role
+	}
+	return e.Role + " (" + e.Group + ")"
+}
+
+// writeBill prints what the tools cost.
+func writeBill(out io.Writer, x *app.Explanation) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TOOL\tTOKENS\tLISTED\tSERVER")
+	tools := 0
+	for _, e := range x.Tools {
+		if e.Server != "" {
+			tools++
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", e.Name, e.Tokens, listed(e), e.Server)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	b := x.Bill
+	if b.Whole == b.Listed { // nothing is on demand
+		_, err := fmt.Fprintf(out, "\nA client is shown %d of %d tokens (%s).\n", b.Listed, b.Budget, b.Tokenizer)
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nA client is first shown %d of %d tokens, which leaves %d to expand tools with; all %d tools would cost %d (%s).\n",
+		b.Listed, b.Budget, b.Left, tools, b.Whole, b.Tokenizer)
+	return err
 }
 
 // summary is the first line of a text, cut to fit a table.

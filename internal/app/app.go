@@ -3,13 +3,11 @@
 // in reverse. It is the only package that knows all the others.
 //
 // What a decision reads is one immutable state behind one pointer. Long-lived
-// beside it are only the connections to servers, the runs, and the counts of
-// rate limits.
+// beside it are only the connections to servers, the runs, and the store.
 package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,18 +19,26 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/cache"
+	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/idempotency"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/record"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
@@ -44,8 +50,7 @@ const (
 	headerTimeout = 10 * time.Second // for a client to send its request's head
 	idleTimeout   = 2 * time.Minute  // for a kept-alive connection to be used again
 	maxHeader     = 64 << 10
-	drainTimeout  = 10 * time.Second // for calls in flight when stopping, and for clients to hear what became of them
-	lastWords     = time.Second      // of drainTimeout, for clients to hear that a call was cut
+	lastWords     = time.Second // for clients to hear that a call was cut, or to read the last answer
 	sweepEvery    = 5 * time.Minute
 	tidySoon      = 200 * time.Millisecond
 	tidyEvery     = time.Minute
@@ -68,9 +73,17 @@ type Options struct {
 	Name    string
 	Version string
 
-	// Data is the folder where decisions are recorded; "" means that they are
-	// not.
+	// Data is the folder for what Switchboard writes itself; "" means that nothing
+	// outlives this process, whatever store the configuration names.
 	Data string
+
+	// Replica says that it is one of those that share the configured store, where
+	// that has room for several.
+	Replica bool
+
+	// Hurry says something when stopping shall not wait for calls under way
+	// any longer; nil means that nobody is in a hurry.
+	Hurry <-chan os.Signal
 
 	// Guard is the command that ends what servers have started when
 	// Switchboard is killed; see upstream.Options.
@@ -85,9 +98,13 @@ type App struct {
 
 	engine  *policy.Engine
 	fleet   *upstream.Fleet
-	records *record.Log // nil where nothing is recorded
+	health  *health.Monitor
+	records *ledger
 	runs    *run.Registry
 	gateway *gateway.Gateway
+	store   store.Store
+	keys    *idempotency.Keys
+	cluster *cluster.Cluster // the zero one where there are no other replicas
 
 	info    []byte           // what modern clients are told that answers
 	nothing *surface.Surface // what a run without a task shows
@@ -104,8 +121,14 @@ type App struct {
 	tidying atomic.Bool  // it is about to be done
 	tidied  atomic.Int64 // when it was done, in unix nanoseconds
 
-	stop context.CancelFunc
-	work sync.WaitGroup
+	metrics telemetry.Recorder
+
+	offers     *news      // that the other replicas are told of
+	everything everything // for operators
+
+	stopping *stopping
+	stop     context.CancelFunc
+	work     sync.WaitGroup
 }
 
 // reloadFault is why the last reload was refused, and since when all were.
@@ -115,23 +138,32 @@ type reloadFault struct {
 }
 
 // New reads the configuration and starts the servers that it names, without
-// waiting for them. The error is config.Faults where the configuration is
+// waiting for them. The error is switchboard.Faults where the configuration is
 // refused. Call Stop in the end.
 func New(ctx context.Context, o Options) (*App, error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0)}
+	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews()}
 	r, err := a.load(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := r.config
-	if o.Data != "" {
-		a.records = record.New(o.Data, record.Options{Log: o.Log})
+	if a.store, err = openStore(ctx, o, c.Store); err != nil {
+		return nil, err
+	}
+	a.store = &metered{a.store, &a.metrics}
+	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
+		return nil, errors.Join(err, a.store.Close())
+	}
+	if a.records, err = openLedger(ctx, o, c, a.store); err != nil {
+		a.cluster.Close()
+		return nil, errors.Join(err, a.store.Close())
 	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
+	moved := make(chan struct{}, 1) // a server's health has
 	a.fleet = upstream.New(upstream.Options{
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
@@ -145,48 +177,96 @@ func New(ctx context.Context, o Options) (*App, error) {
 			default:
 			}
 		},
+		OnOffer: a.offers.add,
+		OnLink:  a.linked,
+	})
+	a.stopping = newStopping(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.health = health.New(health.Options{
+		Log:   o.Log,
+		Probe: a.probe,
+		Changed: func(t health.Transition) {
+			a.count(t)
+			select {
+			case moved <- struct{}{}:
+			default:
+			}
+		},
+		Probed:   a.metrics.Probed,
+		Moved:    a.countMove,
+		Patience: c.StartDeadline,
+		Store:    a.store,
+		Self:     a.cluster.Self(),
 	})
 	a.info = gateway.ServerInfo(o.Name, o.Version)
-	a.nothing = surface.New(nil, nil, nil, nil, a.info)
-	a.runs = run.New(a, a.nothing)
-	limits := constraint.NewLimiter(func(id switchboard.TenantID) []switchboard.Limit {
+	a.nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.info})
+	a.runs = run.New(a, a.nothing, a.store)
+	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
 		if t := a.state.Load().tenants[id]; t != nil {
 			return t.Limits
 		}
 		return nil
 	})
+	guard := func(next switchboard.Caller) switchboard.Caller {
+		return policy.Guard(a.current, a.noteRuling, o.Log, next)
+	}
+	results := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
+	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
-		Runs:         a.runs,
-		Caller:       policy.Guard(a.current, o.Log, constraint.Approve(limits.Limit(a.fleet))),
-		Authenticate: func(r *http.Request) (switchboard.Principal, error) { return a.state.Load().ring.Authenticate(r) },
+		Runs: a.runs,
+		Caller: a.metrics.Calls(a.records.around(a.keys.Once(a.health.Fallback(guard(constraint.Approve(results.Serve(limits.Limit(
+			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet)))))))))))),
+		Store:        a.store,
+		Cluster:      a.cluster,
+		SessionKey:   a.records.sessionKey,
+		Authenticate: a.authenticate,
 		Subscribe:    a.subscribe,
 		Ended:        a.fleet.Forget,
 		RootsChanged: a.fleet.RootsChanged,
-		Status:       a.statusText,
+		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permit, Record: a.expanded, Docs: &a.everything.docs, Log: o.Log}),
+		Declare:      a.declare,
+		Status:       a.statusOf,
 		Fitness:      a.fitness,
 		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
 			"/v1/status":  a.inspectStatus,
 			"/v1/explain": a.inspectExplain,
+			"/v1/search":  a.inspectSearch,
 		},
+		Metrics: a.scrape,
+		Operate: a.operate,
+		Denied:  a.denied,
+		Refused: a.metrics.Refused,
+		Grace:   a.stopping.over,
 		Hosts:   c.Hosts,
 		Origins: c.Origins,
 		Log:     o.Log,
 		Name:    o.Name,
 		Version: o.Version,
 	})
+	r.digest = r.sum(a.cluster.Key(configurationKey))
+	a.cluster.Serving(r.digest)
 	a.state.Store(newState(r, o.Tenant, nil, nil))
-	a.fleet.Set(c.Servers)
-	a.work.Go(func() { a.follow(ctx, changed) })
+	if err := a.health.Join(ctx); err != nil {
+		a.Stop()
+		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
+	}
+	a.set(c.Servers)
+	a.work.Go(func() { a.follow(ctx, changed, moved) })
 	a.work.Go(func() { a.followClock(ctx) })
+	a.work.Go(func() { a.sweep(ctx) })
+	a.work.Go(func() { a.tellOffers(ctx) })
+	a.work.Go(func() { a.records.trim(ctx) })
+	a.work.Go(func() { a.records.follow(ctx) })
+	a.work.Go(func() { a.runs.Follow(ctx) })
+	a.work.Go(func() { a.gateway.Follow(ctx) })
+	a.cluster.Serve(a.gateway)
+	a.cluster.Join(ctx)
 	return a, nil
 }
 
 // follow takes in what the servers offer: once all have answered or the start
 // deadline is over, and whenever one changes after that.
-func (a *App) follow(ctx context.Context, changed <-chan struct{}) {
+func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
 	a.fleet.Ready(ctx)
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
 	a.refresh(ctx)
 	close(a.ready)
 	for {
@@ -195,11 +275,27 @@ func (a *App) follow(ctx context.Context, changed <-chan struct{}) {
 			return
 		case <-changed:
 			a.refresh(ctx)
-		case <-sweep.C:
-			a.runs.Sweep()
-			if f := a.fault.Load(); f != nil {
-				a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
-			}
+		case <-moved:
+			a.runs.Leave(ctx, a.lost)
+		}
+	}
+}
+
+// sweep has kept for longer what is in use, and lets go of what is not, every few
+// minutes. It waits for the store for each, which nothing else shall wait for.
+func (a *App) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a.runs.Sweep(ctx)
+		a.gateway.Sweep(ctx)
+		if f := a.fault.Load(); f != nil {
+			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
 		}
 	}
 }
@@ -237,6 +333,14 @@ func (a *App) swap(ctx context.Context, s *state) {
 		for _, f := range s.catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
+		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
+			a.log.Warn("a server is not probed as it is configured", "why", why)
+		}
+	}
+	if faults := s.undeclared(""); !slices.Equal(was.undeclared(""), faults) {
+		for _, f := range faults {
+			a.log.Warn("not an equivalent", "why", f.Error())
+		}
 	}
 	a.runs.Rebind(ctx)
 	for _, r := range a.runs.All() {
@@ -246,52 +350,70 @@ func (a *App) swap(ctx context.Context, s *state) {
 	}
 }
 
-// Reload reads the configuration again. All that can fail happens before
+// reload reads the configuration again. All that can fail happens before
 // anything that runs is touched: on an error the running state stays as it is,
 // and Status says so. New servers get the start deadline to answer before
 // decisions see them; calls in flight finish with what they started with.
-func (a *App) Reload(ctx context.Context) error {
-	err := a.reload(ctx)
+// differs is called before that wait where there is something to tell the other
+// replicas: another configuration, or one that is refused, or is no more.
+func (a *App) reload(ctx context.Context, differs func()) {
+	was := a.state.Load()
+	r, err := a.readAgain(ctx, was)
+	same := err == nil && r == was.reading
+	defer func() { a.metrics.Reloaded(same, err) }()
+	if !same || a.fault.Load() != nil {
+		differs()
+	}
 	if err != nil {
+		a.records.reloaded(err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
 		if was := a.fault.Load(); was != nil {
 			f.since = was.since
 		}
 		a.fault.Store(f)
-		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", a.state.Load().when)
-		return err
+		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.when)
+		return
 	}
 	if a.fault.Swap(nil) != nil {
 		a.log.Info("the configuration is good again")
 	}
-	return nil
-}
-
-func (a *App) reload(ctx context.Context) error {
-	r, err := a.load(ctx)
-	if err != nil {
-		return err
+	if same {
+		a.log.Info("read again; nothing has changed")
+		return
 	}
 	c := r.config
-	was := a.state.Load()
-	if reflect.DeepEqual(c, was.config) {
-		a.log.Info("read again; nothing has changed")
-		return nil
-	}
-	r.inherit(was.reading)
-	if (len(c.Keys) == 0) != was.ring.Keyless() {
-		return errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
-	}
 	a.building.Lock()
 	defer a.building.Unlock()
-	a.fleet.Set(both(c.Servers, was.config.Servers))
+	a.set(both(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), was))
-	a.fleet.Set(c.Servers)
-	a.log.Info("reloaded")
-	return nil
+	a.set(c.Servers)
+	a.cluster.Serving(r.digest)
+	a.records.reloaded(nil)
+	a.log.Info("reloaded", "configuration", r.digest)
+}
+
+// readAgain reads the configuration, which may be that of was, of whose reading it is then.
+// The error says why it cannot take the place of that.
+func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
+	r, err := a.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := r.config
+	switch {
+	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
+		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
+	case reflect.DeepEqual(c, was.config):
+		return was.reading, nil
+	case (len(c.Keys) == 0) != was.ring.Keyless():
+		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
+	}
+	r.inherit(was.reading)
+	r.digest = r.sum(a.cluster.Key(configurationKey))
+	return r, nil
 }
 
 // load reads the configuration, and remembers what to watch.
@@ -338,14 +460,17 @@ func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchb
 }
 
 // Bind implements run.Binder. It waits for the servers' first answers.
-func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	if err := a.Ready(ctx); err != nil {
 		return nil, err
 	}
-	if task == "" {
-		return a.nothing, nil
+	switch {
+	case was.Declared != nil:
+		task = was.Declared.ID
+	case task == "":
+		return a.state.Load().unbound(p, a.info), nil
 	}
-	s, err := a.state.Load().bind(ctx, p, task, prev, a.info, a.record)
+	s, err := a.state.Load().bind(ctx, p, task, was, a.unfit(was), a.info, a.records.decision)
 	a.tidy()
 	if err != nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
@@ -403,9 +528,9 @@ func (a *App) Listen() (net.Listener, error) {
 	return net.Listen("tcp", addr)
 }
 
-// Serve answers MCP over HTTP on l until ctx is done. Then it takes no new
-// work, lets calls in flight finish, tells the clients of those that have not,
-// and closes.
+// Serve answers MCP over HTTP on l until ctx is done. Then it refuses new work,
+// lets what is under way finish, tells the clients of calls that have not, and
+// closes: all within the configuration's grace, of which Stop gets what is left.
 func (a *App) Serve(ctx context.Context, l net.Listener) error {
 	s := &http.Server{
 		// No mux: it would answer paths that it finds odd before any of our
@@ -426,24 +551,34 @@ func (a *App) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
-	a.gateway.Close()
-	ctx = context.WithoutCancel(ctx)
-	grace, cancel := context.WithTimeout(ctx, drainTimeout-lastWords)
+	noticed := time.After(a.untilNoticed())
+	// Until then it listens: whoever comes is told, not left to guess.
+	if n := a.gateway.Drain(a.stopping.over()); n > 0 {
+		a.log.Warn("calls cut", "calls", n)
+	}
+	select {
+	case <-noticed:
+	case <-a.stopping.over():
+	}
+	last, cancel := context.WithTimeout(a.stopping.all, lastWords)
 	defer cancel()
-	if err := s.Shutdown(grace); err != nil {
-		if n := a.gateway.Cut(); n > 0 {
-			a.log.Warn("calls cut", "calls", n)
-		}
-		last, cancel := context.WithTimeout(ctx, lastWords)
-		defer cancel()
-		if err := s.Shutdown(last); err != nil {
-			_ = s.Close() // whoever has not read its answer by now
-		}
+	if err := s.Shutdown(last); err != nil {
+		_ = s.Close() // whoever has not read its answer by now
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// untilNoticed is how long we tell that we are stopping, at least, so that whoever sends
+// clients to one of several replicas has asked /readyz by then: a connection that it makes
+// as we close is lost, and it cannot know whether its request was.
+func (a *App) untilNoticed() time.Duration {
+	if !a.o.Replica || !a.state.Load().config.Store.Shared() {
+		return 0
+	}
+	return 3 * time.Second
 }
 
 // ServeStdio answers MCP on in and out for the local principal of the tenant,
@@ -456,173 +591,19 @@ func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task 
 // ServeStdio have returned.
 func (a *App) Stop() {
 	a.stop()
+	a.stopping.begin()
+	defer a.stopping.end()
 	a.gateway.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	a.fleet.Close(ctx)
+	a.cluster.Leave(a.stopping.all)
+	a.cluster.Close()
+	a.health.Close()
+	a.fleet.Close(a.stopping.all)
 	a.work.Wait()
-	a.records.Close()
-}
-
-// Status is what Switchboard says of itself.
-type Status struct {
-	Version string    `json:"version"`
-	PID     int       `json:"pid,omitzero"` // the operator's to know
-	Started time.Time `json:"started"`
-	Loaded  time.Time `json:"configuration_loaded"`
-	Refused *Refused  `json:"configuration_refused,omitempty"`
-
-	// Records says how recording goes; the operator's to know.
-	Records *record.Status `json:"records,omitempty"`
-
-	Catalog struct {
-		Digest switchboard.Digest `json:"digest"`
-		Tools  int                `json:"tools"`
-		Faults []string           `json:"faults,omitzero"` // the operator's to know; nil where they are not said
-	} `json:"catalog"`
-	Policies []PolicyStatus `json:"policies"`
-	Servers  []ServerStatus `json:"servers"`
-	Tasks    []TaskStatus   `json:"tasks"`
-}
-
-// Refused says that the last reload did not happen.
-type Refused struct {
-	When  time.Time `json:"when"`
-	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
-	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
-}
-
-// PolicyStatus is which policy a tenant has, and since when it is this one.
-type PolicyStatus struct {
-	Tenant switchboard.TenantID `json:"tenant"`
-	Digest switchboard.Digest   `json:"digest"`
-	Loaded time.Time            `json:"loaded"`
-}
-
-// ServerStatus is how one server fares, and how many of its tools are fit to be
-// offered, of those that the catalog was made of; the rest is refused.
-type ServerStatus struct {
-	upstream.ServerStatus
-	Served  int `json:"tools_served"`
-	Refused int `json:"tools_refused"`
-}
-
-// TaskStatus is a task that runs have bound.
-type TaskStatus struct {
-	Tenant switchboard.TenantID `json:"tenant"`
-	Task   switchboard.TaskID   `json:"task"`
-	Runs   int                  `json:"runs"`
-	Tools  int                  `json:"tools"`
-	Why    string               `json:"why,omitempty"` // it shows nothing
-}
-
-// Status says how things are for the tenant: its servers and its tasks. The
-// empty tenant means all of them, for the operator.
-func (a *App) Status(id switchboard.TenantID) Status {
-	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
-	s.Catalog.Faults = []string{}
-	if id == "" {
-		s.Records = a.records.Status()
+	a.keys.Close()
+	if err := a.records.close(a.stopping.all); err != nil {
+		a.log.Warn("the last receipts were not written", "err", err)
 	}
-	if f := a.fault.Load(); f != nil {
-		s.Refused = &Refused{When: f.when, Since: f.since}
-		if id == "" {
-			s.Refused.Why = f.err.Error()
-		}
+	if err := a.store.Close(); err != nil {
+		a.log.Warn("the store was not closed", "err", err)
 	}
-	mine := func(server switchboard.ServerID) bool {
-		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
-	}
-	s.Catalog.Digest = st.catalog.Digest()
-	if t := st.tenants[id]; t != nil {
-		s.Catalog.Digest = t.view.Digest()
-	}
-	served := map[switchboard.ServerID]int{}
-	for _, t := range st.catalog.Tools() {
-		served[t.ID.Server]++
-		if mine(t.ID.Server) {
-			s.Catalog.Tools++
-		}
-	}
-	for _, f := range st.catalog.Faults() {
-		if mine(f.Server) {
-			s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
-		}
-	}
-	for _, server := range a.fleet.Status() {
-		if mine(server.ID) {
-			n := served[server.ID]
-			s.Servers = append(s.Servers, ServerStatus{server, n, len(st.offers[server.ID].Tools) - n})
-		}
-	}
-	s.Tasks = a.tasks(id)
-	return s
-}
-
-// fitness is what /readyz answers with, to anybody: no word of any tenant's.
-func (a *App) fitness() (ready bool, text []byte) {
-	var f struct {
-		Ready   bool `json:"ready"`
-		Refused *age `json:"configuration_refused,omitempty"`
-	}
-	select {
-	case <-a.ready:
-		f.Ready = true
-	default:
-	}
-	if fault := a.fault.Load(); fault != nil {
-		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
-	}
-	return f.Ready, encode(f)
-}
-
-type age struct {
-	Seconds int64 `json:"age_seconds"`
-}
-
-// statusText is switchboard_status: what a principal may know.
-func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
-
-// statusFor is Status as p may see it. Messages of failures are the operator's:
-// they hold the words of servers and of the system.
-func (a *App) statusFor(p switchboard.Principal) Status {
-	s := a.Status(p.Tenant)
-	if p.Auth != switchboard.AuthLocal {
-		s.PID, s.Catalog.Faults = 0, nil
-		for i := range s.Servers {
-			s.Servers[i].PIDs = nil
-			if f := s.Servers[i].LastFailure; f != nil {
-				s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
-			}
-		}
-	}
-	return s
-}
-
-// inspectStatus is Status over HTTP. The local principal is the operator.
-func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
-	if p.Auth == switchboard.AuthLocal {
-		return encode(a.Status("")), nil
-	}
-	return a.statusText(p), nil
-}
-
-// inspectExplain is Explain over HTTP, of the task that the query names.
-func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	x, err := a.Explain(ctx, p, switchboard.TaskID(q.Get("task")))
-	if err != nil {
-		return nil, err
-	}
-	return encode(x), nil
-}
-
-// encode returns v's JSON. v is made of our own types, which always encode, and
-// the same way every time: maps are sorted.
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("encode: " + err.Error())
-	}
-	return text
 }

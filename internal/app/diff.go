@@ -4,20 +4,20 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/record"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -26,6 +26,7 @@ import (
 type Diff struct {
 	Since     time.Time `json:"since"`
 	Decisions int       `json:"decisions"` // that were recorded since then
+	Calls     int       `json:"calls"`     // how many of these are of calls
 	Replayed  int       `json:"replayed"`
 	Changed   int       `json:"changed"` // of the replayed
 
@@ -58,6 +59,7 @@ var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllo
 // A Change is what would become otherwise, and in how many decisions.
 type Change struct {
 	Kind        string               `json:"change"`
+	Of          string               `json:"of,omitempty"` // of what: "" is a decision for a task, "call" one on a call
 	Tenant      switchboard.TenantID `json:"tenant"`
 	Task        switchboard.TaskID   `json:"task,omitempty"`
 	Requirement string               `json:"requirement,omitempty"`
@@ -71,11 +73,13 @@ type Change struct {
 // NotReplayed is why decisions could not be made again, and how many.
 type NotReplayed struct {
 	Why       string `json:"why"`
+	Of        string `json:"of,omitempty"` // as of a Change
 	Decisions int    `json:"decisions"`
 }
 
 // Broken is a decision whose replay is not what was recorded.
 type Broken struct {
+	Of       string               `json:"of,omitempty"` // as of a Change
 	Tenant   switchboard.TenantID `json:"tenant"`
 	Task     switchboard.TaskID   `json:"task"`
 	Recorded switchboard.Digest   `json:"recorded"`
@@ -84,7 +88,7 @@ type Broken struct {
 
 // Why a decision cannot be replayed.
 const (
-	whyDamaged = "the line of the log is damaged"
+	whyDamaged = "the receipt is damaged"
 	whyGone    = "what it was decided from is not archived any more"
 	whyTime    = "a policy could not be evaluated then, or not now, as it may happen when it takes too long"
 )
@@ -92,47 +96,62 @@ const (
 // Replaying has more time than serving.
 const replayLimit = 10 * time.Second
 
-// jobSize is how many decisions are replayed with what was read for them once.
+// jobSize is how many decisions are replayed in one go, by one worker.
 const jobSize = 256
 
-// Compare replays what was recorded in the folder since then, of the tenant (""
-// means of all), as it was and under the proposal. progress, where not nil, is
-// told from time to time how many of how many are done.
-func Compare(ctx context.Context, folder string, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
-	if _, err := os.Stat(folder); err != nil {
-		return nil, fmt.Errorf("nothing has been recorded: %w", err)
-	}
-	entries, damaged, err := record.Read(folder, since)
+// Compare replays what was recorded since then, of the tenant ("" means of all), as it
+// was and under the proposal. progress, where not nil, is told from time to time how many
+// of how many are done.
+func Compare(ctx context.Context, records Records, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
+	entries, damaged, err := entries(ctx, records, receipt.List(ctx, records, receipt.Query{Tenant: tenant, Since: since}), false)
 	if err != nil {
 		return nil, err
 	}
-	if tenant != "" {
-		entries = slices.DeleteFunc(entries, func(e record.Entry) bool {
-			r, err := decide.ReadRecord(e.Decision)
-			return err == nil && r.Tenant != tenant
-		})
+	return compare(ctx, records, entries, damaged, since, p, progress)
+}
+
+// Replay decides again what a receipt says that was decided: it shall be the same to the
+// byte. receipt.ErrNone says that there is no such receipt.
+func Replay(ctx context.Context, records Records, id string) (*Diff, error) {
+	e, err := receipt.Find(ctx, records, id)
+	if err != nil {
+		return nil, err
 	}
+	entries, damaged, err := entries(ctx, records, func(yield func(receipt.Entry, error) bool) { yield(e, nil) }, true)
+	if err != nil {
+		return nil, err
+	}
+	return compare(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
+}
+
+// compare replays entries.
+func compare(ctx context.Context, records Records, entries []*entry, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	slices.SortFunc(entries, byArchive)
 	c := &comparison{
 		proposal: p, of: len(entries), progress: progress,
-		changes: map[Change]int{}, unknown: map[string]int{},
+		changes: map[Change]int{}, unknown: map[NotReplayed]int{},
+	}
+	for _, e := range entries {
+		if e.kind == kindCall {
+			c.calls++
+		}
 	}
 	if damaged > 0 {
-		c.unknown[whyDamaged] = damaged
+		c.unknown[NotReplayed{Why: whyDamaged}] = damaged
 	}
-	jobs := make(chan []record.Entry)
+	jobs := make(chan []*entry)
 	var work sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
-			a := &archivist{folder: folder, engine: policy.NewEngine(replayLimit, 0)}
+			a := &archivist{records: records, engine: policy.NewEngine(replayLimit, 0)}
 			for job := range jobs {
 				c.job(ctx, a, job)
 			}
 		})
 	}
 	for len(entries) > 0 && ctx.Err() == nil {
-		n := 1
-		for n < min(len(entries), jobSize) && maps.Equal(entries[n].Archives, entries[0].Archives) {
+		n, key := 1, entries[0].key()
+		for n < min(len(entries), jobSize) && entries[n].key() == key {
 			n++
 		}
 		jobs <- entries[:n]
@@ -151,22 +170,52 @@ type comparison struct {
 	proposal *Proposal
 	progress func(done, of int)
 	of       int
+	calls    int // of these
 
 	mu      sync.Mutex
 	done    int
 	err     error          // what is wrong with the proposal
 	changes map[Change]int // without their counts
 	changed int
-	unknown map[string]int
+	unknown map[NotReplayed]int // likewise
 	broken  []Broken
 }
 
-// skip counts n decisions that cannot be replayed.
-func (c *comparison) skip(why string, n int) {
+// skip counts n decisions of a kind that cannot be replayed.
+func (c *comparison) skip(why, kind string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unknown[why] += n
+	c.unknown[NotReplayed{Why: why, Of: kind}] += n
 	c.step(n)
+}
+
+// differs counts a decision of which the replay is text, and was not.
+func (c *comparison) differs(e *entry, text []byte, b Broken) {
+	if unsteady(text) || unsteady(e.text) {
+		c.skip(whyTime, e.kind, 1)
+		return
+	}
+	b.Of, b.Recorded = e.kind, e.digest
+	if text != nil {
+		b.Replayed = canonical.Sum(text)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = append(c.broken, b)
+	c.step(1)
+}
+
+// found counts a decision of which these are the changes.
+func (c *comparison) found(changes map[Change]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(changes) > 0 {
+		c.changed++
+	}
+	for change := range changes {
+		c.changes[change]++
+	}
+	c.step(1)
 }
 
 // step counts decisions that are done with. The caller holds c.mu.
@@ -178,39 +227,65 @@ func (c *comparison) step(n int) {
 }
 
 // job replays decisions that were made from the same.
-func (c *comparison) job(ctx context.Context, a *archivist, entries []record.Entry) {
-	was, err := a.past(entries[0].Archives)
-	if errors.Is(err, fs.ErrNotExist) {
-		c.skip(whyGone, len(entries))
+func (c *comparison) job(ctx context.Context, a *archivist, entries []*entry) {
+	r, err := a.replays.get(entries[0].key(), func() (*replay, error) { return c.replay(ctx, a, entries[0]) })
+	var wrong *proposalError
+	switch {
+	case errors.As(err, &wrong):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err = cmp.Or(c.err, wrong.error)
 		return
-	} else if err != nil {
-		c.skip(err.Error(), len(entries))
+	case err != nil:
+		c.skip(whyOf(err), entries[0].kind, len(entries))
 		return
-	}
-	before, err := a.decider(was, 0)
-	if err != nil {
-		c.skip("what it was decided from is refused now: "+err.Error(), len(entries))
-		return
-	}
-	var after *tenant
-	if now := c.proposal.change(was); now != nil {
-		if after, err = a.decider(now, 1); err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.err = cmp.Or(c.err, faults(err))
-			return
-		}
-	}
-	r := replay{before: before, after: after}
-	if after != nil && c.proposal.config != nil {
-		r.state = c.proposal.state(after)
 	}
 	for i := range entries {
 		if ctx.Err() != nil {
 			return
 		}
-		c.one(ctx, &r, &entries[i])
+		if err := a.read(ctx, entries[i]); err != nil {
+			c.skip(whyOf(err), entries[i].kind, 1)
+			continue
+		}
+		if entries[i].kind == kindCall {
+			c.call(ctx, r, entries[i])
+		} else {
+			c.one(ctx, a, r, entries[i])
+		}
 	}
+}
+
+// whyOf says why something cannot be replayed.
+func whyOf(err error) string {
+	if errors.Is(err, archive.ErrNone) {
+		return whyGone
+	}
+	return err.Error()
+}
+
+// A proposalError is what is wrong with the proposal.
+type proposalError struct{ error }
+
+// replay makes what decides again as it did, and as is proposed.
+func (c *comparison) replay(ctx context.Context, a *archivist, e *entry) (*replay, error) {
+	was, err := a.past(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	r := &replay{}
+	if r.before, err = a.decider(was, 0); err != nil {
+		return nil, fmt.Errorf("what it was decided from is refused now: %w", err)
+	}
+	if now := c.proposal.change(was); now != nil {
+		if r.after, err = a.decider(now, 1); err != nil {
+			return nil, &proposalError{err}
+		}
+		if c.proposal.config != nil {
+			r.state = c.proposal.state(r.after)
+		}
+	}
+	return r, nil
 }
 
 // A replay makes decisions again, as they were made and as they would be.
@@ -220,47 +295,33 @@ type replay struct {
 }
 
 // one replays one decision.
-func (c *comparison) one(ctx context.Context, r *replay, e *record.Entry) {
-	of, err := decide.ReadRecord(e.Decision)
+func (c *comparison) one(ctx context.Context, a *archivist, r *replay, e *entry) {
+	of, err := decide.ReadRecord(e.text)
 	if err != nil {
-		c.skip(err.Error(), 1)
+		c.skip(err.Error(), e.kind, 1)
 		return
 	}
 	task := r.before.Tasks[of.Task]
-	if task == nil {
-		c.skip("its task is not among those of the archived tenant", 1)
+	if of.Task == switchboard.DeclaredTask && e.refs[textTask] != "" {
+		var text []byte
+		if text, err = archive.Read(ctx, a.records, e.refs[textTask]); err == nil {
+			err = json.Unmarshal(text, &task)
+		}
+	}
+	if task == nil || err != nil {
+		c.skip("its task is not among those of the archived tenant", e.kind, 1)
 		return
 	}
-	was, err := r.before.decide(ctx, of.Principal, task, of.Now)
+	was, err := r.before.decide(ctx, of.Principal, task, of.Unfit, of.Now)
 	var text []byte
 	if err == nil {
 		text = was.Canonical()
 	}
-	if !bytes.Equal(text, e.Decision) {
-		if unsteady(text) || unsteady(e.Decision) {
-			c.skip(whyTime, 1)
-			return
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		b := Broken{Tenant: of.Tenant, Task: of.Task, Recorded: e.Digest}
-		if err == nil {
-			b.Replayed = was.Digest()
-		}
-		c.broken = append(c.broken, b)
-		c.step(1)
+	if !bytes.Equal(text, e.text) {
+		c.differs(e, text, Broken{Tenant: of.Tenant, Task: of.Task})
 		return
 	}
-	changes := r.changes(ctx, &of, was, cmp.Or(of.Now, e.Time))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(changes) > 0 {
-		c.changed++
-	}
-	for change := range changes {
-		c.changes[change]++
-	}
-	c.step(1)
+	c.found(r.changes(ctx, &of, was, cmp.Or(of.Now, e.when)))
 }
 
 // unsteady reports whether a policy could not be evaluated in a decision: whether
@@ -285,19 +346,28 @@ func (r *replay) changes(ctx context.Context, of *decide.Recorded, was *decide.D
 // again makes the decision that would have been made.
 func (r *replay) again(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) (*decide.Decision, error) {
 	if r.after == nil {
-		return nil, errors.New("the tenant is not there any more")
+		return nil, errGone
 	}
 	if r.state == nil {
 		if r.after.snapshot == r.before.snapshot {
 			return was, nil
 		}
-		return r.after.decide(ctx, of.Principal, r.after.Tasks[of.Task], when)
+		task, err := r.after.task(was.Task)
+		if err != nil {
+			return nil, err
+		}
+		return r.after.decide(ctx, of.Principal, task, of.Unfit, when)
+	}
+	if of.Task == switchboard.DeclaredTask {
+		return r.state.decideFor(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
 	}
 	if _, err := r.state.resolve(of.Principal, of.Task); err != nil {
 		return nil, err
 	}
-	return r.state.decide(ctx, of.Principal, of.Task, when)
+	return r.state.decide(ctx, of.Principal, of.Task, of.Unfit, when)
 }
+
+var errGone = errors.New("the tenant is not there any more")
 
 // changes gathers those of one decision.
 type changes struct {
@@ -306,7 +376,7 @@ type changes struct {
 }
 
 func (cs *changes) add(c Change) {
-	c.Tenant = cs.base.Tenant
+	c.Tenant, c.Of = cs.base.Tenant, cs.base.Of
 	cs.found[c] = true
 }
 
@@ -351,14 +421,14 @@ func (cs *changes) outcome(was, now *decide.Outcome) {
 			cs.add(Change{Kind: ChangeAllowed, Tool: id.String(), Why: "it was not: " + reason(was, id)})
 		}
 	}
-	asked := map[switchboard.ToolID]string{}
+	asked := map[switchboard.ToolID]switchboard.Obligations{}
 	for _, c := range slices.Concat(was.Selected, was.Others) {
-		asked[c.Tool.ID] = obligations(policy.ObligationsOf(c))
+		asked[c.Tool.ID] = policy.ObligationsOf(c)
 	}
 	for _, c := range slices.Concat(now.Selected, now.Others) {
 		from, ok := asked[c.Tool.ID]
-		if to := obligations(policy.ObligationsOf(c)); ok && from != to {
-			cs.add(Change{Kind: ChangeAsked, Tool: c.Tool.ID.String(), From: from, To: to, Why: "obligations of the policies"})
+		if to := policy.ObligationsOf(c); ok && (!from.None() || !to.None()) {
+			cs.asked(c.Tool.ID.String(), from, to)
 		}
 	}
 	moved := Change{Kind: ChangeMoved, Requirement: was.Requirement.String(), From: first(was), To: first(now)}
@@ -373,6 +443,13 @@ func (cs *changes) outcome(was, now *decide.Outcome) {
 	default:
 		moved.Why = reason(now, before[0])
 		cs.add(moved)
+	}
+}
+
+// asked notes that something else is asked of calls of a tool.
+func (cs *changes) asked(tool string, from, to switchboard.Obligations) {
+	if was, now := obligations(from), obligations(to); was != now {
+		cs.add(Change{Kind: ChangeAsked, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
 	}
 }
 
@@ -439,12 +516,13 @@ func reason(o *decide.Outcome, id switchboard.ToolID) string {
 
 // diff puts together what was found.
 func (c *comparison) diff(since time.Time, all int) *Diff {
-	d := &Diff{Since: since, Decisions: all, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []Change{}}
+	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []Change{}}
 	for why, n := range c.unknown {
-		d.NotReplayed = append(d.NotReplayed, NotReplayed{why, n})
+		why.Decisions = n
+		d.NotReplayed = append(d.NotReplayed, why)
 		d.Replayed -= n
 	}
-	slices.SortFunc(d.NotReplayed, func(a, b NotReplayed) int { return cmp.Compare(a.Why, b.Why) })
+	slices.SortFunc(d.NotReplayed, func(a, b NotReplayed) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why)) })
 	slices.SortFunc(d.Broken, func(a, b Broken) int { return cmp.Compare(a.Recorded, b.Recorded) })
 	for change, n := range c.changes {
 		change.Decisions = n
@@ -452,7 +530,7 @@ func (c *comparison) diff(since time.Time, all int) *Diff {
 	}
 	slices.SortFunc(d.Changes, func(a, b Change) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(changeKinds, a.Kind), slices.Index(changeKinds, b.Kind)),
+			cmp.Compare(slices.Index(changeKinds, a.Kind), slices.Index(changeKinds, b.Kind)), cmp.Compare(a.Of, b.Of),
 			cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Tool, b.Tool),
 			cmp.Compare(a.Requirement, b.Requirement), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Why, b.Why),
 		)

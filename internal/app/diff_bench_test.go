@@ -1,13 +1,16 @@
+//go:build unix
+
 package app
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/record"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -16,11 +19,19 @@ import (
 // tools), under the shipped policies and one of the tenant's own, which looks at
 // who asks or does not. What is proposed denies one server.
 func BenchmarkCompare(b *testing.B) {
-	b.Run("anybody", func(b *testing.B) { benchmarkCompare(b, "true") })
-	b.Run("each", func(b *testing.B) { benchmarkCompare(b, `input.principal.id != "mallory"`) })
+	b.Run("anybody", func(b *testing.B) { benchmarkCompare(b, "true", "false") })
+	b.Run("each", func(b *testing.B) { benchmarkCompare(b, `input.principal.id != "mallory"`, "false") })
+	for name, condition := range map[string]string{
+		"operator by id":    `input.principal.id == "mallory"`,
+		"operator by task":  `startswith(input.task.task_id, "night-")`,
+		"operator by clock": `time.clock(time.now_ns())[0] > 23`,
+		"operator by all":   `input.principal.id == "mallory"; startswith(input.task.task_id, "night-"); time.clock(time.now_ns())[0] > 23`,
+	} {
+		b.Run(name, func(b *testing.B) { benchmarkCompare(b, "true", condition) })
+	}
 }
 
-func benchmarkCompare(b *testing.B, condition string) {
+func benchmarkCompare(b *testing.B, condition, veto string) {
 	const tenants, principals, tasks, servers, tools = 20, 50, 10, 10, 20
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -42,6 +53,7 @@ func benchmarkCompare(b *testing.B, condition string) {
 		offers = append(offers, o)
 	}
 	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\t" + condition + "\n}\n")}}
+	c.Policies = append(shipped(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
 	for i := range tenants {
 		id := switchboard.TenantID(fmt.Sprint("tenant-", i))
 		t := &switchboard.Tenant{ID: id, Servers: ids, Tasks: map[switchboard.TaskID]*switchboard.Task{}, Policy: []byte(`{"deny":["*/delete_*"]}`)}
@@ -54,35 +66,78 @@ func benchmarkCompare(b *testing.B, condition string) {
 		}
 		c.Tenants[id], c.TenantPolicies[id] = t, own
 	}
-	reading, err := read(c, policy.NewEngine(0, 0))
+	reading, err := read(c, policy.NewEngine(time.Minute, 0))
 	if err != nil {
 		b.Fatal(err)
 	}
+	for id, p := range reading.policies {
+		reading.policies[id] = p.Recalling() // for what is measured needs decisions, however they were made
+	}
 	st := newState(reading, "tenant-0", offers, nil)
-	dir := b.TempDir()
-	l := record.New(dir, record.Options{Queue: tenants * principals * tasks})
+	dir := newNotes(b)
 	for id, t := range st.tenants {
 		for who := range principals {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
-				d, err := t.decide(b.Context(), p, task, time.Now())
+				d, err := t.decide(b.Context(), p, task, nil, time.Now())
 				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}
-				when := time.Now()
-				l.Add(func() record.Record { return t.record(d, when) })
+				dir.add(t.record(d, time.Now()))
 			}
 		}
 	}
-	for l.Status().Written < tenants*principals*tasks {
-		time.Sleep(time.Millisecond) // it is no part of what is measured
-	}
-	l.Close()
-	veto := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
+	dir.written(b)
+	proposed := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
+	began := burnt(b)
 	for b.Loop() {
-		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &veto}, nil)
+		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, nil)
 		if err != nil || d.Replayed != tenants*principals*tasks || d.Changed != d.Replayed || len(d.Broken) > 0 {
 			b.Fatalf("%v: %+v", err, d)
 		}
 	}
+	b.ReportMetric((burnt(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+}
+
+// BenchmarkReplayCalls replays 10,000 receipts of calls, each with arguments of its own at
+// which policy looks, as they are and under a rule that denies one in ten.
+func BenchmarkReplayCalls(b *testing.B) {
+	const calls = 10_000
+	dir := newNotes(b)
+	_, call := callers(b, dir, pathRule, true)
+	for i := range calls {
+		call(fmt.Sprintf(`{"path":"/w/%d"}`, i))
+		if i%1000 == 999 {
+			dir.records.archive.Close() // its queue holds fewer
+			dir.records.archive = archive.New(dir, time.Hour, nil)
+		}
+	}
+	dir.written(b)
+	flipped := &Proposal{file: &switchboard.PolicyFile{Name: "new.rego", Path: "new.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"seven\" if { some c in input.candidate_tools; endswith(input.call.arguments.path, \"7\") }\n")}}
+	for name, p := range map[string]*Proposal{"as they are": {}, "flipped": flipped} {
+		b.Run(name, func(b *testing.B) {
+			began := burnt(b)
+			for b.Loop() {
+				d, err := Compare(b.Context(), dir, time.Time{}, "", p, nil)
+				changed := 0
+				if p == flipped {
+					changed = calls / 10
+				}
+				if err != nil || d.Calls != calls || d.Replayed != calls || len(d.Broken) > 0 || d.Changed != changed {
+					b.Fatalf("%v: %+v", err, d)
+				}
+			}
+			b.ReportMetric((burnt(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+		})
+	}
+}
+
+// burnt is the time that this process has had of processors, which other work
+// beside it changes less than the time by the clock.
+func burnt(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

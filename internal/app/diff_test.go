@@ -5,22 +5,20 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/record"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -39,8 +37,16 @@ var rules = []string{
 	`deny[c.id] contains "data" if { some c in input.candidate_tools; c.server == data.switchboard.tenant.settings.server }`,
 	`deny[c.id] contains "an error" if { some c in input.candidate_tools; 1 / count(c.capabilities[_].constraints) > 5 }`,
 	`deny[c.id] contains "read" if { some c in input.candidate_tools; c.annotations.readOnlyHint == true }`,
+	`deny[c.id] contains c.contract.sources.stateful.source if { some c in input.candidate_tools; c.contract.stateful }`,
+	`deny[c.id] contains "once" if { some c in input.candidate_tools; c.contract.timeout_ms < 2000; not c.contract.repeatable }`,
 	`deny[c.id] contains "first" if { c := input.candidate_tools[0]; input.requirement.verb == "read" }`,
 	`obligations[c.id] contains {"type": "enforce_timeout", "timeout": "1s"} if some c in input.candidate_tools`,
+	`obligations[c.id] contains {"type": "notify", "who": "ops"} if { some c in input.candidate_tools; c.server == "b" }`,
+	`deny[c.id] contains sprintf("not %v", [input.call.arguments.path]) if { some c in input.candidate_tools; startswith(input.call.arguments.path, "/etc") }`,
+	`deny[c.id] contains "deep" if { some c in input.candidate_tools; input.call.arguments.opts.deep; input.phase == "call" }`,
+	`deny[c.id] contains "any" if { some c in input.candidate_tools; some v in input.call.arguments; v == "x" }`,
+	`obligations[c.id] contains {"type": "log", "level": "info"} if { some c in input.candidate_tools; input.call.arguments.n > 3 }`,
+	`deny[c.id] contains "phase" if { some c in input.candidate_tools; input.phase == "call"; c.server == "c" }`,
 }
 
 func drawPolicies(t *rapid.T, label, pkg string) []switchboard.PolicyFile {
@@ -67,15 +73,26 @@ func drawConfig(t *rapid.T) *config.Config {
 			Trust: rapid.SampledFrom([]switchboard.Trust{"", switchboard.TrustDeclared, switchboard.TrustOperator}).Draw(t, "trust"),
 		})
 	}
+	c.Overlays = map[switchboard.ToolID]switchboard.Overlay{{Server: "a", Name: "x"}: {Contract: switchboard.Contract{
+		Idempotent: switchboard.Fact{Holds: rapid.Bool().Draw(t, "idempotent"), Source: switchboard.FromOverlay, Trusted: true},
+		Timeout:    time.Second,
+	}}}
 	c.Policies = drawPolicies(t, "policies", "switchboard")
 	for _, id := range []switchboard.TenantID{"acme", "umbrella"} {
 		tenant := &switchboard.Tenant{
 			ID: id, Servers: []switchboard.ServerID{"a", "b", "c"}, ByName: true, DefaultTask: "a",
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{
-				{Server: "c", Name: "x"}: {Capabilities: []switchboard.Capability{{Verb: "read", Resource: "fs"}}},
+				{Server: "c", Name: "x"}: {
+					Capabilities: []switchboard.Capability{{Verb: "read", Resource: "fs"}},
+					Contract:     switchboard.Contract{Stateful: switchboard.Fact{Holds: rapid.Bool().Draw(t, "stateful"), Source: switchboard.FromTenantOverlay}},
+				},
 			},
-			Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "mode"),
-			Tier: rapid.SampledFrom([]string{"", "free", "pro"}).Draw(t, "tier"), Roles: []string{"admin", "writer"},
+			RecordInputs: rapid.Bool().Draw(t, "record inputs"),
+			TokenBudget:  rapid.SampledFrom([]int{0, 900}).Draw(t, "budget"),
+			OnFull:       rapid.SampledFrom([]switchboard.OnFull{"", switchboard.OnFullCollapse}).Draw(t, "on full"),
+			Declare:      rapid.SampledFrom([][]switchboard.Requirement{nil, {{Verb: "read", Resource: "fs"}}}).Draw(t, "declare"),
+			Mode:         rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "mode"),
+			Tier:         rapid.SampledFrom([]string{"", "free", "pro"}).Draw(t, "tier"), Roles: []string{"admin", "writer"},
 			Ranking: switchboard.Ranking{
 				Classes: map[string]int{"paid": rapid.IntRange(-1, 1).Draw(t, "paid")},
 				Prefer:  []switchboard.Prefer{{Verb: "read", Resource: "fs", Servers: []switchboard.ServerID{"b"}}},
@@ -89,7 +106,7 @@ func drawConfig(t *rapid.T) *config.Config {
 			if rapid.Bool().Draw(t, "other needs") {
 				needs = drawRequirements(t)
 			}
-			tenant.Tasks[task] = &switchboard.Task{ID: task, Mode: rapid.SampledFrom([]switchboard.Mode{"", switchboard.Observe}).Draw(t, "task mode"), Requirements: needs}
+			tenant.Tasks[task] = &switchboard.Task{ID: task, Mode: rapid.SampledFrom([]switchboard.Mode{"", switchboard.Observe}).Draw(t, "task mode"), Requirements: needs, TokenBudget: rapid.SampledFrom([]int{0, 500}).Draw(t, "task's budget")}
 		}
 		if rapid.Bool().Draw(t, "own policies") {
 			c.TenantPolicies[id] = drawPolicies(t, "own", "switchboard.tenant")
@@ -115,11 +132,15 @@ func drawRequirements(t *rapid.T) (rs []switchboard.Requirement) {
 		if rapid.IntRange(0, 4).Draw(t, "by name") == 0 {
 			return switchboard.Requirement{Tools: []string{"a/*"}}
 		}
-		return switchboard.Requirement{
+		r := switchboard.Requirement{
 			Verb: rapid.SampledFrom([]switchboard.Verb{"read", "write"}).Draw(t, "verb"), Resource: rapid.SampledFrom([]switchboard.Resource{"fs", "cloud"}).Draw(t, "resource"),
 			Select:   rapid.SampledFrom([]switchboard.Select{"", switchboard.SelectTool}).Draw(t, "select"),
 			Optional: rapid.Bool().Draw(t, "optional"),
 		}
+		if r.Select == "" && rapid.Bool().Draw(t, "on demand") {
+			r.OnDemand, r.Group, r.Stub = true, "x", "x_helper"
+		}
+		return r
 	}), 1, 3).Draw(t, "requirements")
 }
 
@@ -136,15 +157,14 @@ func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 	return offers
 }
 
-// recorded makes decisions of every tenant and task at several instants, records
-// them in dir, and returns how many there are.
-func recorded(t *rapid.T, dir string, c *config.Config, offers []switchboard.Offer) int {
+// decided makes decisions of every tenant and task at several instants, records
+// them, and returns how many there are.
+func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer) int {
 	r, err := read(c, policy.NewEngine(0, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := newState(r, "acme", offers, nil)
-	l := record.New(dir, record.Options{})
 	n := 0
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
@@ -154,17 +174,16 @@ func recorded(t *rapid.T, dir string, c *config.Config, offers []switchboard.Off
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.decide(t.Context(), p, task, at)
+			d, err := st.decide(t.Context(), p, task, nil, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Add(func() record.Record { return st.tenants[p.Tenant].record(d, at) })
+			in.add(st.tenants[p.Tenant].record(d, at))
 			n++
 		}
 	}
-	l.Close()
-	if s := l.Status(); s.Written != n {
-		t.Fatalf("recorded %+v, want %d", s, n)
+	if all := in.written(t); len(all) != n {
+		t.Fatalf("recorded %d, want %d", len(all), n)
 	}
 	return n
 }
@@ -175,8 +194,8 @@ type tester interface {
 	Context() context.Context
 }
 
-func compareAll(t tester, dir string, p *Proposal) *Diff {
-	d, err := Compare(t.Context(), dir, time.Time{}, "", p, nil)
+func compareAll(t tester, of Records, p *Proposal) *Diff {
+	d, err := Compare(t.Context(), of, time.Time{}, "", p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,11 +206,10 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 	if err := flag.Set("rapid.checks", "30"); err != nil { // each writes to the disk, and waits for it
 		t.Fatal(err)
 	}
-	folder := t.TempDir
 	rapid.Check(t, func(t *rapid.T) {
-		dir := folder()
+		dir := newNotes(t)
 		c := drawConfig(t)
-		n := recorded(t, dir, c, drawOffers(t))
+		n := decided(t, dir, c, drawOffers(t))
 		for name, p := range map[string]*Proposal{"nothing": {}, "the configuration as it is": {config: c}} {
 			d := compareAll(t, dir, p)
 			if d.Decisions != n || d.Replayed != n || len(d.NotReplayed)+len(d.Broken) > 0 {
@@ -224,14 +242,14 @@ func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 	})
 }
 
-// one is a folder with the records of one configuration.
-func one(t *testing.T) (dir string, n int) {
+// one has the records of one configuration.
+func one(t *testing.T) (dir *notes, n int) {
 	t.Helper()
-	dir = t.TempDir()
+	dir = newNotes(t)
 	rapid.Custom(func(t *rapid.T) int {
 		c := drawConfig(t)
 		c.Policies, c.TenantPolicies = nil, nil
-		n = recorded(t, dir, c, drawOffers(t))
+		n = decided(t, dir, c, drawOffers(t))
 		return n
 	}).Example(1)
 	return dir, n
@@ -239,7 +257,7 @@ func one(t *testing.T) (dir string, n int) {
 
 func TestNoSecretIsRecorded(t *testing.T) {
 	const secret = "hunter2-hunter2"
-	dir := t.TempDir()
+	dir := newNotes(t)
 	rapid.Custom(func(t *rapid.T) int {
 		c := drawConfig(t)
 		for i := range c.Servers {
@@ -249,16 +267,16 @@ func TestNoSecretIsRecorded(t *testing.T) {
 		for i := range c.Keys {
 			copy(c.Keys[i].Hash[:], secret)
 		}
-		return recorded(t, dir, c, drawOffers(t))
+		return decided(t, dir, c, drawOffers(t))
 	}).Example(1)
-	entries, _, err := record.Read(dir, time.Time{})
-	if err != nil || len(entries) == 0 {
-		t.Fatal(entries, err)
+	all := dir.written(t)
+	if len(all) == 0 {
+		t.Fatal("nothing was recorded")
 	}
-	for _, e := range entries {
-		texts := [][]byte{encode(e)}
-		for _, d := range e.Archives {
-			text, err := record.ReadArchive(dir, d)
+	for _, e := range all {
+		var texts [][]byte
+		for _, d := range append(slices.Collect(maps.Values(e.refs)), e.digest, e.basis) {
+			text, err := archive.Read(t.Context(), dir, d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -276,29 +294,25 @@ func TestNoSecretIsRecorded(t *testing.T) {
 
 func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
 	dir, n := one(t)
-	entries, _, err := record.Read(dir, time.Time{})
-	if err != nil {
-		t.Fatal(err)
+	all := dir.written(t)
+	put := func(d switchboard.Digest, data []byte) {
+		t.Helper()
+		if _, err := dir.Apply(t.Context(), store.Change{Group: "archive/" + string(d), Writes: []store.Write{{Name: "text", Was: store.Any, Data: data}}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	name := func(d switchboard.Digest) string {
-		return filepath.Join(dir, "archive", strings.TrimPrefix(string(d), "sha256:")+".gz")
-	}
-	if err := os.Remove(name(entries[0].Archives[textTenant])); err != nil {
-		t.Fatal(err)
-	}
+	put(all[0].refs[textTenant], nil)
 	gone := 0
-	for _, e := range entries {
-		if e.Archives[textTenant] == entries[0].Archives[textTenant] {
+	for _, e := range all {
+		if e.refs[textTenant] == all[0].refs[textTenant] {
 			gone++
 		}
 	}
 	d := compareAll(t, dir, &Proposal{})
-	if want := []NotReplayed{{whyGone, gone}}; !slices.Equal(d.NotReplayed, want) || d.Replayed != n-gone || d.Changed != 0 {
+	if want := []NotReplayed{{Why: whyGone, Decisions: gone}}; !slices.Equal(d.NotReplayed, want) || d.Replayed != n-gone || d.Changed != 0 {
 		t.Errorf("%+v, want %+v not replayed", d, want)
 	}
-	if err := os.WriteFile(name(entries[0].Archives[textOperator]), []byte("no archive"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(all[0].refs[textOperator], []byte("no archive"))
 	if d := compareAll(t, dir, &Proposal{}); d.Replayed != 0 || len(d.Broken) > 0 {
 		t.Errorf("%+v", d)
 	}
@@ -306,24 +320,27 @@ func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
 
 func TestAReplayThatDiffersIsAFaultOfOurs(t *testing.T) {
 	dir, n := one(t)
-	logs, _ := filepath.Glob(filepath.Join(dir, "log", "*"))
-	text, err := os.ReadFile(logs[0])
+	e := dir.written(t)[0]
+	text, err := archive.Read(t.Context(), dir, e.digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bytes.SplitAfter(text, []byte("\n"))
-	var e record.Entry
-	if err := json.Unmarshal(lines[0], &e); err != nil {
+	forged := archive.Of(bytes.Replace(text, []byte(`"catalog":"sha256:`), []byte(`"catalog":"sha256:0`), 1))
+	a := archive.New(dir, time.Hour, nil)
+	a.Put(forged)
+	a.Close()
+	book, err := receipt.Open(t.Context(), dir, receipt.Options{Node: "another", Key: receipt.NewKey(), DigestKey: receipt.NewKey()})
+	if err != nil {
 		t.Fatal(err)
 	}
-	forged := bytes.Replace(e.Decision, []byte(`"catalog":"sha256:`), []byte(`"catalog":"sha256:0`), 1)
-	lines[0] = bytes.Replace(lines[0], e.Decision, forged, 1)
-	lines[0] = bytes.Replace(lines[0], []byte(`"digest":"`+string(e.Digest)), []byte(`"digest":"`+string(canonical.Sum(forged))), 1)
-	if err := os.WriteFile(logs[0], bytes.Join(lines, nil), 0o600); err != nil {
+	if _, err := book.Write(t.Context(), &receipt.Receipt{Kind: receipt.Decision, Decision: forged.Digest, Basis: e.basis}); err != nil {
 		t.Fatal(err)
 	}
 	d := compareAll(t, dir, &Proposal{})
-	if len(d.Broken) != 1 || d.Broken[0].Recorded != canonical.Sum(forged) || d.Broken[0].Replayed != e.Digest || d.Replayed != n || d.Changed != 0 {
+	if len(d.Broken) != 1 || d.Broken[0].Recorded != forged.Digest || d.Broken[0].Replayed != e.digest || d.Replayed != n+1 || d.Changed != 0 {
 		t.Errorf("%+v", d)
+	}
+	if err := book.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

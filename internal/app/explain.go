@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -34,14 +36,25 @@ type Explanation struct {
 	// Tools are what the client sees, in its order; none where Refused says
 	// why the task may not start.
 	Tools   []Exposed          `json:"tools"`
+	Bill    *Bill              `json:"bill,omitempty"`
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
 	// Whole are the servers whose resources and prompts the client sees too.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
+	// Servers are those of candidates that are not healthy, or whose calls others
+	// have served.
+	Servers []ServerHealth `json:"servers,omitempty"`
+
 	// Decision is the record itself, in canonical form.
 	Decision json.RawMessage `json:"decision,omitempty"`
+}
+
+// ServerHealth is how fit a server is.
+type ServerHealth struct {
+	Server switchboard.ServerID `json:"server"`
+	health.Status
 }
 
 // Explained is one requirement and its candidates.
@@ -64,6 +77,14 @@ type Candidate struct {
 	Score        int      `json:"score"`
 	Preferred    int      `json:"preferred,omitempty"` // its place in the row that prefers it, from 1
 	Stale        bool     `json:"stale,omitempty"`
+
+	// Repeatable says whether calling the tool again is harmless, though the
+	// first call may have been executed, and Repeat who says so.
+	Repeatable bool   `json:"repeat_is_harmless"`
+	Repeat     string `json:"repeat"`
+
+	// MovesTo are the other candidates to which its calls may move, in order.
+	MovesTo []string `json:"moves_to,omitempty"`
 }
 
 // A Dropped is a candidate that did not.
@@ -89,31 +110,51 @@ type Fault struct {
 // Exposed is a tool as the client sees it, and whose it is.
 type Exposed struct {
 	Name        string               `json:"name"`
-	Server      switchboard.ServerID `json:"server"`
-	Tool        string               `json:"tool"`
+	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
+	Tool        string               `json:"tool,omitempty"`
 	Description string               `json:"description,omitempty"`
+	Role        string               `json:"listed"`           // always, on demand, stub, own
+	Group       string               `json:"group,omitempty"`  // that it is on demand in, or stands for
+	Tokens      int                  `json:"tokens,omitempty"` // that its definition costs, where that was asked
 }
 
-// Explain makes the decision for a task that p may bind ("" means the default
-// task), and says what happened. That the task may not start is no error: see
+// An Asking is what is to be explained.
+type Asking struct {
+	Task switchboard.TaskID // "" means the default task
+
+	// Tokens asks for the bill, under Budget where that is not 0.
+	Tokens bool
+	Budget int
+}
+
+// A Bill is what a task's tools cost, in tokens.
+type Bill struct {
+	Tokenizer string `json:"tokenizer"`
+	Budget    int    `json:"token_budget"`
+	Listed    int    `json:"listed"` // at first
+	Left      int    `json:"left"`
+	Whole     int    `json:"all_tools"` // if all were listed, without stubs
+}
+
+// Explain makes the decision for a task that p may bind, and says what happened. That the task may not start is no error: see
 // Explanation.Refused.
-func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Explanation, error) {
+func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) (*Explanation, error) {
 	if err := a.Ready(ctx); err != nil {
 		return nil, err
 	}
 	st := a.state.Load()
-	task, err := st.resolve(p, task)
+	task, err := st.resolve(p, ask.Task)
 	if err != nil {
 		return nil, err
 	}
 	if task == "" {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
 	}
-	d, err := st.decide(ctx, p, task, time.Now())
+	d, err := st.decide(ctx, p, task, a.unfit(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(p, d)}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
@@ -131,12 +172,38 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 		}
 		return x, nil
 	}
-	for _, e := range surface.New(d.Task, d.Selected, nil, nil, nil).Entries() {
-		var def struct {
-			Description string `json:"description"`
+	shown, err := st.show(d, nil, nil, ask.Budget, nil)
+	if err != nil {
+		if !errors.As(err, &x.Refused) {
+			return nil, err
 		}
-		_ = json.Unmarshal(e.Tool.Definition, &def) // a description that is no text is none
-		x.Tools = append(x.Tools, Exposed{e.Name, e.Tool.ID.Server, e.Tool.ID.Name, def.Description})
+		x.Why = x.Refused.Error()
+		if p.Auth != switchboard.AuthLocal {
+			x.Why = x.Refused.Text
+		}
+		return x, nil
+	}
+	if ask.Tokens {
+		x.Bill = &Bill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
+	}
+	for e := range shown.All() {
+		show := Exposed{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
+		if show.Server != "" {
+			show.Tool = e.Tool.ID.Name
+		}
+		if ask.Tokens {
+			show.Tokens = shown.Cost(e.Name)
+			if e.Usable() {
+				x.Bill.Listed += show.Tokens
+			}
+			if e.Tool.ID.Server != "" {
+				x.Bill.Whole += show.Tokens
+			}
+		}
+		x.Tools = append(x.Tools, show)
+	}
+	if ask.Tokens {
+		x.Bill.Left = max(0, x.Bill.Budget-x.Bill.Listed)
 	}
 	for _, o := range st.whole(p.Tenant, d) {
 		if len(o.Resources)+len(o.Templates)+len(o.Prompts) > 0 {
@@ -146,13 +213,46 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, task switchb
 	return x, nil
 }
 
+// ailing are the servers of the decision's candidates of which there is something
+// to tell, as p may know it.
+func (a *App) ailing(p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+	met := map[switchboard.ServerID]bool{}
+	meet := func(id switchboard.ServerID) {
+		if met[id] {
+			return
+		}
+		met[id] = true
+		st, ok := a.health.Status(id)
+		if !ok || st.State == health.Healthy && st.MovedAway == 0 && len(st.Tools) == 0 {
+			return
+		}
+		if p.Auth != switchboard.AuthLocal {
+			st = st.WithoutWords()
+		}
+		all = append(all, ServerHealth{id, st})
+	}
+	for _, o := range d.Outcomes {
+		for _, c := range slices.Concat(o.Selected, o.Others) {
+			meet(c.Tool.ID.Server)
+		}
+		for _, c := range o.Dropped {
+			if c.Stage == health.StageName {
+				meet(c.Tool.ID.Server)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b ServerHealth) int { return strings.Compare(string(a.Server), string(b.Server)) })
+	return all
+}
+
 func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Outcome) Explained {
 	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
+	group := s.tenants[d.Tenant].equivalents.Among(reached(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, candidate(c))
+		x.Selected = append(x.Selected, candidate(c, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, candidate(c))
+		x.Others = append(x.Others, candidate(c, group))
 	}
 	rules, unknown := s.judged(ctx, d, o)
 	x.Unknown = unknown
@@ -189,12 +289,36 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
-func candidate(c decide.Candidate) Candidate {
+func candidate(c decide.Candidate, group *contract.Group) Candidate {
 	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
+	x.Repeatable, x.Repeat = repeat(&c.Tool.Contract)
+	for _, e := range group.Of(c.Tool) {
+		x.MovesTo = append(x.MovesTo, e.Tool.ID.String())
+	}
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
 	return x
+}
+
+// repeat says whether a repeat of the tool's calls is harmless, and who says so.
+func repeat(c *switchboard.Contract) (harmless bool, why string) {
+	by := func(what string, f switchboard.Fact) string { return what + " (" + string(f.Source) + ")" }
+	switch {
+	case c.Stateful.Holds:
+		return false, by("stateful", c.Stateful)
+	case c.Idempotent.Said() && !c.Idempotent.Holds:
+		return false, by("not idempotent", c.Idempotent)
+	case c.ReadOnly.Holds && c.ReadOnly.Trusted:
+		return true, by("readonly", c.ReadOnly)
+	case c.Idempotent.Holds && c.Idempotent.Trusted:
+		return true, by("idempotent", c.Idempotent)
+	case c.ReadOnly.Holds:
+		return false, by("readonly", c.ReadOnly) + " is not trusted"
+	case c.Idempotent.Holds:
+		return false, by("idempotent", c.Idempotent) + " is not trusted"
+	}
+	return false, "nobody says otherwise"
 }
 
 // faults are those of the servers whose tools the task could use, sorted as the
@@ -204,6 +328,11 @@ func (s *state) faults(id switchboard.TenantID, task *switchboard.Task) (found [
 	for _, f := range slices.Concat(s.catalog.Faults(), t.view.Faults()) {
 		if t.serves(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Server) }) {
 			found = append(found, Fault{f.Server, f.Tool, f.Error()})
+		}
+	}
+	for _, f := range s.undeclared(id) {
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Tool.Server) }) {
+			found = append(found, Fault{f.Tool.Server, f.Tool.Name, f.Error()})
 		}
 	}
 	return found

@@ -2,12 +2,16 @@ package app
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -21,6 +25,42 @@ type reading struct {
 	when     time.Time
 	policies map[switchboard.TenantID]*policy.Policy
 	since    map[switchboard.TenantID]time.Time // of which reading each of the policies is
+	digest   switchboard.Digest                 // see sum
+}
+
+// configurationKey is for what the replicas' key for digests of configurations is.
+const configurationKey = "digests of configurations"
+
+// sum is the digest of all that replicas have to have in common, so that they can be
+// compared: what the files say, but for the addresses and paths that are each replica's
+// own. It covers secrets that could be guessed, and so is made with a key that the
+// replicas alone have; "" where there is none, and nobody to compare with.
+func (r *reading) sum(key []byte) switchboard.Digest {
+	if key == nil {
+		return ""
+	}
+	c := *r.config
+	values, manifests, judges := map[string]string{}, map[switchboard.ServerID]switchboard.Digest{}, map[switchboard.TenantID]switchboard.Digest{}
+	for _, s := range c.Servers {
+		for name, v := range s.Headers {
+			values[fmt.Sprintf("%s header %s", s.ID, name)] = v.Reveal()
+		}
+		for name, v := range s.Env {
+			values[fmt.Sprintf("%s variable %s", s.ID, name)] = v.Reveal()
+		}
+	}
+	for id, m := range c.Manifests {
+		manifests[id] = canonical.Sum(m.Data)
+	}
+	for id, p := range r.policies {
+		judges[id] = p.Digest()
+	}
+	all := []any{values, manifests, judges, terms(c.Taxonomy)}
+	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
+	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write(encode(append(all, c))) // it never fails
+	return canonical.Sum(mac.Sum(nil))
 }
 
 // inherit notes which policies are those of the reading before.
@@ -44,30 +84,26 @@ func (r *reading) status(id switchboard.TenantID) []PolicyStatus {
 }
 
 // CheckPolicies compiles the policies of a configuration, as New does. The error
-// is config.Faults.
+// is switchboard.Faults.
 func CheckPolicies(c *config.Config) error {
 	_, err := read(c, policy.NewEngine(0, 0))
 	return err
 }
 
-// read makes the policy of every tenant. The error is config.Faults: all that
+// read makes the policy of every tenant. The error is switchboard.Faults: all that
 // there are, of all layers.
 func read(c *config.Config, engine *policy.Engine) (*reading, error) {
 	files := c.Policies
 	if files == nil {
 		files = shipped()
 	}
-	var faults config.Faults
+	var faults switchboard.Faults
 	layer := func(kind policy.Kind, files []switchboard.PolicyFile) *policy.Layer {
 		l, err := policy.Compile(kind, files)
-		var found policy.Faults
-		switch {
-		case errors.As(err, &found):
-			for _, f := range found {
-				faults = append(faults, config.Fault{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text})
-			}
-		case err != nil:
-			faults = append(faults, config.Fault{File: "policies", Text: err.Error()})
+		if found, ok := errors.AsType[switchboard.Faults](err); ok {
+			faults = append(faults, found...)
+		} else if err != nil {
+			faults = append(faults, switchboard.Fault{File: "policies", Text: err.Error()})
 		}
 		return l
 	}
@@ -131,8 +167,13 @@ func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(u
 	}
 	own := *c
 	own.Principal = who
-	if err := p.Permit(ctx, &own); err != nil {
-		return nil, err
+	now := time.Now()
+	r := p.Rule(ctx, &own, now)
+	if r.Asked || r.Err != nil {
+		a.noteRuling(&own, p, now, r)
+	}
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	return a.fleet.Subscribe(ctx, c, updated)
 }

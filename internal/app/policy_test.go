@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -20,9 +21,9 @@ func (*clerk) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switchb
 	return task, nil
 }
 
-func (c *clerk) Bind(_ context.Context, p switchboard.Principal, _ switchboard.TaskID, _ *surface.Surface) (*surface.Surface, error) {
+func (c *clerk) Bind(_ context.Context, p switchboard.Principal, _ switchboard.TaskID, _ run.Before) (*surface.Surface, error) {
 	c.asked = append(c.asked, string(p.Tenant)+time.Now().Format(" 15:04:05"))
-	return surface.New(nil, nil, nil, nil, nil), nil
+	return surface.New(surface.Input{}), nil
 }
 
 func (*clerk) Lasts(id switchboard.TenantID) bool { return id != "turns" }
@@ -31,7 +32,7 @@ func TestWhereTheClockCountsRunsAreBoundAgainAsMinutesBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		ctx, stop := context.WithCancel(t.Context())
 		c := &clerk{}
-		a := &App{runs: run.New(c, surface.New(nil, nil, nil, nil, nil)), log: slog.New(slog.DiscardHandler)}
+		a := &App{runs: run.New(c, surface.New(surface.Input{}), store.NewMemory()), log: slog.New(slog.DiscardHandler)}
 		time.Sleep(45 * time.Second)
 		for _, tenant := range []switchboard.TenantID{"turns", "lasts"} {
 			if _, err := a.runs.Open(ctx, switchboard.Principal{Tenant: tenant, ID: "x"}, "work"); err != nil {

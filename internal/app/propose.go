@@ -41,7 +41,7 @@ type Proposal struct {
 //     of tenants/<id>/policies where it stands there, else of the layer whose
 //     package it has, which may be that of the tenant ("" where none is given).
 //
-// The error is config.Faults where it can be read, and something is wrong with
+// The error is switchboard.Faults where it can be read, and something is wrong with
 // it.
 func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string) (*config.Config, error)) (*Proposal, error) {
 	info, err := os.Stat(path)
@@ -150,7 +150,7 @@ func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantI
 	}
 	if _, err := policy.Parse(policy.Tenant, f); err != nil {
 		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // says what is wrong
-		return "", faults(err)
+		return "", err
 	}
 	if tenant == "" {
 		return "", fmt.Errorf("%s: it is of a tenant's layer; say whose with --tenant", f.Name)
@@ -186,16 +186,14 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 // check compiles what takes the place of whole layers.
 func (p *Proposal) check() error {
-	var all config.Faults
+	var all switchboard.Faults
 	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
 		_, err := policy.Compile(kind, files)
-		if err := faults(err); err != nil {
-			found, ok := errors.AsType[config.Faults](err)
-			if !ok {
-				return err
-			}
-			all = append(all, found...)
+		found, ok := errors.AsType[switchboard.Faults](err)
+		if !ok {
+			return err
 		}
+		all = append(all, found...)
 		return nil
 	}
 	if p.operator != nil {
@@ -286,17 +284,4 @@ func (p *Proposal) state(t *tenant) *state {
 		keys[i] = identity.Key(k)
 	}
 	return &state{ring: identity.New(keys, t.Tenant), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
-}
-
-// faults turns faults of policies into those of configurations.
-func faults(err error) error {
-	found, ok := errors.AsType[policy.Faults](err)
-	if !ok {
-		return err
-	}
-	out := make(config.Faults, len(found))
-	for i, f := range found {
-		out[i] = config.Fault{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
-	}
-	return out
 }

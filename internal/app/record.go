@@ -2,19 +2,26 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
-	"github.com/summit-switchboard/switchboard/internal/record"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // The names under which an entry refers to what its decision was made from.
@@ -24,10 +31,11 @@ const (
 	textTaxonomy = "taxonomy"
 	textOperator = "operator" // the files of its layer
 	textOwn      = "tenant_policy"
+	textTask     = "task" // that a client has declared
 )
 
 // texts are what a tenant's decisions are made from, as it is archived.
-type texts map[string]record.Archive
+type texts map[string]archive.Text
 
 // texts encodes nothing but to digest it: what is archived already is not
 // needed again.
@@ -38,7 +46,7 @@ func (r *reading) texts(t *tenant) texts {
 	}
 	out := texts{}
 	add := func(name string, data func() []byte) {
-		out[name] = record.Archive{Digest: canonical.Sum(data()), Data: data}
+		out[name] = archive.Text{Digest: canonical.Sum(data()), Data: data}
 	}
 	add(textCatalog, func() []byte { return encode(archivedTools(t.view.Named("*/*"))) })
 	add(textTenant, func() []byte { return encode(t.Tenant) })
@@ -69,26 +77,237 @@ func withoutTests(files []switchboard.PolicyFile) []switchboard.PolicyFile {
 	return slices.DeleteFunc(slices.Clone(files), func(f switchboard.PolicyFile) bool { return policy.IsTest(f.Path) })
 }
 
-// record notes a decision, if that is not of what was noted already.
-func (a *App) record(t *tenant, d *decide.Decision) {
+// The kinds of what is recorded.
+const (
+	kindDecision = ""     // which tools a task gets
+	kindCall     = "call" // whether one call may be made
+)
+
+// An entry is something that was decided: as it is recorded, and as it is replayed.
+type entry struct {
+	kind   string
+	when   time.Time
+	digest switchboard.Digest
+	text   []byte             // of which digest is; nil where it has not been read yet
+	basis  switchboard.Digest // of refs
+
+	// refs say by which texts it was decided.
+	refs map[string]switchboard.Digest
+
+	// While it is recorded: whose decision it is, the digest of what it says but for
+	// the instant, and the texts of refs.
+	of    string
+	same  switchboard.Digest
+	texts []archive.Text
+}
+
+// again is after what time the same is recorded again, so that what is decided all the
+// time is in every part of the receipts.
+const again = 24 * time.Hour
+
+// maxRecorded bounds of whom is remembered what was recorded last.
+const maxRecorded = 1 << 15
+
+// A recorder has receipts of decisions, and what they were made from archived. It is safe
+// for concurrent use.
+type recorder struct {
+	add     func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
+	archive *archive.Archive
+
+	mu    sync.Mutex
+	known map[switchboard.Digest]recorded // by the digest of entry.of
+}
+
+// recorded is what was recorded last of somebody.
+type recorded struct {
+	same, digest, basis switchboard.Digest
+	when                time.Time
+	receipt             string // the id of its own, if it has one
+}
+
+// keep has e archived, and own written, where that is not nil, unless e says what was
+// recorded of the same already. It returns what is recorded.
+func (r *recorder) keep(e *entry, own *receipt.Receipt) (was recorded) {
+	of := canonical.Sum([]byte(e.of))
+	r.mu.Lock()
+	was = r.known[of]
+	fresh := was.same != e.same || e.when.Sub(was.when) > again
+	if fresh {
+		if len(r.known) >= maxRecorded {
+			clear(r.known)
+		}
+		was = recorded{e.same, e.digest, e.basis, e.when, ""}
+		if own != nil {
+			own.Decision, own.Basis = e.digest, e.basis
+			was.receipt = r.add(own)
+		}
+		r.known[of] = was
+	}
+	r.mu.Unlock()
+	if fresh {
+		r.archive.Put(append(e.texts, archive.Of(e.text))...)
+	}
+	return was
+}
+
+// decision has a decision recorded, soon, and with what error it was refused, which is nil
+// where it was not. What it returns says where that stands.
+func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func() recorded {
+	if r.add == nil {
+		return func() recorded { return recorded{} }
+	}
 	when := time.Now()
-	a.records.Add(func() record.Record { return t.record(d, when) })
+	once := sync.OnceValue(func() recorded {
+		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: principalOf(d.Principal), Outcome: receipt.OK}
+		e := t.record(d, when)
+		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
+			own.Outcome, own.Code = receipt.Refused, err.Code
+			e.same = canonical.Sum(append([]byte(e.same), err.Code...)) // what it shows may be refused, and not the decision
+		}
+		return r.keep(e, own)
+	})
+	go once() // it takes a while, for which nobody waits but who is refused
+	return once
+}
+
+// principalOf is who it was done for.
+func principalOf(p switchboard.Principal) receipt.Principal {
+	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
+}
+
+// denied has a receipt of a call by name that could not be made, and returns its id. A name that no server's
+// tool has may be anything, such as a secret that was put in the wrong place, and is not
+// kept.
+func (a *App) denied(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
+	if a.records.add == nil {
+		return ""
+	}
+	own := &receipt.Receipt{
+		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
+		Principal: principalOf(p), Outcome: receipt.Refused, Code: code,
+	}
+	for _, t := range a.state.Load().catalog.Tools() {
+		if t.ID.Name == name || string(t.ID.Server)+"__"+t.ID.Name == name {
+			own.Tool = name
+		}
+	}
+	own.Decision, own.Basis = of.Peek().Decided()
+	return a.records.add(own)
+}
+
+// expanded has a receipt of what a client has had expanded or collapsed, or was refused, and
+// returns its id.
+func (a *App) expanded(of *run.Run, did lazyexpand.Deed) string {
+	if a.records.add == nil {
+		return ""
+	}
+	p := of.Principal()
+	own := &receipt.Receipt{
+		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: principalOf(p), Outcome: receipt.OK,
+		Note: "group " + did.Group,
+	}
+	for _, id := range did.Tools {
+		own.Tools = append(own.Tools, id.String())
+	}
+	if did.Collapsed != nil {
+		own.Note += "; collapsed for it: " + strings.Join(did.Collapsed, ", ")
+	}
+	if did.Err != nil {
+		own.Outcome, own.Code = receipt.Refused, did.Err.Code
+	}
+	own.Decision, own.Basis = of.Peek().Decided()
+	return a.records.add(own)
 }
 
 // record makes the record of a decision of the tenant's.
-func (t *tenant) record(d *decide.Decision, when time.Time) record.Record {
+func (t *tenant) record(d *decide.Decision, when time.Time) *entry {
 	text := d.Canonical()
-	r := record.Record{Texts: t.texts(), Entry: record.Entry{
-		Time: when, Of: string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID),
-		Decision: text, Digest: canonical.Sum(text), Archives: map[string]switchboard.Digest{},
-	}}
 	timeless := *d
 	timeless.Now = time.Time{}
-	r.Same = timeless.Digest()
-	for name, text := range r.Texts {
-		r.Archives[name] = text.Digest
+	e := &entry{
+		when: when, of: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), same: timeless.Digest(),
+		text: text, digest: canonical.Sum(text),
 	}
-	return r
+	if d.Task.ID == switchboard.DeclaredTask {
+		return t.archived(e, encode(d.Task))
+	}
+	return t.archived(e, nil)
+}
+
+// archived completes an entry that was made of this, and of a task that is none of the
+// tenant's where that is not nil.
+func (t *tenant) archived(e *entry, task []byte) *entry {
+	e.refs = map[string]switchboard.Digest{}
+	for name, text := range t.texts() {
+		e.refs[name] = text.Digest
+		e.texts = append(e.texts, text)
+	}
+	if task != nil {
+		own := archive.Of(task)
+		e.refs[textTask] = own.Digest
+		e.texts = append(e.texts, own)
+	}
+	basis := archive.Of(encode(e.refs)) // of a map it is sorted
+	e.basis = basis.Digest
+	e.texts = append(e.texts, basis)
+	return e
+}
+
+// Records are where receipts, and what they refer to, are read.
+type Records interface {
+	receipt.Reader
+	archive.Reader
+}
+
+// entries reads what the receipts say that was decided, and how many of these cannot be
+// read. What was decided alike on one day counts once. With selections, the decision counts
+// too that a called tool was selected by.
+func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*entry, damaged int, err error) {
+	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
+	seen := map[string]bool{}
+	add := func(e *entry) {
+		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(again)); !seen[id] {
+			seen[id] = true
+			all = append(all, e)
+		}
+	}
+	refs := func(basis switchboard.Digest) map[string]switchboard.Digest {
+		if was, ok := bases[basis]; ok {
+			return was
+		}
+		var refs map[string]switchboard.Digest
+		if text, err := archive.Read(ctx, records, basis); err == nil {
+			_ = json.Unmarshal(text, &refs) // what is not there is missed where it is needed
+		}
+		bases[basis] = refs
+		return refs
+	}
+	for r, err := range receipts {
+		if err != nil {
+			return nil, 0, err
+		}
+		switch {
+		case r.Fault != nil:
+			damaged++
+		case r.Receipt.Kind == receipt.Decision, selections && r.Receipt.Decision != "":
+			add(&entry{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
+		}
+		if r.Fault == nil && r.Receipt.Kind == receipt.Call {
+			for _, d := range r.Receipt.Rulings {
+				e := &entry{kind: kindCall, when: r.Receipt.Time, digest: d}
+				if seen[fmt.Sprint(d, e.when.Truncate(again))] {
+					continue
+				}
+				seen[fmt.Sprint(d, e.when.Truncate(again))] = true
+				var said archivedRuling
+				if text, err := archive.Read(ctx, records, d); err == nil && json.Unmarshal(text, &said) == nil {
+					e.text, e.basis, e.refs = said.Ruling, said.Basis, refs(said.Basis)
+				}
+				add(e)
+			}
+		}
+	}
+	return all, damaged, nil
 }
 
 // A past is what decisions were made from, once more.
@@ -103,8 +322,9 @@ type past struct {
 // larger texts: those who ask go through the log in an order in which that helps.
 // It is for one goroutine.
 type archivist struct {
-	folder  string
+	records Records
 	engine  *policy.Engine
+	replays last[string, *replay] // by what they are made from
 	tools   last[switchboard.Digest, []*switchboard.Tool]
 	layers  [2]last[switchboard.Digest, *policy.Layer] // of the operator
 	layersT [2]last[switchboard.Digest, *policy.Layer] // of tenants
@@ -128,14 +348,15 @@ func (l *last[K, V]) get(key K, make func() (V, error)) (V, error) {
 }
 
 // past reads what an entry refers to.
-func (a *archivist) past(refs map[string]switchboard.Digest) (p *past, err error) {
+func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
 	p = &past{}
+	refs := e.refs
 	read := func(name string, v any) {
 		if err != nil {
 			return
 		}
 		var text []byte
-		if text, err = record.ReadArchive(a.folder, refs[name]); err == nil {
+		if text, err = archive.Read(ctx, a.records, refs[name]); err == nil {
 			err = json.Unmarshal(text, v)
 		}
 		if err != nil {
@@ -207,14 +428,28 @@ func (a *archivist) decider(p *past, which int) (*tenant, error) {
 }
 
 // byArchive orders entries so that those which refer to the same stand together.
-func byArchive(a, b record.Entry) int {
+func byArchive(a, b *entry) int {
 	return cmp.Or(
-		cmp.Compare(a.Archives[textOperator], b.Archives[textOperator]),
-		cmp.Compare(a.Archives[textCatalog], b.Archives[textCatalog]),
-		cmp.Compare(a.Archives[textOwn], b.Archives[textOwn]),
-		cmp.Compare(a.Archives[textTenant], b.Archives[textTenant]),
-		cmp.Compare(a.Archives[textTaxonomy], b.Archives[textTaxonomy]),
-		a.Time.Compare(b.Time),
-		cmp.Compare(a.Digest, b.Digest),
+		cmp.Compare(a.refs[textOperator], b.refs[textOperator]),
+		cmp.Compare(a.refs[textCatalog], b.refs[textCatalog]),
+		cmp.Compare(a.refs[textOwn], b.refs[textOwn]),
+		cmp.Compare(a.refs[textTenant], b.refs[textTenant]),
+		cmp.Compare(a.refs[textTaxonomy], b.refs[textTaxonomy]),
+		cmp.Compare(a.kind, b.kind),
+		a.when.Compare(b.when),
+		cmp.Compare(a.digest, b.digest),
 	)
+}
+
+// key tells apart what was decided from other things, but for a task of its own.
+func (e *entry) key() string {
+	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textOwn])
+}
+
+// read reads the text of an entry.
+func (a *archivist) read(ctx context.Context, e *entry) (err error) {
+	if e.text == nil {
+		e.text, err = archive.Read(ctx, a.records, e.digest)
+	}
+	return err
 }

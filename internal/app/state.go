@@ -9,23 +9,30 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
 // A state is all that a decision reads: one reading of the configuration and
 // what the servers offered at one moment. It is immutable, and replaced whole.
 type state struct {
 	*reading
-	ring    *identity.Ring
-	catalog *catalog.Snapshot
-	offers  map[switchboard.ServerID]switchboard.Offer
-	tenants map[switchboard.TenantID]*tenant
+	ring     *identity.Ring
+	catalog  *catalog.Snapshot
+	declared *contract.Set // the equivalents that the operator declares
+	offers   map[switchboard.ServerID]switchboard.Offer
+	tenants  map[switchboard.TenantID]*tenant
+
+	tokens *token.Counter
 }
 
 // A tenant is what the decisions of one tenant's tasks are made with.
@@ -35,6 +42,9 @@ type tenant struct {
 	pipeline decide.Pipeline
 	snapshot decide.Snapshot
 	policy   *policy.Policy
+	taxonomy *switchboard.Taxonomy
+
+	equivalents *contract.Set // the operator's too
 
 	texts func() texts // all of this as records archive it
 }
@@ -76,9 +86,22 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	} else {
 		s.catalog = was.catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
 	}
+	if was == nil {
+		was = &state{}
+	}
+	if s.tokens = was.tokens; s.tokens == nil || was.config.Tokenizer != c.Tokenizer {
+		s.tokens = counter(c.Tokenizer)
+	}
+	s.declared = contract.New(s.catalog, c.Overlays, s.catalog.Heard, nil, was.declared)
 	taxonomy := digest(terms(c.Taxonomy))
 	for id, t := range c.Tenants {
-		s.tenants[id] = newTenant(t, s.catalog.For(t), c.Taxonomy, taxonomy, r.policies[id])
+		view := s.catalog.For(t)
+		s.tenants[id] = newTenant(t, view, c.Taxonomy, taxonomy, r.policies[id])
+		var before *contract.Set
+		if old := was.tenants[id]; old != nil {
+			before = old.equivalents
+		}
+		s.tenants[id].equivalents = contract.New(view, t.Overlays, s.catalog.Heard, s.declared, before)
 		s.tenants[id].texts = sync.OnceValue(func() texts { return r.texts(s.tenants[id]) })
 	}
 	return s
@@ -94,9 +117,11 @@ func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxon
 			index.Prune(),
 			p.Stage(),
 			ranking.New(t.Ranking, view.Named("*/*")),
+			health.Stage,
 		},
 		snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxDigest, Policy: p.Digest()},
 		policy:   p,
+		taxonomy: tax,
 	}
 }
 
@@ -145,7 +170,7 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 }
 
 // decide makes the decision for a task that resolve gave.
-func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, now time.Time) (*decide.Decision, error) {
+func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	p, err := s.current(p)
 	if err != nil {
 		return nil, err
@@ -154,12 +179,35 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
 	}
-	return t.decide(ctx, p, t.Tasks[task], now)
+	return t.decide(ctx, p, t.Tasks[task], unfit, now)
+}
+
+// decideFor is decide, for the task that a client has declared where that is not
+// nil.
+func (s *state) decideFor(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	if declared == nil {
+		return s.decide(ctx, p, task, unfit, now)
+	}
+	p, err := s.current(p)
+	if err != nil {
+		return nil, err
+	}
+	t := s.tenants[p.Tenant]
+	if t == nil {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	}
+	if err := mayDeclare(p); err != nil {
+		return nil, err
+	}
+	if declared, err = t.task(declared); err != nil {
+		return nil, err
+	}
+	return t.decide(ctx, p, declared, unfit, now)
 }
 
 // decide makes the decision for one of the tenant's tasks.
-func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *switchboard.Task, now time.Time) (*decide.Decision, error) {
-	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot}
+func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot, Unfit: t.own(unfit)}
 	if t.policy.ReadsClock() {
 		in.Now = now
 	}
@@ -172,16 +220,23 @@ func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *swit
 
 // bind decides for a task, has the decision noted, and gives what it shows; see
 // run.Binder.
-func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface, serverInfo []byte, note func(*tenant, *decide.Decision)) (*surface.Surface, error) {
-	d, err := s.decide(ctx, p, task, time.Now())
+func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, note func(*tenant, *decide.Decision, error) func() recorded) (*surface.Surface, error) {
+	d, err := s.decideFor(ctx, p, task, was.Declared, unfit, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	note(s.tenants[p.Tenant], d)
-	if err := d.Err(); err != nil {
-		return nil, err
+	var shown *surface.Surface
+	var decided func() recorded
+	if err = d.Err(); err == nil {
+		shown, err = s.show(d, was.Surface, serverInfo, 0, func() (decision, basis switchboard.Digest) {
+			was := decided()
+			return was.digest, was.basis
+		})
 	}
-	return surface.New(d.Task, d.Selected, s.whole(p.Tenant, d), prev, serverInfo), nil
+	if decided = note(s.tenants[p.Tenant], d, err); err != nil {
+		return nil, switchboard.Receipted(err, decided().receipt)
+	}
+	return shown, nil
 }
 
 // whole returns what the servers offer that the decision takes as a whole.

@@ -82,14 +82,14 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.decide(context.Background(), tt.was, task, time.Now())
+			d, err := s.decide(context.Background(), tt.was, task, nil, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work", time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
+	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
 		t.Errorf("a decision for a key that is gone: %v", err)
 	}
 }

@@ -25,13 +25,20 @@ func (a *App) tasks(id switchboard.TenantID) []TaskStatus {
 		}
 		t := by[k]
 		t.Runs++
-		t.Tools = max(t.Tools, r.Tools())
+		shown := r.Peek()
+		t.Tools = max(t.Tools, len(shown.Entries()))
+		for _, id := range shown.Withheld() {
+			if name, ok := shown.Name(id); ok && !slices.Contains(t.Withheld, name) {
+				t.Withheld = append(t.Withheld, name)
+			}
+		}
 		if err := r.Err(); err != nil {
 			t.Why = err.Error()
 		}
 	}
 	all := make([]TaskStatus, 0, len(by))
 	for _, t := range by {
+		slices.Sort(t.Withheld)
 		all = append(all, *t)
 	}
 	slices.SortFunc(all, func(x, y TaskStatus) int {

@@ -24,6 +24,14 @@
 // share. A manifest, or a capabilities object that mentions our block, that
 // cannot be read as a whole refuses every tool of its server that no overlay
 // with Replace speaks of: what it would have restricted is not known.
+//
+// # Contracts
+//
+// The facts of a tool's contract come from the operator's overlay, else from the
+// capabilities that count, else from the annotations of its definition. Each
+// has its source, and is trusted where that is the operator, or where the
+// operator vouches for the server (trust: operator). A tenant's overlay only
+// takes away.
 package catalog
 
 import (
@@ -162,14 +170,20 @@ func (s *Snapshot) server(id switchboard.ServerID) *server {
 	return s.servers[i]
 }
 
-// Digest is of every tool's id, definition, capabilities, what is kept, class
-// and trust, its server's version, and of the taxonomy. A server that is away
-// but offered the same before gives the same digest.
+// Digest is of every tool's id, definition, capabilities, what is kept,
+// contract, class and trust, its server's version, and of the taxonomy. A server
+// that is away but offered the same before gives the same digest.
 func (s *Snapshot) Digest() switchboard.Digest { return s.digest }
 
 // Faults are what is wrong with what servers, manifests and the operator's
 // overlays say, sorted. The slice is shared; do not modify it.
 func (s *Snapshot) Faults() []Fault { return s.faults }
+
+// Heard reports whether the server has said which tools it has.
+func (s *Snapshot) Heard(id switchboard.ServerID) bool {
+	v := s.server(id)
+	return v != nil && v.source.Offer.Tools != nil
+}
 
 // Tools are all usable tools, sorted by id. The slice is shared; do not modify
 // it.

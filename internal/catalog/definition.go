@@ -21,6 +21,9 @@ type definition struct {
 	name   string // "" where there is none that can be used
 	digest switchboard.Digest
 	blocks []block
+	hints  hints
+
+	structured bool // there is an output schema
 
 	// fault, if set, refuses the tool whatever anybody says of it.
 	fault *problem
@@ -74,7 +77,8 @@ func readDefinition(t *tree, raw []byte) *definition {
 		return d
 	}
 	d.digest = digest
-	d.blocks = ownBlocks(t)
+	d.blocks, d.hints = ownBlocks(t), readHints(t)
+	d.structured = t.member(0, "outputSchema") != none
 	return d
 }
 

@@ -170,7 +170,7 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 			tools := strings.Split(tt.raw, "\x00")
 			start := time.Now()
 			s := offer(t, append(tools, define("good", ""))...)
-			if took := time.Since(start); took > 500*time.Millisecond {
+			if took := time.Since(start); took > 10*time.Second { // what is not cut off takes as good as for ever
 				t.Errorf("took %v", took)
 			}
 			if got := only(t, s).ID.Name; got != "good" {

@@ -31,7 +31,23 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendField(dst, string(t.Trust))
 	dst = appendField(dst, t.Version)
 	dst = appendCapabilities(dst, t.Capabilities)
-	return appendCapabilities(dst, t.Kept)
+	dst = appendCapabilities(dst, t.Kept)
+	return appendContract(dst, &t.Contract)
+}
+
+// appendContract appends nothing where nobody says anything, as for all tools
+// before there were contracts. What it appends else begins as no field does.
+func appendContract(dst []byte, c *switchboard.Contract) []byte {
+	if *c == (switchboard.Contract{}) {
+		return dst
+	}
+	dst = append(dst, "contract;"...)
+	for _, f := range []switchboard.Fact{c.ReadOnly, c.Idempotent, c.Stateful, c.Deterministic} {
+		dst = appendField(dst, string(f.Source))
+		dst = strconv.AppendBool(dst, f.Holds)
+		dst = strconv.AppendBool(dst, f.Trusted)
+	}
+	return strconv.AppendBool(appendCount(dst, int(c.Timeout)), c.Hurried)
 }
 
 func appendCapabilities(dst []byte, caps []switchboard.Capability) []byte {

@@ -296,6 +296,7 @@ func TestRebuildSeesEachChange(t *testing.T) {
 		{name: "no manifest", w: other(func(w *world) { w.manifest = "" })},
 		{name: "overlay", w: other(func(w *world) { w.overlay = overlay("read codebase") })},
 		{name: "overlay replaces", w: other(func(w *world) { w.overlay = replacing("read aws") })},
+		{name: "overlay's facts", w: other(func(w *world) { w.overlay = and(operator("stateful"), "read aws") })},
 		{name: "no overlay", w: other(func(w *world) { w.overlay = nil })},
 		{name: "overlay says none, no longer nothing", from: silent, w: world{overlay: overlay(), tool: silent.tool}},
 		{name: "no tools", w: other(func(w *world) { w.tools = []string{} })},

@@ -1,12 +1,8 @@
 package catalog_test
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 // A real is the catalog of real servers, with the labels that a machine made
@@ -30,16 +27,11 @@ type real struct {
 	defined  int // tools, as the servers gave them
 }
 
-// dataDir is where the data that others wrote lies.
-func dataDir() string {
-	return cmp.Or(os.Getenv("SWITCHBOARD_DATA"), filepath.Join("..", "..", "..", "shared", "data"))
-}
-
 var readReal = sync.OnceValues(func() (*real, error) {
-	dir := dataDir()
+	dir := realdata.File()
 	r := &real{overlays: map[switchboard.ToolID]switchboard.Overlay{}}
 	byName := map[string]switchboard.ServerID{}
-	err := eachLine(filepath.Join(dir, "catalog", "servers.jsonl.gz"), func(line []byte) error {
+	err := realdata.Lines(filepath.Join(dir, "catalog", "servers.jsonl.gz"), func(line []byte) error {
 		var s struct {
 			ID       string
 			Category string
@@ -62,7 +54,7 @@ var readReal = sync.OnceValues(func() (*real, error) {
 		return nil, err
 	}
 	resources := map[switchboard.Resource]switchboard.Resource{"web": ""}
-	err = eachLine(filepath.Join(dir, "catalog", "capabilities-machine.jsonl.gz"), func(line []byte) error {
+	err = realdata.Lines(filepath.Join(dir, "catalog", "capabilities-machine.jsonl.gz"), func(line []byte) error {
 		var c struct {
 			Server, Tool string
 			Verb         switchboard.Verb
@@ -88,33 +80,6 @@ var readReal = sync.OnceValues(func() (*real, error) {
 	r.tax, err = switchboard.NewTaxonomy(resources, nil)
 	return r, err
 })
-
-func eachLine(file string, f func([]byte) error) error {
-	in, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return err
-	}
-	lines := bufio.NewReaderSize(z, 1<<20)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			if err := f(line); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
 
 func realCatalog(t testing.TB) *real {
 	t.Helper()
@@ -201,7 +166,7 @@ func TestShufflesOfTheRealCatalogGiveOneDigest(t *testing.T) {
 // Each file of the suite stands for a definition, for a member in one, for a
 // manifest and for a handshake.
 func TestJSONTestSuite(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(dataDir(), "badinput", "JSONTestSuite", "test_parsing", "*.json"))
+	files, err := filepath.Glob(realdata.File("badinput", "JSONTestSuite", "test_parsing", "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +204,7 @@ func TestJSONTestSuite(t *testing.T) {
 }
 
 func TestNaughtyStringsAsNames(t *testing.T) {
-	file := filepath.Join(dataDir(), "badinput", "blns", "blns.json")
+	file := realdata.File("badinput", "blns", "blns.json")
 	text, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
 		t.Skipf("the naughty strings are not here: %v", err)

@@ -40,6 +40,10 @@ type entry struct {
 	// labelled says that the operator, the manifest, the handshake or the tool
 	// has spoken of it, though perhaps to say that it has no capability.
 	labelled bool
+
+	// What the contract was made of, besides the tool.
+	hints hints
+	said  switchboard.Contract // by the operator's overlay
 }
 
 // sameInputs reports whether v was built from what o is to be built from.
@@ -56,7 +60,7 @@ func (v *server) sameInputs(o *server) bool {
 }
 
 func sameOverlay(a, b namedOverlay) bool {
-	return a.tool == b.tool && a.Replace == b.Replace && (a.Capabilities == nil) == (b.Capabilities == nil) &&
+	return a.tool == b.tool && a.Replace == b.Replace && a.Contract == b.Contract && (a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {
 			return compareCapabilities(x, y) == 0
 		})
@@ -186,6 +190,7 @@ func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy)
 		Class:      v.source.Class,
 		Trust:      cmp.Or(v.source.Trust, switchboard.TrustDeclared),
 		Version:    v.source.Offer.Version,
+		Structured: d.structured,
 		Stale:      v.source.Offer.Stale,
 	}
 	for i, caps := range said {
@@ -196,7 +201,9 @@ func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy)
 		}
 	}
 	tool.Kept = ordered(tool.Kept)
-	v.tools = append(v.tools, entry{tool, len(said) > 0})
+	overlay, _ := overlayOf(v.overlays, d.name)
+	tool.Contract = contractOf(tool, d.hints, overlay.Contract)
+	v.tools = append(v.tools, entry{tool, len(said) > 0, d.hints, overlay.Contract})
 }
 
 // finish sorts and bounds the faults, and digests the tools.

@@ -86,6 +86,7 @@ func overlaid(tools []entry, overlays []namedOverlay) []entry {
 		} else {
 			tool.Capabilities = caps
 		}
+		tool.Contract = narrowed(contractOf(&tool, e.hints, e.said), o.Contract)
 		tools[i].tool = &tool
 	}
 	return tools

@@ -42,6 +42,18 @@ type Config struct {
 	// DefaultStartDeadline if none is given.
 	StartDeadline time.Duration
 
+	// Grace is how long stopping may take, DefaultGrace if none is given.
+	Grace time.Duration
+
+	// Tokenizer is the encoding in which tokens are counted, the first of
+	// switchboard.Tokenizers if none is given.
+	Tokenizer string
+
+	Store    Store
+	Cluster  Cluster
+	Receipts Receipts
+	Cache    Cache
+
 	Servers   []switchboard.Server // sorted by id
 	Manifests map[switchboard.ServerID]Manifest
 	Overlays  map[switchboard.ToolID]switchboard.Overlay // the operator's
@@ -73,9 +85,20 @@ type Config struct {
 const (
 	DefaultListen                             = "127.0.0.1:7420"
 	DefaultStartDeadline                      = 10 * time.Second
+	DefaultGrace                              = 10 * time.Second
 	DefaultTenant        switchboard.TenantID = "default"
 	LocalTask            switchboard.TaskID   = "local"
 )
+
+// A Cache is what may be kept of the results of deterministic tools. The zero Cache
+// keeps nothing.
+type Cache struct {
+	TTL   time.Duration
+	Bytes int // for each tenant
+}
+
+// DefaultCacheBytes is how much is kept for each tenant where nobody says.
+const DefaultCacheBytes = 64 << 20
 
 // A Manifest is what a file or URL says that a server offers. It is one JSON
 // object; no more of it has been checked.
@@ -124,6 +147,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	defer l.close()
 	l.operator()
 	l.taxonomy()
+	l.ceilings()
 	l.overlays()
 	l.cfg.Policies = l.policies("policies")
 	l.tenants()
@@ -164,6 +188,8 @@ type loader struct {
 	named    []manifestRef
 	bounds   map[string]*bound // of tenants
 	implicit bool              // no tenants: in switchboard.yaml
+	tokens   int               // token_budget, 0 where it is not given
+	onFull   switchboard.OnFull
 	tools    map[switchboard.ToolID]value
 	hashes   map[[32]byte]value // of keys, over all tenants
 }
@@ -172,7 +198,8 @@ func newLoader(file string, opts Options) *loader {
 	l := &loader{
 		opts: opts, sink: &sink{}, file: file, dir: filepath.Dir(file),
 		cfg: &Config{
-			Listen: DefaultListen, StartDeadline: DefaultStartDeadline,
+			Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
+			Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
 			Manifests: map[switchboard.ServerID]Manifest{},
 			Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
 			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
 var update = flag.Bool("update", false, "rewrite the want files in testdata")
@@ -108,6 +109,14 @@ func TestLoad(t *testing.T) {
 	})
 }
 
+func TestEveryTokenizerThatCanBeNamedIsThere(t *testing.T) {
+	for _, name := range switchboard.Tokenizers {
+		if _, err := token.New(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // describe writes a Config out, a line for each thing. The working directory
 // is written as the folder /here.
 func describe(t *testing.T, c *config.Config) string {
@@ -118,7 +127,16 @@ func describe(t *testing.T, c *config.Config) string {
 	}
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	say("listen %s hosts %q origins %q start %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Implied)
+	say("listen %s hosts %q origins %q start %v grace %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Grace, c.Implied)
+	if c.Cache != (config.Cache{}) {
+		say("cache ttl %s bytes %d", c.Cache.TTL, c.Cache.Bytes)
+	}
+	if c.Store.URL.Reveal() != "" || c.Store.Relaxed {
+		say("store %s relaxed %t cluster %+v", c.Store.URL.Reveal(), c.Store.Relaxed, c.Cluster)
+	}
+	if c.Tokenizer != switchboard.Tokenizers[0] {
+		say("tokenizer %s", c.Tokenizer)
+	}
 	for _, s := range c.Servers {
 		say("server %+v", s)
 	}
@@ -128,6 +146,12 @@ func describe(t *testing.T, c *config.Config) string {
 	overlays := func(of string, m map[switchboard.ToolID]switchboard.Overlay) {
 		for _, id := range slices.SortedFunc(maps.Keys(m), switchboard.ToolID.Compare) {
 			say("overlay of %s: %s: %v replace %v", of, id, m[id].Capabilities, m[id].Replace)
+			if c := m[id].Contract; c != (switchboard.Contract{}) {
+				say("  contract %+v", c)
+			}
+			for _, d := range m[id].Equivalents {
+				say("  equivalent %s map %v constants %s defaults %s drop %q, at %s", d.Tool, d.Map, d.Constants, d.Defaults, d.Drop, d.Where)
+			}
 		}
 	}
 	overlays("operator", c.Overlays)
@@ -137,13 +161,22 @@ func describe(t *testing.T, c *config.Config) string {
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
 		}
+		if n.TokenBudget != 0 || n.OnFull != "" || n.Declare != nil {
+			say("  token_budget %d on_full %q declare %v", n.TokenBudget, n.OnFull, n.Declare)
+		}
 		say("  ranking %+v limits %+v", n.Ranking, n.Limits)
 		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
 			if mode := n.Tasks[task].Mode; mode != "" {
 				say("  task %s: mode %s", task, mode)
 			}
+			if n.Tasks[task].TokenBudget != 0 {
+				say("  task %s: token_budget %d", task, n.Tasks[task].TokenBudget)
+			}
 			for _, r := range n.Tasks[task].Requirements {
 				say("  task %s: %s select %q optional %v as %q", n.Tasks[task].ID, r.String(), r.Select, r.Optional, r.As)
+				if r.OnDemand {
+					say("    on demand: group %s stub %s", r.Group, r.Stub)
+				}
 			}
 		}
 		overlays("tenant "+string(n.ID), n.Overlays)

@@ -46,7 +46,9 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	}
 	acme := c.Tenants["acme"]
 	if len(c.Policies) != 1 || len(c.TenantPolicies["acme"]) != 1 || acme.Policy == nil || c.Keys[0].Tier != "pro" || len(c.Keys[0].Roles) != 1 || acme.Tasks["tidy"].Mode != switchboard.Observe ||
-		len(c.Servers) != 3 || len(c.Overlays) != 2 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
+		len(c.Servers) != 3 ||
+		acme.Budget(acme.Tasks["tidy"]) != 6000 || acme.OnFull != switchboard.OnFullCollapse || len(acme.Declare) != 1 || !acme.Tasks["browse"].Requirements[3].OnDemand || len(c.Servers[2].Services) != 2 ||
+		len(c.Overlays) != 4 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
 		t.Errorf("not all of it was read:\n%s", describe(t, c))
 	}
 	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})

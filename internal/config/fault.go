@@ -10,38 +10,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Fault is one thing that is wrong with one file: where, what, and what to
-// do about it. Its text never holds the value of a secret.
-type Fault struct {
-	File string
+// A Fault is one thing that is wrong with one file.
+type Fault = switchboard.Fault
 
-	// Line and Column count from 1, columns in characters. Line 0 means the
-	// whole file or folder.
-	Line, Column int
-
-	Text string
-}
-
-// String gives "file:line:column: text", or "file: text".
-func (f Fault) String() string {
-	if f.Line == 0 {
-		return f.File + ": " + f.Text
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
-}
-
-// Faults are all that is wrong, sorted by file, line and column. It is the
-// error of this package's functions.
-type Faults []Fault
-
-// Error gives the faults, one a line.
-func (fs Faults) Error() string {
-	lines := make([]string, len(fs))
-	for i, f := range fs {
-		lines[i] = f.String()
-	}
-	return strings.Join(lines, "\n")
-}
+// Faults are all that is wrong, sorted by file, line and column. It is the error of
+// this package's functions.
+type Faults = switchboard.Faults
 
 // MaxFaults bounds how many faults are kept; the rest is counted.
 const MaxFaults = 1000

@@ -18,6 +18,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 // resolved is the value of every variable here: unlike a canary, which a
@@ -170,7 +171,7 @@ func FuzzMCPServers(f *testing.F) {
 // data is the folder of real data beside the checkout.
 func data(t *testing.T, name string) []byte {
 	t.Helper()
-	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), "../../../shared/data")
+	dir := realdata.File()
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		t.Skipf("no %s; set SWITCHBOARD_DATA to the folder of test data", name)
@@ -220,7 +221,7 @@ func TestNaughtyStrings(t *testing.T) {
 // Every file of the JSON test suite is read or refused, never more than that.
 func TestJSONTestSuiteAsAFileOfAnotherProgram(t *testing.T) {
 	data(t, "badinput/JSONTestSuite/README.md")
-	dir := cmp.Or(os.Getenv("SWITCHBOARD_DATA"), "../../../shared/data")
+	dir := realdata.File()
 	files, err := filepath.Glob(filepath.Join(dir, "badinput/JSONTestSuite/test_parsing/*.json"))
 	if err != nil || len(files) < 300 {
 		t.Fatalf("%d files, %v", len(files), err)

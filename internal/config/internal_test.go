@@ -82,7 +82,7 @@ func TestATenantsWordToPoliciesIsCanonicalJSON(t *testing.T) {
 		said := drawnMap(t, func() string { return draw(t, 3) })
 		sink := &sink{}
 		v, ok := readYAML("x", []byte(said), sink)
-		got := v.policy()
+		got := v.json()
 		want, err := canonical.Append(nil, got)
 		if !ok || len(sink.faults) > 0 || err != nil || string(want) != string(got) {
 			t.Fatalf("%s was read as %s, want %s (%v, %v)", said, got, want, err, sink.faults)

@@ -22,14 +22,14 @@ func readJSON(name string, data []byte, s *sink) (v value, ok bool) {
 	plain, at, why := standard(data)
 	if why != "" {
 		line, col := position(data, at)
-		s.add(Fault{name, line, col, why})
+		s.add(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	r := &jsonReader{data: data, dec: jsontext.NewDecoder(bytes.NewReader(plain)), line: 1, col: 1}
 	n, err := r.value(0)
 	if err == nil && len(bytes.TrimSpace(plain[r.dec.InputOffset():])) > 0 {
 		line, col := position(data, int(r.dec.InputOffset()))
-		s.add(Fault{name, line, col, "something follows the JSON value; a file holds one"})
+		s.add(Fault{File: name, Line: line, Column: col, Text: "something follows the JSON value; a file holds one"})
 		return v, false
 	}
 	if err != nil {
@@ -38,7 +38,7 @@ func readJSON(name string, data []byte, s *sink) (v value, ok bool) {
 		if errors.Is(err, errTooDeep) {
 			why = err.Error()
 		}
-		s.add(Fault{name, line, col, why})
+		s.add(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	v.node = n

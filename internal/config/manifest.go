@@ -98,7 +98,7 @@ func (l *loader) manifests(ctx context.Context) {
 			ref.at.fault("manifest %s is larger than %d bytes", shown(name), MaxManifestBytes)
 		default:
 			if line, col, why := badJSONObject(data); why != "" {
-				l.sink.add(Fault{name, line, col, why})
+				l.sink.add(Fault{File: name, Line: line, Column: col, Text: why})
 			}
 			l.cfg.Manifests[ref.server] = Manifest{Name: name, Data: data}
 		}

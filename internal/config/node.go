@@ -51,7 +51,7 @@ type value struct {
 }
 
 func (v value) fault(format string, args ...any) {
-	v.sink.add(Fault{v.file, v.line, v.col, v.ctx + fmt.Sprintf(format, args...)})
+	v.sink.add(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
 }
 
 // about returns v with other words in front of its faults.
@@ -162,14 +162,14 @@ func (v value) duration(low, high time.Duration) (time.Duration, bool) {
 }
 
 // size reads a number of bytes, such as 64MiB.
-func (v value) size(low, high int) (int, bool) {
+func (v value) size(low, high int) int {
 	if v.kind == intKind || v.kind == floatKind {
 		v.fault("%s has no unit; write 512KiB, 64MiB or 1GiB", v.shown())
-		return 0, false
+		return 0
 	}
 	s, ok := v.str()
 	if !ok {
-		return 0, false
+		return 0
 	}
 	for shift, unit := range map[int]string{10: "KiB", 20: "MiB", 30: "GiB"} {
 		number, ok := strings.CutSuffix(s, unit)
@@ -178,13 +178,13 @@ func (v value) size(low, high int) (int, bool) {
 		case !ok || err != nil:
 		case n < 0 || n > high>>shift || n<<shift < low:
 			v.fault("%s is out of range: want %dKiB to %dGiB", v.shown(), low>>10, high>>30)
-			return 0, false
+			return 0
 		default:
-			return n << shift, true
+			return n << shift
 		}
 	}
 	v.fault("%s is no size; write 512KiB, 64MiB or 1GiB", v.shown())
-	return 0, false
+	return 0
 }
 
 // list returns the items of a list of at most limit.

@@ -1,35 +1,57 @@
 package config
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// contractFacts are what the design lets an overlay say of a tool besides its
-// capabilities.
-var contractFacts = []string{
-	"stateful", "deterministic", "idempotency", "side_effects", "risk_level", "cost_class", "cost_per_call", "budget",
-	"approval_required", "freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
-	"input_schema", "output_schema", "map", "group", "equivalent", "obligations",
-}
+// contractFacts are what an overlay says of a tool's calls, and laterFacts what
+// else the design lets it say.
+var (
+	contractFacts = []string{"stateful", "deterministic", "idempotency", "timeout"}
+	laterFacts    = []string{
+		"side_effects", "risk_level", "cost_class", "cost_per_call", "budget",
+		"approval_required", "freshness_budget_hours", "requires", "required_tools", "required_permissions", "required_models",
+		"input_schema", "output_schema", "group", "obligations",
+	}
+)
 
 var (
 	overlayShape = &shape{
 		keys:  []string{"server", "tools"},
-		later: append([]string{"groups", "maps"}, contractFacts...),
+		later: append([]string{"groups", "maps"}, laterFacts...),
 	}
 	overlayToolShape = &shape{
-		keys:  []string{"capabilities", "replace"},
-		later: contractFacts,
-		hints: map[string]string{"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities"},
+		keys:  append([]string{"capabilities", "replace", "equivalents"}, contractFacts...),
+		later: laterFacts,
+		hints: map[string]string{
+			"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities",
+			"map": "it belongs to one of the equivalents", "constants": "they belong to one of the equivalents", "defaults": "they belong to one of the equivalents",
+			"equivalent": `write "equivalents", a list`,
+		},
 	}
+	declaredShape   = &shape{keys: []string{"tool", "map", "constants", "defaults", "drop"}}
 	capabilityShape = &shape{
 		keys:  []string{"verb", "resource", "constraints"},
-		later: append([]string{"capability"}, contractFacts...),
+		later: append([]string{"capability"}, laterFacts...),
+		hints: beside(contractFacts),
 	}
 )
+
+// beside hints that keys are the tool's, and no single capability's.
+func beside(keys []string) map[string]string {
+	hints := map[string]string{}
+	for _, k := range keys {
+		hints[k] = `it is the tool's; put it beside "capabilities"`
+	}
+	return hints
+}
 
 // overlays reads the operator's overlays.
 func (l *loader) overlays() {
@@ -68,17 +90,22 @@ func (l *loader) overlay(doc value, source switchboard.Source, servers []string,
 			continue
 		}
 		seen[id] = e.key
-		out[id] = l.overlayTool(val, source)
+		out[id] = l.overlayTool(val, id, source, servers)
 	}
 }
 
-func (l *loader) overlayTool(v value, source switchboard.Source) switchboard.Overlay {
+// overlayTool reads what is said of one tool.
+func (l *loader) overlayTool(v value, id switchboard.ToolID, source switchboard.Source, servers []string) switchboard.Overlay {
 	var out switchboard.Overlay
 	o, ok := v.object(overlayToolShape)
 	if !ok {
 		return out
 	}
-	if v, ok := o.need("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]"); ok {
+	facts := o.has("equivalents") || slices.ContainsFunc(contractFacts, o.has)
+	if o.has("replace") || !facts {
+		o.need("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
+	}
+	if v, ok := o.get("capabilities"); ok {
 		if v.kind == listKind && len(v.items) == 0 {
 			v.fault("the list is empty; name a capability, or remove the tool")
 		}
@@ -92,7 +119,148 @@ func (l *loader) overlayTool(v value, source switchboard.Source) switchboard.Ove
 		}
 		out.Replace = v.boolean()
 	}
+	out.Contract = contractOf(o, source)
+	if source == switchboard.FromTenantOverlay {
+		l.shorter(v, id, out.Contract.Timeout)
+	}
+	if v, ok := o.get("equivalents"); ok {
+		out.Equivalents = l.equivalents(v, id, servers)
+	}
+	readonly := func(c switchboard.Capability) bool { return c.Carries(switchboard.ReadOnly) }
+	if len(out.Capabilities) > 0 && !slices.ContainsFunc(out.Capabilities, func(c switchboard.Capability) bool { return !readonly(c) }) {
+		o.contradiction("stateful", out.Contract.Stateful.Holds, "its capabilities are readonly")
+	}
 	return out
+}
+
+// shorter refuses a tenant's timeout of a tool that is longer than the
+// operator's.
+func (l *loader) shorter(v value, id switchboard.ToolID, timeout time.Duration) {
+	most := l.cfg.Overlays[id].Contract.Timeout
+	if s := l.servers[string(id.Server)]; most == 0 && s != nil {
+		most = cmp.Or(s.Timeout, switchboard.DefaultTimeout)
+	}
+	if most > 0 && timeout > most {
+		v.fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
+	}
+}
+
+// equivalents reads where calls of the tool may move. Whether the arguments fit
+// is known when the tools are.
+func (l *loader) equivalents(v value, from switchboard.ToolID, servers []string) (out []switchboard.Declared) {
+	seen := map[switchboard.ToolID]bool{}
+	for _, item := range v.list(maxItems) {
+		o, ok := item.object(declaredShape)
+		if !ok {
+			continue
+		}
+		d := switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.file, item.line, item.col)}
+		if v, ok := o.need("tool", "name the other tool, as server/tool"); ok {
+			d.Where = fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
+			d.Tool = l.otherTool(v, from, servers)
+			if seen[d.Tool] && d.Tool != (switchboard.ToolID{}) {
+				v.fault("%s stands here twice", v.shown())
+			}
+			seen[d.Tool] = true
+		}
+		if v, ok := o.get("map"); ok {
+			d.Map = map[string]string{}
+			taken := map[string]string{}
+			for _, e := range v.entries(maxItems, false) {
+				to, ok := e.val.str()
+				if other := taken[to]; ok && other != "" {
+					e.val.fault("%s and %s become the same argument, %s", shown(other), shown(e.name), shown(to))
+				}
+				d.Map[e.name], taken[to] = to, e.name
+			}
+		}
+		if v, ok := o.get("constants"); ok {
+			d.Constants = v.arguments()
+		}
+		if v, ok := o.get("defaults"); ok {
+			d.Defaults = v.arguments()
+			for _, e := range v.entries(maxItems, false) {
+				if _, ok := d.Constants[e.name]; ok {
+					e.key.fault("%s is among the constants, which are sent always; remove it from one of the two", shown(e.name))
+				}
+			}
+		}
+		if v, ok := o.get("drop"); ok {
+			for _, t := range v.texts() {
+				if _, ok := d.Map[t.s]; ok {
+					t.fault("%s is in the map; an argument is sent or dropped, not both", t.shown())
+				}
+				d.Drop = append(d.Drop, t.s)
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// otherTool reads the tool that an equivalent is.
+func (l *loader) otherTool(v value, from switchboard.ToolID, servers []string) switchboard.ToolID {
+	s, ok := v.str()
+	if !ok {
+		return switchboard.ToolID{}
+	}
+	id, err := switchboard.ParseToolID(s)
+	switch {
+	case err != nil:
+		v.fault("%s: want the form server/tool, such as google/web_search", v.shown())
+	case badToolName(id.Name) != "":
+		v.fault("%s: %s", v.shown(), badToolName(id.Name))
+	case !l.known(v, string(id.Server), servers):
+	case id.Server == from.Server:
+		v.fault("%s is of the same server; calls move to another one", v.shown())
+	}
+	return id
+}
+
+// arguments reads values of arguments, as JSON, by name.
+func (v value) arguments() map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for _, e := range v.entries(maxItems, false) {
+		out[e.name] = e.val.appendJSON(nil, 1)
+	}
+	return out
+}
+
+// contractOf reads the facts of a contract. A tenant says only what makes a tool
+// less free.
+func contractOf(o object, source switchboard.Source) (c switchboard.Contract) {
+	operator := source == switchboard.FromOverlay
+	fact := func(v value, holds, freer bool) switchboard.Fact {
+		if freer && !operator {
+			v.fault("%s makes the tool more free, which only the operator's overlays may; remove it", v.shown())
+		}
+		return switchboard.Fact{Holds: holds, Source: source, Trusted: operator}
+	}
+	if v, ok := o.get("stateful"); ok {
+		holds := v.boolean()
+		c.Stateful = fact(v, holds, !holds)
+	}
+	if v, ok := o.get("deterministic"); ok {
+		holds := v.boolean()
+		c.Deterministic = fact(v, holds, holds)
+	}
+	if v, ok := o.get("idempotency"); ok {
+		s, _ := v.one("answer", "natural", "none")
+		c.Idempotent = fact(v, s == "natural", s == "natural")
+	}
+	if v, ok := o.get("timeout"); ok {
+		c.Timeout, _ = v.duration(minTimeout, maxTimeout)
+	}
+	o.contradiction("stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
+	return c
+}
+
+// contradiction is a fault of the key where what else stands here rules it out.
+func (o object) contradiction(key string, found bool, what string) {
+	if v, ok := o.get(key); ok && found {
+		v.ctx = o.ctx
+		v.fault("the tool is said to be %s, and also that %s; only one can be true", key, what)
+	}
 }
 
 func (l *loader) capability(v value, source switchboard.Source) switchboard.Capability {
@@ -126,6 +294,15 @@ func (l *loader) known(v value, s string, servers []string) bool {
 func badToolName(s string) string {
 	if len(s) > 128 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/") != "" {
 		return "the name of a tool is at most 128 letters, digits, and _ . - /"
+	}
+	return ""
+}
+
+// badPattern says what is wrong with a pattern of names of tools, in which *
+// stands for any text, or "".
+func badPattern(s string) string {
+	if why := badToolName(strings.ReplaceAll(s, "*", "")); why != "" {
+		return why + ", and * for any text"
 	}
 	return ""
 }

@@ -111,9 +111,9 @@ func (r *policyReader) read(folder string, depth int) (ok bool) {
 	return true
 }
 
-// policy reads a map of the tenant's own making, and returns it as JSON in the
-// form that package canonical gives it.
-func (v value) policy() []byte {
+// json reads a map of the user's own making, and returns it as JSON in the form
+// that package canonical gives it.
+func (v value) json() []byte {
 	if v.kind != mapKind {
 		v.fault("want a map, not %v", v.kind)
 		return nil

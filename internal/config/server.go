@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/textproto"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,11 +20,17 @@ const (
 	maxItems   = 1000 // of a list, or of a map of the user's own names
 	maxArgs    = 256
 	maxText    = 8 << 10 // bytes of an argument or address
+	maxCalls   = 10_000  // at one server, at once
+
+	longestTimeout = 24 * time.Hour // of a call that makes progress
+
+	minTimeout = 100 * time.Millisecond // of a call
+	maxTimeout = time.Hour
 )
 
 var mainShape = &shape{
-	keys:  []string{"listen", "hosts", "origins", "start_deadline", "servers", "tenants"},
-	later: []string{"store", "identity", "telemetry", "defaults", "token_budget", "budgets", "limits", "admin", "cluster", "policies", "capabilities", "receipts", "approvals", "cache", "health"},
+	keys:  []string{"listen", "hosts", "origins", "start_deadline", "grace", "servers", "tenants", "token_budget", "lazy", "store", "durability", "cluster", "cache", "receipts"},
+	later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "policies", "capabilities", "approvals", "health"},
 	hints: map[string]string{
 		"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
 		"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
@@ -31,14 +39,23 @@ var mainShape = &shape{
 }
 
 var serverShape = &shape{
-	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_result"},
-	later: []string{"oauth", "health", "sandbox", "cache"},
+	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services"},
+	later: []string{"oauth", "sandbox", "cache"},
 	hints: map[string]string{
 		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
 		"httpUrl": `write "url"`, "serverUrl": `write "url"`, "endpoint": `write "url"`,
 		"disabled": "remove the server, or leave it out of every tenant's servers",
 	},
 }
+
+var lazyShape = &shape{keys: []string{"tokenizer", "on_full"}, hints: map[string]string{"token_budget": "it stands beside \"lazy\""}}
+
+var cacheShape = &shape{keys: []string{"ttl", "bytes"}, later: []string{"tools", "servers"}}
+
+var (
+	healthShape    = &shape{keys: []string{"every", "timeout", "path", "call"}, hints: map[string]string{"interval": `write "every"`, "url": `write "path"`, "tool": `write call: {tool: NAME}`}}
+	probeCallShape = &shape{keys: []string{"tool", "arguments"}}
+)
 
 // A manifestRef is a manifest that a server names.
 type manifestRef struct {
@@ -91,6 +108,11 @@ func (l *loader) operator() {
 			l.cfg.StartDeadline = d
 		}
 	}
+	if v, ok := top.get("grace"); ok {
+		if d, ok := v.duration(time.Second, time.Hour); ok {
+			l.cfg.Grace = d
+		}
+	}
 	if v, ok := top.need("servers", "name at least one MCP server"); ok {
 		for _, e := range v.entries(maxServers, true) {
 			l.server(e)
@@ -103,9 +125,50 @@ func (l *loader) operator() {
 	for _, id := range l.ids {
 		l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
 	}
+	if v, ok := top.get("token_budget"); ok {
+		l.tokens = v.tokens(0, "")
+	}
+	if v, ok := top.get("lazy"); ok {
+		l.lazy(v)
+	}
+	l.store(top)
+	if v, ok := top.get("cache"); ok {
+		l.cache(v)
+	}
+	l.receipts(top)
 	l.implicit = !top.has("tenants")
 	if v, ok := top.get("tenants"); ok {
 		l.readBounds(v)
+	}
+}
+
+// lazy reads how tokens are counted, and what all tenants have that do not say
+// otherwise.
+func (l *loader) lazy(v value) {
+	o, ok := v.object(lazyShape)
+	if !ok {
+		return
+	}
+	if v, ok := o.get("tokenizer"); ok {
+		l.cfg.Tokenizer, _ = v.one("tokenizer", switchboard.Tokenizers...)
+	}
+	if v, ok := o.get("on_full"); ok {
+		l.onFull = v.onFull()
+	}
+}
+
+// cache reads how long and how much is kept of the results of deterministic tools.
+func (l *loader) cache(v value) {
+	o, ok := v.object(cacheShape)
+	if !ok {
+		return
+	}
+	l.cfg.Cache.Bytes = DefaultCacheBytes
+	if v, ok := o.need("ttl", "say how long a result may be given again, such as 10m"); ok {
+		l.cfg.Cache.TTL, _ = v.duration(time.Second, 24*time.Hour)
+	}
+	if v, ok := o.get("bytes"); ok {
+		l.cfg.Cache.Bytes = v.size(1<<20, 1<<30)
 	}
 }
 
@@ -141,11 +204,111 @@ func (l *loader) server(e entry) {
 		s.Share = switchboard.Share(sh)
 	}
 	if v, ok := o.get("timeout"); ok {
-		s.Timeout, _ = v.duration(100*time.Millisecond, time.Hour)
+		s.Timeout, _ = v.duration(minTimeout, maxTimeout)
+	}
+	if v, ok := o.get("max_timeout"); ok {
+		s.MaxTimeout, ok = v.duration(minTimeout, longestTimeout)
+		if least := cmp.Or(s.Timeout, switchboard.DefaultTimeout); ok && s.MaxTimeout < least {
+			v.fault("%v is less than the timeout, %v, which a call that makes progress has at least", s.MaxTimeout, least)
+		}
+	}
+	if v, ok := o.get("max_calls"); ok {
+		s.MaxCalls = v.integer(1, maxCalls)
+	}
+	if v, ok := o.get("max_waiting"); ok {
+		s.MaxWaiting = v.integer(0, maxCalls)
 	}
 	if v, ok := o.get("max_result"); ok {
-		s.MaxResult, _ = v.size(64<<10, 1<<30)
+		s.MaxResult = v.size(64<<10, 1<<30)
 	}
+	if v, ok := o.get("health"); ok {
+		s.Probe = v.probe(s.Transport)
+	}
+	if v, ok := o.get("services"); ok {
+		s.Services = v.services()
+	}
+}
+
+// services reads how a server's tools are split, in the order of the file.
+func (v value) services() (out []switchboard.Service) {
+	if v.kind == mapKind && len(v.pairs) == 0 {
+		v.fault("the map is empty; name a service and its tools, such as s3: [\"s3_*\"], or remove the key")
+	}
+	first := map[string]value{}
+	for _, e := range v.entries(maxItems, false) {
+		if err := switchboard.CheckID(e.name); err != nil {
+			e.key.fault("%v", err)
+			continue
+		}
+		e.val.ctx = v.ctx + e.name + ": "
+		s := switchboard.Service{Name: e.name}
+		if e.val.kind == listKind && len(e.val.items) == 0 {
+			e.val.fault("the list is empty; name a tool, or remove the service")
+		}
+		for _, p := range e.val.texts() {
+			at, again := first[p.s]
+			switch why := badPattern(p.s); {
+			case why != "":
+				p.fault("%s: %s", p.shown(), why)
+			case again:
+				p.fault("%s stands at line %d already; a tool belongs to the first service that has it", p.shown(), at.line)
+			default:
+				first[p.s] = p.value
+				s.Tools = append(s.Tools, p.s)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// probe reads how a server is asked whether it is well.
+func (v value) probe(transport switchboard.Transport) (p switchboard.Probe) {
+	o, ok := v.object(healthShape)
+	if !ok {
+		return p
+	}
+	if v, ok := o.get("every"); ok {
+		p.Every, _ = v.duration(time.Second, time.Hour)
+	}
+	if v, ok := o.get("timeout"); ok {
+		p.Timeout, _ = v.duration(100*time.Millisecond, time.Minute)
+	}
+	if v, ok := o.get("path"); ok {
+		u, err := url.Parse(v.text)
+		switch s, ok := v.str(); {
+		case !ok:
+		case transport == switchboard.TransportStdio:
+			v.fault("a program has no path; this is for transport: http")
+		case err != nil || !strings.HasPrefix(s, "/") || strings.HasPrefix(s, "//") || u.Fragment != "":
+			v.fault("%s is no path; write one such as /healthz, which is asked for at the server's address", v.shown())
+		default:
+			p.Path = s
+		}
+	}
+	if v, ok := o.get("call"); ok {
+		p.Tool, p.Arguments = v.probeCall()
+	}
+	return p
+}
+
+func (v value) probeCall() (tool string, arguments []byte) {
+	o, ok := v.object(probeCallShape)
+	if !ok {
+		return "", nil
+	}
+	if v, ok := o.need("tool", "name a tool of the server's that only reads"); ok {
+		if s, ok := v.str(); ok {
+			if why := badToolName(s); why != "" {
+				v.fault("%s: %s", v.shown(), why)
+			}
+			tool = s
+		}
+	}
+	if v, ok := o.get("arguments"); ok {
+		arguments = v.json()
+	}
+	return tool, arguments
 }
 
 // transport reads how the server is reached. What belongs to a transport is

@@ -8,15 +8,26 @@ import (
 
 var (
 	taskShape = &shape{
-		keys:  []string{"task_id", "mode", "required_capabilities"},
-		later: []string{"token_budget", "groups", "load", "essential", "on_demand", "budgets", "obligations"},
-		hints: map[string]string{"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`},
+		keys:  []string{"task_id", "mode", "token_budget", "required_capabilities"},
+		later: []string{"budgets", "obligations"},
+		hints: map[string]string{
+			"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`,
+			"load": ofEach, "group": ofEach, "groups": ofEach, "stub": ofEach, "essential": ofEach, "on_demand": ofEach,
+		},
 	}
 	requirementShape = &shape{
-		keys:  []string{"verb", "resource", "constraints", "tools", "select", "optional", "as"},
-		later: []string{"capability", "load", "group", "stub", "map", "token_budget"},
-		hints: map[string]string{"tool": `write tools: ["server/tool"]`, "servers": "which servers come first is said in the tenant's ranking: prefer"},
+		keys:  []string{"verb", "resource", "constraints", "tools", "select", "optional", "as", "load", "group", "stub"},
+		later: []string{"capability", "map"},
+		hints: map[string]string{
+			"tool": `write tools: ["server/tool"]`, "servers": "which servers come first is said in the tenant's ranking: prefer",
+			"token_budget": "it is the whole task's", "on_demand": "write load: on_demand", "essential": "write load: essential", "service": services, "services": services,
+		},
 	}
+)
+
+const (
+	ofEach   = "each requirement says it: load: on_demand, group: ID, stub: NAME"
+	services = "the server says them in switchboard.yaml"
 )
 
 // maxRequirements bounds the requirements of one task.
@@ -35,6 +46,8 @@ func (l *loader) task(doc value, t *tenant) {
 			v.ctx = ""
 			if err := switchboard.CheckID(s); err != nil {
 				v.fault("%v", err)
+			} else if switchboard.TaskID(s) == switchboard.DeclaredTask {
+				v.fault("%q is what a task is called that a client declares itself; give this one another name", s)
 			} else if first, ok := t.tasks[s]; ok {
 				v.fault("task %q is described already, at %s:%d", s, first.file, first.line)
 			} else {
@@ -49,6 +62,10 @@ func (l *loader) task(doc value, t *tenant) {
 		v.ctx = ctx + v.ctx
 		task.Mode = v.mode(t.out.Mode)
 	}
+	if v, ok := top.get("token_budget"); ok {
+		v.ctx = ctx + v.ctx
+		task.TokenBudget = v.tokens(t.out.TokenBudget, "the tenant has")
+	}
 	v, ok := top.need("required_capabilities", "name at least one, such as {verb: search, resource: internet}")
 	if !ok {
 		return
@@ -57,23 +74,61 @@ func (l *loader) task(doc value, t *tenant) {
 	if v.kind == listKind && len(v.items) == 0 {
 		v.fault("the list is empty; a task requires something")
 	}
-	exposed := map[string]value{}
+	n := names{exposed: map[string]value{}, groups: map[string]*group{}}
 	for _, item := range v.list(maxRequirements) {
-		r, as := l.requirement(item, t)
-		if r.As != "" {
-			if first, ok := exposed[r.As]; ok {
-				as.fault("%s is the name of another tool of the task already, at line %d", as.shown(), first.line)
-			}
-			exposed[r.As] = as
+		task.Requirements = append(task.Requirements, l.requirement(item, t, &n))
+	}
+	n.stubs(task.Requirements)
+}
+
+// names are those that the requirements of one task give.
+type names struct {
+	exposed map[string]value  // by name
+	groups  map[string]*group // by id
+}
+
+// A group is what the requirements that share it say of its stub.
+type group struct {
+	stub string // "" where none says it
+	at   value  // of that, else of the first requirement
+	done bool
+}
+
+// stubs gives each requirement its group's stub.
+func (n *names) stubs(rs []switchboard.Requirement) {
+	for i := range rs {
+		id := rs[i].Group
+		g := n.groups[id]
+		if g == nil {
+			continue
 		}
-		task.Requirements = append(task.Requirements, r)
+		if !g.done {
+			g.done = true
+			g.settle(id, n.exposed)
+		}
+		rs[i].Stub = g.stub
 	}
 }
 
-func (l *loader) requirement(v value, t *tenant) (r switchboard.Requirement, as value) {
+// settle makes the stub one more name among those of the task.
+func (g *group) settle(id string, exposed map[string]value) {
+	if g.stub == "" {
+		g.stub = strings.ReplaceAll(id, "-", "_") + "_helper"
+	}
+	first, taken := exposed[g.stub]
+	switch {
+	case strings.HasPrefix(g.stub, ownPrefix):
+		g.at.fault("group %q: its stub would be %q, and names that begin with %s are Switchboard's own; name another with stub: NAME", id, g.stub, ownPrefix)
+	case taken:
+		g.at.fault("group %q: its stub %q is the name of another tool of the task already, at line %d; name another with stub: NAME", id, g.stub, first.line)
+	}
+	exposed[g.stub] = g.at
+}
+
+func (l *loader) requirement(v value, t *tenant, n *names) (r switchboard.Requirement) {
 	o, ok := v.object(requirementShape)
 	if !ok {
-		return r, as
+		return r
 	}
 	if tools, ok := o.get("tools"); ok {
 		for _, k := range []string{"verb", "resource", "constraints"} {
@@ -102,22 +157,95 @@ func (l *loader) requirement(v value, t *tenant) (r switchboard.Requirement, as 
 	if v, ok := o.get("optional"); ok {
 		r.Optional = v.boolean()
 	}
+	if v, ok := o.get("load"); ok {
+		s, _ := v.one("load", "essential", "on_demand")
+		r.OnDemand = s == "on_demand"
+	}
+	if r.OnDemand {
+		l.onDemand(o, &r, n)
+		return r
+	}
+	for _, k := range []string{"group", "stub"} {
+		if v, ok := o.get(k); ok && !o.meant["load"] {
+			v.ctx = o.ctx
+			v.fault("%q goes with load: on_demand, and this is shown in full; add that, or remove it", k)
+		}
+	}
 	if v, ok := o.get("as"); ok {
-		as = v
-		s, ok := v.str()
-		switch {
-		case !ok:
-		case r.Select != switchboard.SelectTool:
+		if r.Select != switchboard.SelectTool {
 			v.fault("it names one tool; add select: tool")
-		case len(s) > 64 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
-			v.fault("%s: the name of a tool is at most 64 letters, digits, _ and -", v.shown())
-		case strings.HasPrefix(s, "switchboard_"):
-			v.fault("%s: names that begin with switchboard_ are Switchboard's own", v.shown())
-		default:
+		} else if s, ok := v.exposed(); ok {
+			if first, ok := n.exposed[s]; ok {
+				v.fault("%s is the name of another tool of the task already, at line %d", v.shown(), first.line)
+			}
+			n.exposed[s] = v
 			r.As = s
 		}
 	}
-	return r, as
+	return r
+}
+
+// onDemand reads what a requirement says of its group.
+func (l *loader) onDemand(o object, r *switchboard.Requirement, n *names) {
+	if v, ok := o.get("select"); ok && r.Select == switchboard.SelectTool {
+		v.fault("a group is made of all that fits of the best server, so that one tool cannot be loaded on demand; remove it, or load: on_demand")
+	}
+	if v, ok := o.get("as"); ok {
+		v.fault("it names one tool, and load: on_demand shows a stub instead; write stub: NAME")
+	}
+	if v, ok := o.get("group"); ok {
+		s, ok := v.str()
+		if !ok {
+			return
+		}
+		if err := switchboard.CheckID(s); err != nil {
+			v.fault("%v", err)
+			return
+		}
+		r.Group = s
+	} else if o.has("group") {
+		return
+	} else if id := strings.ReplaceAll(string(r.Resource), "_", "-"); switchboard.CheckID(id) == nil {
+		r.Group = id
+	} else {
+		if r.ByName() || l.cfg.Taxonomy.HasResource(r.Resource) {
+			o.need("group", "where no resource has a name that can be an id, name the group, such as group: files")
+		}
+		return
+	}
+	g, ok := n.groups[r.Group]
+	if !ok {
+		g = &group{at: o.value}
+		n.groups[r.Group] = g
+	}
+	if v, ok := o.get("stub"); ok {
+		s, ok := v.exposed()
+		switch {
+		case !ok:
+		case g.stub != "" && g.stub != s:
+			v.fault("the stub of group %q is %q, at line %d; a group has one", r.Group, g.stub, g.at.line)
+		case g.stub == "":
+			g.stub, g.at = s, v
+		}
+	}
+}
+
+// ownPrefix is that of the names of Switchboard's own tools.
+const ownPrefix = "switchboard_"
+
+// exposed reads a name under which a tool is shown.
+func (v value) exposed() (string, bool) {
+	s, ok := v.str()
+	switch {
+	case !ok:
+	case len(s) > 64 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
+		v.fault("%s: the name of a tool is at most 64 letters, digits, _ and -", v.shown())
+	case strings.HasPrefix(s, ownPrefix):
+		v.fault("%s: names that begin with %s are Switchboard's own", v.shown(), ownPrefix)
+	default:
+		return s, true
+	}
+	return "", false
 }
 
 // patterns reads the tools of a requirement by name.
@@ -134,8 +262,8 @@ func (l *loader) patterns(v value, t *tenant) []string {
 		switch {
 		case !ok || server == "" || name == "":
 			p.fault("%s: want the form server/tool, in which * stands for any text", p.shown())
-		case badToolName(strings.ReplaceAll(name, "*", "")) != "":
-			p.fault("%s: %s, and * for any text", p.shown(), badToolName(strings.ReplaceAll(name, "*", "x")))
+		case badPattern(name) != "":
+			p.fault("%s: %s", p.shown(), badPattern(name))
 		default:
 			if len(l.matching(p.value, server, t.servers)) > 0 {
 				out = append(out, p.s)

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -14,15 +15,18 @@ import (
 
 var (
 	boundShape = &shape{
-		keys:  []string{"servers", "allow", "tier", "roles"},
-		later: []string{"token_budget", "declare", "budgets", "models", "permissions"},
-		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "tiers": `write "tier"`},
+		keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "declare"},
+		later: []string{"budgets", "models", "permissions"},
+		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 	tenantShape = &shape{
-		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "keys"},
-		later: []string{"token_budget", "budgets", "declare", "obligations", "approvals", "cache", "redact", "lazy"},
-		hints: map[string]string{"allow": "only the operator says it, in switchboard.yaml", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
+		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "keys", "token_budget", "lazy"},
+		later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
+		hints: map[string]string{"allow": operators, "declare": operators, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
+	tenantLazyShape = &shape{keys: []string{"on_full"}, hints: map[string]string{"tokenizer": operators}}
+	declareShape    = &shape{keys: []string{"verb", "resource", "constraints"}, later: []string{"capability"}, hints: map[string]string{"tools": "a task that a client declares names no tools"}}
+
 	keyShape = &shape{
 		keys:  []string{"id", "hash", "tasks", "roles", "tier", "mode"},
 		later: []string{"expires"},
@@ -32,12 +36,17 @@ var (
 	matchShape = &shape{keys: []string{"constraint"}, later: []string{"cost_class", "side_effects", "risk_level", "verb", "resource", "server", "tool", "capability"}}
 )
 
+const operators = "only the operator says it, in switchboard.yaml"
+
 // A bound is what the operator lets a tenant have at most.
 type bound struct {
 	servers []string // sorted
 	byName  bool
 	tiers   []string // the first is that of keys which name none
 	roles   []string // sorted
+	tokens  int      // 0 where the operator says none
+	declare value    // read once the taxonomy is
+	ceiling []switchboard.Requirement
 
 	// unknown says that the operator's row could not be read, so that nothing
 	// is more than it allows.
@@ -91,7 +100,77 @@ func (l *loader) readBounds(v value) {
 		if v, ok := o.get("roles"); ok {
 			b.roles = sorted(v.texts())
 		}
+		b.tokens = l.tokens
+		if v, ok := o.get("token_budget"); ok {
+			b.tokens = v.tokens(0, "")
+		}
+		b.declare, _ = o.get("declare")
 	}
+}
+
+// ceilings reads what clients of the tenants may declare at most.
+func (l *loader) ceilings() {
+	for _, id := range slices.Sorted(maps.Keys(l.bounds)) {
+		b := l.bounds[id]
+		if b.declare.sink == nil {
+			continue
+		}
+		if b.declare.kind == listKind && len(b.declare.items) == 0 {
+			b.declare.fault("the list is empty; name a capability, such as {verb: search, resource: internet}, or remove the key")
+		}
+		type term struct {
+			verb     switchboard.Verb
+			resource switchboard.Resource
+		}
+		first := map[term]value{}
+		for _, v := range b.declare.list(maxItems) {
+			r := l.declared(v)
+			is := term{r.Verb, r.Resource}
+			if at, ok := first[is]; ok && r.Resource != "" {
+				v.fault("%s %s has a row already, at line %d; join them", r.Verb, r.Resource, at.line)
+			}
+			first[is] = v
+			b.ceiling = append(b.ceiling, r)
+		}
+	}
+}
+
+func (l *loader) declared(v value) (r switchboard.Requirement) {
+	o, ok := v.object(declareShape)
+	if !ok {
+		return r
+	}
+	const remedy = "a row is a verb and a resource, and constraints that each such requirement gets"
+	if v, ok := o.need("verb", remedy); ok {
+		r.Verb = v.verb()
+	}
+	if v, ok := o.need("resource", remedy); ok {
+		r.Resource = l.resource(v)
+	}
+	if v, ok := o.get("constraints"); ok {
+		r.Constraints = l.constraints(v)
+	}
+	return r
+}
+
+// maxBudget bounds a budget of tokens.
+const maxBudget = 10_000_000
+
+// tokens reads a budget of tokens, which is at most what the one above has, if
+// that is not 0.
+func (v value) tokens(most int, has string) int {
+	n := v.integer(1, maxBudget)
+	if most > 0 && n > most {
+		v.fault("%d is more than the %d that %s; write less, or remove it", n, most, has)
+		return most
+	}
+	return n
+}
+
+// onFull reads what becomes of an expansion that the budget has no room for.
+func (v value) onFull() switchboard.OnFull {
+	s, _ := v.one("way", string(switchboard.OnFullRefuse), string(switchboard.OnFullCollapse))
+	return switchboard.OnFull(s)
 }
 
 // some reads a list of servers, in which * stands for any text, out of known.
@@ -139,12 +218,13 @@ func (l *loader) tenants() {
 	l.cfg.Implied = l.implicit && len(names) == 0
 	if l.implicit {
 		// Single-user use: the local tenant's row is implied.
-		l.bounds[string(DefaultTenant)] = &bound{servers: l.ids, byName: true}
+		l.bounds[string(DefaultTenant)] = &bound{servers: l.ids, byName: true, tokens: l.tokens}
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
+			TokenBudget: b.tokens, OnFull: l.onFull, Declare: b.ceiling,
 		}
 	}
 	if l.cfg.Implied {
@@ -230,7 +310,20 @@ func (l *loader) tenant(id, folder string) {
 		t.out.Mode = v.mode("")
 	}
 	if v, ok := top.get("policy"); ok {
-		t.out.Policy = v.policy()
+		t.out.Policy = v.json()
+	}
+	if v, ok := top.get("record"); ok {
+		_, t.out.RecordInputs = v.one("kind of record", "policy_inputs")
+	}
+	if v, ok := top.get("token_budget"); ok {
+		t.out.TokenBudget = v.tokens(t.out.TokenBudget, "the operator gives this tenant")
+	}
+	if v, ok := top.get("lazy"); ok {
+		if o, ok := v.object(tenantLazyShape); ok {
+			if v, ok := o.get("on_full"); ok {
+				t.out.OnFull = v.onFull()
+			}
+		}
 	}
 	for _, doc := range l.documents(path.Join(folder, "tasks")) {
 		l.task(doc, t)
@@ -318,6 +411,9 @@ func (l *loader) limits(v value) []switchboard.Limit {
 		}
 		if v, ok := o.get("burst"); ok {
 			limit.Burst = v.integer(1, 1_000_000)
+			if most := switchboard.MaxEarn / max(limit.Every, 1); limit.Burst > int(most) {
+				v.fault("so many calls take more than ten years to be earned at that rate; at most %d", most)
+			}
 		}
 		out = append(out, limit)
 	}
@@ -355,6 +451,8 @@ func (l *loader) keys(v value, t *tenant) {
 				k.ID = s
 				if err := switchboard.CheckID(s); err != nil {
 					v.fault("%v", err)
+				} else if s == switchboard.LocalID {
+					v.fault("%s is whoever calls without a key, over stdio or while there are none; name the key otherwise", v.shown())
 				} else if at, ok := seen[s]; ok {
 					v.fault("%s is the id of another key, at line %d", v.shown(), at.line)
 				}

@@ -31,7 +31,7 @@ func readYAML(name string, data []byte, s *sink) (v value, ok bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	if line, col, why := badText(data); why != "" {
-		s.add(Fault{name, line, col, why})
+		s.add(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	tokens := lexer.Tokenize(string(data))
@@ -44,7 +44,7 @@ func readYAML(name string, data []byte, s *sink) (v value, ok bool) {
 	if err != nil {
 		f := Fault{File: name, Text: "this cannot be read as YAML"}
 		if e, ok := errors.AsType[*yaml.SyntaxError](err); ok && e.Token != nil {
-			f = Fault{name, e.Token.Position.Line, e.Token.Position.Column, syntax(e.Message)}
+			f = Fault{File: name, Line: e.Token.Position.Line, Column: e.Token.Position.Column, Text: syntax(e.Message)}
 		}
 		s.add(f)
 		return v, false

@@ -7,23 +7,24 @@ package constraint
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
-	"golang.org/x/time/rate"
-
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // Approve returns a Caller that refuses every call of a human_in_the_loop tool,
-// and every one that policy obliges to have an approval, with SB-APPR-001: there is nobody yet who could grant an approval.
+// and every one that policy obliges to have an approval, with SB-APPR-001: there is
+// nobody yet who could grant an approval.
 func Approve(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Tool.Demands(switchboard.HumanInTheLoop) || c.Obligations.Approval != nil {
 			return switchboard.Result{}, &switchboard.Error{
-				Code: switchboard.CodeApprovalPending,
-				Text: "this tool needs a person's approval for each call, and this Switchboard has no way to ask for one yet",
-				Hint: "do this step another way, or ask the person whom you work for to do it",
+				Code:   switchboard.CodeApprovalPending,
+				Text:   "this tool needs a person's approval for each call, and this Switchboard has no way to ask for one yet",
+				Hint:   "do this step another way, or ask the person whom you work for to do it",
+				Unsent: true,
 			}
 		}
 		return next.Call(ctx, c)
@@ -37,141 +38,90 @@ var DefaultLimit = switchboard.Limit{Constraint: switchboard.RateLimited, Every:
 // cannot be the name of one.
 const byPolicy switchboard.Constraint = "(policy)"
 
-// maxMeters bounds the memory of a Limiter. Past it, meters that are full are
-// let go: a new one would be full too.
-const maxMeters = 1 << 16
+// A Store is where calls are counted: for all processes that share it.
+type Store interface {
+	Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error)
+}
 
-// A Limiter counts calls, by tenant and tool, in this process. Use NewLimiter.
-// It is safe for concurrent use.
+// A Limiter counts calls, by tenant and tool. Use NewLimiter. It is safe for
+// concurrent use.
 type Limiter struct {
+	share  share
 	limits func(switchboard.TenantID) []switchboard.Limit
-
-	mu     sync.RWMutex // guards the map; each meter has its own lock
-	meters map[meterKey]*meter
 }
 
-type meterKey struct {
-	tenant switchboard.TenantID
-	tool   switchboard.ToolID
-}
-
-// A meter holds one bucket for each limit that applies to a tool.
-type meter struct {
-	mu      sync.Mutex
-	buckets map[switchboard.Constraint]*rate.Limiter
-}
-
-// NewLimiter returns a Limiter that asks limits for a tenant's limits at every
-// call, so that a reload takes effect at once. What has been counted stays.
-func NewLimiter(limits func(switchboard.TenantID) []switchboard.Limit) *Limiter {
-	return &Limiter{limits: limits, meters: map[meterKey]*meter{}}
+// NewLimiter returns a Limiter that counts in s, and asks limits for a tenant's
+// limits at every call, so that a reload takes effect at once. What has been
+// counted stays: where a limit has changed, the time until it is whole again
+// does, but is never more than that of the new limit. What was taken ahead under
+// another limit is spent under that one only.
+func NewLimiter(s Store, limits func(switchboard.TenantID) []switchboard.Limit) *Limiter {
+	return &Limiter{share{store: s, flows: map[string]*flow{}}, limits}
 }
 
 // Limit returns a Caller that refuses a call with SB-ROUT-002 where the tool
-// carries a constraint whose limit is used up. A refused call counts nothing.
+// carries a constraint whose limit is used up, and with SB-ROUT-004 where that
+// cannot be told. A refused call counts nothing. One that no limit applies to
+// does not ask the store.
 func (l *Limiter) Limit(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if wait := l.take(c, time.Now()); wait > 0 {
-			wait = wait.Truncate(time.Second) + time.Second
-			return switchboard.Result{}, &switchboard.Error{
-				Code:       switchboard.CodeRateLimit,
-				Text:       "this tool has been called as often as its limit allows; try again in " + wait.String(),
-				RetryAfter: wait,
-			}
+		if err := l.take(ctx, c); err != nil {
+			return switchboard.Result{}, err
 		}
 		return next.Call(ctx, c)
 	})
 }
 
-// take counts one call at now against every limit that applies; or against
-// none of them, and says how long to wait.
-func (l *Limiter) take(c *switchboard.Call, now time.Time) (wait time.Duration) {
+// take counts one call against every limit that applies; or against none of
+// them, and says why.
+func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 	limits := l.apply(c)
 	if len(limits) == 0 {
-		return 0
+		return nil
 	}
-	m := l.meter(meterKey{c.Principal.Tenant, c.Tool.ID}, now)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, limit := range limits {
-		if short := 1 - m.bucket(limit, now).TokensAt(now); short > 0 {
-			wait = max(wait, time.Duration(short*float64(limit.Every)))
+	wait, err := l.share.count(ctx, "limit/"+string(c.Principal.Tenant)+"/"+c.Tool.ID.String(), limits)
+	switch {
+	case ctx.Err() != nil:
+		return &switchboard.Error{
+			Code:   switchboard.CodeNotExecuted,
+			Text:   "the call was cancelled before it could be sent, so it was not executed",
+			Unsent: true,
+			Cause:  errors.Join(context.Cause(ctx), err),
+		}
+	case err != nil:
+		return switchboard.Unavailable("whether this tool may be called again now cannot be told, so the call was not made", err)
+	case wait > 0:
+		wait = wait.Truncate(time.Second) + time.Second
+		return &switchboard.Error{
+			Code:       switchboard.CodeRateLimit,
+			Text:       "this tool has been called as often as its limit allows; try again in " + wait.String(),
+			RetryAfter: wait,
+			Unsent:     true,
 		}
 	}
-	if wait > 0 {
-		return wait
-	}
-	for _, limit := range limits {
-		m.bucket(limit, now).AllowN(now, 1)
-	}
-	return 0
+	return nil
 }
 
-// apply returns the limits that the call meets.
-func (l *Limiter) apply(c *switchboard.Call) (limits []switchboard.Limit) {
+// apply returns the limits that the call meets, each by the name of what sets it.
+func (l *Limiter) apply(c *switchboard.Call) (limits []store.Limit) {
+	if c.Tool == nil {
+		return nil
+	}
+	add := func(by switchboard.Constraint, every time.Duration, burst int) {
+		limits = append(limits, store.Limit{Name: string(by), Every: every, Burst: max(burst, 1)})
+	}
 	own := false // whether the tenant says how often rate_limited tools may be called
 	for _, limit := range l.limits(c.Principal.Tenant) {
 		own = own || limit.Constraint == switchboard.RateLimited
 		if c.Tool.Demands(limit.Constraint) {
-			limits = append(limits, limit)
+			add(limit.Constraint, limit.Every, limit.Burst)
 		}
 	}
 	if !own && c.Tool.Demands(switchboard.RateLimited) {
-		limits = append(limits, DefaultLimit)
+		add(switchboard.RateLimited, DefaultLimit.Every, DefaultLimit.Burst)
 	}
 	if r := c.Obligations.Rate; r.Every > 0 {
-		limits = append(limits, switchboard.Limit{Constraint: byPolicy, Every: r.Every, Burst: max(r.Burst, 1)})
+		add(byPolicy, r.Every, r.Burst)
 	}
 	return limits
-}
-
-func (l *Limiter) meter(key meterKey, now time.Time) *meter {
-	l.mu.RLock()
-	m := l.meters[key]
-	l.mu.RUnlock()
-	if m != nil {
-		return m
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if m := l.meters[key]; m != nil {
-		return m
-	}
-	if len(l.meters) >= maxMeters {
-		for k, m := range l.meters {
-			if m.full(now) {
-				delete(l.meters, k)
-			}
-		}
-	}
-	m = &meter{buckets: map[switchboard.Constraint]*rate.Limiter{}}
-	l.meters[key] = m
-	return m
-}
-
-// bucket returns the bucket of the limit, as a reload may have changed it. The
-// caller holds m.mu.
-func (m *meter) bucket(limit switchboard.Limit, now time.Time) *rate.Limiter {
-	every := rate.Every(limit.Every)
-	b := m.buckets[limit.Constraint]
-	switch {
-	case b == nil:
-		b = rate.NewLimiter(every, limit.Burst)
-		m.buckets[limit.Constraint] = b
-	case b.Limit() != every || b.Burst() != limit.Burst:
-		b.SetLimitAt(now, every)
-		b.SetBurstAt(now, limit.Burst)
-	}
-	return b
-}
-
-func (m *meter) full(now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, b := range m.buckets {
-		if b.TokensAt(now) < float64(b.Burst()) {
-			return false
-		}
-	}
-	return true
 }

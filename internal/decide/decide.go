@@ -13,6 +13,7 @@
 package decide
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,21 @@ type Question struct {
 
 	// Now is the instant of the decision.
 	Now time.Time
+
+	// Unfit is what is not fit to serve, as the decision has it.
+	Unfit Unfit
+}
+
+// Unfit says which servers, given with no name of a tool, and which tools are not
+// fit to serve, and how they fare. It is not modified.
+type Unfit map[switchboard.ToolID]string
+
+// Why returns how the tool or its server fares; "" means that both are fit.
+func (u Unfit) Why(id switchboard.ToolID) string {
+	if len(u) == 0 {
+		return ""
+	}
+	return cmp.Or(u[switchboard.ToolID{Server: id.Server}], u[id])
 }
 
 // A Candidate is one tool, considered for one requirement.
@@ -118,6 +134,10 @@ type Input struct {
 	// Now is the instant of the decision. It is recorded, so it is left zero
 	// where no stage looks at the time.
 	Now time.Time
+
+	// Unfit is what is not fit to serve at that instant, for this run. It is
+	// recorded too.
+	Unfit Unfit
 }
 
 // A Snapshot names the immutable state that a decision reads.
@@ -149,6 +169,7 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 		Task:      in.Task,
 		Snapshot:  in.Snapshot,
 		Now:       in.Now,
+		Unfit:     in.Unfit,
 		Outcomes:  make([]Outcome, len(in.Task.Requirements)),
 	}
 	for i := range in.Task.Requirements {

@@ -17,6 +17,7 @@ type Decision struct {
 	Task      *switchboard.Task
 	Snapshot  Snapshot
 	Now       time.Time // zero where the decision does not hang on it
+	Unfit     Unfit
 
 	// Outcomes has one for each requirement, in the task's order.
 	Outcomes []Outcome

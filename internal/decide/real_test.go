@@ -1,14 +1,10 @@
 package decide_test
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -25,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 // real is the catalog of real servers. A machine made their capabilities: half
@@ -44,10 +41,10 @@ type label struct {
 }
 
 var readReal = sync.OnceValues(func() (*real, error) {
-	dir := filepath.Join(cmp.Or(os.Getenv("SWITCHBOARD_DATA"), filepath.Join("..", "..", "..", "shared", "data")), "catalog")
+	dir := realdata.File("catalog")
 	r := &real{overlays: map[switchboard.ToolID]switchboard.Overlay{}, subset: map[switchboard.ServerID]bool{}}
 	ids := map[string]switchboard.ServerID{}
-	err := eachLine(filepath.Join(dir, "servers.jsonl.gz"), func(line []byte) error {
+	err := realdata.Lines(filepath.Join(dir, "servers.jsonl.gz"), func(line []byte) error {
 		var s struct {
 			ID    string
 			Tools []json.RawMessage
@@ -87,7 +84,7 @@ func (r *real) label(file string, ids map[string]switchboard.ServerID) error {
 	parents := map[switchboard.Resource]switchboard.Resource{"web": ""}
 	manifests := map[switchboard.ServerID]map[string]map[string][]label{}
 	offered := map[string]switchboard.Capability{}
-	err := eachLine(file, func(line []byte) error {
+	err := realdata.Lines(file, func(line []byte) error {
 		var at struct{ Server, Tool string }
 		var l label
 		if err := errors.Join(json.Unmarshal(line, &at), json.Unmarshal(line, &l)); err != nil {
@@ -150,31 +147,6 @@ func serverID(name string, n int) switchboard.ServerID {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	id := strings.Join(words, "-")
 	return switchboard.ServerID(fmt.Sprintf("%s-%d%d", strings.TrimRight(id[:min(len(id), 24)], "-"), n, n%3))
-}
-
-func eachLine(file string, f func([]byte) error) error {
-	in, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer in.Close() //nolint:errcheck // it was only read
-	z, err := gzip.NewReader(in)
-	if err != nil {
-		return err
-	}
-	for lines := bufio.NewReaderSize(z, 1<<20); ; {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			if err := f(line); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }
 
 func realCatalog(t testing.TB) *real {

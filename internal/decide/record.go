@@ -3,9 +3,13 @@ package decide
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -14,7 +18,7 @@ import (
 
 // recordVersion is the version of the form that Canonical writes. A change of
 // the form is a new version, for old records stay as they are.
-const recordVersion = 2
+const recordVersion = 3
 
 // Canonical returns the Decision as JSON in the canonical form: keys sorted as
 // bytes, no spaces. Equal decisions give equal bytes, and the other way round.
@@ -23,16 +27,18 @@ const recordVersion = 2
 //	 "requirements": [{
 //	    "dropped": [{"capability"?, "missing"?, "place", "reason"?, "score", "source"?, "stage", "tool"}],
 //	    "others": [{"place", "score", "source"?, "tool"}],
-//	    "requirement": {"as"?, "constraints"?, "optional"?, "resource"?, "select"?, "tools"?, "verb"?},
+//	    "requirement": {"as"?, "constraints"?, "group"?, "load"?, "optional"?, "resource"?, "select"?, "stub"?, "tools"?, "verb"?},
 //	    "selected": [as others],
 //	    "unmet"?: {"capability"?, "missing"?, "reason"?, "stage", "tool"?}}],
 //	 "selected": [{"requirements": [place], "tool"}],
 //	 "snapshot": {"catalog", "policy"?, "taxonomy", "tenant"},
-//	 "task": {"mode"?, "task_id"}, "tenant": id, "v": 2}
+//	 "task": {"mode"?, "task_id", "token_budget"?}, "tenant": id, "unfit"?: {server or tool: state}, "v": 3}
 //
 // "now" is there where the decision hangs on it, "source" is where the tool's
 // capabilities come from. Version 1 had neither "now" nor what policy asks of
-// the principal and the task.
+// the principal and the task; version 2 had no "unfit". "group", "load", "stub" and
+// "token_budget" came within version 3: before, no task could say them, and whatever
+// does not say them is as it was.
 func (d *Decision) Canonical() []byte {
 	n := 1024
 	for i := range d.Outcomes {
@@ -88,11 +94,51 @@ func (d *Decision) append(b []byte) []byte {
 		b = append(b, ',')
 	}
 	b = appendString(append(b, `"task_id":`...), string(d.Task.ID))
+	if d.Task.TokenBudget != 0 {
+		b = append(b, `,"token_budget":`...)
+		b = strconv.AppendInt(b, int64(d.Task.TokenBudget), 10)
+	}
 	b = append(b, `},"tenant":`...)
 	b = appendString(b, string(d.Tenant))
+	b = d.Unfit.append(b)
 	b = append(b, `,"v":`...)
 	b = strconv.AppendInt(b, recordVersion, 10)
 	return append(b, '}')
+}
+
+// append appends the member, where there is one.
+func (u Unfit) append(b []byte) []byte {
+	if len(u) == 0 {
+		return b
+	}
+	names := make(map[string]string, len(u))
+	for id, state := range u {
+		name := string(id.Server)
+		if id.Name != "" {
+			name = id.String()
+		}
+		names[name] = state
+	}
+	sep := `,"unfit":{`
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		b = appendString(append(b, sep...), name)
+		b = appendString(append(b, ':'), names[name])
+		sep = ","
+	}
+	return append(b, '}')
+}
+
+// readUnfit reads what append wrote.
+func readUnfit(names map[string]string) Unfit {
+	if len(names) == 0 {
+		return nil
+	}
+	u := make(Unfit, len(names))
+	for name, state := range names {
+		server, tool, _ := strings.Cut(name, "/")
+		u[switchboard.ToolID{Server: switchboard.ServerID(server), Name: tool}] = state
+	}
+	return u
 }
 
 // A Recorded is what a decision's canonical form says that it was made of.
@@ -102,6 +148,7 @@ type Recorded struct {
 	Task      switchboard.TaskID
 	Snapshot  Snapshot
 	Now       time.Time
+	Unfit     Unfit
 }
 
 // ReadRecord reads what Canonical wrote, in this version.
@@ -118,9 +165,11 @@ func ReadRecord(text []byte) (Recorded, error) {
 		Snapshot Snapshot
 		Task     json.RawMessage
 		Tenant   switchboard.TenantID
+		Unfit    map[string]string
 		V        int
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
+	// Most of the text is not read, which this passes over once.
+	if err := jsonv2.Unmarshal(text, &r, jsonv2.MatchCaseInsensitiveNames(true)); err != nil {
 		return Recorded{}, fmt.Errorf("record of a decision: %w", err)
 	}
 	if r.V != recordVersion {
@@ -136,7 +185,7 @@ func ReadRecord(text []byte) (Recorded, error) {
 	return Recorded{
 		Tenant:    r.Tenant,
 		Principal: switchboard.Principal{Tenant: p.Tenant, ID: p.ID, Auth: p.Auth, Roles: p.Roles, Tier: p.Tier, Mode: p.Mode},
-		Task:      task.ID, Snapshot: r.Snapshot, Now: r.Now,
+		Task:      task.ID, Snapshot: r.Snapshot, Now: r.Now, Unfit: readUnfit(r.Unfit),
 	}, nil
 }
 
@@ -173,6 +222,13 @@ func appendRequirement(b []byte, r *switchboard.Requirement) []byte {
 		b = appendList(append(b, `"constraints":`...), r.Constraints, appendText)
 		b = append(b, ',')
 	}
+	if r.Group != "" {
+		b = appendString(append(b, `"group":`...), r.Group)
+		b = append(b, ',')
+	}
+	if r.OnDemand {
+		b = append(b, `"load":"on_demand",`...)
+	}
 	if r.Optional {
 		b = append(b, `"optional":true,`...)
 	}
@@ -182,6 +238,10 @@ func appendRequirement(b []byte, r *switchboard.Requirement) []byte {
 	}
 	if r.Select != "" {
 		b = appendString(append(b, `"select":`...), string(r.Select))
+		b = append(b, ',')
+	}
+	if r.Stub != "" {
+		b = appendString(append(b, `"stub":`...), r.Stub)
 		b = append(b, ',')
 	}
 	if len(r.Tools) > 0 {

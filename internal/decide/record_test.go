@@ -66,10 +66,12 @@ func TestTheRecord(t *testing.T) {
 	in := input(
 		switchboard.Requirement{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"readonly"}, Select: switchboard.SelectTool, As: "reader"},
 		switchboard.Requirement{Tools: []string{"a/*", "d/x"}},
-		switchboard.Requirement{Verb: "search", Resource: "internet", Optional: true},
+		switchboard.Requirement{Verb: "search", Resource: "internet", Optional: true, OnDemand: true, Group: "web", Stub: "web_helper"},
 	)
+	in.Task.TokenBudget = 6000
 	in.Principal.Roles, in.Principal.Tier, in.Principal.Mode = []string{"admin", "analyst"}, "pro", switchboard.Assist
 	in.Now = time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("", 3600))
+	in.Unfit = decide.Unfit{{Server: "d", Name: "y"}: "probation", {Server: "b"}: "quarantine"}
 	d, err := both(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +114,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 			Verb: switchboard.Verb(draw("verb")), Resource: switchboard.Resource(draw("resource")), Constraints: list("wants"),
 			Tools: rapid.SliceOfN(word, 0, 2).Draw(t, "patterns"), Select: switchboard.Select(draw("select")),
 			Optional: rapid.Bool().Draw(t, "optional"), As: draw("as"),
+			OnDemand: rapid.Bool().Draw(t, "on demand"), Group: draw("group"), Stub: draw("stub"),
 		}
 		o := decide.Outcome{Requirement: req}
 		if rapid.Bool().Draw(t, "met") {
@@ -128,10 +131,13 @@ func TestTheRecordIsCanonical(t *testing.T) {
 				Tenant: switchboard.TenantID(draw("tenant")), ID: draw("who"), Auth: switchboard.Auth(draw("auth")),
 				Roles: rapid.SliceOfN(word, 0, 2).Draw(t, "roles"), Tier: draw("tier"), Mode: rapid.SampledFrom(switchboard.Modes).Draw(t, "mode"),
 			},
-			Task:     &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode")},
+			Task:     &switchboard.Task{ID: switchboard.TaskID(draw("task")), Mode: rapid.SampledFrom(append([]switchboard.Mode{""}, switchboard.Modes...)).Draw(t, "task mode"), TokenBudget: rapid.IntRange(0, 9).Draw(t, "budget")},
 			Now:      time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")),
 			Snapshot: decide.Snapshot{Catalog: switchboard.Digest(draw("digest"))},
 			Outcomes: []decide.Outcome{o, o}, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0, 1}}},
+		}
+		if rapid.Bool().Draw(t, "unfit") {
+			d.Unfit = decide.Unfit{{Server: "s", Name: draw("unfit tool")}: draw("state"), {Server: "s2"}: draw("state")}
 		}
 		got := d.Canonical()
 		want, err := canonical.Append(nil, got)
@@ -145,7 +151,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		was := decide.Recorded{Tenant: d.Tenant, Principal: d.Principal, Task: d.Task.ID, Snapshot: d.Snapshot, Now: d.Now.UTC()}
+		was := decide.Recorded{Tenant: d.Tenant, Principal: d.Principal, Task: d.Task.ID, Snapshot: d.Snapshot, Now: d.Now.UTC(), Unfit: d.Unfit}
 		if !reflect.DeepEqual(read, was) {
 			t.Fatalf("of\n%s\nit reads %+v,\nwant     %+v", got, read, was)
 		}
@@ -153,7 +159,7 @@ func TestTheRecordIsCanonical(t *testing.T) {
 }
 
 func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
-	for _, text := range []string{`{"task":"t","tenant":"acme","v":1}`, `{"task":{"task_id":"t"},"tenant":"acme"}`, `{"v":2}`, `{`} {
+	for _, text := range []string{`{"task":"t","tenant":"acme","v":1}`, `{"task":{"task_id":"t"},"tenant":"acme"}`, `{"v":3}`, `{"task":{"task_id":"t"},"tenant":"acme","v":2}`, `{`} {
 		if r, err := decide.ReadRecord([]byte(text)); err == nil {
 			t.Errorf("%s is read as %+v", text, r)
 		}

@@ -53,6 +53,11 @@ type Selected struct {
 	// Judgments are policy's, one for each requirement; nil where no policy was
 	// asked.
 	Judgments []*switchboard.Judgment
+
+	// Equivalents are where calls of the tool may move. They follow from the
+	// decision and what is declared, and are no part of its record: a Decision
+	// leaves them to those who show it.
+	Equivalents []switchboard.Equivalent
 }
 
 // scratch is what one decision works in. It is reused by later ones.
@@ -85,7 +90,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func newScratch(in Input) *scratch {
 	s := scratches.Get().(*scratch)
-	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now}
+	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now, Unfit: in.Unfit}
 	return s
 }
 

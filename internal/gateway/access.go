@@ -54,6 +54,12 @@ func (a *allowed) refuse(r *http.Request) string {
 	return ""
 }
 
+// fromPage reports whether a web page sent r, of whatever origin: browsers say so
+// with each request that could change something.
+func fromPage(r *http.Request) bool {
+	return len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0
+}
+
 // host reports whether a request may name this host.
 func (a *allowed) host(host string) bool {
 	host = strings.ToLower(host)

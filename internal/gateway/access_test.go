@@ -120,7 +120,7 @@ func TestAZ10_EveryRouteHasOneSpellingAndTwoArePublic(t *testing.T) {
 		for _, path := range []string{
 			"/", "/mcp", "/mcp/", "//mcp", "/mcp//", "/./mcp", "/x/../mcp", "/%6dcp", "/MCP", "/mcp%2f", "/mcp/tasks", "/mcp/tasks/", "/mcp/tasks/work",
 			"/mcp/tasks/work/", "/mcp/tasks/../work", "/mcp/tasks/wo%2frk", "/mcp/tasks/%77ork", "/mcp/runs/" + run, "/mcp/runs/", "/v1/tasks/work/runs",
-			"/v1/tasks/work/runs/", "/v1//tasks/work/runs", "/v1/tasks//runs", "/healthz/", "//healthz", "/HEALTHZ", "/readyz/", "/readyZ", "/ready%7a", "/debug/pprof/", "/metrics",
+			"/v1/tasks/work/runs/", "/v1//tasks/work/runs", "/v1/tasks//runs", "/healthz/", "//healthz", "/HEALTHZ", "/readyz/", "/readyZ", "/ready%7a", "/debug/pprof/", "/metrics", "/metrics/", "/v1/servers/s/disable", "/v1/servers/s/disable/", "/v1/servers/s",
 		} {
 			res, body := w.do(method, path, "", head{"Content-Type": "application/json"})
 			switch res.StatusCode {

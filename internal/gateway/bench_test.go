@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -22,7 +23,7 @@ func BenchmarkCall(b *testing.B) {
 		result := switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]}`)}
 		d := &desk{tools: []string{"echo"}}
 		g := gateway.New(gateway.Options{
-			Runs:   run.New(d, nothing),
+			Runs:   run.New(d, nothing, store.NewMemory()),
 			Caller: switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return result, nil }),
 			Authenticate: func(*http.Request) (switchboard.Principal, error) {
 				return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}, nil

@@ -56,25 +56,28 @@ type binder func(context.Context) (*run.Run, error)
 
 // openRun returns the run that p names, or else a new one of the task.
 func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
-	return g.findRun(p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
+	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
 }
 
 // baseRun returns the run that p names, or else the one that all modern
 // requests of p for the task share.
 func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
-	return g.findRun(p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
+	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
 }
 
 // findRun returns the run that p names, or what other does where p names none.
-func (g *Gateway) findRun(p switchboard.Principal, t target, other func() (*run.Run, error)) (*run.Run, error) {
+func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t target, other func() (*run.Run, error)) (*run.Run, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	if t.run == "" {
 		return other()
 	}
-	r, ok := g.runs.Find(p, t.run)
-	if !ok {
+	r, err := g.runs.Find(ctx, p, t.run)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
 		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run that nobody uses for long ends"}
 	}
 	if t.task != "" && t.task != r.Task() {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -27,26 +29,59 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	if args, ok := q.Param("arguments"); ok && args[0] != '{' {
 		return answer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
 	}
+	key, f := q.idempotencyKey()
+	if f != nil {
+		return answer{failure: f}
+	}
 	r, err := q.bind(ctx)
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	if r.Task() == "" && name == StatusTool {
-		return g.ask(ctx, q)
+	entry, ok := r.Surface().Lookup(name)
+	if !ok || !entry.Usable() { // unless its client has just been elsewhere
+		g.runs.CatchUp(ctx, r)
+		entry, ok = r.Surface().Lookup(name)
+	}
+	if ok && entry.Role == surface.Own {
+		return g.serveOwn(ctx, q, r, name)
 	}
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}
-	entry, ok := r.Surface().Lookup(name)
 	if !ok {
+		_ = g.turnedAway(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 		return answer{failure: unknownTool(name)}
 	}
+	params := q.Params
+	switch {
+	case entry.Role == surface.Stub:
+		g.runs.Refresh(ctx, r)
+		args, _ := q.Param("arguments")
+		reply, err := g.desk.Serve(ctx, r, entry, args)
+		if err != nil {
+			return g.refusal(q, g.turnedAway(q, r, name, err))
+		}
+		if reply.Inner == nil {
+			return answer{result: g.said(reply, q.modern)}
+		}
+		entry = *reply.Inner
+		name = entry.Name
+		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
+	case !entry.Usable():
+		return g.refusal(q, g.turnedAway(q, r, name, lazyexpand.Unusable(r.Surface(), entry)))
+	case entry.Expanded != nil:
+		entry.Expanded.Use()
+	}
 	if q.modern && q.header != nil {
-		if f := checkParamHeaders(q.header, entry.Tool, q.Params); f != nil {
+		if f := checkParamHeaders(q.header, entry.Tool, params); f != nil {
 			return answer{failure: f}
 		}
 	}
-	a, err := g.send(ctx, q, r, &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Judgments: entry.Judgments})
+	c := &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Params: params, Judgments: entry.Judgments, Equivalents: entry.Equivalents}
+	if key != "" {
+		c.Once = &switchboard.Once{Key: key, Tool: name}
+	}
+	a, err := g.send(ctx, q, r, c)
 	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
 		return answer{failure: unknownTool(name)}
 	}
@@ -54,6 +89,52 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		return g.refusal(q, err)
 	}
 	return a
+}
+
+// turnedAway has it known that a call was refused with err before it was one: there is no
+// such tool for its client, or not now. It returns err, which says then which receipt it has.
+func (g *Gateway) turnedAway(q *request, r *run.Run, name string, err error) error {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || g.denied == nil || own.Receipt != "" {
+		return err
+	}
+	return switchboard.Receipted(err, g.denied(q.principal, r, name, own.Code))
+}
+
+// idempotencyKey returns the key that the client gives for its call, as it stands in
+// the header or in _meta; "" where it gives none.
+func (q *request) idempotencyKey() (string, *failure) {
+	raw, inMeta := q.Meta(wire.MetaIdempotencyKey)
+	values := q.header.Values(wire.HeaderIdempotencyKey)
+	if !inMeta && len(values) == 0 {
+		return "", nil
+	}
+	key, ok := "", true
+	if inMeta {
+		key, ok = wire.String(raw)
+	}
+	switch {
+	case len(values) > 1:
+		return "", mismatch("the header " + wire.HeaderIdempotencyKey + " is given twice")
+	case len(values) == 1 && inMeta && values[0] != key:
+		return "", mismatch("the header " + wire.HeaderIdempotencyKey + " says other than " + wire.MetaIdempotencyKey + " in params._meta")
+	case len(values) == 1:
+		key = values[0]
+	}
+	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
+	if !ok || key == "" || len(key) > switchboard.MaxOnceKey || strings.ContainsFunc(key, unprintable) {
+		return "", invalidParams("an idempotency key has 1 to " + strconv.Itoa(switchboard.MaxOnceKey) + " printable ASCII characters; leave it out where the call may be made more than once")
+	}
+	return key, nil
+}
+
+// hasKey reports whether the client gives a key for the call that q makes.
+func (q *request) hasKey() bool {
+	if q.Method != wire.MethodToolsCall {
+		return false
+	}
+	_, inMeta := q.Meta(wire.MetaIdempotencyKey)
+	return inMeta || len(q.header.Values(wire.HeaderIdempotencyKey)) > 0
 }
 
 var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
@@ -72,6 +153,8 @@ func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboa
 
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
 	c.Method, c.Client = q.Method, q.asks()
+	c.Trail = &switchboard.Trail{}
+	c.Trail.Decided(r.Surface().Decided())
 	if c.Params == nil {
 		c.Params = q.Params
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -22,6 +23,8 @@ type failure struct {
 
 	// object is the whole error object of a server, which passes as it is.
 	object []byte
+
+	refusal switchboard.Code // of ours; "" where it is none
 }
 
 // internal says no more than that we failed; the log says why.
@@ -114,8 +117,10 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeServerUnreachable: 102,
 	switchboard.CodeServerProtocol:    103,
 	switchboard.CodeNoSuchTool:        wire.CodeInvalidParams,
+	switchboard.CodeBadArguments:      wire.CodeInvalidParams,
 	switchboard.CodeUnmet:             204,
 	switchboard.CodeMalformed:         205,
+	switchboard.CodeKeyTaken:          206,
 	switchboard.CodeDenied:            301,
 	switchboard.CodePolicyFailed:      302,
 	switchboard.CodeObligation:        303,
@@ -124,25 +129,37 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeNoneHealthy:       501,
 	switchboard.CodeRateLimit:         502,
 	switchboard.CodeOverloaded:        503,
+	switchboard.CodeStoreUnavailable:  504,
 	switchboard.CodeServerFailed:      601,
 	switchboard.CodeNotExecuted:       602,
 	switchboard.CodeResultInvalid:     603,
 	switchboard.CodeOutcomeUnknown:    604,
+	switchboard.CodeOverBudget:        701,
+	switchboard.CodeExpandDenied:      702,
+	switchboard.CodeNotInGroup:        703,
+	switchboard.CodeExpandFirst:       704,
 	switchboard.CodeApprovalPending:   901,
 	switchboard.CodeNoSuchTask:        1001,
 	switchboard.CodeTaskRefused:       1002,
+	switchboard.CodeReceipt:           1101,
 	switchboard.CodeConfig:            1301,
 }
 
 // forTheModel are the refusals of a call that the model can act on. It sees
 // them as the tool's result; an error would be kept from it by many agents.
 var forTheModel = map[switchboard.Code]bool{
-	switchboard.CodeApprovalPending: true,
-	switchboard.CodeDenied:          true,
-	switchboard.CodePolicyFailed:    true,
-	switchboard.CodeObligation:      true,
-	switchboard.CodeRateLimit:       true,
-	switchboard.CodeOutcomeUnknown:  true,
+	switchboard.CodeBadArguments:     true,
+	switchboard.CodeOverBudget:       true,
+	switchboard.CodeExpandDenied:     true,
+	switchboard.CodeNotInGroup:       true,
+	switchboard.CodeExpandFirst:      true,
+	switchboard.CodeApprovalPending:  true,
+	switchboard.CodeDenied:           true,
+	switchboard.CodePolicyFailed:     true,
+	switchboard.CodeObligation:       true,
+	switchboard.CodeRateLimit:        true,
+	switchboard.CodeStoreUnavailable: true,
+	switchboard.CodeOutcomeUnknown:   true,
 }
 
 // refused returns e as a JSON-RPC error.
@@ -151,7 +168,7 @@ func refused(e *switchboard.Error) *failure {
 	if !ok {
 		code = wire.CodeInternal
 	}
-	return &failure{code: code, message: e.Text, data: errorData(e)}
+	return &failure{code: code, message: e.Text, data: errorData(e), refusal: e.Code}
 }
 
 // refusal turns an error into what the client of q is told. Its cause is for
@@ -163,8 +180,13 @@ func (g *Gateway) refusal(q *request, err error) answer {
 	)
 	switch {
 	case errors.As(err, &own):
-		g.log.Info("refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
+		level := slog.LevelInfo
+		if own.Code == switchboard.CodePolicyFailed { // somebody has a policy to mend
+			level = slog.LevelWarn
+		}
+		g.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
 		if q.Method == wire.MethodToolsCall && forTheModel[own.Code] {
+			g.tally(own.Code)
 			return answer{result: g.toolError(own, q.modern)}
 		}
 		return answer{failure: refused(own)}
@@ -198,6 +220,9 @@ func cutShort(err error) error {
 		Code:  switchboard.CodeOutcomeUnknown,
 		Text:  "Switchboard was stopped before the tool had answered; the call may have been executed: check before you repeat it",
 		Cause: err,
+	}
+	if refused {
+		e.Receipt = own.Receipt
 	}
 	switch {
 	case refused && own.Code == switchboard.CodeNotExecuted:
@@ -252,13 +277,24 @@ func errorData(e *switchboard.Error) []byte {
 	for _, m := range []struct{ name, value string }{
 		{"requirement", e.Requirement},
 		{"stage", e.Stage},
+		{"stub", e.Stub},
 		{"hint", hintOf(e)},
+		{"receipt", receiptOf(e)},
 	} {
 		if m.value != "" {
 			b = wire.AppendString(append(b, `,"`+m.name+`":`...), m.value)
 		}
 	}
 	return append(b, '}')
+}
+
+// receiptOf is the id of the receipt as clients are told it. Of what does not exist for them
+// they are told nothing.
+func receiptOf(e *switchboard.Error) string {
+	if e.Code == switchboard.CodeNoSuchTool {
+		return ""
+	}
+	return e.Receipt
 }
 
 // hintOf says when to ask again, where there is no better hint.
@@ -277,30 +313,33 @@ func httpStatus(code switchboard.Code) int {
 		return http.StatusUnauthorized
 	case switchboard.CodeNotAuthorized:
 		return http.StatusForbidden
-	case switchboard.CodeNoSuchTask:
+	case switchboard.CodeNoSuchTask, switchboard.CodeServerUnknown:
 		return http.StatusNotFound
-	case switchboard.CodeTaskRefused, switchboard.CodeUnmet:
+	case switchboard.CodeTaskRefused, switchboard.CodeUnmet, switchboard.CodeOverBudget:
 		return http.StatusConflict
 	case switchboard.CodeOverloaded:
 		return http.StatusTooManyRequests
+	case switchboard.CodeStoreUnavailable:
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
 }
 
 // problem is RFC 9457: how what is not MCP is refused.
-func problem(e *switchboard.Error) []byte {
+func problem(status int, e *switchboard.Error) []byte {
 	p := struct {
 		Title  string            `json:"title"`
 		Status int               `json:"status"`
 		Detail string            `json:"detail"`
-		Code   switchboard.Code  `json:"code"`
-		Retry  switchboard.Retry `json:"retryable"`
+		Code   switchboard.Code  `json:"code,omitempty"`
+		Retry  switchboard.Retry `json:"retryable,omitempty"`
 
 		Requirement string `json:"requirement,omitempty"`
 		Stage       string `json:"stage,omitempty"`
 		Hint        string `json:"hint,omitempty"`
+		Receipt     string `json:"receipt,omitempty"`
 	}{
-		http.StatusText(httpStatus(e.Code)), httpStatus(e.Code), e.Text, e.Code, e.Code.Retry(), e.Requirement, e.Stage, hintOf(e),
+		http.StatusText(status), status, e.Text, e.Code, e.Code.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
 	}
 	b, _ := json.Marshal(p) // strings and numbers: it cannot fail
 	return b

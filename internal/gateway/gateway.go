@@ -14,7 +14,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -24,6 +26,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -64,8 +68,7 @@ const (
 
 	bodyTimeout  = 30 * time.Second // for a whole body to come in
 	writeTimeout = 30 * time.Second // for a client to take writeChunk
-	stdioDrain   = 10 * time.Second // for calls to finish once stdin has ended, and their clients to hear of it
-	lastWords    = time.Second      // of stdioDrain, for clients to hear that a call was cut
+	lastWords    = time.Second      // for clients to hear that a call was cut
 	sessionGrace = time.Minute
 )
 
@@ -73,6 +76,16 @@ const (
 type Options struct {
 	Runs   *run.Registry
 	Caller switchboard.Caller
+
+	// Store keeps sessions; nil means that they end with the process. Cluster are
+	// the replicas that have the same store; nil means that there are no others.
+	Store   Store
+	Cluster *cluster.Cluster
+
+	// SessionKey marks the ids of sessions, so that the store is not asked for one that
+	// nobody has minted. All that have the same store have the same key; without one a
+	// Gateway makes its own, and no other knows its sessions.
+	SessionKey switchboard.Secret
 
 	// Authenticate says who sent a request, and refuses with SB-AUTH-001 or
 	// SB-AUTH-002. It is also asked again for requests whose answer is a
@@ -93,8 +106,16 @@ type Options struct {
 	// that nobody wants to know.
 	RootsChanged func(session string, ask func(ctx context.Context, method string, params []byte) ([]byte, error))
 
-	// Status gives the JSON text with which switchboard_status answers.
-	Status func(switchboard.Principal) []byte
+	// Desk does what clients ask of stubs.
+	Desk *lazyexpand.Desk
+
+	// Declare binds a run to the task that its client declares with these
+	// arguments of DeclareTool; nil where no surface has that.
+	Declare func(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error)
+
+	// Status gives the JSON text with which switchboard_status answers a client
+	// of the run.
+	Status func(switchboard.Principal, *run.Run) []byte
 
 	// Fitness says whether tasks can be served, with the JSON text that says
 	// so to anybody who asks.
@@ -104,6 +125,31 @@ type Options struct {
 	// with JSON, or with the problem details of the *switchboard.Error. The
 	// same checks stand before them as before MCP.
 	Inspect map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
+
+	// Metrics is what GET of /metrics answers with, in a form that the headers
+	// accept; nil means that nothing is there.
+	Metrics func(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error)
+
+	// Operate disables, enables or restarts a server, as POST of
+	// /v1/servers/<id>/<what> asks, and gives the JSON of what has come of it; nil
+	// means that nobody operates here. By is who asks, and reason why they say
+	// that they do, or "".
+	Operate func(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error)
+
+	// Denied is told of a call of a tool by name that was refused before it could be
+	// made, as of one that there is not for the principal: Caller hears nothing of
+	// it. It returns the id of the receipt, if there is one. nil means that nobody
+	// wants to know.
+	Denied func(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string)
+
+	// Refused is told of each code with which something is refused; nil means
+	// that nobody counts.
+	Refused func(switchboard.Code)
+
+	// Grace is called when ServeStdio stops. What it returns is closed once the
+	// requests that are under way have had their time; nil means that they get
+	// none.
+	Grace func() (over <-chan struct{})
 
 	// Hosts and Origins are allowed besides those of this machine; see Allow.
 	Hosts   []string
@@ -120,10 +166,19 @@ type Options struct {
 type Gateway struct {
 	runs         *run.Registry
 	caller       switchboard.Caller
+	store        Store
+	cluster      *cluster.Cluster
 	authenticate func(*http.Request) (switchboard.Principal, error)
-	status       func(switchboard.Principal) []byte
+	desk         *lazyexpand.Desk
+	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
+	status       func(switchboard.Principal, *run.Run) []byte
 	fitness      func() (bool, []byte)
 	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
+	metrics      func(switchboard.Principal, http.Header) (string, []byte, error)
+	operate      func(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error)
+	denied       func(switchboard.Principal, *run.Run, string, switchboard.Code) string
+	tally        func(switchboard.Code)
+	grace        func() <-chan struct{}
 	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 	ended        func(session string)
 	rootsChanged func(session string, ask func(context.Context, string, []byte) ([]byte, error))
@@ -140,11 +195,13 @@ type Gateway struct {
 	parks    *parks
 	accounts sync.Map // owner → *account
 
-	closing chan struct{} // closed by Close
+	closing chan struct{} // closed by Drain
 	close   func()
 
 	calls atomic.Int64 // under way
+	taken atomic.Int64 // sessions, from other homes
 	open  open
+	gate  *gate // of requests over HTTP
 }
 
 // New returns a Gateway.
@@ -152,26 +209,53 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		runs:         o.Runs,
 		caller:       o.Caller,
+		store:        o.Store,
+		cluster:      cmp.Or(o.Cluster, &cluster.Cluster{}),
 		authenticate: o.Authenticate,
+		desk:         o.Desk,
+		declare:      o.Declare,
 		status:       o.Status,
 		fitness:      o.Fitness,
 		inspect:      o.Inspect,
+		metrics:      o.Metrics,
+		operate:      o.Operate,
+		denied:       o.Denied,
+		tally:        o.Refused,
+		grace:        o.Grace,
 		info:         ServerInfo(o.Name, o.Version),
 		log:          o.Log,
-		own:          newOwn(o.Name, o.Version, o.Status),
+		own:          newOwn(o.Name, o.Version),
 		subscribe:    o.Subscribe,
 		ended:        o.Ended,
 		rootsChanged: o.RootsChanged,
-		parks:        newParks(),
+		parks:        newParks(cmp.Or(o.Cluster, &cluster.Cluster{})),
 		closing:      make(chan struct{}),
+		gate:         newGate(),
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	g.sessions.over = func(s *session) { g.forget(s.client) }
+	if g.tally == nil {
+		g.tally = func(switchboard.Code) {}
+	}
+	if g.grace == nil {
+		none := make(chan struct{})
+		close(none)
+		g.grace = func() <-chan struct{} { return none }
+	}
+	g.sessions.key = []byte(cmp.Or(o.SessionKey.Reveal(), rand.Text()))
+	g.sessions.over = func(s *session) {
+		if !g.closed() { // or somebody else will go on with it
+			_ = g.unkeep(s) // or it expires
+		}
+		g.forget(s.client)
+	}
 	g.metaMember = append([]byte(`,"_meta":`), g.meta()...)
 	g.members = append([]byte(`,"resultType":"complete"`), g.metaMember...)
-	g.close = sync.OnceFunc(func() { close(g.closing) })
+	g.close = sync.OnceFunc(func() {
+		close(g.closing)
+		g.gate.shut()
+	})
 	g.Allow(o.Hosts, o.Origins)
 	return g
 }
@@ -187,8 +271,23 @@ func ServerInfo(name, version string) []byte {
 // "name:port"; an origin is "https://name", with its port where it has one.
 func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(hosts, origins)) }
 
+// Drain refuses new requests from now on and ends the streams that clients
+// listen on. Requests over HTTP that are under way are waited for: their clients
+// can still answer what they are asked, cancel, and come back to a stream that
+// they have lost. What is under way when over is closed is cut, and Drain says
+// how many calls.
+func (g *Gateway) Drain(over <-chan struct{}) (cut int) {
+	g.close()
+	select {
+	case <-g.gate.idle:
+		return 0
+	case <-over:
+		return g.Cut()
+	}
+}
+
 // Close ends the streams that clients listen on and all sessions, and refuses
-// what comes after. Calls under way are left to finish, until Cut.
+// what comes after. Requests under way are left to finish, until Cut.
 func (g *Gateway) Close() {
 	g.close()
 	g.sessions.endAll()
@@ -218,6 +317,16 @@ func (g *Gateway) hear(c *client, f *flight, m wire.Message) {
 
 // Calls says how many calls are under way.
 func (g *Gateway) Calls() int { return int(g.calls.Load()) }
+
+// Open says how many sessions of the legacy era are open, and how many streams on
+// which clients hear of changes.
+func (g *Gateway) Open() (sessions, streams int) {
+	g.accounts.Range(func(_, a any) bool {
+		streams += int(a.(*account).streams.Load())
+		return true
+	})
+	return g.sessions.size(), streams
+}
 
 // Cut ends what is still under way, and says how many calls. Their clients are
 // told that the outcome is unknown: they need a moment to hear it.

@@ -15,15 +15,19 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
 func TestMain(m *testing.M) {
@@ -52,7 +56,7 @@ func (d *desk) Resolve(p switchboard.Principal, task switchboard.TaskID) (switch
 	return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %q for you", task)
 }
 
-func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	if task == "slow" {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -76,13 +80,13 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 		selected = append(selected, decide.Selected{Tool: toolNamed(name), Requirements: []int{0}})
 	}
 	info := gateway.ServerInfo("switchboard", "0.0-test")
-	return surface.New(&switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, selected, d.whole, prev, info), nil
+	return surface.New(surface.Input{Task: &switchboard.Task{ID: task, Requirements: make([]switchboard.Requirement, 1)}, Selected: selected, Whole: d.whole, Prev: was.Surface, Info: info}), nil
 }
 
 func (d *desk) Lasts(switchboard.TenantID) bool { return true }
 
 var (
-	nothing = surface.New(nil, nil, nil, nil, nil)
+	nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: gateway.ServerInfo("switchboard", "0.0-test")})
 	tools   sync.Map
 )
 
@@ -115,6 +119,8 @@ type world struct {
 	act     map[string]switchboard.CallerFunc // by tool
 	revoked map[string]bool                   // keys that are no longer good
 	called  []string                          // params of the calls, in their order
+	done    []string                          // what operators did
+	refused []switchboard.Code
 }
 
 type logs struct {
@@ -137,28 +143,59 @@ func (l *logs) String() string {
 // newGateway returns a world without a listener.
 func newGateway(t *testing.T) *world {
 	t.Helper()
+	return newReplica(t, store.NewMemory(), &cluster.Cluster{})
+}
+
+// newReplica is newGateway of one of those that have the same store.
+func newReplica(t *testing.T, st store.Store, c *cluster.Cluster) *world {
+	t.Helper()
 	w := &world{t: t, desk: &desk{tools: []string{"echo", "region"}}, log: &logs{}, act: map[string]switchboard.CallerFunc{}, revoked: map[string]bool{}}
-	w.runs = run.New(w.desk, nothing)
+	w.runs = run.New(w.desk, nothing, st)
 	w.Gateway = gateway.New(gateway.Options{
 		Runs:         w.runs,
+		Store:        st,
+		Cluster:      c,
+		SessionKey:   switchboard.NewSecret("what all that have the store know"),
 		Caller:       switchboard.CallerFunc(w.call),
 		Authenticate: w.authenticate,
 		Subscribe:    w.library.subscribe,
-		Status:       func(p switchboard.Principal) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
+		Status:       func(p switchboard.Principal, _ *run.Run) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
 		Fitness:      func() (bool, []byte) { return !w.early.Load(), []byte(`{"ready":"so"}`) },
-		Hosts:        []string{"gw.example.com", "other.example.com:8443"},
-		Origins:      []string{"https://app.example.com"},
-		Log:          slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Name:         "switchboard",
-		Version:      "0.0-test",
+		Metrics: func(p switchboard.Principal, h http.Header) (string, []byte, error) {
+			return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
+		},
+		Operate: w.operate,
+		Refused: func(c switchboard.Code) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refused = append(w.refused, c)
+		},
+		Grace:   func() <-chan struct{} { return closedAfter(9 * time.Second) },
+		Hosts:   []string{"gw.example.com", "other.example.com:8443"},
+		Origins: []string{"https://app.example.com"},
+		Log:     slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Name:    "switchboard",
+		Version: "0.0-test",
 	})
 	t.Cleanup(w.Close)
 	return w
 }
 
+// closedAfter returns what is closed after d.
+func closedAfter(d time.Duration) <-chan struct{} {
+	over := make(chan struct{})
+	time.AfterFunc(d, func() { close(over) })
+	return over
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := newGateway(t)
+	return newGateway(t).reachable()
+}
+
+// reachable lets the world be reached.
+func (w *world) reachable() *world {
+	t := w.t
 	s := httptest.NewServer(w)
 	t.Cleanup(func() {
 		w.Close()
@@ -171,6 +208,9 @@ func newWorld(t *testing.T) *world {
 
 // authenticate knows a caller by "Bearer NAME"; whoever sends nothing is local.
 func (w *world) authenticate(r *http.Request) (switchboard.Principal, error) {
+	if p, ok := cluster.Principal(r); ok {
+		return p, nil
+	}
 	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,6 +246,20 @@ func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		args = []byte("null")
 	}
 	return switchboard.Result{JSON: []byte(`{"content":[],"echo":` + string(args) + `}`)}, nil
+}
+
+// operate knows one server, and the local operator.
+func (w *world) operate(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error) {
+	switch {
+	case by.Auth != switchboard.AuthLocal:
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator may")
+	case id != "s":
+		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %q", id)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = append(w.done, what+" "+string(id)+" "+reason)
+	return []byte(`{"done":true}`), nil
 }
 
 func (w *world) calls() int {
@@ -353,12 +407,9 @@ func TestWhatPolicyCouldNotDecideIsAskedAgainByWhoeverComesNext(t *testing.T) {
 // data returns the folder of the shared test data, or skips the test.
 func data(t *testing.T, folder string) string {
 	t.Helper()
-	root := os.Getenv("SWITCHBOARD_DATA")
-	if root == "" {
-		root = "../../../shared/data"
-	}
-	if _, err := os.Stat(root + "/" + folder); err != nil {
+	dir := realdata.File(folder)
+	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("no %s in the test data; set SWITCHBOARD_DATA to the folder that has it", folder)
 	}
-	return root + "/" + folder
+	return dir
 }

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -26,7 +29,9 @@ const (
 	runsHere       // where runs are minted
 	healthHere
 	readyHere
+	metricsHere
 	inspectHere
+	operateHere
 )
 
 // methods are the HTTP methods that are answered.
@@ -35,7 +40,9 @@ var methods = [...][]string{
 	runsHere:    {http.MethodPost},
 	healthHere:  {http.MethodGet, http.MethodHead},
 	readyHere:   {http.MethodGet, http.MethodHead},
+	metricsHere: {http.MethodGet},
 	inspectHere: {http.MethodGet},
+	operateHere: {http.MethodPost},
 }
 
 // The values of headers that most answers have. They are not modified.
@@ -54,6 +61,8 @@ func route(path string) (place, target) {
 		return healthHere, target{}
 	case "/readyz":
 		return readyHere, target{}
+	case "/metrics":
+		return metricsHere, target{}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
 		return mcpHere, target{task: switchboard.TaskID(id)}
@@ -66,19 +75,32 @@ func route(path string) (place, target) {
 			return runsHere, target{task: switchboard.TaskID(id)}
 		}
 	}
+	if rest, ok := strings.CutPrefix(path, "/v1/servers/"); ok {
+		if id, what, ok := strings.Cut(rest, "/"); ok && isSegment(id) && slices.Contains(operations, what) {
+			return operateHere, target{}
+		}
+	}
 	return nowhere, target{}
 }
+
+// operations are what Options.Operate does.
+var operations = []string{"disable", "enable", "restart"}
 
 // isSegment reports whether s is one segment of a path that is spelt as it is
 // meant. Whether it names anything is seen once we know who asks.
 func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
 // ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
-// at POST /v1/tasks/<id>/runs; and says to anybody, at /healthz that it is there
-// and at /readyz whether it is ready.
+// at POST /v1/tasks/<id>/runs; does what operators want, and tells what they ask;
+// and says to anybody, at /healthz that it is there and at /readyz whether it is
+// ready.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler: // an answer that another replica gives was cut off, or nobody waits for it
+			panic(p)
+		default:
 			g.log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			panic(http.ErrAbortHandler) // what was written so far is no answer
 		}
@@ -96,13 +118,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if where == nowhere && g.inspect[path] != nil {
 		where = inspectHere
 	}
-	if where == nowhere {
+	if where == nowhere || where == metricsHere && g.metrics == nil || where == operateHere && g.operate == nil {
 		http.Error(w, "nothing is here; MCP is at /mcp", http.StatusNotFound)
 		return
 	}
-	if why := g.allowed.Load().refuse(r); why != "" {
+	why := g.allowed.Load().refuse(r)
+	if why == "" && where == operateHere && fromPage(r) {
+		why = "what operators do, no web page may; use the command, switchboard server"
+	}
+	if why != "" {
 		g.log.Warn("refused a request", "why", why, "host", cut(r.Host), "origin", cut(r.Header.Get("Origin")), "remote", r.RemoteAddr)
-		refuse(w, where, http.StatusForbidden, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
+		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
 		return
 	}
 	if g.answerCORS(w, r) {
@@ -126,16 +152,26 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if g.closed() {
-		w.Header().Set("Retry-After", "1")
-		refuse(w, where, http.StatusServiceUnavailable, errStopping)
-		return
+		h.Set("Connection", "close") // whoever takes our place is reached by another
 	}
 	switch where {
 	case runsHere:
-		g.serveRuns(w, r, p, t.task)
+		if g.let(w, r, where, nil) {
+			defer g.gate.leave()
+			g.serveRuns(w, r, p, t.task)
+		}
+		return
+	case metricsHere:
+		g.serveMetrics(w, r, p)
 		return
 	case inspectHere:
 		g.serveInspect(w, r, p)
+		return
+	case operateHere:
+		if g.let(w, r, where, nil) {
+			defer g.gate.leave()
+			g.serveOperate(w, r, p)
+		}
 		return
 	}
 	switch r.Method {
@@ -148,6 +184,22 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// let lets a request in, or answers that we are stopping. Whoever is in has to
+// leave the gate.
+func (g *Gateway) let(w http.ResponseWriter, r *http.Request, where place, id []byte) bool {
+	if g.gate.enter() {
+		return true
+	}
+	if _, hop := cluster.Principal(r); hop {
+		cluster.NotHere(w) // whoever has sent it here takes over
+		return false
+	}
+	w.Header().Set("Retry-After", "1")
+	w.Header().Set("Connection", "close")
+	g.refuse(w, where, http.StatusServiceUnavailable, id, errStopping)
+	return false
+}
+
 // framedTwice reports whether r may have come with a Content-Length that counts
 // for nothing beside its Transfer-Encoding, or the other way round: net/http
 // takes away what it overrides, so nobody can tell. Who stands in between may
@@ -156,11 +208,9 @@ func framedTwice(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
+// serveHealth answers whoever would end us if we did not answer: there is no
+// reason for that, also not while calls in flight finish.
 func (g *Gateway) serveHealth(w http.ResponseWriter) {
-	if g.closed() {
-		http.Error(w, "stopping", http.StatusServiceUnavailable)
-		return
-	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 }
@@ -198,36 +248,95 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 	if e.Code == switchboard.CodeNotAuthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	refuse(w, where, httpStatus(e.Code), e)
+	g.refuse(w, where, httpStatus(e.Code), nil, e)
 }
 
-// refuse answers with e in the form that the place has: JSON-RPC, or problem
-// details.
-func refuse(w http.ResponseWriter, where place, status int, e *switchboard.Error) {
+// refuse answers with e in the form that the place has: JSON-RPC with the id, or
+// problem details.
+func (g *Gateway) refuse(w http.ResponseWriter, where place, status int, id []byte, e *switchboard.Error) {
 	if where == mcpHere {
-		writeFailure(w, status, nil, refused(e))
+		g.writeFailure(w, status, id, refused(e))
 		return
 	}
+	g.tally(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeAll(w, status, problem(e))
+	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
-func writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
+func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
+	g.count(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
+}
+
+// count counts a failure that is a refusal.
+func (g *Gateway) count(f *failure) {
+	if f != nil && f.refusal != "" {
+		g.tally(f.refusal)
+	}
+}
+
+// serveMetrics answers those who count.
+func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
+	kind, text, err := g.metrics(p, r.Header)
+	if err != nil {
+		g.log.Error("metrics", "err", err)
+		http.Error(w, internal.message, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	writeAll(w, http.StatusOK, text)
+}
+
+// maxReason is how long an operator's reason may be, in bytes.
+const maxReason = 500
+
+// serveOperate does something to a server. The body is JSON even where it says
+// nothing: no page of another origin can send that unasked.
+func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
+	bad := func(status int, why string) {
+		g.refuse(w, operateHere, status, nil, &switchboard.Error{Text: why})
+	}
+	if why := notJSON(w, r); why != "" {
+		bad(http.StatusUnsupportedMediaType, why)
+		return
+	}
+	body, ok := g.readBody(w, r)
+	if !ok {
+		return
+	}
+	var wish struct {
+		Reason string `json:"reason"`
+	}
+	if len(body) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(body))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&wish); err != nil || dec.More() || len(wish.Reason) > maxReason {
+			bad(http.StatusBadRequest, fmt.Sprintf("the body must be nothing, or an object with no member but reason, a text of at most %d bytes", maxReason))
+			return
+		}
+	}
+	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
+	text, err := g.operate(p, switchboard.ServerID(id), what, wish.Reason)
+	g.tellOperator(w, r, operateHere, text, err)
 }
 
 // serveInspect answers those who look in from the side.
 func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
+	g.tellOperator(w, r, inspectHere, text, err)
+}
+
+// tellOperator answers with JSON, or says why not.
+func (g *Gateway) tellOperator(w http.ResponseWriter, r *http.Request, where place, text []byte, err error) {
 	if err != nil {
 		e, ok := errors.AsType[*switchboard.Error](err)
 		if !ok {
-			g.log.Error("inspect", "path", r.URL.Path, "err", err)
+			g.log.Error("not answered", "path", r.URL.Path, "err", err)
 			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log of Switchboard has more")
 		}
-		refuse(w, inspectHere, httpStatus(e.Code), e)
+		g.refuse(w, where, httpStatus(e.Code), nil, e)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -253,7 +362,7 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internal.message)
 		}
 		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		refuse(w, runsHere, httpStatus(e.Code), e)
+		g.refuse(w, runsHere, httpStatus(e.Code), nil, e)
 		return
 	}
 	path := "/mcp/runs/" + string(minted.ID())
@@ -294,7 +403,7 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
 		w.Header().Set("Connection", "close")
-		writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
+		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
 		return nil, false
 	}
 	if r.ContentLength > MaxMessage {
@@ -319,11 +428,11 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool
 			return body, true
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			w.Header().Set("Connection", "close")
-			writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
+			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
 			return nil, false
 		default:
 			w.Header().Set("Connection", "close")
-			writeFailure(w, http.StatusBadRequest, nil, invalidRequest("the message could not be read to its end"))
+			g.writeFailure(w, http.StatusBadRequest, nil, invalidRequest("the message could not be read to its end"))
 			return nil, false
 		}
 	}
@@ -332,12 +441,12 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool
 // servePost answers one message.
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
 	if why := notJSON(w, r); why != "" {
-		writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
+		g.writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
 		return
 	}
 	accepts := accepted(r.Header)
 	if !accepts.json && !accepts.events {
-		writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
+		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
 	body, ok := g.readBody(w, r)
@@ -347,14 +456,24 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 	m, err := wire.Parse(body)
 	if err != nil {
 		f, id := unparsed(err)
-		writeFailure(w, http.StatusBadRequest, id, f)
+		g.writeFailure(w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m}
+	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body}
 	var f *failure
 	if x.target, f = t.join(r.Header); f != nil {
 		x.fail(http.StatusBadRequest, f)
 		return
+	}
+	if m.Kind == wire.Request { // the others are of requests under way
+		if !g.let(w, r, mcpHere, m.ID) {
+			return
+		}
+		if m.Method == wire.MethodListen {
+			g.gate.leave() // what is still to come of it are last words
+		} else {
+			defer g.gate.leave()
+		}
 	}
 	header := r.Header.Get(wire.HeaderProtocolVersion)
 	if wire.Modern(header) || wire.Modern(metaVersion(&m)) {
@@ -405,6 +524,7 @@ type exchange struct {
 	target    target
 	accepts   accepts
 	message   wire.Message
+	body      []byte // message as it came
 }
 
 // fail refuses the message. The id of a response is of no request here.
@@ -413,7 +533,7 @@ func (x *exchange) fail(status int, f *failure) {
 	if x.message.Kind == wire.Response {
 		id = nil
 	}
-	writeFailure(x.w, status, id, f)
+	x.g.writeFailure(x.w, status, id, f)
 }
 
 // answer lets the gateway answer q and sends what it says. Cancelling ctx, as

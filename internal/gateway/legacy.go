@@ -44,10 +44,13 @@ func (x *exchange) serveLegacy(version string) {
 		x.open()
 		return
 	}
+	if m.Kind == wire.Response || m.Kind == wire.Notification && m.Method == wire.MethodCancelled {
+		x.overhear(id)
+		return
+	}
 	g := x.g
-	s := g.sessions.find(id, x.principal)
+	s := g.session(x.envelope(), id)
 	if s == nil {
-		x.fail(http.StatusNotFound, noSession)
 		return
 	}
 	defer g.sessions.leave(s)
@@ -58,12 +61,6 @@ func (x *exchange) serveLegacy(version string) {
 	switch {
 	case opens:
 		x.fail(http.StatusBadRequest, invalidRequest("this session is open already; to open another, send initialize without Mcp-Session-Id"))
-	case m.Kind == wire.Response:
-		if !s.client.questions.answered(*m) {
-			x.fail(http.StatusBadRequest, unasked)
-			return
-		}
-		x.w.WriteHeader(http.StatusAccepted)
 	case m.Kind == wire.Notification:
 		g.hear(s.client, &s.flight, *m)
 		x.w.WriteHeader(http.StatusAccepted)
@@ -79,6 +76,7 @@ var unasked = invalidRequest("a response to nothing that was asked")
 // that cancels nothing in this era. The client can resume what it has heard the
 // beginning of.
 func (x *exchange) request(s *session) {
+	g := x.g
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 	defer cancel(nil)
 	if f := s.flight.enter(x.message.ID, cancel); f != nil {
@@ -94,7 +92,8 @@ func (x *exchange) request(s *session) {
 		principal: x.principal,
 		client:    s.client,
 		header:    x.r.Header,
-		bind:      func(context.Context) (*run.Run, error) { return s.run, nil },
+		bind:      bound(s.run),
+		keep:      func(ctx context.Context) error { return g.keep(ctx, s) },
 	}, func() { s.flight.leave(x.message.ID) }, &s.replays)
 }
 
@@ -102,47 +101,61 @@ func (x *exchange) request(s *session) {
 // its run is bound, and its id is sent with the answer.
 func (x *exchange) open() {
 	g := x.g
-	s, own := g.sessions.reserve(x.principal)
+	s, own := g.sessions.reserve(x.principal, "")
 	if s == nil {
-		status, why := http.StatusServiceUnavailable, switchboard.Refuse(switchboard.CodeOverloaded, "as many sessions are open as there may be; try again later")
+		status := http.StatusServiceUnavailable
 		if own {
 			status = http.StatusTooManyRequests
-			why = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
 		}
 		x.w.Header().Set("Retry-After", "60")
-		x.fail(status, refused(why))
+		x.fail(status, refused(tooManySessions(own)))
 		return
 	}
 	defer g.sessions.leave(s)
-	var bound *run.Run
+	var opened *run.Run
 	q := &request{
 		Message:   &x.message,
 		principal: x.principal,
 		client:    s.client,
 		header:    x.r.Header,
 		bind: func(ctx context.Context) (_ *run.Run, err error) {
-			if bound == nil {
-				bound, err = g.openRun(ctx, x.principal, x.target)
+			if opened == nil {
+				opened, err = g.openRun(ctx, x.principal, x.target)
 			}
-			return bound, err
+			return opened, err
 		},
 	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
 	a := g.answer(ctx, cancel, q)
-	if a.result == nil {
-		g.sessions.end(s)
-	} else {
+	if a.result != nil {
 		raw, _ := wire.Field(a.result, "protocolVersion")
 		version, _ := wire.String(raw)
 		s.replays.primes = version >= wire.LatestLegacy
-		g.sessions.open(s, bound)
+		s.run = opened
+		if err := g.keep(ctx, s); err != nil {
+			g.sessions.end(s)
+			g.refuseSession(x.envelope(), err)
+			return
+		}
+		g.sessions.open(s, opened)
 		x.w.Header().Set(wire.HeaderSessionID, s.id)
-		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", bound.Task())
+		g.log.Debug("session opened", "tenant", x.principal.Tenant, "principal", x.principal.ID, "task", opened.Task())
+	} else {
+		g.sessions.end(s)
 	}
 	// A stream is for what can take long; its headers could not name the session.
 	p := newReply(x.w, accepts{json: x.accepts.json}, false, func(error) {}, nil)
 	p.end(x.message.ID, a)
+}
+
+// tooManySessions says why no session is opened; own whether all are of the one who wants
+// it.
+func tooManySessions(own bool) *switchboard.Error {
+	if own {
+		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
+	}
+	return switchboard.Refuse(switchboard.CodeOverloaded, "as many sessions are open as there may be; try again later")
 }
 
 // legacySession finds the session of a GET or DELETE, or answers why not. The
@@ -152,20 +165,19 @@ func (g *Gateway) legacySession(w http.ResponseWriter, r *http.Request, p switch
 	switch {
 	case wire.Modern(version):
 		w.Header().Set("Allow", http.MethodPost)
-		writeFailure(w, http.StatusMethodNotAllowed, nil, invalidRequest(wire.Latest+" has no "+r.Method+"; changes are heard of by "+wire.MethodListen))
+		g.writeFailure(w, http.StatusMethodNotAllowed, nil, invalidRequest(wire.Latest+" has no "+r.Method+"; changes are heard of by "+wire.MethodListen))
 		return nil
 	case version != "" && !known(version):
-		writeFailure(w, http.StatusBadRequest, nil, unsupported(version))
+		g.writeFailure(w, http.StatusBadRequest, nil, unsupported(version))
 		return nil
 	case id == "":
-		writeFailure(w, http.StatusBadRequest, nil, invalidRequest(r.Method+" needs the Mcp-Session-Id of a session"))
+		g.writeFailure(w, http.StatusBadRequest, nil, invalidRequest(r.Method+" needs the Mcp-Session-Id of a session"))
 		return nil
 	}
-	s := g.sessions.find(id, p)
-	if s == nil {
-		writeFailure(w, http.StatusNotFound, nil, noSession)
+	if r.Method == http.MethodGet {
+		return g.begun(envelope{w: w, r: r, p: p}, id, r.Header.Get(wire.HeaderLastEventID))
 	}
-	return s
+	return g.session(envelope{w: w, r: r, p: p}, id)
 }
 
 // serveDelete ends a session, and what is under way in it.
@@ -176,6 +188,13 @@ func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchbo
 	}
 	defer g.sessions.leave(s)
 	g.sessions.end(s)
+	if err := g.unkeep(s); err != nil {
+		g.refuseSession(envelope{w: w, r: r, p: p}, switchboard.Unavailable("the session has ended here, but may still be found; end it again", err))
+		return
+	}
+	if s.moves > 0 { // of which something may be under way elsewhere
+		g.tell(r.Context(), moved{Key: s.key, Ended: true})
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -193,27 +212,32 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 		f = s.fits(t)
 	}
 	if f != nil {
-		writeFailure(w, http.StatusBadRequest, nil, f)
+		g.writeFailure(w, http.StatusBadRequest, nil, f)
 		return
 	}
 	if !accepted(r.Header).events {
-		writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold text/event-stream"))
+		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold text/event-stream"))
 		return
 	}
 	account := g.account(p)
 	if !take(&account.streams, MaxStreamsEach) {
-		refuseStream(w, nil)
+		g.refuseStream(w, nil)
 		return
 	}
 	defer account.streams.Add(-1)
 
 	k, event, ours := s.replays.find(r.Header.Get(wire.HeaderLastEventID))
 	switch {
-	case k != nil && k.number != 0:
+	case k != nil && k.number != 0: // while we stop, too: its call is under way
 		g.replay(w, r, p, s, k, event)
 		return
+	case !g.let(w, r, mcpHere, nil):
+		return
+	}
+	g.gate.leave() // what is still to come of it are last words
+	switch {
 	case k == nil && ours:
-		writeFailure(w, http.StatusBadRequest, nil, errNothingKept)
+		g.writeFailure(w, http.StatusBadRequest, nil, errNothingKept)
 		return
 	}
 	ctx, stop := context.WithCancel(r.Context())
@@ -230,7 +254,7 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 	if e.startWith(begin) != nil {
 		return
 	}
-	g.follow(ctx, s.client.news, listener{
+	closing := g.follow(ctx, s.client.news, listener{
 		still: func() bool { return g.still(r, p) },
 		say: func(m []byte) error {
 			event := own.add(m)
@@ -242,10 +266,17 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 		},
 		beat: e.comment,
 	})
+	if closing {
+		_ = e.write(comeBack) // the last word: where it is lost, so is the client
+	}
 }
 
+// comeBack tells a client of an event stream in how many milliseconds to open
+// the next one.
+var comeBack = []byte("retry: 1000\n\n")
+
 // refuseStream answers that there are too many streams.
-func refuseStream(w http.ResponseWriter, id []byte) {
+func (g *Gateway) refuseStream(w http.ResponseWriter, id []byte) {
 	w.Header().Set("Retry-After", "60")
-	writeFailure(w, http.StatusTooManyRequests, id, refused(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, which is all that one principal may have; close one", MaxStreamsEach)))
+	g.writeFailure(w, http.StatusTooManyRequests, id, refused(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, which is all that one principal may have; close one", MaxStreamsEach)))
 }

@@ -52,7 +52,12 @@ func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool
 		case <-ctx.Done():
 			return false
 		case <-g.closing:
-			return true
+			select {
+			case <-n.ready:
+				return l.tell(ctx, n)
+			default:
+				return true
+			}
 		case <-n.ready:
 			if !l.tell(ctx, n) {
 				return false
@@ -123,7 +128,7 @@ func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []by
 		}
 	}
 	n = newNews(kinds)
-	unwatch := r.Watch(n)
+	unwatch := r.Watch(n, true)
 	subs := subscriptions{news: n}
 	stop = func() { unwatch(); subs.end() }
 	raw, ok := wire.Field(wanted, wishResources)
@@ -179,7 +184,7 @@ func (x *exchange) serveListen(q *request) {
 	}
 	account := x.g.account(x.principal)
 	if !take(&account.streams, MaxStreamsEach) {
-		refuseStream(x.w, q.ID)
+		x.g.refuseStream(x.w, q.ID)
 		return
 	}
 	defer account.streams.Add(-1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -37,11 +38,33 @@ func (x *exchange) serveModern(version string) {
 		x.serveListen(q)
 		return
 	}
+	if id := x.g.parks.elsewhere(q); id != "" {
+		x.resumeAt(id)
+		return
+	}
 	// Ids need not differ here: each request has a stream of its own, and two
 	// clients of one principal cannot be told apart.
+	if q.hasKey() { // where it loses its connection, it comes back for the outcome
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
+		defer cancel(nil)
+		x.answer(ctx, cancel, func(error) {}, q, func() {}, nil)
+		return
+	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
 	x.answer(ctx, cancel, cancel, q, func() {}, nil)
+}
+
+// resumeAt has the replica answer at which the call is parked that the request goes on
+// with.
+func (x *exchange) resumeAt(id string) {
+	if _, hop := cluster.Principal(x.r); hop {
+		cluster.NotHere(x.w)
+		return
+	}
+	if !x.g.answered(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
+		x.fail(http.StatusBadRequest, noState) // it is gone, and the call with it
+	}
 }
 
 // checkVersion checks the version that a modern request names.

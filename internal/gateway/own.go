@@ -5,41 +5,81 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// StatusTool is the tool of our own, which is there while no task is bound.
+// StatusTool is the tool of our own that says how the run stands.
 const StatusTool = "switchboard_status"
 
+// Status is StatusTool as lists show it.
+var Status = &switchboard.Tool{ID: switchboard.ToolID{Name: StatusTool}, Definition: []byte(`{"name":"` + StatusTool + `",` +
+	`"description":"Says what is bound and expanded here, the tokens used and left, what failed and why.",` +
+	`"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` +
+	`"annotations":{"readOnlyHint":true}}`)}
+
 // newOwn returns the server that answers for Switchboard itself: initialize,
-// server/discover, ping, logging/setLevel and the calls of StatusTool. It
-// declares what is built, and no more.
-func newOwn(name, version string, status func(switchboard.Principal) []byte) *server.MCPServer {
-	s := server.NewMCPServer(name, version,
+// server/discover, ping and logging/setLevel. It declares what is built, and no
+// more.
+func newOwn(name, version string) *server.MCPServer {
+	return server.NewMCPServer(name, version,
 		server.WithToolCapabilities(true),
 		server.WithResourceCapabilities(true, true),
 		server.WithPromptCapabilities(true),
 		server.WithCompletions(),
 		server.WithLogging(),
 	)
-	tool := mcp.NewTool(StatusTool,
-		mcp.WithDescription("Says what Switchboard is connected to, and how to bind a task. No task is bound now: that is why this is the only tool."),
-		mcp.WithReadOnlyHintAnnotation(true),
-		mcp.WithDestructiveHintAnnotation(false),
-		mcp.WithIdempotentHintAnnotation(true),
-		mcp.WithOpenWorldHintAnnotation(false),
-	)
-	s.AddTool(tool, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		c, _ := server.ClientSessionFromContext(ctx).(*client)
-		return mcp.NewToolResultText(string(status(c.principal))), nil
-	})
-	return s
+}
+
+// serveOwn answers a call of a tool of our own, which the run shows.
+func (g *Gateway) serveOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
+	args, ok := q.Param("arguments")
+	if name == lazyexpand.DeclareTool {
+		reply, err := g.declare(ctx, r, args)
+		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can ask for something else
+			g.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
+			g.tally(own.Code)
+			return answer{result: g.toolError(own, q.modern)}
+		}
+		if err != nil {
+			return g.refusal(q, err)
+		}
+		return answer{result: g.said(reply, q.modern)}
+	}
+	if ok && !emptyObject(args) {
+		return g.refusal(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
+	}
+	return answer{result: g.said(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
+}
+
+// MetaTokens is the key in the _meta of a stub's result under which stands how the
+// budget of tokens stands.
+const MetaTokens = wire.MetaOurPrefix + "tokens"
+
+// said is what a tool of our own answers.
+func (g *Gateway) said(reply lazyexpand.Reply, modern bool) []byte {
+	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), reply.Text)
+	b = append(b, `}]`...)
+	var more []string
+	if reply.Spent != nil {
+		spent, _ := json.Marshal(reply.Spent) // numbers: it cannot fail
+		more = append(more, `"`+MetaTokens+`":`+string(spent))
+	}
+	switch {
+	case modern:
+		b = append(append(b, `,"resultType":"complete","_meta":`...), g.meta(more...)...)
+	case more != nil:
+		b = append(append(append(b, `,"_meta":{`...), more[0]...), '}')
+	}
+	return append(b, '}')
 }
 
 // A client is what mcp-go needs to know of a legacy session, of the process on

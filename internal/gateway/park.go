@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -34,7 +35,7 @@ const (
 )
 
 // statePrefix begins the request states of every Switchboard, and those of one
-// process go on with what tells it from others. A modern server has its own, which
+// replica go on with what tells it from others. A modern server has its own, which
 // pass through; it may be another Switchboard.
 const statePrefix = "switchboard-1."
 
@@ -56,8 +57,9 @@ var noState = invalidParams("params.requestState is of no request of yours that 
 
 // parks holds the calls that wait for modern clients. Use newParks.
 type parks struct {
-	key    [32]byte // of this process: states do not outlive it
-	prefix string   // of its states
+	key    []byte // by which all replicas know their states; else of this process
+	self   string // tells this one from others
+	prefix string // of its states
 
 	mu     sync.Mutex
 	closed error // why nothing is parked any more
@@ -65,9 +67,12 @@ type parks struct {
 	each   map[owner]int // calls that wait, or whose client is answering just now
 }
 
-func newParks() *parks {
-	p := &parks{prefix: statePrefix + rand.Text()[:8] + ".", byID: map[string]*parked{}, each: map[owner]int{}}
-	_, _ = rand.Read(p.key[:]) // it never fails
+func newParks(c *cluster.Cluster) *parks {
+	p := &parks{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parked{}, each: map[owner]int{}}
+	if p.self == "" {
+		p.self, p.key = rand.Text()[:8], []byte(rand.Text())
+	}
+	p.prefix = statePrefix + p.self + "."
 	return p
 }
 
@@ -274,7 +279,7 @@ func (ps *parks) park(p *parked, again bool) (state string, err error) {
 
 // seal binds a state to the principal and the request that it was given for.
 func (ps *parks) seal(id string, p *parked) string {
-	mac := hmac.New(sha256.New, ps.key[:])
+	mac := hmac.New(sha256.New, ps.key)
 	for _, s := range []string{id, string(p.owner.tenant), p.owner.id, string(p.digest)} {
 		_, _ = mac.Write(append([]byte(s), 0)) // it never fails
 	}
@@ -330,6 +335,26 @@ func (ps *parks) find(q *request, state string) *parked {
 		return nil
 	}
 	return ps.take(id)
+}
+
+// elsewhere returns the replica at which the call is parked that q goes on with, where
+// that is another one.
+func (ps *parks) elsewhere(q *request) string {
+	raw, _ := q.Param(memberState)
+	state, _ := wire.String(raw)
+	own, ok := strings.CutPrefix(state, statePrefix)
+	if !ok || strings.HasPrefix(state, ps.prefix) {
+		return ""
+	}
+	part := strings.Split(own, ".")
+	if len(part) != 3 {
+		return ""
+	}
+	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(part[2]), []byte(ps.seal(part[1], asks))) {
+		return "" // it is none of ours: that of a Switchboard behind, say
+	}
+	return part[0]
 }
 
 // resumes reports whether q goes on with a call that is parked here, and the

@@ -40,6 +40,10 @@ type replays struct {
 	// as the protocol has it since 2025-11-25.
 	primes bool
 
+	// first is which events and streams there were where the session was before, at
+	// most: of what was said there nothing is known. 0 means that it was nowhere.
+	first int
+
 	mu     sync.Mutex
 	over   bool
 	last   int
@@ -89,21 +93,26 @@ func (rs *replays) own() *track {
 	if k := rs.tracks[0]; k != nil {
 		return k
 	}
-	return rs.track(0, func() {})
+	k := rs.track(0, func() {})
+	k.next += rs.first
+	return k
 }
 
 // find returns the stream that an event id is of, and the event's number. ours
 // is not set for what is no such id at all.
 func (rs *replays) find(id string) (k *track, event int, ours bool) {
 	a, b, _ := strings.Cut(id, "-")
-	number, err := strconv.ParseUint(a, 10, 31)
-	at, err2 := strconv.ParseUint(b, 10, 31)
+	number, err := strconv.ParseUint(a, 10, 62)
+	at, err2 := strconv.ParseUint(b, 10, 62)
 	if err != nil || err2 != nil {
 		return nil, 0, false
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	k = rs.tracks[int(number)]
+	if number == 0 && rs.first > 0 && k == nil {
+		return nil, 0, false // it begins anew, with all that may have changed
+	}
 	if k == nil || int(at) >= k.next {
 		return nil, 0, true
 	}

@@ -8,9 +8,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -22,6 +24,10 @@ type request struct {
 	principal switchboard.Principal
 	client    *client // nil over HTTP where modern: that has no clients, only requests
 	bind      binder
+
+	// keep has it kept what the client wishes to hear of; nil where that ends with the
+	// connection. See Gateway.keep.
+	keep func(context.Context) error
 
 	// header is what the request came with over HTTP; nil on stdio.
 	header http.Header
@@ -106,6 +112,7 @@ func (g *Gateway) answer(ctx context.Context, cancel context.CancelCauseFunc, q 
 		case a.failure == internal:
 			a.failure = refused(errStopping)
 		}
+		g.count(a.failure)
 	}()
 	if q.modern {
 		if f := checkMeta(q); f != nil {
@@ -120,13 +127,15 @@ func (g *Gateway) answer(ctx context.Context, cancel context.CancelCauseFunc, q 
 		return g.initialize(ctx, q)
 	case wire.MethodDiscover:
 		return g.introduce(ctx, q)
-	case wire.MethodPing, wire.MethodSetLevel:
+	case wire.MethodPing:
 		return g.ask(ctx, q)
+	case wire.MethodSetLevel:
+		return g.wished(ctx, q, g.ask(ctx, q))
 	case wire.MethodToolsCall:
 		return g.call(ctx, q)
 	case wire.MethodSubscribe, wire.MethodUnsubscribe:
 		if !q.modern {
-			return g.subscribing(ctx, q)
+			return g.wished(ctx, q, g.subscribing(ctx, q))
 		}
 		return answer{failure: noMethod(q.Method)}
 	}
@@ -134,6 +143,19 @@ func (g *Gateway) answer(ctx context.Context, cancel context.CancelCauseFunc, q 
 		return g.list(ctx, q, k)
 	}
 	return g.relay(ctx, q)
+}
+
+// wished answers with a, once it is kept what the client wishes to hear of: where the
+// session goes on elsewhere, that is known there. Where the store fails, it is kept
+// later.
+func (g *Gateway) wished(ctx context.Context, q *request, a answer) answer {
+	if q.keep == nil || a.failure != nil {
+		return a
+	}
+	if err := q.keep(ctx); errors.Is(err, store.ErrConflict) {
+		return g.refusal(q, switchboard.Unavailable("the session has just gone on at another replica, so nothing was done", err))
+	}
+	return a
 }
 
 // initialize binds the run of a legacy client before it is told that it is
@@ -184,9 +206,6 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	r, err := q.bind(ctx)
 	if err != nil {
 		return g.refusal(q, err)
-	}
-	if r.Task() == "" && k == switchboard.Tools {
-		return g.ask(ctx, q)
 	}
 	g.runs.Refresh(ctx, r)
 	if err := r.Err(); err != nil {
@@ -252,7 +271,7 @@ func severity(level string) int { return slices.Index(levels, level) }
 // Why a request ends before it is done.
 var (
 	errCancelled = errors.New("cancelled by the client")
-	errStopping  = switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping")
+	errStopping  = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
 )
 
 // Open are the requests that are under way. A context of its own that each hung
@@ -289,6 +308,39 @@ func (o *open) end(why error) {
 	for _, cancel := range o.m {
 		cancel(why)
 	}
+}
+
+// A gate counts who is in, and lets nobody in once it is shut. It is on the path
+// of every request, and so has no lock. Use newGate.
+type gate struct {
+	n      atomic.Int64
+	closed atomic.Bool
+	once   sync.Once
+	idle   chan struct{} // closed once it is shut and all have left
+}
+
+func newGate() *gate { return &gate{idle: make(chan struct{})} }
+
+// enter counts one more, unless the gate is shut. Whoever is in has to leave.
+func (g *gate) enter() bool {
+	g.n.Add(1) // before it looks: shut looks after it has shut
+	if g.closed.Load() {
+		g.leave()
+		return false
+	}
+	return true
+}
+
+func (g *gate) leave() {
+	if g.n.Add(-1) == 0 && g.closed.Load() {
+		g.once.Do(func() { close(g.idle) })
+	}
+}
+
+func (g *gate) shut() {
+	g.n.Add(1)
+	g.closed.Store(true)
+	g.leave()
 }
 
 // A flight is the requests of one client that are under way, by id. The zero
@@ -338,18 +390,20 @@ func (f *flight) leave(id []byte) {
 	delete(f.m, key)
 }
 
-// cancelled does what the params of notifications/cancelled ask for. A request
-// that is not under way, or never was, is none of anybody's business.
-func (f *flight) cancelled(params []byte) {
+// cancelled does what the params of notifications/cancelled ask for, and reports whether
+// that request is under way.
+func (f *flight) cancelled(params []byte) bool {
 	id, _ := field(params, "requestId")
 	key, ok := wire.IDKey(id)
 	if !ok {
-		return
+		return false
 	}
 	f.mu.Lock()
 	cancel := f.m[key]
 	f.mu.Unlock()
-	if cancel != nil {
-		cancel(errCancelled)
+	if cancel == nil {
+		return false
 	}
+	cancel(errCancelled)
+	return true
 }

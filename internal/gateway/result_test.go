@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -152,6 +153,35 @@ func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
 		got := string(a.message([]byte("1")))
 		if strings.Contains(got, task) != tt.passes || strings.Contains(got, "liar") || !strings.Contains(got, `"vendor/x":1`) {
 			t.Errorf("modern client %v: %s became %s", tt.modern, result, got)
+		}
+	}
+}
+
+// What is appended by hand is what encoding/json makes of it.
+func TestAMoveIsSpelt(t *testing.T) {
+	odd := "naïve \"<\\\u2028"
+	for _, m := range []switchboard.Moved{
+		{},
+		{To: switchboard.ToolID{Server: "b", Name: odd}, Tried: []switchboard.Try{{Tool: switchboard.ToolID{Server: "a", Name: "x"}}}},
+		{To: switchboard.ToolID{Server: "c", Name: "x"}, Tried: []switchboard.Try{
+			{Tool: switchboard.ToolID{Server: "a", Name: odd}, Code: switchboard.CodeOutcomeUnknown, Sent: true},
+			{Tool: switchboard.ToolID{Server: "b", Name: "x"}, Code: switchboard.CodeNoneHealthy},
+		}},
+	} {
+		want, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var was, is any
+		if err := json.Unmarshal(want, &was); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Tried) == 0 {
+			was.(map[string]any)["tried"] = []any{}
+		}
+		got := appendMoved(nil, &m)
+		if err := json.Unmarshal(got, &is); err != nil || !reflect.DeepEqual(is, was) {
+			t.Errorf("%s, want %s (%v)", got, want, err)
 		}
 	}
 }

@@ -2,18 +2,26 @@ package gateway
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // sessions holds the legacy sessions.
 type sessions struct {
 	over func(*session) // told once of each that has ended
+	key  []byte         // of mark
 	kept atomic.Int64   // bytes of what can be resumed
 
 	byID sync.Map // string → *session; what calls look up, without a lock
@@ -21,13 +29,15 @@ type sessions struct {
 	mu    sync.Mutex
 	count int
 	each  map[owner]map[*session]struct{}
+	left  map[string][]*session // by id: what is under way here in sessions that go on elsewhere
 }
 
 // A session is what a legacy client keeps by its id, which only its own
-// principal can use.
+// principal can use. See keep.go for where it is.
 type session struct {
 	id     string
 	owner  owner
+	key    store.Key // where what is kept of it stands
 	over   func(*session)
 	client *client
 	flight flight
@@ -39,21 +49,33 @@ type session struct {
 
 	unwatch func()
 
+	// What is kept of it in the store is of version kept, as far as we know; unkept is set
+	// where that is not all. lost is set once another replica has taken the session over,
+	// or it is over.
+	keeping sync.Mutex
+	kept    store.Version
+	unkept  bool
+	lost    bool
+	moves   int      // of the session to another home, so far
+	before  []string // see keptSession
+
 	// ctx ends with the session, and with it what is under way.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	users  int // requests and streams
+	users  int  // requests and streams
+	left   bool // it goes on elsewhere, but for what is under way here
 	ended  bool
 	idle   time.Time
 	timer  *time.Timer
 	stream context.CancelFunc // of the event stream that is open, if any
 }
 
-// reserve makes a session for p that nobody can find yet. The caller is its
-// first user. It is nil where there are too many; each says whether of p's own.
-func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
+// reserve makes a session for p that nobody can find yet, with the id that it had at
+// its home before, or "". The caller is its first user. It is nil where there are too
+// many; each says whether of p's own.
+func (ss *sessions) reserve(p switchboard.Principal, id string) (s *session, each bool) {
 	o := ownerOf(p)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -63,8 +85,11 @@ func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
 	if ss.count >= MaxSessions {
 		return nil, false
 	}
-	id := rand.Text() // 128 bits and more
-	s = &session{id: id, owner: o, over: ss.over, client: newClient(id, p), users: 1}
+	if id == "" {
+		id = rand.Text() // 128 bits and more
+		id += ss.mark(o, id)
+	}
+	s = &session{id: id, owner: o, key: sessionKey(o, id), over: ss.over, client: newClient(id, p), users: 1}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.replays.inAll = &ss.kept
 	context.AfterFunc(s.ctx, func() {
@@ -80,6 +105,26 @@ func (ss *sessions) reserve(p switchboard.Principal) (s *session, each bool) {
 	ss.each[o][s] = struct{}{}
 	ss.count++
 	return s, false
+}
+
+// mark is what an id of a session of o ends with, and only one that we have minted: who
+// makes ids up has none of them looked for.
+func (ss *sessions) mark(o owner, random string) string {
+	h := hmac.New(sha256.New, ss.key)
+	h.Write([]byte(string(o.tenant) + "/" + o.id + "\x00" + random))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:12])
+}
+
+// minted reports whether the id is of a session of o's that there is, or was.
+func (ss *sessions) minted(o owner, id string) bool {
+	n := max(0, len(id)-base64.RawURLEncoding.EncodedLen(12))
+	return hmac.Equal([]byte(id[n:]), []byte(ss.mark(o, id[:n])))
+}
+
+func (ss *sessions) size() int {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.count
 }
 
 // makeRoom ends the owner's longest idle session, if one has been idle for
@@ -100,11 +145,12 @@ func (ss *sessions) makeRoom(o owner) bool {
 	return true
 }
 
-// open lets the session be found, once its run is bound.
-func (ss *sessions) open(s *session, r *run.Run) {
+// open lets the session be found, once its run is bound; unless there is one of its id.
+func (ss *sessions) open(s *session, r *run.Run) bool {
 	s.run = r
-	s.unwatch = r.Watch(s.client.news)
-	ss.byID.Store(s.id, s)
+	s.unwatch = r.Watch(s.client.news, false)
+	_, taken := ss.byID.LoadOrStore(s.id, s)
+	return !taken
 }
 
 // find returns p's session of that id and counts the caller as a user of it,
@@ -114,23 +160,52 @@ func (ss *sessions) find(id string, p switchboard.Principal) *session {
 	if !ok {
 		return nil
 	}
-	s := v.(*session)
+	if s := v.(*session); s.use(p, false) {
+		return s
+	}
+	return nil
+}
+
+// here returns p's session of that id as find does, and before that, in the order of time,
+// what is left of it from when its home was here. The caller has to leave each.
+func (ss *sessions) here(id string, p switchboard.Principal) (all []*session) {
+	v, _ := ss.byID.Load(id) // first: it may move meanwhile, and then is left
+	ss.mu.Lock()
+	left := slices.Clone(ss.left[id])
+	ss.mu.Unlock()
+	if s, ok := v.(*session); ok && !slices.Contains(left, s) {
+		left = append(left, s)
+	}
+	return slices.DeleteFunc(left, func(s *session) bool { return !s.use(p, true) })
+}
+
+// use counts one more user of s, if it is p's and has not ended; nor moved, unless left is
+// set.
+func (s *session) use(p switchboard.Principal, left bool) bool {
 	if s.owner != ownerOf(p) {
-		return nil
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return nil
+	if s.ended || s.left && !left {
+		return false
 	}
 	s.users++
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	return s
+	return true
 }
 
-// leave ends one use of s. SessionIdle after the last, the session ends.
+// patience is for how long s is kept when nobody uses it. The caller holds s.mu.
+func (s *session) patience() time.Duration {
+	if s.left {
+		return keptFor
+	}
+	return SessionIdle
+}
+
+// leave ends one use of s. The session ends when nobody has used it for a while.
 func (ss *sessions) leave(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,14 +217,14 @@ func (ss *sessions) leave(s *session) {
 	case s.ended:
 		s.cancel(errCancelled)
 	case s.timer == nil:
-		s.timer = time.AfterFunc(SessionIdle, func() {
+		s.timer = time.AfterFunc(s.patience(), func() {
 			if s.finish(false) {
 				ss.remove(s)
 				s.cancel(errCancelled)
 			}
 		})
 	default:
-		s.timer.Reset(SessionIdle)
+		s.timer.Reset(s.patience())
 	}
 }
 
@@ -163,13 +238,49 @@ func (ss *sessions) end(s *session) {
 
 // endAll ends every session, but leaves to finish what is under way.
 func (ss *sessions) endAll() {
-	ss.byID.Range(func(_, v any) bool {
-		s := v.(*session)
+	for s := range ss.all() {
 		if s.finish(true) {
 			ss.remove(s)
 		}
-		return true
-	})
+	}
+}
+
+// move has s found no more, but for what is under way in it, since it goes on elsewhere.
+func (ss *sessions) move(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left || s.ended {
+		return
+	}
+	s.left = true
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	if s.users == 0 {
+		s.timer.Reset(s.patience())
+	}
+	if ss.left == nil {
+		ss.left = map[string][]*session{}
+	}
+	ss.left[s.id] = append(ss.left[s.id], s) // before it cannot be found otherwise
+	ss.drop(s)
+}
+
+// all are the sessions that can be found, and what is left of those that have moved.
+func (ss *sessions) all() iter.Seq[*session] {
+	return func(yield func(*session) bool) {
+		ss.mu.Lock()
+		left := slices.Concat(slices.Collect(maps.Values(ss.left))...)
+		ss.mu.Unlock()
+		for _, s := range left {
+			if !yield(s) {
+				return
+			}
+		}
+		ss.byID.Range(func(_, v any) bool { return yield(v.(*session)) })
+	}
 }
 
 func (ss *sessions) remove(s *session) {
@@ -180,7 +291,21 @@ func (ss *sessions) remove(s *session) {
 
 // forget takes s out of the tables. The caller holds ss.mu.
 func (ss *sessions) forget(s *session) {
-	ss.byID.Delete(s.id)
+	left := ss.left[s.id]
+	switch i := slices.Index(left, s); {
+	case i < 0:
+		ss.drop(s)
+	case len(left) == 1:
+		delete(ss.left, s.id)
+	default:
+		ss.left[s.id] = slices.Delete(left, i, i+1)
+	}
+}
+
+// drop takes s out of the tables of sessions that have their home here. The caller holds
+// ss.mu.
+func (ss *sessions) drop(s *session) {
+	ss.byID.CompareAndDelete(s.id, s)
 	delete(ss.each[s.owner], s)
 	if len(ss.each[s.owner]) == 0 {
 		delete(ss.each, s.owner)
@@ -222,7 +347,18 @@ func (s *session) listen(stop context.CancelFunc) {
 	if s.stream != nil {
 		s.stream()
 	}
-	s.stream = stop
+	if s.stream = stop; s.ended || s.left {
+		stop()
+	}
+}
+
+// hangUp ends the session's event stream, if one is open.
+func (s *session) hangUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream != nil {
+		s.stream()
+	}
 }
 
 // fits reports whether a request that names t may be one of this session.

@@ -20,7 +20,7 @@ type pipe struct {
 	task   switchboard.TaskID
 	client *client
 	flight flight
-	work   sync.WaitGroup
+	gate   *gate // of requests, and of what tells of changes
 
 	// streaming ends what listens only, once stdin has ended.
 	streaming context.Context
@@ -36,10 +36,11 @@ type pipe struct {
 // means the principal's default). who says for each request who the client is
 // now: always the same tenant and id, but a reload may change what these may do.
 //
-// When in ends, or ctx is done, the calls under way are given some time to
-// finish, and their client is told of those that have not; then it returns. It
-// reads in until then, and closes it where it can. The error is that of reading
-// or writing.
+// When in ends, or ctx is done, the requests under way are given the Grace to
+// finish, and new ones are refused. The client is told of those that have not
+// finished; then it returns. It reads in until then, for what the client has to
+// say of what is under way, and closes it where it can. The error is that of
+// reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, who func() switchboard.Principal, task switchboard.TaskID) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -47,28 +48,40 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &pipe{g: g, who: who, task: task, client: newClient("stdio", who()), streaming: streaming, unwatch: func() {}}
+	c := &pipe{g: g, who: who, task: task, client: newClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
 	defer c.release()
-	lines := make(chan line)
-	go read(ctx, in, lines)
-	err := c.serve(ctx, calls, lines)
-	if closer, ok := in.(io.Closer); ok {
-		_ = closer.Close() // what it still holds is not wanted
+	ended, over := make(chan error, 1), make(chan struct{})
+	defer func() {
+		close(over)
+		if closer, ok := in.(io.Closer); ok {
+			_ = closer.Close() // what it still holds is not wanted
+		}
+	}()
+	go func() { ended <- c.serve(calls, in, over) }()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			err = cause
+		}
+	case <-g.closing:
 	}
+	c.gate.shut()
 	hush()
 	g.log.Info("stopping", "calls_in_flight", g.Calls())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.work.Wait()
+		<-c.gate.idle
 		c.out.flush()
 	}()
 	select {
 	case <-done:
 		return err
-	case <-time.After(stdioDrain - lastWords):
+	case <-g.grace():
 	}
 	if n := g.Calls(); n > 0 {
 		g.log.Warn("calls cut", "calls", n)
@@ -81,50 +94,25 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	return err
 }
 
-// A line is one message, or why there is none.
-type line struct {
-	data []byte
-	err  error
-}
-
-// read sends the lines of in until it ends.
-func read(ctx context.Context, in io.Reader, lines chan<- line) {
+// serve takes in the lines of in, until it ends or over is closed.
+func (c *pipe) serve(calls context.Context, in io.Reader, over <-chan struct{}) error {
 	r := wire.NewLineReader(in, MaxMessage)
 	for {
 		data, err := r.Next()
 		select {
-		case lines <- line{data, err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil && !errors.Is(err, wire.ErrLineTooLong) {
-			return
-		}
-	}
-}
-
-// serve takes in lines until they end or ctx is done.
-func (c *pipe) serve(ctx, calls context.Context, lines <-chan line) error {
-	for {
-		select {
-		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-				return cause
-			}
+		case <-over:
 			return nil
-		case <-c.g.closing:
+		default:
+		}
+		switch {
+		case err == nil:
+			c.take(calls, data)
+		case errors.Is(err, wire.ErrLineTooLong):
+			c.write(invalidRequest("the message is longer than 4 MiB").envelope(nil))
+		case errors.Is(err, io.EOF):
 			return nil
-		case l := <-lines:
-			switch {
-			case l.err == nil:
-				c.take(calls, l.data)
-			case errors.Is(l.err, wire.ErrLineTooLong):
-				c.write(invalidRequest("the message is longer than 4 MiB").envelope(nil))
-			case errors.Is(l.err, io.EOF):
-				return nil
-			default:
-				return l.err
-			}
+		default:
+			return err
 		}
 	}
 }
@@ -157,12 +145,19 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 		c.g.hear(c.client, &c.flight, m)
 		return
 	}
+	if !c.gate.enter() {
+		f := refused(errStopping)
+		c.g.count(f)
+		c.write(f.envelope(m.ID))
+		return
+	}
 	if m.Method == wire.MethodListen {
 		ctx = c.streaming
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	if f := c.flight.enter(m.ID, cancel); f != nil {
 		cancel(nil)
+		c.gate.leave()
 		// Under the id itself, this would be taken for the answer to the
 		// request that is still under way.
 		if f.code == wire.CodeInvalidRequest {
@@ -172,6 +167,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 		return
 	}
 	answer := func() {
+		defer c.gate.leave()
 		defer cancel(nil)
 		c.answer(ctx, cancel, m)
 	}
@@ -179,7 +175,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 		answer()
 		return
 	}
-	c.work.Go(answer)
+	go answer()
 }
 
 // answer answers one request.
@@ -229,16 +225,20 @@ func (c *pipe) bind(ctx context.Context) (*run.Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.run, c.unwatch = r, r.Watch(c.client.news)
+		c.run, c.unwatch = r, r.Watch(c.client.news, false)
 	}
 	return c.run, nil
 }
 
 // hear tells a legacy client of changes from now on.
 func (c *pipe) hear() {
-	c.work.Go(func() {
+	if !c.gate.enter() {
+		return
+	}
+	go func() {
+		defer c.gate.leave()
 		c.g.follow(c.streaming, c.client.news, listener{say: func(m []byte) error { c.write(m); return nil }})
-	})
+	}()
 }
 
 // release lets go of the run.

@@ -204,7 +204,7 @@ func TestStdioRunIsKeptHoweverLongItIsQuiet(t *testing.T) {
 		c.send(list)
 		c.next()
 		time.Sleep(24 * time.Hour)
-		w.runs.Sweep()
+		w.runs.Sweep(t.Context())
 		w.change("new")
 		c.send(list)
 		if got := c.next(); !strings.Contains(got, `{"name":"new"`) {
@@ -214,7 +214,7 @@ func TestStdioRunIsKeptHoweverLongItIsQuiet(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(24 * time.Hour)
-		if w.runs.Sweep(); len(w.runs.All()) != 0 {
+		if w.runs.Sweep(t.Context()); len(w.runs.All()) != 0 {
 			t.Error("the run outlives its process")
 		}
 	})

@@ -297,30 +297,6 @@ func TestNoNotificationIsLostAndNoneComesAfterTheResult(t *testing.T) {
 	}
 }
 
-func TestCloseLetsCallsFinishAndRefusesWhatComesAfter(t *testing.T) {
-	w := newWorld(t)
-	s := w.stalls()
-	in := w.session(nil)
-	answer := make(chan string)
-	go func() {
-		_, body := w.post(legacyCall("1", "stall", ""), in)
-		answer <- body
-	}()
-	<-s.in
-	w.Close()
-	res, body := w.post(legacyCall("2", "echo", ""), in)
-	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "SB-ROUT-003") {
-		t.Errorf("a call after: %s %s", res.Status, body)
-	}
-	if res, _ := w.do(http.MethodGet, "/healthz", "", nil); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("/healthz after: %s", res.Status)
-	}
-	close(s.out)
-	if got := <-answer; !strings.Contains(got, "went on") {
-		t.Errorf("a call before: %s", got)
-	}
-}
-
 func TestSE01_SessionsAreUnguessableAndNeverAdopted(t *testing.T) {
 	w := newWorld(t)
 	var ids []string

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -40,7 +42,8 @@ type subscriptions struct {
 type subscription struct {
 	uri       string // as the client spells it
 	item      surface.Item
-	call      *switchboard.Call
+	call      *switchboard.Call // nil until it begins for the first time
+	callOf    func() *switchboard.Call
 	subscribe func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 
 	stop      func() // nil while the server is not asked for updates
@@ -73,20 +76,47 @@ func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*
 		return nil, nil
 	case len(s.open) >= MaxSubscriptions:
 		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
-	case s.open == nil:
-		s.run, s.open = r, map[string]*subscription{}
-		s.unwatch = r.Watch(s)
 	}
-	own := &subscription{
-		uri: uri, item: it, subscribe: g.subscribe, beginning: true,
-		call: &switchboard.Call{
+	own := s.note(g, q, r, uri, it)
+	own.begin()
+	return own, nil
+}
+
+// restore notes what the client has subscribed to where its session was before. Each
+// begins as soon as the run shows it, and the client is told then that it may have been
+// updated.
+func (s *subscriptions) restore(g *Gateway, q *request, r *run.Run, kept []keptSubscription) {
+	s.mu.Lock()
+	for _, k := range kept {
+		s.note(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
+	}
+	s.mu.Unlock()
+	s.review()
+}
+
+// note adds a subscription that rests. The caller holds s.mu.
+func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it surface.Item) *subscription {
+	if s.open == nil {
+		s.run, s.open = r, map[string]*subscription{}
+		s.unwatch = r.Watch(s, false)
+	}
+	own := &subscription{uri: uri, item: it, subscribe: g.subscribe, callOf: func() *switchboard.Call {
+		return &switchboard.Call{
 			Principal: q.principal, Task: r.Task(), Run: r.ID(),
 			Server: it.Server, Method: wire.MethodSubscribe, Target: it.Own, Client: q.subscriber(),
 			Judgments: r.Surface().Judgments(it.Server),
-		},
-	}
+		}
+	}}
 	s.open[uri] = own
-	return own, nil
+	return own
+}
+
+// begin says that the server is about to be asked for updates.
+func (own *subscription) begin() {
+	own.beginning = true
+	if own.call == nil {
+		own.call, own.callOf = own.callOf(), nil // and with that the request
+	}
 }
 
 // hold asks the server for updates.
@@ -141,7 +171,7 @@ func (s *subscriptions) review() {
 			own.stop()
 			own.stop = nil
 		case shown && own.stop == nil && !own.beginning:
-			own.beginning = true
+			own.begin()
 			go func() {
 				if s.hold(context.Background(), own) == nil {
 					s.updated(own, own.item.Own) // it may have been, meanwhile
@@ -161,6 +191,17 @@ func (s *subscriptions) remove(uri string) {
 	}
 	delete(s.open, uri)
 	s.news.forget(uri)
+}
+
+// keep is what is kept of them, in the order of their URIs.
+func (s *subscriptions) keep() (kept []keptSubscription) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, uri := range slices.Sorted(maps.Keys(s.open)) {
+		it := s.open[uri].item
+		kept = append(kept, keptSubscription{uri, it.Server, it.Own})
+	}
+	return kept
 }
 
 // end ends all, for good.

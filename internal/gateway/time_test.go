@@ -40,7 +40,11 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (p *pipes) dial() net.Conn {
 	ours, theirs := net.Pipe()
-	p.conns <- theirs
+	select {
+	case p.conns <- theirs:
+	case <-p.done: // a client that dials ahead may find the server gone
+		_ = theirs.Close()
+	}
 	return ours
 }
 

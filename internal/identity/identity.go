@@ -85,7 +85,7 @@ func New(keys []Key, local *switchboard.Tenant) *Ring {
 // Local names the principal of keyless use: stdio, or loopback while no key
 // exists. What it may do, the Ring knows.
 func Local(tenant switchboard.TenantID) switchboard.Principal {
-	return switchboard.Principal{Tenant: tenant, ID: "local", Auth: switchboard.AuthLocal}
+	return switchboard.Principal{Tenant: tenant, ID: switchboard.LocalID, Auth: switchboard.AuthLocal}
 }
 
 // Local returns the local principal.

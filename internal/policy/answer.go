@@ -120,6 +120,9 @@ func (s *sorter) sets(name string, t *ast.Term, f func(int, *ast.Term) error) er
 		if !ok {
 			return fmt.Errorf("%s[%s] is %s and not a set; write: %s[c.id] contains … if { … }", name, short(id), ast.ValueName(value.Value), name)
 		}
+		if set.Len() == 0 { // a rule for this very id, which did not fire
+			return nil
+		}
 		i, ok, err := s.candidate(name, id)
 		if err != nil || !ok {
 			return err

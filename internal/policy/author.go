@@ -25,7 +25,7 @@ type Sources struct {
 // modules reads all rules and tests, and the data beside them. The error is
 // Faults.
 func (s *Sources) modules() (map[string]*ast.Module, storage.Store, error) {
-	var faults Faults
+	var faults switchboard.Faults
 	modules := map[string]*ast.Module{}
 	data := map[string]any{}
 	for _, f := range s.Files {

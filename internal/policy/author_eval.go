@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,7 +122,9 @@ func written(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, e
 // fits holds a value to the parts of JSON Schema that Schema uses: what is no
 // part of input is mistyped.
 func fits(at string, v any, schema map[string]any) error {
-	kind := map[string]string{"object": "an object", "array": "a list", "string": "a text"}[schema["type"].(string)]
+	kind := map[string]string{
+		"object": "an object", "array": "a list", "string": "a text", "boolean": "true or false", "integer": "a whole number",
+	}[schema["type"].(string)]
 	switch v := v.(type) {
 	case map[string]any:
 		if schema["type"] != "object" {
@@ -155,6 +158,14 @@ func fits(at string, v any, schema map[string]any) error {
 		}
 		if one, ok := schema["enum"].([]any); ok && !slices.Contains(one, any(v)) {
 			return fmt.Errorf("%s: want one of %v", at, one)
+		}
+	case bool:
+		if schema["type"] != "boolean" {
+			return fmt.Errorf("%s: want %s", at, kind)
+		}
+	case json.Number, float64:
+		if _, err := strconv.Atoi(fmt.Sprint(v)); err != nil || schema["type"] != "integer" {
+			return fmt.Errorf("%s: want %s", at, kind)
 		}
 	default:
 		return fmt.Errorf("%s: want %s", at, kind)

@@ -28,11 +28,11 @@ type Warning struct {
 
 // String gives file:line:column, the rule, the text and what it is about.
 func (w Warning) String() string {
-	f := Fault{w.File, w.Line, w.Column, w.Text}
+	f := switchboard.Fault{File: w.File, Line: w.Line, Column: w.Column, Text: w.Text}
 	if w.Rule != "" {
 		f.Text = w.Rule + ": " + w.Text
 	}
-	return fmt.Sprintf("%s (%s)", f.Error(), w.About)
+	return fmt.Sprintf("%s (%s)", f, w.About)
 }
 
 // Named are the servers and tools that there are.

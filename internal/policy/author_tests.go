@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/cover"
@@ -74,7 +75,7 @@ func (r *TestReport) Count(o Outcome) int {
 }
 
 // RunTests runs the tests of a layer, each as strictly as calls are judged: an
-// error of a builtin is an error of the test. The error is Faults where the
+// error of a builtin is an error of the test. The error is switchboard.Faults where the
 // files cannot be compiled.
 func RunTests(ctx context.Context, s *Sources, coverage bool) (*TestReport, error) {
 	covered := cover.New()
@@ -120,13 +121,17 @@ func RunTests(ctx context.Context, s *Sources, coverage bool) (*TestReport, erro
 	return report, nil
 }
 
+// testLimit is how long one test of an author's may take, also on a machine that is
+// busy with others.
+const testLimit = 30 * time.Second
+
 // run compiles the files and runs their tests.
 func (s *Sources) run(ctx context.Context, set func(*tester.Runner)) ([]*tester.Result, map[string]*ast.Module, error) {
 	modules, store, err := s.modules()
 	if err != nil {
 		return nil, nil, err
 	}
-	r := tester.NewRunner().
+	r := tester.NewRunner().SetTimeout(testLimit).
 		SetCompiler(compiler().WithEnablePrintStatements(true)).
 		SetStore(store).
 		SetModules(modules).

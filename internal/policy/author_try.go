@@ -26,7 +26,7 @@ func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *
 		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
 	}
 	tools := slices.Concat(madeUp(l, p.word), there)
-	mine := switchboard.Principal{Tenant: t.ID, ID: "local", Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
+	mine := switchboard.Principal{Tenant: t.ID, ID: switchboard.LocalID, Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
 	allowed, restrained := 0, 0
 	why := map[string]int{}
 	for _, mode := range switchboard.Modes {

@@ -92,7 +92,7 @@ func BenchmarkCall(b *testing.B) {
 		b.Run(tt.name, func(b *testing.B) {
 			p := of(b, "", tt.operator, tt.tenant)
 			call := selected(b, p, 20)
-			guard := policy.Guard(func(who switchboard.Principal) (switchboard.Principal, *policy.Policy, error) { return who, p, nil }, nil, done)
+			guard := policy.Guard(func(who switchboard.Principal) (switchboard.Principal, *policy.Policy, error) { return who, p, nil }, func(*switchboard.Call, *policy.Policy, time.Time, policy.Ruling) {}, nil, done)
 			times := make([]time.Duration, 0, 1<<16)
 			b.ReportAllocs()
 			for b.Loop() {

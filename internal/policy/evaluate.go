@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -34,7 +35,12 @@ type Engine struct {
 	limit   time.Duration
 	running chan struct{}
 	jobs    chan func() // for those who run and have nothing to do
+
+	asked, failed atomic.Int64
 }
+
+// Counts says how many evaluations there were, and how many of them failed.
+func (e *Engine) Counts() (asked, failed int64) { return e.asked.Load(), e.failed.Load() }
 
 // NewEngine returns an Engine that lets each evaluation take as long as limit,
 // and so many run at once. 0 means the default of either.
@@ -69,13 +75,19 @@ func stopped(err error) bool {
 
 // eval asks a layer and waits for its answer, but not for longer than it may
 // take.
-func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) (*raw, error) {
+func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) (r *raw, err error) {
+	e.asked.Add(1)
+	defer func() {
+		if err != nil {
+			e.failed.Add(1)
+		}
+	}()
 	if !l.brisk {
 		return e.evalBeside(ctx, l.Layer, in, now, nil)
 	}
 	cancel := topdown.NewCancel()
 	timer := time.AfterFunc(e.limit, cancel.Cancel)
-	r, err := l.ask(in, now, cancel, nil)
+	r, err = l.ask(in, now, cancel, nil)
 	if !timer.Stop() && topdown.IsCancel(err) {
 		return nil, fmt.Errorf("%w: %v", errTime, e.limit)
 	}
@@ -166,7 +178,7 @@ func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer t
 		q = q.WithQueryTracer(tracer)
 	}
 	err = q.Iter(ctx, func(qr topdown.QueryResult) error {
-		r = &raw{qr[nameAllowed], qr[nameDeny], qr[nameObligations]}
+		r = l.read(qr)
 		return nil
 	})
 	if err == nil && (r == nil || r.allowed == nil || r.deny == nil || r.obligations == nil) {
@@ -177,6 +189,34 @@ func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer t
 	}
 	return r, nil
 }
+
+// read takes the answers out of a result; nil where parts of one have not the same
+// shape.
+func (l *Layer) read(qr topdown.QueryResult) *raw {
+	if l.asks == nil {
+		return &raw{qr[nameAllowed], qr[nameDeny], qr[nameObligations]}
+	}
+	all := &raw{none, none, none}
+	for _, a := range l.asks {
+		one := &raw{none, none, none}
+		switch a.answer {
+		case nameAllowed:
+			one.allowed = qr[a.variable]
+		case nameDeny:
+			one.deny = qr[a.variable]
+		case nameObligations:
+			one.obligations = qr[a.variable]
+		}
+		var ok bool
+		if all, ok = all.join(one); !ok {
+			return nil
+		}
+	}
+	return all
+}
+
+// none is an answer of which nothing is said.
+var none = ast.ArrayTerm()
 
 // seed gives the random bytes of an instant. Nothing secret is made of them.
 func seed(now time.Time) io.Reader {

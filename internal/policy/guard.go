@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -16,11 +17,32 @@ import (
 // policy of its tenant. The error is a *switchboard.Error: it may call nothing.
 type Current func(switchboard.Principal) (switchboard.Principal, *Policy, error)
 
+// A Ruling is policy's word on one call.
+type Ruling struct {
+	// Err is a *switchboard.Error that says why the call may not be made; nil
+	// means that it may.
+	Err         error
+	Obligations switchboard.Obligations
+
+	// Asked says that a layer was asked for this call. Else what was decided
+	// when its tool was selected still holds.
+	Asked bool
+
+	// Mixed says that the call was selected under another policy than it was
+	// judged by, since a reload came between.
+	Mixed bool
+}
+
+// A Note takes a ruling of p on c at an instant. It does not keep the caller
+// waiting.
+type Note func(c *switchboard.Call, p *Policy, now time.Time, r Ruling)
+
 // Guard returns a Caller that asks the policy which current gives, and makes no
 // call that it does not allow: SB-CAP-001 where the tool is not even to be seen
 // now, SB-POL-001 to 003 where this very call is denied. It carries out
-// obligations, or refuses the call.
-func Guard(current Current, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
+// obligations, or refuses the call. What is denied, and what a layer was asked
+// for, is noted, where note is not nil.
+func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller) switchboard.Caller {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -34,50 +56,66 @@ func Guard(current Current, log *slog.Logger, next switchboard.Caller) switchboa
 			own.Principal = who
 			c = &own
 		}
-		o, err := p.permit(ctx, c, time.Now())
-		if err != nil {
-			return switchboard.Result{}, err
+		now := time.Now()
+		r := p.Rule(ctx, c, now)
+		if note != nil && (r.Asked || r.Err != nil) {
+			note(c, p, now, r)
 		}
-		if o.None() {
+		if r.Err != nil {
+			return switchboard.Result{}, p.discreet(r.Err, c)
+		}
+		if r.Obligations.None() {
 			return next.Call(ctx, c)
 		}
-		return oblige(ctx, o, c, log, next)
+		return oblige(ctx, r.Obligations, c, log, next)
 	})
 }
 
-// Permit reports why the call may not be made now; nil means that it may. It is
-// for what is asked of a server beside calls, and carries out no obligation.
-func (p *Policy) Permit(ctx context.Context, c *switchboard.Call) error {
-	_, err := p.permit(ctx, c, time.Now())
-	return err
-}
-
-// permit asks whether the call may be made, and under which obligations.
-func (p *Policy) permit(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, err error) {
+// Rule says whether the call may be made, and under which obligations, which it
+// does not carry out.
+func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (r Ruling) {
 	if len(p.layers) == 0 {
-		return o, nil
+		return r
+	}
+	for _, j := range c.Judgments {
+		if m, ok := j.Memory.(*memory); ok && m.policy != p {
+			r.Mixed = true
+		}
 	}
 	if c.Tool == nil {
-		return o, p.permitServer(ctx, c, now)
+		r.Asked, r.Err = p.permitServer(ctx, c, now)
+		return r
 	}
 	if len(c.Judgments) == 0 {
-		return o, hidden(errors.New("it was never judged"))
+		r.Err = hidden(errors.New("it was never judged"))
 	}
 	for _, j := range c.Judgments {
 		m, ok := j.Memory.(*memory)
 		if !ok {
-			return o, hidden(errors.New("it was never judged"))
+			r.Err = hidden(errors.New("it was never judged"))
+			break
 		}
-		more, err := p.permitTool(ctx, c, j, m, now)
+		more, asked, err := p.permitTool(ctx, c, j, m, now)
+		r.Asked = r.Asked || asked
 		if err != nil {
-			return o, err
+			r.Err = err
+			break
 		}
-		combine(&o, more)
+		combine(&r.Obligations, more)
 	}
-	return o, nil
+	if r.Err == nil && len(r.Obligations.Notify) > 0 {
+		r.Err = denied(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: nobody can be notified yet", r.Obligations.Notify)}})
+	}
+	return r
 }
 
-func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchboard.Judgment, m *memory, now time.Time) (o switchboard.Obligations, err error) {
+// Judged returns a Judgment for a call that is to be judged by all layers: of a
+// requirement of the task, with these candidates.
+func Judged(task *switchboard.Task, r *switchboard.Requirement, candidates []*switchboard.Tool) *switchboard.Judgment {
+	return &switchboard.Judgment{Requirement: r, Candidates: candidates, Memory: &memory{task: task}}
+}
+
+func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchboard.Judgment, m *memory, now time.Time) (o switchboard.Obligations, asked bool, err error) {
 	ask := func(view) bool { return true }
 	fits := m.fits(p, c.Principal)
 	if fits {
@@ -87,7 +125,7 @@ func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchb
 			}
 		}
 		if p.reads == 0 {
-			return o, nil
+			return o, false, nil
 		}
 		ask = passing
 	}
@@ -96,24 +134,24 @@ func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchb
 		q, at := m.again(p, j, c.Tool, PhaseList, c.Principal, now)
 		if why := p.verdict(ctx, &q, at, ask).Denied; why != nil {
 			if why.Code == switchboard.CodeDenied {
-				return o, hidden(errors.New(why.String()))
+				return o, true, hidden(errors.New(why.String()))
 			}
-			return o, denied(why)
+			return o, true, denied(why)
 		}
 	}
 	q, at := m.again(p, j, c.Tool, PhaseCall, c.Principal, now)
 	q.Arguments, _ = wire.Field(c.Params, "arguments")
 	v := p.verdict(ctx, &q, at, ask)
 	if v.Denied != nil {
-		return o, denied(v.Denied)
+		return o, true, denied(v.Denied)
 	}
 	combine(&o, v.Obligations)
-	return o, nil
+	return o, true, nil
 }
 
 // permitServer is permit for what is no tool: it goes with the tools of its
 // server, and is refused where none of these is allowed any more.
-func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) error {
+func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) (asked bool, err error) {
 	var why *Denial
 	for _, j := range c.Judgments {
 		m, ok := j.Memory.(*memory)
@@ -121,23 +159,24 @@ func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time
 			continue
 		}
 		if p.reads == 0 && m.fits(p, c.Principal) {
-			return nil
+			return asked, nil
 		}
+		asked = true
 		q, _ := m.again(p, j, nil, PhaseList, c.Principal, now)
 		for i, v := range p.judge(ctx, &q, func(view) bool { return true }).Verdicts {
 			if q.Candidates[i].ID.Server != c.Server {
 				continue
 			}
 			if v.Denied == nil {
-				return nil
+				return asked, nil
 			}
 			why = v.Denied
 		}
 	}
 	if why == nil { // its server was selected for no tool
-		return nil
+		return asked, nil
 	}
-	return denied(why)
+	return asked, denied(why)
 }
 
 // verdict judges and picks one. A tool that is not among the candidates is

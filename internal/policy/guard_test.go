@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,12 @@ type gate struct {
 	lost   []string // of everybody's roles, since the request came in
 	log    bytes.Buffer
 	calls  []*switchboard.Call
+	noted  []policy.Ruling
 	caller switchboard.Caller
+}
+
+func (g *gate) note(_ *switchboard.Call, _ *policy.Policy, _ time.Time, r policy.Ruling) {
+	g.noted = append(g.noted, r)
 }
 
 func newGate(p *policy.Policy, result string) *gate {
@@ -31,7 +37,7 @@ func newGate(p *policy.Policy, result string) *gate {
 		p.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(r string) bool { return slices.Contains(g.lost, r) })
 		return p, g.policy, nil
 	}
-	g.caller = policy.Guard(current, slog.New(slog.NewTextHandler(&g.log, nil)),
+	g.caller = policy.Guard(current, g.note, slog.New(slog.NewTextHandler(&g.log, nil)),
 		switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			g.calls = append(g.calls, c)
 			return switchboard.Result{JSON: []byte(result)}, nil
@@ -200,6 +206,65 @@ func TestACallIsJudgedAmongAllCandidatesWhereALayerComparesThem(t *testing.T) {
 	}
 }
 
+func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
+	const path = `deny[c.id] contains "outside" if { some c in input.candidate_tools; input.call.arguments.path == "/etc" }`
+	for name, tt := range map[string]struct {
+		rules, args string
+		asked, no   bool
+		change      func(g *gate)
+	}{
+		"what still holds":                {allowAll, `{}`, false, false, nil},
+		"arguments were read":             {allowAll + path, `{"path":"/w"}`, true, false, nil},
+		"and are denied":                  {allowAll + path, `{"path":"/etc"}`, true, true, nil},
+		"the clock was read":              {allowAll + `deny[c.id] contains "late" if { some c in input.candidate_tools; input.now > "9" }`, `{}`, true, false, nil},
+		"nobody can be told, as it holds": {allowAll + `obligations["brave/search"] contains {"type": "notify", "who": "ops"}`, `{}`, false, true, nil},
+		"the policy is another now":       {allowAll, `{}`, true, true, func(g *gate) { g.policy = of(t, "", "none := 1", "") }},
+		"the caller is another now":       {allowAll, `{}`, true, false, func(g *gate) { g.lost = []string{"analyst"} }},
+	} {
+		g := newGate(of(t, "", tt.rules, ""), `{}`)
+		call := g.bind(t, brave, tt.args)
+		want := []policy.Ruling{{Asked: tt.asked}}
+		if tt.change != nil {
+			was := g.policy
+			tt.change(g)
+			want[0].Mixed = g.policy != was
+		}
+		_, err := g.caller.Call(t.Context(), call)
+		if !tt.asked && !tt.no {
+			want = nil
+		}
+		if len(g.noted) != len(want) || (err != nil) != tt.no {
+			t.Errorf("%s: %v, and noted is %+v", name, err, g.noted)
+			continue
+		}
+		for i, r := range g.noted {
+			if r.Asked != want[i].Asked || r.Mixed != want[i].Mixed || !errors.Is(r.Err, err) {
+				t.Errorf("%s: noted is %+v, want %+v with %v", name, r, want[i], err)
+			}
+		}
+	}
+}
+
+func TestACallIsJudgedAgainAsItWasJudged(t *testing.T) {
+	const rules = allowAll + `
+deny[c.id] contains "outside" if { some c in input.candidate_tools; input.phase == "call"; not startswith(input.call.arguments.path, "/w") }
+obligations[c.id] contains {"type": "log", "level": "info"} if { some c in input.candidate_tools; input.call.arguments.path == "/w/noted" }
+obligations[c.id] contains {"type": "enforce_timeout", "timeout": "3s"} if some c in input.candidate_tools`
+	for _, args := range []string{`{"path":"/w"}`, `{"path":"/w/noted"}`, `{"path":"/etc"}`, `{}`, `{"path":1e9999}`} {
+		g := newGate(of(t, "", rules, ""), `{}`)
+		call := g.bind(t, brave, args)
+		was := g.policy.Rule(t.Context(), call, monday)
+		again := *call
+		again.Judgments = []*switchboard.Judgment{policy.Judged(&switchboard.Task{ID: "browse"}, call.Judgments[0].Requirement, three)}
+		for name, p := range map[string]*policy.Policy{"the same": g.policy, "recalling": g.policy.Recalling()} {
+			now := p.Rule(t.Context(), &again, monday)
+			if !reflect.DeepEqual(now.Err, was.Err) || was.Err == nil && !reflect.DeepEqual(now.Obligations, was.Obligations) {
+				t.Errorf("%s, %s: it was %v %+v, and is %v %+v", args, name, was.Err, was.Obligations, now.Err, now.Obligations)
+			}
+		}
+	}
+}
+
 func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := *g.bind(t, brave, `{}`)
@@ -211,7 +276,7 @@ func TestWhatIsNoToolGoesWithTheToolsOfItsServer(t *testing.T) {
 	if _, err := g.caller.Call(t.Context(), &call); code(err) != switchboard.CodeDenied {
 		t.Errorf("of a server that is vetoed: %v", err)
 	}
-	if err := g.policy.Permit(t.Context(), &call); code(err) != switchboard.CodeDenied {
+	if err := g.policy.Rule(t.Context(), &call, time.Now()).Err; code(err) != switchboard.CodeDenied {
 		t.Errorf("asked beside calls: %v", err)
 	}
 }

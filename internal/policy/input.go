@@ -48,17 +48,20 @@ func mode(p switchboard.Principal, t *switchboard.Task) switchboard.Mode {
 type frame struct{ tier, mode, principal, task, requirement *ast.Term }
 
 func newFrame(q *Question) *frame {
-	var task switchboard.TaskID
-	if q.Task != nil {
-		task = q.Task.ID
-	}
 	return &frame{
 		tier:        text(q.Principal.Tier),
 		mode:        text(mode(q.Principal, q.Task)),
 		principal:   object("id", text(q.Principal.ID), "roles", texts(q.Principal.Roles), "auth", text(q.Principal.Auth)),
-		task:        object("task_id", text(task)),
+		task:        object("task_id", text(taskID(q))),
 		requirement: requirement(q.Requirement),
 	}
+}
+
+func taskID(q *Question) switchboard.TaskID {
+	if q.Task == nil {
+		return ""
+	}
+	return q.Task.ID
 }
 
 // input makes what a layer reads as input. What it reads as a candidate has been
@@ -179,8 +182,32 @@ func candidate(t *switchboard.Tool) (*ast.Term, error) {
 		"trust", text(trust),
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
-		"contract", ast.ObjectTerm(),
+		"contract", contract(&t.Contract),
 	), nil
+}
+
+// contract is what is said of the tool's calls. What nobody says is false, or
+// not there; sources has who says the rest.
+func contract(c *switchboard.Contract) *ast.Term {
+	sources := ast.NewObject()
+	fact := func(name string, f switchboard.Fact) *ast.Term {
+		if f.Said() {
+			sources.Insert(ast.InternedTerm(name), object("source", text(f.Source), "trusted", ast.InternedTerm(f.Trusted)))
+		}
+		return ast.InternedTerm(f.Holds)
+	}
+	o := object(
+		"readonly", fact("readonly", c.ReadOnly),
+		"idempotent", fact("idempotent", c.Idempotent),
+		"stateful", fact("stateful", c.Stateful),
+		"deterministic", fact("deterministic", c.Deterministic),
+		"repeatable", ast.InternedTerm(c.Repeatable()),
+		"sources", ast.NewTerm(sources),
+	)
+	if c.Timeout > 0 {
+		o.Value.(ast.Object).Insert(ast.InternedTerm("timeout_ms"), ast.InternedTerm(int(c.Timeout.Milliseconds())))
+	}
+	return o
 }
 
 // object takes keys and terms in turns.

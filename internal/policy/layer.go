@@ -67,33 +67,19 @@ type Layer struct {
 	query    ast.Body
 	queries  ast.QueryCompiler
 	rules    []*rule
+
+	// asks are what the query asks for; nil means each answer, under its name.
+	asks []asked
+
+	// pieces is the layer once more, cut so that each rule can be asked alone;
+	// nil where it cannot be.
+	pieces func() *Layer
 }
 
-// A Fault is something wrong with a file of policy.
-type Fault struct {
-	File         string
-	Line, Column int // from 1; 0 where the whole file is meant
-	Text         string
-}
-
-// Error gives file:line:column and the text.
-func (f Fault) Error() string {
-	if f.Line == 0 {
-		return f.File + ": " + f.Text
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
-}
-
-// Faults are all that is wrong with a layer, in the order of files and lines.
-type Faults []Fault
-
-// Error gives one fault a line.
-func (fs Faults) Error() string {
-	lines := make([]string, len(fs))
-	for i, f := range fs {
-		lines[i] = f.Error()
-	}
-	return strings.Join(lines, "\n")
+// asked is part of an answer, and the variable of the query that stands for it.
+type asked struct {
+	variable ast.Var
+	answer   string
 }
 
 // unavailable are the builtins that policies cannot have: they reach out, or
@@ -118,9 +104,19 @@ func IsTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 // Compile compiles the files of a layer; tests among them are left out. The
 // error is Faults. No files at all make a layer that allows nothing.
 func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
+	l, err := compile(kind, files, func(*ast.Module) {})
+	if err != nil {
+		return nil, err
+	}
+	l.pieces = sync.OnceValue(func() *Layer { return takenApart(kind, files) })
+	return l, nil
+}
+
+// compile is Compile of modules that alter has altered.
+func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module)) (*Layer, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b switchboard.PolicyFile) int { return cmp.Compare(a.Path, b.Path) })
-	var faults Faults
+	var faults switchboard.Faults
 	modules := map[string]*ast.Module{}
 	data := map[string]any{}
 	var sum bytes.Buffer
@@ -138,6 +134,7 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 			faults = append(faults, faultsOf(f.Name, err)...)
 			continue
 		}
+		alter(m)
 		modules[f.Name] = m
 	}
 	if len(faults) > 0 {
@@ -191,16 +188,16 @@ func query(kind Kind) ast.Body {
 }
 
 // faultsOf turns OPA's errors into ours.
-func faultsOf(file string, err error) Faults {
+func faultsOf(file string, err error) switchboard.Faults {
 	var all ast.Errors
 	if one, ok := errors.AsType[*ast.Error](err); ok {
 		all = ast.Errors{one}
 	} else if !errors.As(err, &all) {
-		return Faults{{File: file, Text: err.Error()}}
+		return switchboard.Faults{{File: file, Text: err.Error()}}
 	}
-	faults := make(Faults, 0, len(all))
+	faults := make(switchboard.Faults, 0, len(all))
 	for _, e := range all {
-		f := Fault{File: file, Text: e.Code + ": " + e.Message}
+		f := switchboard.Fault{File: file, Text: e.Code + ": " + e.Message}
 		if e.Location != nil {
 			f.File, f.Line, f.Column = cmp.Or(e.Location.File, file), e.Location.Row, e.Location.Col
 		}
@@ -211,16 +208,16 @@ func faultsOf(file string, err error) Faults {
 		}
 		faults = append(faults, f)
 	}
-	slices.SortStableFunc(faults, func(a, b Fault) int {
+	slices.SortStableFunc(faults, func(a, b switchboard.Fault) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return faults
 }
 
 // addData reads a file of data, which stands at the top of data, into it.
-func addData(kind Kind, data map[string]any, f switchboard.PolicyFile) Faults {
-	fault := func(format string, args ...any) Faults {
-		return Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
+func addData(kind Kind, data map[string]any, f switchboard.PolicyFile) switchboard.Faults {
+	fault := func(format string, args ...any) switchboard.Faults {
+		return switchboard.Faults{{File: f.Name, Text: fmt.Sprintf(format, args...)}}
 	}
 	text := f.Data
 	if path.Ext(f.Path) != ".json" {

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 // approval go on with the call, to those who measure, count and ask; the rest is
 // done here.
 func oblige(ctx context.Context, o switchboard.Obligations, c *switchboard.Call, log *slog.Logger, next switchboard.Caller) (switchboard.Result, error) {
-	if len(o.Notify) > 0 {
-		return switchboard.Result{}, denied(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: nobody can be notified yet", o.Notify)}})
-	}
 	own := *c
 	own.Obligations = o
 	began := time.Now()

@@ -57,6 +57,8 @@ type Policy struct {
 	reads  reads     // of all layers
 	digest switchboard.Digest
 
+	arguments [][]string
+
 	recall *recall // nil: nothing is remembered
 }
 
@@ -70,6 +72,8 @@ type view struct {
 	// brisk says that every builtin that is called is done soon, however large
 	// its operands, so that an evaluation ends where it is cancelled.
 	brisk bool
+
+	arguments [][]string // see Policy.Arguments
 }
 
 // New returns the policy of a tenant. A layer that is nil is none.
@@ -91,9 +95,11 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 		under := l.under(v)
 		p.layers = append(p.layers, under)
 		p.reads |= under.reads
+		p.arguments = append(p.arguments, under.arguments...)
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
+	p.arguments = shortest(p.arguments)
 	return p, nil
 }
 
@@ -106,6 +112,25 @@ func (p *Policy) Lasting() bool { return p.reads == 0 }
 
 // ReadsClock reports whether answers change with time.
 func (p *Policy) ReadsClock() bool { return p.reads&(readsClock|readsAll) != 0 }
+
+// Arguments returns the paths below a call's arguments at which an answer looks,
+// sorted, and none that another leads to. An empty one stands for all arguments,
+// also where it cannot be told which are looked at.
+func (p *Policy) Arguments() [][]string { return p.arguments }
+
+// shortest sorts paths, and leaves out those to which others lead.
+func shortest(paths [][]string) (out [][]string) {
+	slices.SortFunc(paths, slices.Compare)
+	for _, path := range paths {
+		if n := len(out); n == 0 || !leads(out[n-1], path) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// leads reports whether what stands at to is part of what stands at from.
+func leads(from, to []string) bool { return len(from) <= len(to) && slices.Equal(from, to[:len(from)]) }
 
 // A Question is what is asked about candidates.
 type Question struct {
@@ -184,10 +209,13 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 	if len(q.Candidates) == 0 || !slices.ContainsFunc(p.layers, ask) {
 		return a
 	}
-	in, err := p.input(q)
-	if err != nil {
-		a.fail(p.layers[0].kind, err)
-		return a
+	var in *ast.Term // nil: made where it is needed, which cannot fail then
+	if p.recall == nil || q.terms == nil || q.Phase == PhaseCall || q.Phase == PhaseApprove {
+		var err error
+		if in, err = p.input(q); err != nil {
+			a.fail(p.layers[0].kind, err)
+			return a
+		}
 	}
 	for _, v := range p.layers {
 		if !ask(v) {

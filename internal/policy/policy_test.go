@@ -37,6 +37,14 @@ var (
 	three  = []*switchboard.Tool{brave, google, poster}
 )
 
+func init() {
+	poster.Contract = switchboard.Contract{
+		ReadOnly: switchboard.Fact{Holds: true, Source: switchboard.FromHint},
+		Stateful: switchboard.Fact{Holds: true, Source: switchboard.FromOverlay, Trusted: true},
+		Timeout:  2500 * time.Millisecond,
+	}
+}
+
 // source is a layer's file; it begins with the package unless it does so itself.
 func source(kind policy.Kind, text string) switchboard.PolicyFile {
 	if !strings.Contains(text, "package ") {
@@ -121,6 +129,9 @@ func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
 		"class, trust and version of the server": {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.class == "of-brave"; c.trust == "declared"; c.version == "1.2.3" }`, "", "google/search poster/post"},
 		"capabilities and whose word they are":   {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; some k in c.capabilities; k.verb == "write"; k.source == "tool"; not "readonly" in k.constraints }`, "", "brave/search google/search"},
 		"annotations, with numbers as spelt":     {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; c.annotations.readOnlyHint == true; json.marshal(c.annotations.x) == "1.0" }`, "", ""},
+		"the contract, and whose word it is":     {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":true,\"repeatable\":false,\"sources\":{\"readonly\":{\"source\":\"hint\",\"trusted\":false},\"stateful\":{\"source\":\"overlay\",\"trusted\":true}},\"stateful\":true,\"timeout_ms\":2500}" }`, "", "brave/search google/search"},
+		"the contract of which nobody speaks":    {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; json.marshal(c.contract) == "{\"deterministic\":false,\"idempotent\":false,\"readonly\":false,\"repeatable\":false,\"sources\":{},\"stateful\":false}" }`, "", "poster/post"},
+		"that a repeat is harmless":              {"", allowAll + `deny[c.id] contains "x" if { some c in input.candidate_tools; not c.contract.repeatable }`, "", ""},
 		"the mode, which is autopilot by itself": {"", allowAll + `deny["brave/search"] contains "x" if input.mode == "autopilot"`, "", "google/search poster/post"},
 		"the time of the question, to builtins":  {"", allowAll + `deny["brave/search"] contains "x" if { time.clock(time.now_ns())[0] == 10; input.now == "2026-11-23T10:30:00Z" }`, "", "google/search poster/post"},
 	} {
@@ -151,7 +162,7 @@ func TestWhoeverSaysNoSaysWhy(t *testing.T) {
 }
 
 func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
-	slow := policy.NewEngine(50*time.Millisecond, 4)
+	patient, hasty := policy.NewEngine(time.Minute, 4), policy.NewEngine(50*time.Millisecond, 4)
 	const loop = `x := count([1 | some i in numbers.range(1, 2000); some j in numbers.range(1, 2000); i * j == 0])` + "\n"
 	for name, tt := range map[string]struct {
 		rules string
@@ -174,10 +185,15 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
 		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields"},
 		"an obligation is malformed":          {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
+		"an obligation of many years":         {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "1/d", "burst": 3651}`, switchboard.CodeObligation, "at most 3650"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := layer(t, policy.Operator, tt.rules)
-			p, err := slow.New(&switchboard.Tenant{ID: "acme"}, l, nil)
+			engine := patient
+			if name == "it loops" {
+				engine = hasty
+			}
+			p, err := engine.New(&switchboard.Tenant{ID: "acme"}, l, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +249,7 @@ func TestWhatGoesOnForTooLongIsDeniedAndTakesUpNoMoreThanItsPlaces(t *testing.T)
 		if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), says) {
 			t.Errorf("%d: %+v, want %q", i, v.Denied, says)
 		}
-		if took := time.Since(began); took > 500*time.Millisecond {
+		if took := time.Since(began); took > 5*time.Second { // what is at work takes all the processors there are
 			t.Errorf("%d: the answer took %v", i, took)
 		}
 	}
@@ -253,7 +269,7 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 		"x := ":                              "rego_parse_error",
 	} {
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, rules)})
-		var faults policy.Faults
+		var faults switchboard.Faults
 		if !errors.As(err, &faults) || !strings.Contains(err.Error(), says) || faults[0].File != "policies/test.rego" || faults[0].Line == 0 {
 			t.Errorf("%s\n%v, want %q with its line", rules, err, says)
 		}

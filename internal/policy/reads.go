@@ -7,8 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// reads says what of a call an answer can hang on that was not known when its
-// tool was selected. 0 is nothing.
+// reads says what an answer can hang on that differs between questions about the
+// same candidates. 0 is nothing.
 type reads uint8
 
 const (
@@ -16,6 +16,13 @@ const (
 	readsCall
 	readsClock // or what is random, which is made of it
 	readsAll   // input as a whole, or under other names: it could be anything
+
+	readsWho    // the principal's id
+	readsTask   // the task
+	readsChance // what is random, and hangs on the order in which it is asked for
+
+	// readsLate is what was not known when a call's tool was selected.
+	readsLate = readsPhase | readsCall | readsClock | readsAll
 )
 
 // A rule is one compiled rule, or one else of it, and what it looks at.
@@ -28,6 +35,10 @@ type rule struct {
 	// words are the paths below input.tenant_policy without which the rule
 	// cannot fire: they are read before anything that could fail.
 	words [][]*ast.Term
+
+	// arguments are the paths below input.call.arguments that it reads: as far
+	// as they are known, so that an empty one is all of them.
+	arguments [][]string
 
 	// candidates is how often it reads input.candidate_tools, and alone that it
 	// does so once, to say something about that candidate.
@@ -77,8 +88,12 @@ func sorted(modules map[string]*ast.Module) []string {
 func (l *Layer) under(word ast.Value) view {
 	v := view{Layer: l, alone: true, brisk: true}
 	for r := range l.live(word) {
-		v.reads |= r.reads
+		v.reads |= r.reads & readsLate
 		v.brisk = v.brisk && r.brisk
+		v.arguments = append(v.arguments, r.arguments...)
+		if r.reads&readsAll != 0 {
+			v.arguments = append(v.arguments, nil)
+		}
 		if r.candidates > 0 && !r.alone || r.reads&readsAll != 0 {
 			v.alone = false
 		}
@@ -93,6 +108,17 @@ func (l *Layer) under(word ast.Value) view {
 
 // live returns the rules that can have a part in an answer.
 func (l *Layer) live(word ast.Value) map[*rule]bool {
+	var all []*rule
+	for _, r := range l.rules {
+		if r.answer != "" {
+			all = append(all, r)
+		}
+	}
+	return live(word, all...)
+}
+
+// live returns those of the rules that can fire, and whom they ask.
+func live(word ast.Value, rules ...*rule) map[*rule]bool {
 	found := map[*rule]bool{}
 	var visit func(r *rule)
 	visit = func(r *rule) {
@@ -104,10 +130,8 @@ func (l *Layer) live(word ast.Value) map[*rule]bool {
 			visit(n)
 		}
 	}
-	for _, r := range l.rules {
-		if r.answer != "" {
-			visit(r)
-		}
+	for _, r := range rules {
+		visit(r)
 	}
 	return found
 }
@@ -168,6 +192,9 @@ func look(r *ast.Rule) *rule {
 				return false
 			}
 			found.reads |= ofInput(x)
+			if path, ok := ofArguments(x); ok {
+				found.arguments = append(found.arguments, path)
+			}
 			if len(x) > 1 && x[1].Equal(keyCandidates) {
 				found.candidates++
 			}
@@ -189,10 +216,13 @@ func look(r *ast.Rule) *rule {
 // called says what a call of a builtin looks at.
 func called(op ast.Ref) reads {
 	b, ok := ast.BuiltinMap[op.String()]
-	if ok && b.Nondeterministic {
+	switch {
+	case !ok || !b.Nondeterministic:
+		return 0
+	case b == ast.NowNanos:
 		return readsClock
 	}
-	return 0
+	return readsClock | readsChance
 }
 
 // soon are the builtins that take time in proportion to their operands at most,
@@ -247,8 +277,37 @@ func ofInput(ref ast.Ref) reads {
 		return readsCall
 	case "now":
 		return readsClock
+	case "task":
+		return readsTask
+	case "principal":
+		if len(ref) < 3 || !ref[2].Equal(keyRoles) && !ref[2].Equal(keyAuth) {
+			return readsWho
+		}
 	}
 	return 0
+}
+
+var (
+	keyRoles = ast.InternedTerm("roles")
+	keyAuth  = ast.InternedTerm("auth")
+)
+
+// ofArguments returns which path below input.call.arguments a path into input
+// leads to: as far as that is known. It may lead to none.
+func ofArguments(ref ast.Ref) (path []string, ok bool) {
+	switch {
+	case len(ref) < 2 || !ref[1].Equal(keyCall):
+		return nil, false
+	case len(ref) == 2:
+		return nil, true
+	case !ref[2].Equal(keyArguments):
+		_, other := ref[2].Value.(ast.String)
+		return nil, !other
+	}
+	for _, t := range constant(ref[3:]) {
+		path = append(path, string(t.Value.(ast.String)))
+	}
+	return path, true
 }
 
 // words returns the paths below input.tenant_policy that the body cannot do

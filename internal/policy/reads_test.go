@@ -200,11 +200,21 @@ func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
 			for _, args := range []string{`{"n":3,"s":"a"}`, `{"n":4,"s":"b"}`, `{"s":1}`, `{}`} {
 				for _, now := range []time.Time{morning, morning.Add(3 * time.Hour)} {
 					call := &switchboard.Call{Principal: who, Tool: c.Tool, Judgments: []*switchboard.Judgment{c.Judgment}, Params: []byte(`{"arguments":` + args + `}`)}
-					got, gotErr := p.permit(context.Background(), call, now)
+					ruling := p.Rule(context.Background(), call, now)
+					got, gotErr := ruling.Obligations, ruling.Err
 					want, wantErr := always(p, c, args, who, task, need, now)
 					asked++
 					if wantErr {
 						refused++
+					}
+					kept, err := Only([]byte(args), p.Arguments())
+					if err != nil {
+						t.Fatal(err)
+					}
+					late := *call
+					late.Judgments, late.Params = []*switchboard.Judgment{Judged(task, need, c.Judgment.Candidates)}, fmt.Appendf(nil, `{"arguments":%s}`, kept)
+					if r := p.Rule(context.Background(), &late, now); fmt.Sprint(r.Err) != fmt.Sprint(gotErr) || gotErr == nil && fmt.Sprint(r.Obligations) != fmt.Sprint(got) {
+						t.Fatalf("%s at %s with %s: it was %+v %v, and of %s it is %+v %v later\n%s", c.Tool.ID, now, args, got, gotErr, kept, r.Obligations, r.Err, text)
 					}
 					if (gotErr != nil) != wantErr || gotErr == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 						t.Fatalf("%s at %s with %s: remembered %+v %v, asked again %+v, refused %v\nreads %04b alone %v\n%s", c.Tool.ID, now, args, got, gotErr, want, wantErr, p.reads, p.layers[0].alone, text)
@@ -241,3 +251,31 @@ func always(p *Policy, c decide.Candidate, args string, who switchboard.Principa
 type nopT struct{ testing.TB }
 
 func (nopT) Helper() {}
+
+func TestTheArgumentsThatAPolicyLooksAtAreFound(t *testing.T) {
+	one := func(cond string) string {
+		return allowed + "deny[c.id] contains \"x\" if {\n\tsome c in input.candidate_tools\n\t" + cond + "\n}\n"
+	}
+	for rules, want := range map[string]string{
+		one(`input.now > "2026"`):             `[]`,
+		one(`input.call.arguments.path == 1`): `[[path]]`,
+		one(`input.call["arguments"].path.deep[0].x == 1; input.call.arguments.n > 1`):            `[[n] [path deep]]`,
+		one(`input.call.arguments.path; input.call.arguments.path.deep`):                          `[[path]]`,
+		one(`input.call.arguments.b; helps`) + `helps if startswith(input.call.arguments.a, "x")`: `[[a] [b]]`,
+		one(`input.call.arguments[_] == 1; input.call.arguments.b`):                               `[[]]`,
+		one(`args := input.call.arguments; args.path == 1`):                                       `[[]]`,
+		one(`some k in ["arguments"]; input.call[k].path`):                                        `[[]]`,
+		one(`count(input.call) > 1`):                                                              `[[]]`,
+		one(`object.get(input, ["call", "arguments", "x"], 1) == 1`):                              `[[]]`,
+		one(`input.tenant_policy.egress; input.call.arguments.url`):                               `[]`,
+		one(`x := input.call.arguments.opts.deep; walk(x, [_, 1])`):                               `[[opts deep]]`,
+	} {
+		p, err := compiled(t, "{}", rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(p.Arguments()); got != want {
+			t.Errorf("%s\nlooks at %s, want %s", rules, got, want)
+		}
+	}
+}

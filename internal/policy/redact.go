@@ -25,7 +25,7 @@ func redact(r switchboard.Result, pointers []string) switchboard.Result {
 	if r.Release != nil {
 		r.Release() // what is left has been copied
 	}
-	return switchboard.Result{JSON: text}
+	return switchboard.Result{JSON: text, Moved: r.Moved, Again: r.Again}
 }
 
 var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")

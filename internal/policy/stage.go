@@ -76,7 +76,7 @@ func (s *stage) terms(tools []*switchboard.Tool) []*ast.Term {
 				return nil
 			}
 			known = made
-			if !s.policy.Lasting() {
+			if !s.policy.Lasting() || s.policy.recall != nil {
 				known, _ = s.seen.LoadOrStore(t, made)
 			}
 		}

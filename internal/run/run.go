@@ -14,11 +14,13 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -30,31 +32,46 @@ type Binder interface {
 	// bind, or that does not exist, is SB-TASK-001.
 	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
 
-	// Bind decides for a resolved task. What prev shows keeps its name; prev
-	// is nil at first. A task that cannot be met is an error, and shows
-	// nothing.
-	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error)
+	// Bind decides for a resolved task. What was shown before keeps its name. A
+	// task that cannot be met is an error, and shows nothing.
+	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was Before) (*surface.Surface, error)
 
 	// Lasts reports whether what Bind gives for the tenant holds until the
 	// next Rebind. Where it does not, it changes with time alone.
 	Lasts(tenant switchboard.TenantID) bool
 }
 
+// Before is what a run showed until now. The zero Before is of a run that is bound
+// for the first time.
+type Before struct {
+	Surface *surface.Surface // nil at first
+
+	// Left are the servers that were given up for others: sorted, and none of
+	// them shown. They are not gone back to while others serve.
+	Left []switchboard.ServerID
+
+	// Declared, where set, is the task, which the client has declared itself.
+	Declared *switchboard.Task
+}
+
 // Bounds of a Registry.
 const (
-	// MaxRuns is how many runs one principal may have. The one that was used
-	// longest ago, and that nobody watches, makes room for a new one.
+	// MaxRuns is how many runs one principal may have in one process. The one that
+	// was used longest ago, and that nobody watches, makes room for a new one.
 	MaxRuns = 1000
 
 	// Idle is how long a run that nobody uses is kept for its principal to
 	// name it again.
 	Idle = time.Hour
+
+	runBytes = 16 // of a RunID
 )
 
-// A Registry holds all runs of this process. Use New. It is safe for
+// A Registry holds all runs that this process has seen. Use New. It is safe for
 // concurrent use.
 type Registry struct {
 	binder  Binder
+	keep    keeper
 	nothing *surface.Surface // what a run shows whose task cannot be met
 
 	// rebind is held while runs are bound again, so that one change is dealt
@@ -70,6 +87,8 @@ type Registry struct {
 	// sessions of one task share one surface.
 	fresh      map[baseKey]*surface.Surface
 	generation int
+
+	restored atomic.Int64
 }
 
 type owner struct {
@@ -84,11 +103,12 @@ type baseKey struct {
 
 func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
 
-// New returns an empty Registry. A run whose task cannot be met any more shows
-// nothing, which is a Surface too.
-func New(b Binder, nothing *surface.Surface) *Registry {
+// New returns a Registry of the runs that st keeps. A run whose task cannot be met any
+// more shows nothing, which is a Surface too.
+func New(b Binder, nothing *surface.Surface, st Store) *Registry {
 	return &Registry{
 		binder:  b,
+		keep:    newKeeper(st),
 		nothing: nothing,
 		runs:    map[switchboard.RunID]*Run{},
 		base:    map[baseKey]*Run{},
@@ -99,6 +119,7 @@ func New(b Binder, nothing *surface.Surface) *Registry {
 
 // A Run is one client's use of a task. It is safe for concurrent use.
 type Run struct {
+	of        *Registry
 	id        switchboard.RunID
 	principal switchboard.Principal
 	task      switchboard.TaskID
@@ -107,9 +128,12 @@ type Run struct {
 	used  atomic.Int64 // unix nanoseconds
 
 	// binding holds one while the run is bound again: what is shown follows
-	// what was shown before, names and all. bound is when that began last.
+	// what was shown before, names and all. bound is when that began last, and kept
+	// what of the run is in the store.
 	binding chan struct{}
 	bound   time.Time
+	kept    kept
+	renamed bool // its names are not those of a first bind any more
 
 	mu       sync.Mutex
 	watchers map[*watch]struct{}
@@ -119,7 +143,10 @@ type Run struct {
 // wait for anything.
 type Watcher interface{ Changed(switchboard.Kinds) }
 
-type watch struct{ Watcher }
+type watch struct {
+	Watcher
+	modern bool
+}
 
 // shown is what a run shows, or why it shows nothing.
 type shown struct {
@@ -129,6 +156,9 @@ type shown struct {
 	// named is the last surface that had names to keep: the run's own, unless
 	// there is an error.
 	named *surface.Surface
+
+	left     []switchboard.ServerID // see Before
+	declared *switchboard.Task
 }
 
 // ID returns the run's name.
@@ -138,7 +168,12 @@ func (r *Run) ID() switchboard.RunID { return r.id }
 func (r *Run) Principal() switchboard.Principal { return r.principal }
 
 // Task returns the task that is bound, or "" for none.
-func (r *Run) Task() switchboard.TaskID { return r.task }
+func (r *Run) Task() switchboard.TaskID {
+	if d := r.shown.Load().declared; d != nil {
+		return d.ID
+	}
+	return r.task
+}
 
 // Surface returns what the run shows now. It is never nil. A call goes on with
 // the Surface that it started with.
@@ -151,18 +186,19 @@ func (r *Run) Surface() *surface.Surface {
 // configuration has left its task unmet.
 func (r *Run) Err() error { return r.shown.Load().err }
 
-// Tools returns how many tools the run shows. Unlike Surface, it does not count
-// as use of the run.
-func (r *Run) Tools() int { return len(r.shown.Load().surface.Entries()) }
+// Peek is Surface for those who look in from the side: it does not count as use of
+// the run.
+func (r *Run) Peek() *surface.Surface { return r.shown.Load().surface }
 
-// Watch tells w of each change of what the run shows, until stop is called.
-func (r *Run) Watch(w Watcher) (stop func()) {
+// Watch tells w of each change of what the run shows to a client of the era, until
+// stop is called.
+func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.watchers == nil {
 		r.watchers = map[*watch]struct{}{}
 	}
-	one := &watch{w}
+	one := &watch{w, modern}
 	r.watchers[one] = struct{}{}
 	return func() {
 		r.mu.Lock()
@@ -174,15 +210,45 @@ func (r *Run) Watch(w Watcher) (stop func()) {
 
 func (r *Run) show(s shown) {
 	before := r.shown.Swap(&s)
-	changed := before.surface.Differs(s.surface)
-	if changed == 0 {
+	legacy, modern := before.surface.Differs(s.surface, false), before.surface.Differs(s.surface, true)
+	if legacy|modern == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for w := range r.watchers {
-		w.Changed(changed)
+		changed := legacy
+		if w.modern {
+			changed = modern
+		}
+		if changed != 0 {
+			w.Changed(changed)
+		}
 	}
+}
+
+// Change shows what change makes of what is shown now, keeps that, and tells the
+// watchers. Nothing else changes the run meanwhile, so change is quick; where another
+// process was quicker, it is called again with what that has left. Where Change returns an
+// error, or change nil, nothing has changed; but SB-ROUT-004 says that it may have.
+func (r *Run) Change(ctx context.Context, change func(*surface.Surface) (*surface.Surface, error)) error {
+	err := r.hold(ctx, func() error {
+		return r.of.update(ctx, r, func(now shown) (shown, error) {
+			if now.err != nil {
+				return now, now.err
+			}
+			s, err := change(now.surface)
+			if err == nil && s == nil {
+				err = errNothing
+			}
+			now.surface, now.named = s, s
+			return now, err
+		})
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
 }
 
 func (r *Run) idleSince(t time.Time) bool {
@@ -199,17 +265,41 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 	if err != nil {
 		return nil, err
 	}
-	return g.bind(ctx, p, task, func(r *Run) (*Run, error) {
-		if !g.makeRoom(ownerOf(p)) {
+	var b [runBytes]byte
+	rand.Read(b[:])
+	var gone *Run
+	r, err := g.bind(ctx, p, task, nil, g.place(switchboard.RunID(hex.EncodeToString(b[:])), &gone))
+	if err != nil {
+		return nil, err
+	}
+	if gone != nil {
+		_ = gone.hold(ctx, func() error { return g.keep.forget(ctx, gone) }) // or it expires
+	}
+	if err := r.hold(ctx, func() error { return g.keep.save(ctx, r, r.shown.Load()) }); err != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.drop(r)
+		return nil, needed(err)
+	}
+	return r, nil
+}
+
+// place puts a minted run where it is found by its id, and says which one has made
+// room for it, if any.
+func (g *Registry) place(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
+	return func(r *Run) (*Run, error) {
+		if was := g.runs[id]; was != nil {
+			return was, nil
+		}
+		var ok bool
+		if *gone, ok = g.makeRoom(ownerOf(r.principal)); !ok {
 			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; end one", MaxRuns)
 		}
-		var b [16]byte
-		rand.Read(b[:])
-		r.id = switchboard.RunID(hex.EncodeToString(b[:]))
-		g.runs[r.id] = r
-		g.count[ownerOf(p)]++
+		r.id = id
+		g.runs[id] = r
+		g.count[ownerOf(r.principal)]++
 		return r, nil
-	})
+	}
 }
 
 // Base returns the run that modern requests of p for the task share, and binds
@@ -223,48 +313,132 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	g.mu.RLock()
 	r := g.base[key]
 	g.mu.RUnlock()
-	if r != nil && r.Err() == nil {
-		return r, nil
+	if r != nil {
+		if r.Err() != nil {
+			now := time.Now()
+			g.again(ctx, []*Run{r}, change{skip: func(r *Run) bool { return r.bound.After(now) }})
+		}
+		return r, r.Err()
 	}
-	return g.bind(ctx, p, task, func(r *Run) (*Run, error) {
+	// Where nobody knows what was kept, it begins as for whoever comes first: that
+	// shows nothing that it may not. Follow hears when the store is back.
+	was, _ := g.kept(ctx, (&Run{principal: p, task: task}).key())
+	if r, err = g.bind(ctx, p, task, was, func(r *Run) (*Run, error) {
 		if was := g.base[key]; was != nil {
-			was.show(*r.shown.Load())
 			return was, nil
 		}
 		g.base[key] = r
 		return r, nil
+	}); err != nil {
+		return nil, err
+	}
+	return r, g.settled(ctx, r)
+}
+
+// settled shows what another process has made of r between the moment at which it was
+// read and now, from when on Follow hears of it.
+func (g *Registry) settled(ctx context.Context, r *Run) error {
+	_ = r.hold(ctx, func() error { return g.sync(ctx, r) }) // or when Follow hears that the store is back
+	return ctx.Err()
+}
+
+// restored is a run of which something was kept.
+type restored struct {
+	record
+	kept
+}
+
+// kept returns what is kept under the key; nil where nothing is.
+func (g *Registry) kept(ctx context.Context, key store.Key) (*restored, error) {
+	rec, was, err := g.keep.load(ctx, key)
+	if err != nil || was.version == 0 {
+		return nil, err
+	}
+	return &restored{rec, was}, nil
+}
+
+// Declare binds a run that has no task to one that its client has declared. A run
+// is bound once: SB-TASK-002 where it has a task; but to declare the same again changes
+// nothing, since whoever was answered with SB-ROUT-004 has to. Errors are those of Open else,
+// and then nothing has changed, which SB-ROUT-004 does not promise.
+func (g *Registry) Declare(ctx context.Context, r *Run, task *switchboard.Task) error {
+	err := r.hold(ctx, func() error { // a change that comes meanwhile binds it again behind this
+		return g.update(ctx, r, func(was shown) (shown, error) {
+			if was.declared != nil && was.err == nil && sameTask(was.declared, task) {
+				return was, errNothing
+			}
+			if id := r.Task(); id != "" {
+				return was, switchboard.Refuse(switchboard.CodeTaskRefused, "task %s is bound already, and a run is bound once", id)
+			}
+			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.named, Declared: task})
+			return shown{surface: s, named: s, declared: task}, err
+		})
 	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
+}
+
+// sameTask compares what was declared here with what was declared before, maybe elsewhere,
+// which is as it was kept.
+func sameTask(a, b *switchboard.Task) bool {
+	return textOf(record{Declared: a}) == textOf(record{Declared: b})
 }
 
 // Find returns the minted run of that name, where it is p's own and p may
-// still bind its task.
-func (g *Registry) Find(p switchboard.Principal, id switchboard.RunID) (*Run, bool) {
+// still bind its task; nil where there is none. It may be one that another process has
+// minted. The error is SB-ROUT-004 where nobody can tell.
+func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchboard.RunID) (*Run, error) {
 	g.mu.RLock()
 	r := g.runs[id]
 	g.mu.RUnlock()
-	if r == nil || ownerOf(r.principal) != ownerOf(p) {
-		return nil, false
-	}
-	if r.task != "" {
-		if _, err := g.binder.Resolve(p, r.task); err != nil {
-			return nil, false
+	if r == nil {
+		if b, err := hex.DecodeString(string(id)); err != nil || len(b) != runBytes {
+			return nil, nil // nobody has minted that
 		}
+		was, err := g.kept(ctx, (&Run{principal: p, id: id}).key())
+		if err != nil {
+			return nil, needed(err)
+		}
+		if was == nil || !g.mayBind(p, was.Task) {
+			return nil, nil
+		}
+		if r, err = g.bind(ctx, p, was.Task, was, g.place(id, new(*Run))); err != nil {
+			return nil, err
+		}
+		return r, g.settled(ctx, r)
 	}
-	return r, true
+	if ownerOf(r.principal) != ownerOf(p) || !g.mayBind(p, r.task) {
+		return nil, nil
+	}
+	return r, nil
+}
+
+func (g *Registry) mayBind(p switchboard.Principal, task switchboard.TaskID) bool {
+	if task == "" {
+		return true
+	}
+	_, err := g.binder.Resolve(p, task)
+	return err == nil
 }
 
 // bind makes a run, lets put place it under the lock, and returns what put
 // returns. It binds again where the generation changed meanwhile, so that no
 // run is left with what a change has overtaken.
-func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, put func(*Run) (*Run, error)) (*Run, error) {
+func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was *restored, put func(*Run) (*Run, error)) (*Run, error) {
 	key := baseKey{ownerOf(p), task}
 	for {
 		g.mu.RLock()
 		generation, s := g.generation, g.fresh[key]
 		g.mu.RUnlock()
-		if s == nil || !g.binder.Lasts(p.Tenant) {
+		var before Before
+		if was != nil {
+			before = was.before()
+		}
+		if s == nil || was != nil || !g.binder.Lasts(p.Tenant) {
 			var err error
-			if s, err = g.binder.Bind(ctx, p, task, nil); err != nil {
+			if s, err = g.binder.Bind(ctx, p, task, before); err != nil {
 				return nil, err
 			}
 		}
@@ -273,10 +447,15 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			g.mu.Unlock()
 			continue
 		}
-		g.fresh[key] = s
-		r := &Run{principal: p, task: task, binding: make(chan struct{}, 1)}
+		r := &Run{of: g, principal: p, task: task, binding: make(chan struct{}, 1)}
+		if was == nil {
+			g.fresh[key] = s
+		} else {
+			g.restored.Add(1)
+			r.kept, r.renamed = was.kept, true
+		}
 		r.used.Store(time.Now().UnixNano())
-		r.shown.Store(&shown{surface: s, named: s})
+		r.shown.Store(&shown{surface: s, named: s, left: leftOf(before.Left, s), declared: before.Declared})
 		r, err := put(r)
 		g.mu.Unlock()
 		return r, err
@@ -285,24 +464,26 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 
 // makeRoom lets go of the owner's least recently used run where there are
 // MaxRuns, and reports whether there is room. The caller holds g.mu.
-func (g *Registry) makeRoom(o owner) bool {
+func (g *Registry) makeRoom(o owner) (gone *Run, ok bool) {
 	if g.count[o] < MaxRuns {
-		return true
+		return nil, true
 	}
-	var oldest *Run
 	for _, r := range g.runs {
-		if ownerOf(r.principal) == o && r.idleSince(time.Now()) && (oldest == nil || r.used.Load() < oldest.used.Load()) {
-			oldest = r
+		if ownerOf(r.principal) == o && r.idleSince(time.Now()) && (gone == nil || r.used.Load() < gone.used.Load()) {
+			gone = r
 		}
 	}
-	if oldest != nil {
-		g.drop(oldest)
+	if gone != nil {
+		g.drop(gone)
 	}
-	return oldest != nil
+	return gone, gone != nil
 }
 
-// drop forgets r. The caller holds g.mu.
+// drop forgets r, unless somebody else has. The caller holds g.mu.
 func (g *Registry) drop(r *Run) {
+	if g.runs[r.id] != r {
+		return
+	}
 	o := ownerOf(r.principal)
 	delete(g.runs, r.id)
 	if g.count[o]--; g.count[o] <= 0 {
@@ -310,9 +491,20 @@ func (g *Registry) drop(r *Run) {
 	}
 }
 
-// Sweep lets go of runs that have been idle for longer than Idle. Whoever
-// wires the program calls it from time to time.
-func (g *Registry) Sweep() {
+// Sweep lets go of runs that have been idle for longer than Idle, and has those kept
+// for longer that are not. Whoever wires the program calls it from time to time.
+func (g *Registry) Sweep(ctx context.Context) {
+	for _, r := range g.All() {
+		if r.hold(ctx, func() error {
+			err := g.keep.touch(ctx, r)
+			if errors.Is(err, store.ErrConflict) {
+				err = g.sync(ctx, r)
+			}
+			return err
+		}) != nil {
+			break // the store is gone, and each of them would wait for it: the next time
+		}
+	}
 	limit := time.Now().Add(-Idle)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -335,19 +527,33 @@ func (g *Registry) Sweep() {
 func (g *Registry) Rebind(ctx context.Context) {
 	g.rebind.Lock()
 	defer g.rebind.Unlock()
+	g.again(ctx, g.turn(), change{})
+}
+
+// turn begins a new generation, so that what is bound from now on is decided anew,
+// and returns all runs.
+func (g *Registry) turn() []*Run {
 	g.mu.Lock()
 	g.generation++
 	clear(g.fresh)
-	runs := make([]*Run, 0, len(g.runs)+len(g.base))
-	for _, r := range g.runs {
-		runs = append(runs, r)
-	}
-	for _, r := range g.base {
-		runs = append(runs, r)
-	}
 	g.mu.Unlock()
+	return g.All()
+}
 
-	g.again(ctx, runs, func(*Run) bool { return false }, func(_, now shown) shown { return now })
+// Leave binds those runs again that show servers which lost names: other servers
+// take their place where they can, and the run stays with those. It tells the
+// watchers as Rebind does.
+func (g *Registry) Leave(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
+	g.rebind.Lock()
+	defer g.rebind.Unlock()
+	g.again(ctx, g.turn(), change{leave: lost, keep: keepSame})
+}
+
+// A change is why runs are bound again. The zero change is of what all hang on.
+type change struct {
+	skip  func(*Run) bool                               // says whether the run is not concerned, while it is held
+	leave func(*surface.Surface) []switchboard.ServerID // says which servers are given up; a run that has none of them is not concerned
+	keep  func(was, now shown) shown                    // says what is shown
 }
 
 // Refresh binds those of the runs again whose lists would be others now though
@@ -356,31 +562,37 @@ func (g *Registry) Rebind(ctx context.Context) {
 // and is cheap for all other runs.
 func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
-	g.again(ctx, runs, func(r *Run) bool {
+	g.again(ctx, runs, change{skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
 		failed := err != nil && err.Code == switchboard.CodePolicyFailed
 		return !failed && g.binder.Lasts(r.principal.Tenant) ||
 			r.bound.After(now) // somebody else has done so meanwhile
-	}, func(was, now shown) shown {
-		if was.err == nil && now.err == nil && same(was.surface, now.surface) {
-			return was // which others share, and whose lists are finished
-		}
-		return now
-	})
+	}, keep: keepSame})
+}
+
+// keepSame goes on with what was shown, which others share and whose lists are
+// finished, where it is the same.
+func keepSame(was, now shown) shown {
+	if was.err == nil && now.err == nil && same(was.surface, now.surface) {
+		return was
+	}
+	return now
 }
 
 // same reports whether both show the same things, each for the same reason.
 func same(a, b *surface.Surface) bool {
 	why := func(i, j *switchboard.Judgment) bool { return i.Requirement == j.Requirement }
-	return a.Differs(b) == 0 && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
-		return slices.EqualFunc(x.Judgments, y.Judgments, why)
+	where := func(i, j switchboard.Equivalent) bool {
+		return i.Tool == j.Tool && slices.EqualFunc(i.Judgments, j.Judgments, why)
+	}
+	return a.Differs(b, false)|a.Differs(b, true) == 0 && slices.EqualFunc(a.Entries(), b.Entries(), func(x, y surface.Entry) bool {
+		return x.Tool.ID == y.Tool.ID && slices.EqualFunc(x.Judgments, y.Judgments, why) && slices.EqualFunc(x.Equivalents, y.Equivalents, where)
 	})
 }
 
-// again binds runs again, but for those that skip says while they are held, and
-// shows what keep says. Where ctx ends first, they stay as they are. The tenants
+// again binds runs again. Where ctx ends first, they stay as they are. The tenants
 // do not wait for each other: what a policy takes is its tenant's time.
-func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool, keep func(was, now shown) shown) {
+func (g *Registry) again(ctx context.Context, runs []*Run, why change) {
 	of := map[switchboard.TenantID][]*Run{}
 	for _, r := range runs {
 		of[r.principal.Tenant] = append(of[r.principal.Tenant], r)
@@ -388,7 +600,7 @@ func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool,
 	var work sync.WaitGroup
 	defer work.Wait()
 	for _, runs := range of {
-		all := func() { g.againOf(ctx, runs, skip, keep) }
+		all := func() { g.againOf(ctx, runs, why) }
 		if len(of) == 1 {
 			all()
 			return
@@ -398,11 +610,13 @@ func (g *Registry) again(ctx context.Context, runs []*Run, skip func(*Run) bool,
 }
 
 // againOf is again, for runs of one tenant.
-func (g *Registry) againOf(ctx context.Context, runs []*Run, skip func(*Run) bool, keep func(was, now shown) shown) {
+func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
 	// Runs that showed the same surface for the same principal go on sharing.
 	type from struct {
-		key  baseKey
-		prev *surface.Surface
+		key      baseKey
+		prev     *surface.Surface
+		left     string
+		declared *switchboard.Task
 	}
 	done := map[from]shown{}
 	one := func(r *Run) {
@@ -412,39 +626,64 @@ func (g *Registry) againOf(ctx context.Context, runs []*Run, skip func(*Run) boo
 		case <-ctx.Done():
 			return
 		}
-		if skip(r) {
-			return
-		}
 		began, was := time.Now(), *r.shown.Load()
-		f := from{baseKey{ownerOf(r.principal), r.task}, was.named}
-		s, ok := done[f]
-		if !ok {
-			if s = g.next(ctx, r, f.prev); ctx.Err() != nil {
+		left := was.left
+		if why.leave != nil {
+			lost := why.leave(was.surface)
+			if len(lost) == 0 {
 				return
 			}
-			s = keep(was, s)
+			left = slices.Compact(slices.Sorted(slices.Values(slices.Concat(left, lost))))
+		}
+		if why.skip != nil && why.skip(r) {
+			return
+		}
+		f := from{baseKey{ownerOf(r.principal), r.task}, was.named, fmt.Sprint(left), was.declared}
+		s, ok := done[f]
+		if !ok {
+			if s = g.next(ctx, r, Before{was.named, left, was.declared}); ctx.Err() != nil {
+				return
+			}
+			if why.keep != nil {
+				s = why.keep(was, s)
+			}
 			done[f] = s
+		}
+		if namesOf(was.named).digest != namesOf(s.named).digest {
+			r.renamed = true
 		}
 		r.show(s)
 		r.bound = began
+		if g.keep.changed(r, &s) {
+			if err := g.keep.save(ctx, r, &s); errors.Is(err, store.ErrConflict) {
+				_ = g.sync(ctx, r) // or when it is touched
+			}
+		}
 	}
 	for _, r := range runs {
 		one(r)
 	}
 }
 
-// next is what r shows after prev.
-func (g *Registry) next(ctx context.Context, r *Run, prev *surface.Surface) shown {
+// next is what r shows after was.
+func (g *Registry) next(ctx context.Context, r *Run, was Before) shown {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return shown{g.nothing, err, prev}
+			return shown{g.nothing, err, was.Surface, was.Left, was.Declared}
 		}
 	}
-	s, err := g.binder.Bind(ctx, r.principal, r.task, prev)
+	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
 	if err != nil {
-		return shown{g.nothing, err, prev}
+		return shown{g.nothing, err, was.Surface, was.Left, was.Declared}
 	}
-	return shown{surface: s, named: s}
+	return shown{surface: s, named: s, left: leftOf(was.Left, s), declared: was.Declared}
+}
+
+// leftOf are those of the servers that s does not show again.
+func leftOf(left []switchboard.ServerID, s *surface.Surface) []switchboard.ServerID {
+	return slices.DeleteFunc(slices.Clone(left), func(id switchboard.ServerID) bool {
+		return slices.ContainsFunc(s.Entries(), func(e surface.Entry) bool { return e.Tool.ID.Server == id })
+	})
 }
 
 // All returns every run, for those who look in from the side.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -35,11 +36,11 @@ func (b *binder) Resolve(_ switchboard.Principal, task switchboard.TaskID) (swit
 	return task, nil
 }
 
-func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.binds++
-	b.prev = prev
+	b.prev = was.Surface
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -51,7 +52,7 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 		}, Requirements: []int{0}})
 	}
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
-	return surface.New(task, selected, nil, prev, nil), nil
+	return surface.New(surface.Input{Task: task, Selected: selected, Prev: was.Surface}), nil
 }
 
 func (b *binder) Lasts(switchboard.TenantID) bool {
@@ -67,7 +68,7 @@ func (b *binder) set(err error, tools ...string) {
 }
 
 func registry(b *binder) *run.Registry {
-	return run.New(b, surface.New(nil, nil, nil, nil, nil))
+	return run.New(b, surface.New(surface.Input{}), store.NewMemory())
 }
 
 var alice = switchboard.Principal{Tenant: "acme", ID: "alice"}
@@ -104,7 +105,7 @@ func TestOnlyItsPrincipalCanNameARun(t *testing.T) {
 		{"SE-01 an id that was never minted", alice, "00112233445566778899aabbccddeeff", false},
 		{"the empty id", alice, "", false},
 	} {
-		if _, ok := g.Find(tt.p, tt.id); ok != tt.want {
+		if ok := found(t, g, tt.p, tt.id); ok != tt.want {
 			t.Errorf("%s: found = %v, want %v", tt.name, ok, tt.want)
 		}
 	}
@@ -170,7 +171,7 @@ func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
 	g := registry(b)
 	r := open(t, g, alice)
 	w := &watcher{}
-	stop := r.Watch(w)
+	stop := r.Watch(w, false)
 	heard := func() bool { return w.heard.Swap(0) == uint32(switchboard.Kinds(0).With(switchboard.Tools)) }
 	g.Rebind(t.Context())
 	if heard() {
@@ -224,7 +225,7 @@ func TestARunWhoseTaskCanNoLongerBeMetShowsNothingAndSaysWhy(t *testing.T) {
 	if names(r) != "" || r.Err() == nil {
 		t.Errorf("its task was removed, but it shows %q", names(r))
 	}
-	if _, ok := g.Find(alice, r.ID()); ok {
+	if ok := found(t, g, alice, r.ID()); ok {
 		t.Error("a run of a task that was removed is still found")
 	}
 }
@@ -245,17 +246,98 @@ func TestABaseRunRecoversByItself(t *testing.T) {
 	}
 }
 
+func TestABaseRunThatRecoversHasWhatItHadBefore(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r, _ := g.Base(t.Context(), alice, "")
+	declared := &switchboard.Task{ID: switchboard.DeclaredTask}
+	if err := g.Declare(t.Context(), r, declared); err != nil {
+		t.Fatal(err)
+	}
+	shown := r.Surface()
+	b.set(errors.New("nothing serves this"))
+	g.Rebind(t.Context())
+	b.set(nil, "a")
+	again, err := g.Base(t.Context(), alice, "")
+	if err != nil || again.Task() != declared.ID || b.prev != shown {
+		t.Errorf("%v; task %q; follows what it had shown: %v", err, again.Task(), b.prev == shown)
+	}
+}
+
+func TestARunIsBoundAgainBehindWhatChangedIt(t *testing.T) {
+	b := &binder{tools: []string{"a"}}
+	g := registry(b)
+	r := open(t, g, alice)
+	var changed *surface.Surface
+	if err := r.Change(t.Context(), func(s *surface.Surface) (*surface.Surface, error) {
+		changed = s.With(nil, nil)
+		return changed, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	g.Rebind(t.Context())
+	if b.prev != changed {
+		t.Error("what had been changed was forgotten")
+	}
+	if err := g.Declare(t.Context(), r, &switchboard.Task{ID: switchboard.DeclaredTask}); err == nil || r.Task() != "browse" {
+		t.Errorf("a run that has a task was bound to another: %v", err)
+	}
+}
+
+func TestATaskIsDeclaredWithoutWaitingForTheRunsOfOthers(t *testing.T) {
+	b := &stuckBinder{stuck: make(chan struct{}), entered: make(chan struct{})}
+	g := run.New(b, surface.New(surface.Input{}), store.NewMemory())
+	open(t, g, switchboard.Principal{Tenant: "slow", ID: "bob"})
+	r, err := g.Open(t.Context(), alice, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.on.Store(true)
+	rebound := make(chan struct{})
+	go func() { g.Rebind(t.Context()); close(rebound) }()
+	<-b.entered
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- g.Declare(ctx, r, &switchboard.Task{ID: switchboard.DeclaredTask}) }()
+	select {
+	case err := <-done:
+		if err != nil || r.Task() != switchboard.DeclaredTask {
+			t.Errorf("%v; task %q", err, r.Task())
+		}
+	case <-ctx.Done():
+		t.Error("it waits for a tenant that is none of its business")
+	}
+	close(b.stuck)
+	<-rebound
+}
+
+// stuckBinder binds nothing of the tenant slow once on, until stuck is closed.
+type stuckBinder struct {
+	binder
+	on             atomic.Bool
+	stuck, entered chan struct{}
+}
+
+func (b *stuckBinder) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
+	if p.Tenant == "slow" && b.on.Load() {
+		close(b.entered)
+		<-b.stuck
+	}
+	return b.binder.Bind(ctx, p, task, was)
+}
+
 func TestAnIdleRunIsLetGoUnlessSomebodyWatchesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := registry(&binder{})
 		idle, used, watched := open(t, g, alice), open(t, g, alice), open(t, g, alice)
-		defer watched.Watch(&watcher{})()
+		defer watched.Watch(&watcher{}, false)()
 		time.Sleep(run.Idle)
 		used.Surface()
 		time.Sleep(time.Minute)
-		g.Sweep()
+		g.Sweep(t.Context())
 		for name, want := range map[*run.Run]bool{idle: false, used: true, watched: true} {
-			if _, ok := g.Find(alice, name.ID()); ok != want {
+			if ok := found(t, g, alice, name.ID()); ok != want {
 				t.Errorf("found = %v, want %v", ok, want)
 			}
 		}
@@ -268,14 +350,14 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 		first := open(t, g, alice)
 		for range run.MaxRuns - 1 {
 			time.Sleep(time.Nanosecond)
-			open(t, g, alice).Watch(&watcher{})
+			open(t, g, alice).Watch(&watcher{}, false)
 		}
 		time.Sleep(time.Second)
 		last := open(t, g, alice)
-		if _, ok := g.Find(alice, first.ID()); ok {
+		if ok := found(t, g, alice, first.ID()); ok {
 			t.Error("the run that was used longest ago made no room")
 		}
-		last.Watch(&watcher{})
+		last.Watch(&watcher{}, false)
 		var refused *switchboard.Error
 		if _, err := g.Open(t.Context(), alice, "browse"); !errors.As(err, &refused) || refused.Code != switchboard.CodeOverloaded {
 			t.Errorf("with all of them watched: error %v, want %s", err, switchboard.CodeOverloaded)
@@ -322,7 +404,7 @@ func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
 	g := registry(b)
 	r, other := open(t, g, alice), open(t, g, alice)
 	var w watcher
-	defer r.Watch(&w)()
+	defer r.Watch(&w, false)()
 	before := r.Surface()
 
 	b.set(nil, "two")
@@ -372,7 +454,7 @@ func TestARunWhosePolicyCouldNotBeEvaluatedTriesAgain(t *testing.T) {
 func TestListsThatAreAskedForAtOnceShareADecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &slowBinder{binder: binder{tools: []string{"one"}, turns: true}}
-		g := run.New(b, surface.New(nil, nil, nil, nil, nil))
+		g := run.New(b, surface.New(surface.Input{}), store.NewMemory())
 		r := open(t, g, alice)
 		b.binds = 0
 		var work sync.WaitGroup
@@ -394,7 +476,7 @@ func TestListsThatAreAskedForAtOnceShareADecision(t *testing.T) {
 // slowBinder takes a second.
 type slowBinder struct{ binder }
 
-func (b *slowBinder) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, prev *surface.Surface) (*surface.Surface, error) {
+func (b *slowBinder) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	time.Sleep(time.Second)
-	return b.binder.Bind(ctx, p, task, prev)
+	return b.binder.Bind(ctx, p, task, was)
 }

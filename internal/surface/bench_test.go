@@ -29,7 +29,7 @@ func manyTools(b *testing.B, n int) func() *surface.Surface {
 			`"order":{"type":"string","enum":["asc","desc"]}},"required":["path"],"additionalProperties":false},`+
 			`"annotations":{"readOnlyHint":true}}`, s.Tool.ID.Name, strings.Repeat("What it does. ", 25), strings.Repeat("Where. ", 12))
 	}
-	return func() *surface.Surface { return surface.New(task, selected, nil, nil, nil) }
+	return func() *surface.Surface { return surface.New(surface.Input{Task: task, Selected: selected}) }
 }
 
 // BenchmarkList answers tools/list: from the finished bytes; by putting the

@@ -37,7 +37,7 @@ func offer(server string, k switchboard.Kind, names ...string) switchboard.Offer
 }
 
 func offered(prev *surface.Surface, offers ...switchboard.Offer) *surface.Surface {
-	return surface.New(nil, nil, offers, prev, nil)
+	return surface.New(surface.Input{Whole: offers, Prev: prev})
 }
 
 // listed are the names in the finished list, in its order.
@@ -211,7 +211,7 @@ func TestListsOfOtherKinds(t *testing.T) {
 	}
 	b := a
 	b.Server = "b"
-	s := surface.New(nil, nil, []switchboard.Offer{a, b}, nil, []byte(`{"name":"switchboard","version":"1.2.3"}`))
+	s := surface.New(surface.Input{Whole: []switchboard.Offer{a, b}, Info: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
 	var all bytes.Buffer
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
 		for _, modern := range []bool{false, true} {

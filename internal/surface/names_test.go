@@ -47,7 +47,7 @@ func present(tools []*switchboard.Tool, prev *surface.Surface) *surface.Surface 
 	for i, tool := range tools {
 		selected[i] = decide.Selected{Tool: tool, Requirements: []int{0}}
 	}
-	return surface.New(task, selected, nil, prev, nil)
+	return surface.New(surface.Input{Task: task, Selected: selected, Prev: prev})
 }
 
 func mapping(s *surface.Surface) map[switchboard.ToolID]string {

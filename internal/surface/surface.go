@@ -22,14 +22,25 @@
 // two servers use the same name does each of them get its server's (see
 // Qualify).
 //
+// # Groups
+//
+// The members of an on-demand group are part of the surface, and have their names,
+// from the start, so that expanding one renames nothing. What is listed is the
+// group's stub, and those members that are expanded: to legacy clients alone, since
+// the list of a modern one does not change by what it does. What each entry costs
+// is counted over the bytes that the client gets of it.
+//
 // It decides nothing: what is selected, and in which order, it is told.
 package surface
 
 import (
 	"bytes"
+	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -41,14 +52,46 @@ import (
 // nobody relies on the names of a server that has changed them so often.
 const MaxRemembered = 4096
 
-// An Entry is one tool that the client sees.
+// An Entry is one tool that the client can use, or a stub.
 type Entry struct {
 	Name string
-	Tool *switchboard.Tool
+	Role Role
+	Tool *switchboard.Tool // of no server where it is our own
 
 	// Judgments are policy's, of the requirements that selected the tool.
 	Judgments []*switchboard.Judgment
+
+	// Equivalents are where its calls may move.
+	Equivalents []switchboard.Equivalent
+
+	// Group is the on-demand group of a member, or that a stub stands for, and
+	// Service the part of the group that a member is of.
+	Group, Service string
+
+	// Expanded is set while a member is.
+	Expanded *Expansion
+
+	// Withheld says that the tool is kept back: since it was shown it has grown
+	// beyond what there is room for.
+	Withheld bool
 }
+
+// A Role is what an entry is to its client.
+type Role uint8
+
+// String is the role in one word, for people.
+func (r Role) String() string { return [...]string{"always", "on demand", "stub", "own"}[r] }
+
+// The roles.
+const (
+	Essential Role = iota // a server's tool that is always listed
+	Member                // a server's tool that is listed while it is expanded
+	Stub                  // stands for the members of one group
+	Own                   // answered by Switchboard itself
+)
+
+// Usable reports whether the client may call the entry by its name.
+func (e Entry) Usable() bool { return !e.Withheld && (e.Role != Member || e.Expanded != nil) }
 
 // Append appends the tool's definition as the client sees it: the server's own
 // bytes, but for the name where it is shown under another.
@@ -61,10 +104,80 @@ func (e Entry) Append(dst []byte) []byte {
 	return wire.Rewrite(dst, e.Tool.Definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
 }
 
+// An Input is what a Surface is made of. The zero Input makes one that shows
+// nothing.
+type Input struct {
+	// Task is whose tools they are; nil when nothing is selected.
+	Task *switchboard.Task
+
+	// Selected are the task's tools, in the list's order, and Places, where not
+	// nil, says of each which group it is a member of.
+	Selected []decide.Selected
+	Places   []Place
+
+	// Own are the tools that Switchboard answers itself, and Groups have those of
+	// them that stand for many. Own come first in the list, and each stub right
+	// before the first member of its group.
+	Own    []*switchboard.Tool
+	Groups []Group
+
+	// Whole is what else the servers offer that the task uses as a whole.
+	Whole []switchboard.Offer
+
+	// Unlisted says that the list of a modern client has none but our own tools:
+	// it had no others when the run was minted, and may not change by what the
+	// client does.
+	Unlisted bool
+
+	// Decided gives the digests of the decision that has selected all that, and of
+	// what that was made from; nil where nobody has recorded it.
+	Decided func() (decision, basis switchboard.Digest)
+
+	// Prev, where not nil, is what the same client saw until now.
+	Prev *Surface
+
+	// Info is the JSON object that tells modern clients who answers; nil means
+	// that nothing does.
+	Info []byte
+
+	// Budget is how many tokens all that is charged may cost; 0 means that there
+	// is no bound. CollapseOldest says that what was used longest ago makes room.
+	Budget         int
+	CollapseOldest bool
+
+	// Count says how many tokens a definition costs. It is safe for concurrent
+	// use; nil means that nothing costs any.
+	Count func(definition []byte) int
+}
+
+// A Place says of a tool which service of which on-demand group it is part of. The
+// zero Place is that of an essential tool.
+type Place struct{ Group, Service string }
+
+// A Group is on demand: its id, and its stub, with the name that it is to have and that its
+// definition holds.
+type Group struct {
+	ID, Stub   string
+	Definition []byte
+}
+
 // A Surface is immutable and safe for concurrent use.
 type Surface struct {
-	entries []Entry
-	at      map[string]int // of entries, by name
+	entries []Entry        // the servers' tools
+	ours    []placed       // own tools and stubs
+	at      map[string]int // of entries, and behind them of ours, by name
+	costs   []atomic.Int64 // the same, in tokens and one more; 0 means that it is not known yet
+	count   func([]byte) int
+
+	expanded []*Expansion // oldest first
+	resting  []*Expansion // of servers that are not there now; oldest first
+	withheld []switchboard.ToolID
+	info     []byte
+	budget   int
+	collapse bool
+	unlisted bool
+	kept     *sync.Map // see Keep
+	decided  func() (decision, basis switchboard.Digest)
 
 	// names are of all tools that have been shown since the task was bound,
 	// and of is the other way round.
@@ -82,16 +195,20 @@ type Surface struct {
 	lists      [switchboard.NKinds][2]func() []byte // by kind and era
 }
 
-// New returns the surface of a task's selected tools, in the order in which
-// they are given, and of what else the servers offer that the task uses as a
-// whole. prev, where not nil, is what the same client saw until now. task may
-// be nil when nothing is selected. serverInfo is the JSON object that tells
-// modern clients who answers; nil means that nothing does.
-func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard.Offer, prev *Surface, serverInfo []byte) *Surface {
-	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole}
+// placed is an entry that stands before one of the servers' tools.
+type placed struct {
+	Entry
+	before int
+}
+
+// New returns the surface of what is given, on which is expanded what was.
+func New(in Input) *Surface {
+	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
+	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole, info: in.Info, count: in.Count, budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided}
 	if prev != nil {
 		s.follow(prev, selected)
 	}
+	s.seat(&in)
 
 	var newcomers []*claim
 	for _, sel := range selected {
@@ -107,14 +224,37 @@ func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard
 	}
 
 	s.entries = make([]Entry, 0, len(selected))
-	for _, sel := range selected {
-		if name, ok := s.of[sel.Tool.ID]; ok {
-			s.entries = append(s.entries, Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments})
+	first := map[string]int{}
+	for i, sel := range selected {
+		name, ok := s.of[sel.Tool.ID]
+		if !ok {
+			continue
+		}
+		e := Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments, Equivalents: sel.Equivalents}
+		if in.Places != nil && in.Places[i].Group != "" {
+			e.Role, e.Group, e.Service = Member, in.Places[i].Group, in.Places[i].Service
+			if _, ok := first[e.Group]; !ok {
+				first[e.Group] = len(s.entries)
+			}
+		}
+		s.entries = append(s.entries, e)
+	}
+	for i := range s.ours {
+		if o := &s.ours[i]; o.Role == Stub {
+			o.before = first[o.Group]
 		}
 	}
-	s.at = make(map[string]int, len(s.entries))
+	slices.SortStableFunc(s.ours, func(a, b placed) int { return cmp.Compare(a.before, b.before) })
+	if prev != nil && s.hasThoseOf(prev) {
+		s.kept = prev.kept
+	}
+	s.costs = make([]atomic.Int64, len(s.entries)+len(s.ours))
+	s.at = make(map[string]int, len(s.costs))
 	for i, e := range s.entries {
 		s.at[e.Name] = i
+	}
+	for i, e := range s.ours {
+		s.at[e.Name] = len(s.entries) + i
 	}
 	s.readable = map[switchboard.ServerID]bool{}
 	for _, o := range whole {
@@ -134,10 +274,51 @@ func New(task *switchboard.Task, selected []decide.Selected, whole []switchboard
 		s.extensions[era] = sync.OnceValue(func() []declared { return declare(whole, era == 1) })
 	}
 	for k := range switchboard.NKinds {
-		s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, nil) })
-		s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, modernMembers(serverInfo)) })
+		s.finish(k)
+	}
+	if prev != nil && (prev.expanded != nil || prev.resting != nil || prev.withheld != nil) {
+		return s.With(slices.Concat(prev.resting, prev.expanded), prev.withheld)
 	}
 	return s
+}
+
+// hasThoseOf reports whether both have the same entries, by the same names.
+func (s *Surface) hasThoseOf(prev *Surface) bool {
+	same := func(a, b Entry) bool {
+		return a.Name == b.Name && a.Group == b.Group && (a.Tool == b.Tool || a.Tool.ID == b.Tool.ID && bytes.Equal(a.Tool.Definition, b.Tool.Definition))
+	}
+	return slices.EqualFunc(s.entries, prev.entries, same) &&
+		slices.EqualFunc(s.ours, prev.ours, func(a, b placed) bool { return same(a.Entry, b.Entry) })
+}
+
+// finish makes the kind's lists when somebody asks for them.
+func (s *Surface) finish(k switchboard.Kind) {
+	s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, false) })
+	s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, true) })
+}
+
+// seat gives the tools of our own and the stubs their names, before any other
+// gets one: they are Switchboard's word, and the task's. A stub whose name was
+// shown for something else gets a name of its own.
+func (s *Surface) seat(in *Input) {
+	add := func(e Entry, wish string) {
+		id := e.Tool.ID
+		if owner, taken := s.names[wish]; taken && owner != id {
+			wish = Shorten(wish + "_" + hash(e.Group)[:hashDigits])
+		}
+		if was, ok := s.of[id]; ok {
+			wish = was
+		}
+		s.names[wish], s.of[id] = id, wish
+		e.Name = wish
+		s.ours = append(s.ours, placed{Entry: e})
+	}
+	for _, t := range in.Own {
+		add(Entry{Role: Own, Tool: t}, t.ID.Name)
+	}
+	for _, g := range in.Groups {
+		add(Entry{Role: Stub, Group: g.ID, Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: g.Stub}, Definition: g.Definition}}, g.Stub)
+	}
 }
 
 // follow begins with the names that were shown since the task was bound, but for
@@ -171,23 +352,42 @@ func wish(task *switchboard.Task, sel decide.Selected) string {
 	return sel.Tool.ID.Name
 }
 
-// Lookup returns the tool that the client sees under name, by its very bytes.
+// Lookup returns what the client knows under name, by its very bytes: also a
+// member of a group that is not expanded. See Entry.Usable.
 func (s *Surface) Lookup(name string) (Entry, bool) {
 	i, ok := s.at[name]
 	if !ok {
 		return Entry{}, false
 	}
-	return s.entries[i], true
+	return *s.entry(i), true
 }
 
-// Name returns the name under which the client sees the tool.
+// entry returns the ith of entries and ours.
+func (s *Surface) entry(i int) *Entry {
+	if i < len(s.entries) {
+		return &s.entries[i]
+	}
+	return &s.ours[i-len(s.entries)].Entry
+}
+
+// Name returns the name under which the client knows the tool.
 func (s *Surface) Name(id switchboard.ToolID) (string, bool) {
 	name := s.of[id]
-	_, shown := s.at[name]
-	return name, shown
+	_, known := s.at[name]
+	return name, known
 }
 
-// Entries returns what the client sees, in the list's order. The slice must not
+// Decided returns the digests of the decision that has selected what s shows, and of what
+// that was made from; none where nobody has recorded it.
+func (s *Surface) Decided() (decision, basis switchboard.Digest) {
+	if s.decided == nil {
+		return "", ""
+	}
+	return s.decided()
+}
+
+// Entries returns the servers' tools that the client can use, in the list's order,
+// with the members of groups whether they are expanded or not. The slice must not
 // be modified.
 func (s *Surface) Entries() []Entry { return s.entries }
 
@@ -219,12 +419,19 @@ func (s *Surface) List(k switchboard.Kind, modern bool) []byte {
 	return s.lists[k][0]()
 }
 
-// Differs returns the kinds of which a client does not see the same in both:
-// the same things with the same names and definitions, in the same order.
-func (s *Surface) Differs(other *Surface) (ks switchboard.Kinds) {
-	if !slices.EqualFunc(s.entries, other.entries, func(a, b Entry) bool {
-		return a.Name == b.Name && bytes.Equal(a.Tool.Definition, b.Tool.Definition)
-	}) {
+// Differs returns the kinds of which a client of the era does not see the same in
+// both: the same things with the same names and definitions, in the same order.
+func (s *Surface) Differs(other *Surface, modern bool) (ks switchboard.Kinds) {
+	next, stop := iter.Pull(other.listed(modern))
+	defer stop()
+	for i := range s.listed(modern) {
+		j, ok := next()
+		if !ok || !s.entry(i).looksLike(other.entry(j)) {
+			ks = ks.With(switchboard.Tools)
+			break
+		}
+	}
+	if _, more := next(); more {
 		ks = ks.With(switchboard.Tools)
 	}
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
@@ -235,23 +442,31 @@ func (s *Surface) Differs(other *Surface) (ks switchboard.Kinds) {
 	return ks
 }
 
+func (e *Entry) looksLike(o *Entry) bool {
+	return e.Name == o.Name && bytes.Equal(e.Tool.Definition, o.Tool.Definition)
+}
+
 // listMembers are the members of a list's result that hold it.
 var listMembers = [switchboard.NKinds]string{"tools", "resources", "resourceTemplates", "prompts"}
 
-// list makes the result; members follow the list and begin with a comma.
-func (s *Surface) list(k switchboard.Kind, members []byte) []byte {
+// list makes the result of the kind's list.
+func (s *Surface) list(k switchboard.Kind, modern bool) []byte {
 	const slack = MaxNameBytes + 8 // a definition grows by a name at most
+	var members []byte             // they follow the list and begin with a comma
+	if modern {
+		members = modernMembers(s.info)
+	}
 	n := len(members) + 32
-	for _, e := range s.entries {
-		if k == switchboard.Tools {
-			n += len(e.Tool.Definition) + slack
+	if k == switchboard.Tools {
+		for i := range s.listed(modern) {
+			n += len(s.entry(i).Tool.Definition) + slack
 		}
 	}
 	b := append(wire.AppendString(append(make([]byte, 0, n), '{'), listMembers[k]), ":["...)
 	first := len(b)
 	if k == switchboard.Tools {
-		for _, e := range s.entries {
-			b = e.Append(comma(b, first))
+		for i := range s.listed(modern) {
+			b = s.entry(i).Append(comma(b, first))
 		}
 	} else {
 		for _, it := range s.shelves[k].items {

@@ -61,7 +61,7 @@ func bind(t testing.TB, lines ...string) (*switchboard.Task, []decide.Selected) 
 func show(t testing.TB, prev *surface.Surface, lines ...string) *surface.Surface {
 	t.Helper()
 	task, selected := bind(t, lines...)
-	return surface.New(task, selected, nil, prev, nil)
+	return surface.New(surface.Input{Task: task, Selected: selected, Prev: prev})
 }
 
 func names(s *surface.Surface) (ns []string) {
@@ -215,16 +215,16 @@ func TestOnlyTheVeryNameFindsATool(t *testing.T) {
 
 func TestEqualIsWhatAClientSees(t *testing.T) {
 	one, two := show(t, nil, "a/x", "a/y"), show(t, nil, "a/x", "a/y")
-	if one.Differs(two) != 0 {
+	if one.Differs(two, false) != 0 {
 		t.Error("the same tools are not equal")
 	}
 	task, selected := bind(t, "a/x", "a/y")
 	selected[0].Tool.Definition = bytes.Replace(selected[0].Tool.Definition, []byte("object"), []byte("objects"), 1)
 	for name, other := range map[string]*surface.Surface{
 		"order": show(t, nil, "a/y", "a/x"), "fewer": show(t, nil, "a/x"), "name": show(t, nil, "a/x as z", "a/y"),
-		"definition": surface.New(task, selected, nil, nil, nil),
+		"definition": surface.New(surface.Input{Task: task, Selected: selected}),
 	} {
-		if one.Differs(other) == 0 || other.Differs(one) == 0 {
+		if one.Differs(other, false) == 0 || other.Differs(one, false) == 0 {
 			t.Errorf("another %s is equal", name)
 		}
 	}
@@ -236,10 +236,10 @@ func TestTheList(t *testing.T) {
 	selected[1].Tool.Definition = []byte("{\"title\":\"S\\u00fcche\",\"name\" :\t\"search\",\"name2\":\"search\",\"inputSchema\":{\"name\":\"search\"}}")
 	selected[2].Tool.Definition = []byte(`{"n\u0061me":"x\u002ey","_meta":{"name":"x.y"}}`)
 	selected[3].Tool.Definition = []byte(`{"name":"se\u0061rch"}`)
-	s := surface.New(task, selected, nil, nil, []byte(`{"name":"switchboard","version":"1.2.3"}`))
+	s := surface.New(surface.Input{Task: task, Selected: selected, Info: []byte(`{"name":"switchboard","version":"1.2.3"}`)})
 	golden(t, "testdata/list-legacy.json", s.List(switchboard.Tools, false))
 	golden(t, "testdata/list-modern.json", s.List(switchboard.Tools, true))
-	golden(t, "testdata/list-none.json", surface.New(nil, nil, nil, nil, nil).List(switchboard.Tools, true))
+	golden(t, "testdata/list-none.json", surface.New(surface.Input{}).List(switchboard.Tools, true))
 	for _, modern := range []bool{false, true} {
 		list := s.List(switchboard.Tools, modern)
 		if !json.Valid(list) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -29,6 +28,10 @@ const (
 	// listenPatience is how long a server may take to begin the stream on which it
 	// speaks unasked. Some begin it when they have something to say.
 	listenPatience = time.Second
+
+	// heedPatience is how long what a modern server offers is not asked for, until
+	// it tells of changes. Where that takes longer, it is asked once more.
+	heedPatience = 100 * time.Millisecond
 )
 
 // The capabilities by which a client can be asked.
@@ -131,52 +134,6 @@ func declared(c *switchboard.Client) []byte {
 	return nil
 }
 
-// An allowance is how long a call may take. It stands still, and the call's
-// place is free for others, while somebody is being asked.
-type allowance struct {
-	cancel context.CancelCauseFunc
-	busy   *atomic.Int64 // the calls that count
-
-	mu    sync.Mutex
-	timer *time.Timer
-	left  time.Duration
-	since time.Time
-	asked int
-}
-
-func newAllowance(ctx context.Context, d time.Duration, busy *atomic.Int64) (context.Context, *allowance) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	a := &allowance{cancel: cancel, busy: busy, left: d, since: time.Now()}
-	a.timer = time.AfterFunc(d, func() { cancel(errTimeout) })
-	return ctx, a
-}
-
-// end lets go of the call's context.
-func (a *allowance) end() {
-	a.timer.Stop()
-	a.cancel(nil)
-}
-
-// pause stops the clock until the function that it returns is called.
-func (a *allowance) pause() (resume func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.asked++; a.asked == 1 {
-		a.timer.Stop()
-		a.left -= time.Since(a.since)
-		a.busy.Add(-1)
-	}
-	return sync.OnceFunc(func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.asked--; a.asked == 0 {
-			a.since = time.Now()
-			a.timer.Reset(max(a.left, 0))
-			a.busy.Add(1)
-		}
-	})
-}
-
 // errAsking says that the call whose turn it is waits for its client.
 var errAsking = errors.New("another call waits for its client")
 
@@ -199,7 +156,7 @@ func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(),
 	case <-l.done:
 		return nil, unsentFault(l.failure())
 	case <-ctx.Done():
-		return nil, faultf(kindSilent, false, "another call of the same client is still under way")
+		return nil, ourFault(kindSilent, false, "another call of the same client is still under way")
 	}
 }
 
@@ -452,7 +409,7 @@ func (l *link) completed(m wire.Message, via *flight) {
 // unanswered is why a call ends whose question the client did not answer.
 func unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return faultf(kindSilent, true, "the client was asked, and went away")
+		return ourFault(kindSilent, true, "the client was asked, and went away")
 	}
 	return &switchboard.Error{
 		Code: switchboard.CodeServerFailed, Cause: err,

@@ -1,47 +1,6 @@
 package upstream
 
-import (
-	"context"
-	"errors"
-	"sync/atomic"
-	"testing"
-	"testing/synctest"
-	"time"
-)
-
-func TestTheTimeOfACallStandsStillWhileItsClientIsAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var busy atomic.Int64
-		busy.Store(1)
-		ctx, a := newAllowance(t.Context(), time.Minute, &busy)
-		defer a.end()
-		time.Sleep(40 * time.Second)
-		first := a.pause()
-		time.Sleep(10 * time.Minute)
-		second := a.pause() // two questions at once
-		if busy.Load() != 0 {
-			t.Errorf("%d calls count while the client is asked", busy.Load())
-		}
-		first()
-		first() // counts once
-		time.Sleep(59 * time.Minute)
-		if ctx.Err() != nil {
-			t.Fatalf("it has ended while the client was asked: %v", context.Cause(ctx))
-		}
-		second()
-		if busy.Load() != 1 {
-			t.Errorf("%d calls count after that", busy.Load())
-		}
-		time.Sleep(19 * time.Second)
-		if ctx.Err() != nil {
-			t.Errorf("it has lost time while the client was asked")
-		}
-		time.Sleep(2 * time.Second)
-		if !errors.Is(context.Cause(ctx), errTimeout) {
-			t.Errorf("it goes on for longer than it may: %v", context.Cause(ctx))
-		}
-	})
-}
+import "testing"
 
 func TestOnlyWhatAClientHasDeclaredIsOffered(t *testing.T) {
 	for _, tt := range []struct {

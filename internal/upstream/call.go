@@ -11,11 +11,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// defaultTimeout bounds a call where the server's configuration does not.
-const defaultTimeout = 60 * time.Second
-
-var errTimeout = errors.New("the server's time for a call is over")
-
 // Call implements switchboard.Caller.
 //
 // The request leaves at most once: it is sent again only while it is certain
@@ -29,28 +24,33 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		}
 	}
 	if s == nil {
-		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
-	}
-	defer s.calls.leave()
-	defer s.busy.Add(-1)
-	if s.busy.Add(1) > int64(s.opts.MaxInFlight) {
-		e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server has as many calls under way as it may have; try again later")
-		e.RetryAfter = time.Second
+		e := switchboard.Refuse(switchboard.CodeServerUnknown, "the tool's server is no longer here")
+		e.Unsent = true
 		return switchboard.Result{}, e
 	}
+	defer s.calls.leave()
+	turn, ok := s.gate.enter(!c.NoWait)
+	if !ok {
+		return switchboard.Result{}, overloaded("has as many calls under way as it may have")
+	}
 	cfg := s.config()
-	timeout := cfg.Timeout
-	if timeout <= 0 {
-		timeout = defaultTimeout
+	quiet, all := timesOf(c, &cfg)
+	ctx, left := newAllowance(ctx, quiet, all, &s.gate)
+	defer left.end()
+	if turn != nil {
+		// At least half of the call's time is for the server.
+		switch err := s.gate.wait(ctx, turn, min(queuePatience, quiet.d/2, all.d/2)); {
+		case errors.Is(err, errNoTurn):
+			return switchboard.Result{}, overloaded("has had as many calls under way as it may have, and none has ended in time")
+		case err != nil:
+			return switchboard.Result{}, refusal(ctx, ourFault(kindSilent, false, "it waited for its turn"))
+		}
 	}
-	if t := c.Obligations.Timeout; t > 0 {
-		timeout = min(timeout, t)
-	}
-	ctx, time := newAllowance(ctx, timeout, &s.busy)
-	defer time.end()
+	left.enter()
 	params := c.Params
+	reached := false // a server, maybe
 	for again := false; ; again = true {
-		result, err := s.attempt(ctx, c, &params, &cfg, time)
+		result, err := s.attempt(ctx, c, &params, &cfg, left, &reached)
 		if err == nil {
 			return result, nil
 		}
@@ -58,18 +58,32 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return switchboard.Result{}, answered
 		}
 		if refused, ok := errors.AsType[*switchboard.Error](err); ok {
+			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
 		e := asFault(err)
 		if again || e.sent || ctx.Err() != nil || e.kind != kindGone && e.kind != kindLost {
-			return switchboard.Result{}, refusal(ctx, e)
+			if reached && !e.sent && e.kind != kindGone { // not this time, but before that
+				e = &fault{kind: e.kind, text: e.text, sent: true, ours: e.ours, after: e.after}
+			}
+			refused := refusal(ctx, e)
+			refused.Unsent = !reached
+			return switchboard.Result{}, refused
 		}
 	}
 }
 
+// overloaded is the refusal of a call for which there is no place at its server.
+func overloaded(why string) *switchboard.Error {
+	e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server %s; try again later", why)
+	e.RetryAfter, e.Unsent = time.Second, true
+	return e
+}
+
 // attempt sends the call over the client's link. params are the client's, and
-// then with its answers. The error is a *fault, or what the caller is told.
-func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *allowance) (switchboard.Result, error) {
+// then with its answers; reached is set as soon as any byte of them may have
+// reached a server. The error is a *fault, or what the caller is told.
+func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkFor(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
@@ -98,7 +112,9 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byt
 				addParamHeaders(f.header, c.Tool.Definition, arguments)
 			}
 		}
-		if err := l.fly(ctx, f, c.Notify); err != nil {
+		err := l.fly(ctx, f, c.Notify)
+		*reached = *reached || f.maybeSent()
+		if err != nil {
 			return switchboard.Result{}, err
 		}
 		if f.answer.ErrorObject != nil {
@@ -142,9 +158,7 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 		}
 		l, err := sl.current(), error(nil)
 		if l == nil {
-			patient, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
-			l, err = sl.get(patient, false)
-			cancel()
+			l, err = s.connected(ctx, sl, c.NoWait)
 		}
 		var done func()
 		if err == nil {
@@ -158,6 +172,27 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			return nil, nil, err
 		}
 	}
+}
+
+// connected returns the link of a slot that has none yet. In a hurry it makes one
+// only where the server is well, and tries that once.
+func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, error) {
+	how := patient
+	if hurried {
+		s.mu.Lock()
+		well, why := s.state == StateReady, s.failure
+		s.mu.Unlock()
+		switch {
+		case !well && why != nil:
+			return nil, waited(errors.New(why.Message))
+		case !well:
+			return nil, waited(nil)
+		}
+		how = once
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
+	defer cancel()
+	return sl.get(ctx, how)
 }
 
 // noSuchState is the answer to a request that goes on with another, which a
@@ -219,15 +254,13 @@ func (s *server) slotFor(o owner) (*slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return nil, faultf(kindUnreachable, false, "it is being closed")
+		return nil, ourFault(kindUnreachable, false, "it is being closed")
 	}
 	if sl, ok := s.slots[o]; ok && sl.use() {
 		return sl, nil
 	}
 	if len(s.slots) >= s.opts.MaxConnections && !s.evict() {
-		e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server serves as many clients as it may at once; try again later")
-		e.RetryAfter = time.Second
-		return nil, e
+		return nil, overloaded("serves as many clients as it may at once")
 	}
 	sl := s.newSlot(o)
 	sl.use()

@@ -182,8 +182,14 @@ func underWay(f *Fleet, id switchboard.ServerID) int {
 }
 
 func TestCancellingACallTellsTheServerAndFreesItsPlace(t *testing.T) {
+	for _, kind := range []string{"calls", "calls-modern"} {
+		t.Run(kind, func(t *testing.T) { testCancelling(t, kind) })
+	}
+}
+
+func testCancelling(t *testing.T, kind string) {
 	record := filepath.Join(t.TempDir(), "cancelled")
-	f := ready(t, Options{}, child("one", "calls", "RECORD="+record))
+	f := ready(t, Options{}, child("one", kind, "RECORD="+record))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := later(func() error {
 		_, err := f.Call(ctx, do("never"))
@@ -192,7 +198,7 @@ func TestCancellingACallTellsTheServerAndFreesItsPlace(t *testing.T) {
 	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
 	cancel()
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
-	if s := status(t, f, "one"); s.InFlight != 0 {
+	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.size() != 0 {
 		t.Errorf("%d calls are still counted", s.InFlight)
 	}
 	eventually(t, "the server is told", func() bool {
@@ -306,6 +312,7 @@ func TestACallOfAServerThatIsNotThere(t *testing.T) {
 }
 
 func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
+	t.Parallel()
 	pid := func(f *Fleet, tenant, who string) float64 {
 		c := use("one", "{}")
 		c.Principal = switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: who}
@@ -380,6 +387,7 @@ func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
 }
 
 func TestAResultMayBeAsLargeAsItsServerIsConfiguredTo(t *testing.T) {
+	t.Parallel()
 	result := func(n int) string { return `{"text":"` + strings.Repeat("x", n) + `"}` }
 	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 		reply(w, m, result(maxMessage))

@@ -189,13 +189,19 @@ func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
 				}
 			}))
 			f := ready(t, Options{}, site.server())
-			began := time.Now()
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
-				t.Fatal(err)
+			took := time.Hour // at best: a machine that is busy holds up some
+			for range 5 {
+				began := time.Now()
+				if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+					t.Fatal(err)
+				}
+				if took = min(took, time.Since(began)); took < drainPatience {
+					break
+				}
 			}
 			if lasting {
-				if took := time.Since(began); took >= drainPatience {
-					t.Errorf("the call has waited for %v", took)
+				if took >= drainPatience {
+					t.Errorf("the calls have waited for %v", took)
 				}
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,9 @@ func TestMain(m *testing.M) {
 	case os.Getenv(parentEnv) != "":
 		parent()
 	default:
+		if err := flag.Set("test.parallel", "8"); err != nil { // those that are parallel mostly wait
+			panic(err)
+		}
 		goleak.VerifyTestMain(m)
 	}
 }
@@ -318,9 +322,10 @@ var fakes = map[string]func(f *fake){
 	},
 
 	// The rest of what the tests of calls need.
-	"calls":  func(f *fake) { f.serve(f.call) },
-	"list":   func(f *fake) { f.serve(f.list) },
-	"inside": func(f *fake) { f.serve(f.inside) },
+	"calls":        func(f *fake) { f.serve(f.call) },
+	"calls-modern": func(f *fake) { f.serve(func(m *msg) bool { return f.modern(m) || f.call(m) }) },
+	"list":         func(f *fake) { f.serve(f.list) },
+	"inside":       func(f *fake) { f.serve(f.inside) },
 }
 
 func forever() {

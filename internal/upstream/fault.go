@@ -34,6 +34,9 @@ type fault struct {
 	// is false may the request be made again.
 	sent bool
 
+	// ours says that it is not the server's doing.
+	ours bool
+
 	status int           // of HTTP, where that is what went wrong
 	after  time.Duration // to wait before asking again; 0 means unknown
 	code   int           // of the JSON-RPC error that came with it; 0 means none
@@ -42,8 +45,29 @@ type fault struct {
 
 func (f *fault) Error() string { return f.text }
 
+// Unsent reports whether nothing was sent.
+func (f *fault) Unsent() bool { return !f.sent }
+
 func faultf(k kind, sent bool, format string, args ...any) *fault {
 	return &fault{kind: k, sent: sent, text: fmt.Sprintf(format, args...)}
+}
+
+// ourFault returns a fault that is not the server's doing.
+func ourFault(k kind, sent bool, text string) *fault {
+	return &fault{kind: k, sent: sent, text: text, ours: true}
+}
+
+// theirs reports whether the server has failed: not where it answered with a
+// refusal of the request, as it may. What it refuses while a connection is made
+// is more than that.
+func (f *fault) theirs() bool {
+	switch {
+	case f.ours, f.kind == kindLimited:
+		return false
+	case f.kind == kindRefused:
+		return !f.sent || f.status/100 == 3 // which MCP does not know
+	}
+	return true
 }
 
 // asFault returns the fault in err, or one that holds err's text.
@@ -57,17 +81,30 @@ func asFault(err error) *fault {
 // refusal turns a fault into what the caller of a tool is told. ctx is the
 // call's own, whose end the fault may be due to.
 func refusal(ctx context.Context, f *fault) *switchboard.Error {
-	e := &switchboard.Error{Cause: f, RetryAfter: f.after}
+	e := &switchboard.Error{Cause: f, RetryAfter: f.after, Unsent: !f.sent, ServerFailed: f.theirs(), Lost: f.kind == kindLost}
+	over, timed := errors.AsType[*timeUp](context.Cause(ctx))
+	if ctx.Err() != nil && (!timed || !over.theirs) {
+		e.ServerFailed = false // the client went away, or gave it less time than its own
+	}
+	which := "" // time is over
+	if timed {
+		which = " (" + over.Error() + ")"
+	}
+	timed = timed || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	switch {
+	case timed && !f.sent:
+		e.Code = switchboard.CodeNotExecuted
+		e.Text = "the time for this call was over before it could be sent" + which + ", so it was not executed"
+	case timed:
+		e.Code = switchboard.CodeOutcomeUnknown
+		e.Text = "the tool did not answer in time" + which + "; it may have been executed: check before you repeat the call"
 	case ctx.Err() != nil && !f.sent:
 		e.Code = switchboard.CodeNotExecuted
-		e.Text = "the time for this call was over before it could be sent, so it was not executed"
+		e.Text = "the call was cancelled before it could be sent, so it was not executed"
 	case ctx.Err() != nil:
 		e.Code = switchboard.CodeOutcomeUnknown
-		e.Text = "the tool did not answer in time; it may have been executed: check before you repeat the call"
-		if errors.Is(context.Cause(ctx), context.Canceled) {
-			e.Text = "the call was cancelled; it may have been executed"
-		}
+		e.Text = "the call was cancelled; it may have been executed"
+		e.Cause = context.Cause(ctx)
 	case f.kind == kindLimited:
 		e.Code = switchboard.CodeRateLimit
 		e.Text = "the tool's server takes no more calls for now; try again later"
@@ -83,6 +120,9 @@ func refusal(ctx context.Context, f *fault) *switchboard.Error {
 	case f.kind == kindSilent && !f.sent:
 		e.Code = switchboard.CodeNoneHealthy
 		e.Text = "the tool's server is not ready; try again later"
+	case !f.sent && f.kind == kindGone:
+		e.Code = switchboard.CodeServerUnreachable
+		e.Text = "the tool's server has forgotten our session, and so did not execute the call; try again later"
 	case !f.sent:
 		e.Code = switchboard.CodeServerUnreachable
 		e.Text = "the tool's server cannot be reached now, and the call was not sent; try again later"

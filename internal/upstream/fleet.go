@@ -48,6 +48,18 @@ type Options struct {
 	// concurrently with itself. nil means that nobody wants to know.
 	OnChange func()
 
+	// OnOffer is called when a server offers something else than before, so that
+	// others who have the same server can ask it too: see Relist. It must not wait
+	// for anything. nil means that nobody wants to know.
+	OnOffer func(id switchboard.ServerID)
+
+	// OnLink is called when our own connection to a server is up and what the
+	// server offers is known, and when it was lost or could not be made: why
+	// is nil in the first case. Of one server it is called in the order in which
+	// that happens. It must not wait for anything. nil means that nobody wants to
+	// know.
+	OnLink func(id switchboard.ServerID, up bool, why *Failure)
+
 	// Guard is a command that runs the function Guard with the arguments that
 	// follow, such as this program with an argument. Each server's program is
 	// started by one, which ends all that the program has started, also when
@@ -55,7 +67,7 @@ type Options struct {
 	// only the programs themselves.
 	Guard []string
 
-	MaxInFlight    int           // calls under way at one server; 0 means 256
+	MaxInFlight    int           // calls under way at one server that is not configured otherwise; 0 means 256
 	MaxConnections int           // processes or sessions of one server; 0 means 64
 	IdleAfter      time.Duration // until a principal's own connection is closed; 0 means 10min
 
@@ -104,6 +116,8 @@ type Fleet struct {
 	servers map[switchboard.ServerID]*server
 	since   time.Time // of the last Set
 	closed  chan struct{}
+
+	telling sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -147,7 +161,7 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
-			f.busy.run(old.drain)
+			f.busy.run(func() { old.drain(0) })
 		}
 	}
 	f.servers, f.since = next, time.Now()
@@ -160,6 +174,57 @@ func sameConnection(a, b *switchboard.Server) bool {
 		slices.Equal(a.Command, b.Command) &&
 		maps.EqualFunc(a.Headers, b.Headers, switchboard.Secret.Equal) &&
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)
+}
+
+// Restart ends all connections and processes of a server and makes them anew. The
+// calls under way have restartGrace to end; new ones wait for the new connection.
+// It does not wait.
+func (f *Fleet) Restart(id switchboard.ServerID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.servers[id]
+	if old == nil {
+		return switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %q", id)
+	}
+	s := newServer(f, old.config(), old)
+	ended := make(chan struct{})
+	s.after = ended
+	f.servers[id] = s
+	f.busy.run(func() {
+		defer close(ended)
+		old.drain(restartGrace)
+	})
+	s.links.run(s.run)
+	f.touch()
+	return nil
+}
+
+// restartGrace is how long calls may go on at a server that is restarted.
+const restartGrace = 5 * time.Second
+
+// Probe asks a server, over our own connection, whether it is there: for a ping,
+// or in the modern era, which has none, for what it is. Where the connection is
+// down it is made first, though not sooner after a failure than calls would. nil
+// means that the server has answered as it should.
+func (f *Fleet) Probe(ctx context.Context, id switchboard.ServerID) error {
+	s := f.server(id)
+	if s == nil {
+		return switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %q", id)
+	}
+	return s.probe(ctx)
+}
+
+// linked says how our own connection to s fares, unless s is no longer of the
+// fleet.
+func (f *Fleet) linked(s *server, up bool, why *Failure) {
+	if f.opts.OnLink == nil {
+		return
+	}
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	if f.server(s.id) == s {
+		f.opts.OnLink(s.id, up, why)
+	}
 }
 
 // touch notes that an offer has changed.
@@ -208,6 +273,16 @@ func (f *Fleet) server(id switchboard.ServerID) *server {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.servers[id]
+}
+
+// Relist has a server say again what it offers, or all servers if id is "". One that
+// is away, or that is not of the fleet, is left alone.
+func (f *Fleet) Relist(id switchboard.ServerID) {
+	for _, s := range f.all() {
+		if id == "" || s.id == id {
+			s.relist.add(switchboard.AllKinds)
+		}
+	}
 }
 
 // Forget closes the connections that were only for the client of that session
@@ -264,7 +339,7 @@ func (f *Fleet) Close(ctx context.Context) {
 	}
 	f.closed = make(chan struct{})
 	for _, s := range f.servers {
-		f.busy.run(s.drain)
+		f.busy.run(func() { s.drain(0) })
 	}
 	f.servers = nil
 	f.mu.Unlock()

@@ -38,7 +38,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func child(id, kind string, env ...string) switchboard.Server {
 	s := switchboard.Server{
 		ID: switchboard.ServerID(id), Transport: switchboard.TransportStdio,
-		Command: []string{os.Args[0]}, Env: map[string]switchboard.Secret{fakeEnv: switchboard.NewSecret(kind)},
+		Command: []string{os.Args[0]}, Env: map[string]switchboard.Secret{
+			fakeEnv:  switchboard.NewSecret(kind),
+			"GORACE": switchboard.NewSecret("atexit_sleep_ms=0"), // or it sleeps a second at its end
+		},
 		Share: switchboard.ShareAll,
 	}
 	for _, e := range env {
@@ -196,7 +199,7 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 	eventually(t, "thirty are ready", func() bool { return good() == 30 })
 	t.Logf("thirty of forty were ready after %s", time.Since(began).Round(time.Millisecond))
 	f.Ready(t.Context())
-	if took := time.Since(began); took > deadline+5*time.Second {
+	if took := time.Since(began); took > deadline+patience/2 {
 		t.Errorf("Ready took %s", took)
 	}
 	if n := good(); n != 30 {
@@ -324,6 +327,7 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 }
 
 func TestAServerThatEndsWhenProbedCostsOneRestartEver(t *testing.T) {
+	t.Parallel()
 	record := t.TempDir() + "/starts"
 	f := ready(t, Options{}, child("one", "exits-when-probed-and-called", "RECORD="+record))
 	for i := range 3 {
@@ -358,7 +362,7 @@ func TestAFloodIsCutAndNobodyElseNoticesIt(t *testing.T) {
 			t.Errorf("%s: %v", what, e)
 		}
 		took := time.Now()
-		if _, err := f.Call(t.Context(), use("two", "{}")); err != nil || time.Since(took) > time.Second {
+		if _, err := f.Call(t.Context(), use("two", "{}")); err != nil || time.Since(took) > 10*time.Second {
 			t.Errorf("the other server took %s: %v", time.Since(took), err)
 		}
 	}

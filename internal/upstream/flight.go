@@ -116,9 +116,14 @@ func (f *flight) wait() {
 func (f *flight) say(n switchboard.Notification) {
 	f.saying.Lock()
 	defer f.saying.Unlock()
-	if f.notify != nil && f.ctx.Err() == nil {
-		f.notify(n)
+	if f.notify == nil || f.ctx.Err() != nil {
+		return
 	}
+	if f.left != nil {
+		f.left.tell(true)
+		defer f.left.tell(false)
+	}
+	f.notify(n)
 }
 
 // push tells the caller as soon as it can, and waits for nothing. It reports

@@ -106,7 +106,6 @@ type web struct {
 	ctx    context.Context // ends when nothing may go on
 	cancel context.CancelFunc
 	busy   group
-	asides chan struct{} // bounds what is told at once
 
 	// taken reads what a request was answered with. It returns a *fault where
 	// that ends the request.
@@ -117,8 +116,10 @@ type web struct {
 	mu      sync.Mutex
 	version string // sent with each request once it is known
 	session string
-	always  []byte // the head of each POST request, as far as these two do not change it
-	head    []byte // the whole of it
+	always  []byte   // the head of each POST request, as far as these two do not change it
+	head    []byte   // the whole of it
+	untold  [][]byte // messages that wait to be told
+	tellers int      // who tell them
 }
 
 func openWeb(l *link, cfg *switchboard.Server, via *carrier) (*web, error) {
@@ -128,7 +129,7 @@ func openWeb(l *link, cfg *switchboard.Server, via *carrier) (*web, error) {
 	}
 	w := &web{
 		link: l, client: via.client, pool: via.pool, url: u.String(), headers: http.Header{},
-		asides: make(chan struct{}, maxServerAsks), listening: make(chan struct{}),
+		listening: make(chan struct{}),
 	}
 	w.taken = w.receive
 	for name, secret := range cfg.Headers {
@@ -246,12 +247,12 @@ func (w *web) post(f *flight) (*http.Response, error) {
 	for name, values := range f.header {
 		if !isName([]byte(name)) || !isText(values[0]) {
 			f.withdraw()
-			return nil, faultf(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
+			return nil, ourFault(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
 	}
 	if modern && (!isText(f.method) || !isText(f.name)) {
 		f.withdraw()
-		return nil, faultf(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
+		return nil, ourFault(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
 	}
 	c := w.pool.take()
 	if c == nil {
@@ -309,7 +310,7 @@ func (w *web) start(f *flight) { go w.carry(f) }
 func (w *web) carry(f *flight) {
 	if !w.busy.enter() {
 		f.withdraw()
-		f.finish(wire.Message{}, 0, faultf(kindLost, false, "the connection was just closed"))
+		f.finish(wire.Message{}, 0, ourFault(kindLost, false, "the connection was just closed"))
 		return
 	}
 	defer w.busy.leave()
@@ -317,13 +318,20 @@ func (w *web) carry(f *flight) {
 	if err == nil {
 		return
 	}
-	f.finish(wire.Message{}, 0, err)
+	if end := w.link.failure(); end != nil && asFault(end).ours { // and this with it
+		e := *asFault(err)
+		e.ours, err = true, &e
+	}
 	switch asFault(err).kind {
 	case kindGone:
+		// The link ends before f does, so that the request is made again over
+		// another one.
+		w.link.forget(f)
 		w.link.fail(err)
 	case kindUnreachable:
-		w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
+		defer w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
 	}
+	f.finish(wire.Message{}, 0, err)
 }
 
 // exchange sends f's request and reads the answer, which finishes f unless there
@@ -362,21 +370,36 @@ func (w *web) abandon(f *flight, sent bool) {
 
 // tell implements port.
 func (w *web) tell(message []byte) {
-	select {
-	case w.asides <- struct{}{}:
-	default:
-		w.link.drop("more requests than we answer at once")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.untold) >= maxBacklog {
+		w.link.dropped.Add(1)
 		return
 	}
-	if !w.busy.run(func() {
-		defer func() { <-w.asides }()
+	w.untold = append(w.untold, message)
+	if w.tellers < maxTellers && w.busy.run(w.tellAll) {
+		w.tellers++
+	}
+}
+
+// tellAll tells what waits to be told, as long as the link lasts.
+func (w *web) tellAll() {
+	for {
+		ended := w.link.failure() != nil
+		w.mu.Lock()
+		if len(w.untold) == 0 || ended {
+			w.tellers--
+			w.mu.Unlock()
+			return
+		}
+		message := w.untold[0]
+		w.untold[0], w.untold = nil, w.untold[1:]
+		w.mu.Unlock()
 		ctx, cancel := context.WithTimeout(w.ctx, cancelPatience)
-		defer cancel()
 		if err := w.send(ctx, message); err != nil {
 			w.link.log.Debug("a server took no notification", "error", err)
 		}
-	}) {
-		<-w.asides
+		cancel()
 	}
 }
 
@@ -404,11 +427,7 @@ func (w *web) shut(hurry <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-hurry:
-		w.link.mu.Lock()
-		for _, f := range w.link.flights {
-			f.halt()
-		}
-		w.link.mu.Unlock()
+		w.link.halt()
 	}
 	if version, session := w.state(); session != "" && !wire.Modern(version) && asFault(w.link.failure()).kind != kindGone {
 		w.bye(hurry)

@@ -89,6 +89,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 }
 
 func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
+	t.Parallel()
 	var executed atomic.Int32
 	hijack := func(w http.ResponseWriter, last string) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -311,6 +312,56 @@ func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
 				told := site.requests("notifications/cancelled")
 				return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
 			})
+		})
+	}
+}
+
+func TestALegacyServerIsToldOfEachOfManyCallsThatAreCancelledAtOnce(t *testing.T) {
+	const n = 200
+	site := newSite(t, EraLegacy, calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() }))
+	f := ready(t, Options{}, site.server())
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() { _, _ = f.Call(ctx, use("one", "{}")) })
+	}
+	eventually(t, "all are under way", func() bool { return len(site.requests("tools/call")) == n })
+	cancel()
+	wg.Wait()
+	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.size() != 0 || underWay(f, "one") != 0 {
+		t.Errorf("%+v", st)
+	}
+	eventually(t, "it is told of each", func() bool {
+		told := map[string]bool{}
+		for _, r := range site.requests("notifications/cancelled") {
+			told[string(r.msg.Params.RequestID)] = true
+		}
+		for _, r := range site.requests("tools/call") {
+			if !told[string(r.msg.ID)] {
+				return false
+			}
+		}
+		return len(told) == n
+	})
+}
+
+func TestACallWhoseTimeIsOverIsCancelledAtItsServer(t *testing.T) {
+	for _, era := range eras {
+		t.Run(string(era), func(t *testing.T) {
+			ended := make(chan struct{})
+			site := newSite(t, era, calls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
+				event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}`) // it has begun
+				<-r.Context().Done()
+				close(ended)
+			}))
+			s := site.server()
+			s.Timeout = time.Second
+			f := ready(t, Options{}, s)
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			wantCode(t, err, switchboard.CodeOutcomeUnknown)
+			<-ended
+			want := map[Era]int{EraLegacy: 1}[era]
+			eventually(t, "it is told", func() bool { return len(site.requests("notifications/cancelled")) == want })
 		})
 	}
 }

@@ -27,6 +27,7 @@ func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
 }
 
 func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 4096, unlent - 1, unlent, unlent + 1, 1 << 20, 2 << 20, 2<<20 + 1, 5 << 20, maxMessage} {
 		body := bytes.Repeat([]byte("0123456789abcde\n"), n/16+1)[:n]
 		for _, promised := range []int{-1, n, 1, 3 << 20} {

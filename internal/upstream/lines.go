@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// maxSkipped is how long a line that is too long may be at least for us to wait
-// for its end. A server that writes more without a newline has its connection
-// closed.
+// maxSkipped is how long a message that is too long may be at least for us to wait
+// for its end; see link.skipped.
 const maxSkipped = 2 * maxMessage
 
 var errEndless = errors.New("it writes a line without end")
@@ -80,7 +79,7 @@ func (l *lineReader) skip(ended bool, text ...[]byte) (line, error) {
 		}
 		s.feed(part)
 		if n += len(part); n > max(maxSkipped, 2*l.max) {
-			return line{}, errEndless
+			return line{long: n, id: s.answered()}, errEndless
 		}
 		ended = err == nil
 	}

@@ -2,8 +2,10 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,8 +25,8 @@ const (
 	maxJunk         = 1_000   // lines that are no message, in a window
 	maxJunkBytes    = 8 << 20 // and their bytes
 	maxChatter      = 100_000 // notifications and dropped messages, in a window
-	maxBacklog      = 1_024   // messages that wait to be written to a child
-	maxServerAsks   = 16      // answers to a server's own requests, at once over HTTP
+	maxBacklog      = 1_024   // messages that wait to be written
+	maxTellers      = 16      // messages that have no answer, at once over HTTP
 	cancelPatience  = 5 * time.Second
 	levelPatience   = 5 * time.Second // for a server to set its level
 	levelWait       = time.Second     // of a call for that
@@ -132,6 +134,10 @@ type link struct {
 	subscribed  map[string]int // how many want each resource, of a legacy server
 	listens     bool           // a stream is open on which the server speaks unasked
 
+	heeds   chan struct{} // closed once a modern server has said that it tells of changes
+	heeding sync.Once
+	listed  atomic.Bool // what it offers may have been asked for already
+
 	flood flood // of the one stream that all share
 }
 
@@ -149,6 +155,7 @@ func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(
 		flights: map[string]*flight{}, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), yields: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},
+		heeds: make(chan struct{}),
 	}
 }
 
@@ -211,6 +218,58 @@ func (l *link) enlist(f *flight) error {
 	return nil
 }
 
+// ping asks the server whether it is there. The modern era has no ping, but asks
+// who a server is with each connection. A server that knows no such method is
+// there. The error is a *fault.
+func (l *link) ping(ctx context.Context) error {
+	if l.hello().modern() {
+		_, err := l.discover(ctx)
+		return err
+	}
+	result, err := l.ask(ctx, wire.MethodPing, nil)
+	if err == nil {
+		if len(result) == 0 || result[0] != '{' {
+			return faultf(kindInvalid, true, "its answer to %s is no object", wire.MethodPing)
+		}
+		return nil
+	}
+	if asFault(err).code == wire.CodeMethodNotFound {
+		return nil
+	}
+	if w, ok := l.port.(*web); ok && asFault(err).status == http.StatusBadRequest {
+		if _, session := w.state(); session != "" { // many say so instead of 404
+			err = faultf(kindGone, false, "it no longer knows our session")
+			l.fail(err)
+		}
+	}
+	return err
+}
+
+// tooLarge is the fault of an answer of that size, as far as it is known.
+func (l *link) tooLarge(size string) *fault {
+	return faultf(kindInvalid, true, "its answer%s is larger than the %d bytes that are allowed; ask for less, such as a page or a shorter range, or have its operator raise max_result", size, l.most)
+}
+
+// overlong ends the request of the id because its answer is too large: of n
+// bytes, or more where that is not the whole. Of an answer to nothing it takes
+// note.
+func (l *link) overlong(id []byte, n int, whole bool) {
+	l.mu.Lock()
+	f := l.flights[string(id)]
+	l.mu.Unlock()
+	size := fmt.Sprintf(" of %d bytes", n)
+	if !whole {
+		size += " or more"
+	}
+	if f == nil || !f.maybeSent() || !f.finish(wire.Message{}, 0, l.tooLarge(size)) {
+		l.drop("it is too long")
+	}
+}
+
+// skipped is how long a message may be at most for its end to be waited for,
+// though it is too long. The connection of a server that writes more is closed.
+func (l *link) skipped() int { return max(maxSkipped, 2*l.most) }
+
 // launch makes the request and waits for nothing.
 func (l *link) launch(f *flight) error {
 	if err := l.enlist(f); err != nil {
@@ -223,6 +282,9 @@ func (l *link) launch(f *flight) error {
 // abort ends f, which nobody waits for any more.
 func (l *link) abort(f *flight) {
 	sent := !f.withdraw()
+	if f.left != nil {
+		f.left.free() // though its client may still be being told something
+	}
 	if f.finish(wire.Message{}, 0, faultf(kindSilent, sent, "no answer to %s in time", f.method)) {
 		l.port.abandon(f, sent)
 	}
@@ -255,6 +317,15 @@ func (l *link) fail(err error) {
 	}
 }
 
+// halt ends what the port does for all that is under way.
+func (l *link) halt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.flights {
+		f.halt()
+	}
+}
+
 // failure returns why the link ended, or nil while it has not.
 func (l *link) failure() error {
 	l.mu.Lock()
@@ -270,7 +341,7 @@ func (l *link) endedAt() time.Time {
 }
 
 // close ends the link because we want it to.
-func (l *link) close() { l.fail(faultf(kindLost, true, "closed by us")) }
+func (l *link) close() { l.fail(ourFault(kindLost, true, "closed by us")) }
 
 // drop counts a message of the server's that means nothing to us.
 func (l *link) drop(why string) {
@@ -333,11 +404,21 @@ func (l *link) hear(m wire.Message, via *flight) {
 	}
 }
 
-// acknowledged tells the request for what the server now listens.
+// acknowledged tells the request for what the server now listens. Where that is
+// ours, what changed before has not been told.
 func (l *link) acknowledged(m wire.Message, via *flight) {
-	if f := l.subscription(m, via); f != nil {
-		f.push(switchboard.Notification{Method: m.Method, Params: m.Params})
+	f := l.subscription(m, via)
+	if f == nil {
+		return
 	}
+	if f.method == wire.MethodListen && f.notify == nil {
+		first := false
+		l.heeding.Do(func() { close(l.heeds); first = true })
+		if !first || l.listed.Load() {
+			l.relist(switchboard.AllKinds)
+		}
+	}
+	f.push(switchboard.Notification{Method: m.Method, Params: m.Params})
 }
 
 // subscription returns the request of which m, which came on the stream of via or
@@ -367,6 +448,7 @@ func (l *link) progress(m wire.Message, via *flight) {
 		l.drop("progress of a call that is not under way")
 		return
 	}
+	f.left.alive()
 	params := wire.Rewrite(make([]byte, 0, len(m.Params)+len(f.token)), m.Params, wire.Edit{Name: wire.MetaProgressToken, Value: f.token})
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: params})
 }

@@ -331,6 +331,7 @@ func TestUpdatesReachThoseWhoSubscribedOnce(t *testing.T) {
 }
 
 func TestASubscriptionOutlivesTheServersProcess(t *testing.T) {
+	t.Parallel()
 	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
 		t.Run(env, func(t *testing.T) {
 			f := ready(t, Options{}, child("one", "library", env))

@@ -68,7 +68,7 @@ func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
 			saw := fields(t, result.JSON)
 			for _, v := range saw["env"].([]any) {
 				name, _, _ := strings.Cut(v.(string), "=")
-				if !slices.Contains(baseEnv, name) && name != "OWN" && name != fakeEnv {
+				if !slices.Contains(baseEnv, name) && name != "OWN" && name != fakeEnv && name != "GORACE" {
 					t.Errorf("it sees %s", v)
 				}
 			}
@@ -115,7 +115,7 @@ func TestCloseEndsTheStubbornAndTheirFamilies(t *testing.T) {
 
 	began := time.Now()
 	f.Close(t.Context()) // in no hurry
-	if took := time.Since(began); took < graceInput+graceTerm || took > graceInput+graceTerm+5*time.Second {
+	if took := time.Since(began); took < graceInput+graceTerm || took > graceInput+graceTerm+patience/2 {
 		t.Errorf("it took %s, with one that only SIGKILL ends", took)
 	}
 	for i, pid := range pids {
@@ -147,7 +147,7 @@ func TestCloseInAHurryDoesNotWaitForCalls(t *testing.T) {
 	cancel()
 	began := time.Now()
 	f.Close(ctx)
-	if took := time.Since(began); took > graceInput {
+	if took := time.Since(began); took > graceInput+graceTerm { // which one in no hurry would take at least
 		t.Errorf("it took %s", took)
 	}
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
@@ -250,6 +250,7 @@ func parent() {
 }
 
 func TestNothingIsLeftWhenWeAreKilled(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) {
 			cmd := exec.Command(os.Args[0])
@@ -290,6 +291,7 @@ func TestNothingIsLeftWhenWeAreKilled(t *testing.T) {
 }
 
 func TestWhatAServerHasStartedEndsWithIt(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"die", "close"} {
 		t.Run(how, func(t *testing.T) {
 			f := ready(t, guards(), child("one", "clan"))
@@ -328,6 +330,7 @@ func TestWhatAServerHasStartedEndsWithIt(t *testing.T) {
 }
 
 func TestAGuardThatIsKilledTakesItsServerWithItAndBothComeBack(t *testing.T) {
+	t.Parallel()
 	f := ready(t, guards(), child("one", "legacy"))
 	first := status(t, f, "one").PIDs[0]
 	guard := guardOf(first)
@@ -407,6 +410,7 @@ func TestStderrIsLoggedBoundedEscapedAndWithoutSecrets(t *testing.T) {
 }
 
 func TestAFloodOfStderrIsShownInDropsAndTheRestCounted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		v := newVoice(slog.New(slog.NewJSONHandler(&log, nil)), &mask{})

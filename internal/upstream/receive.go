@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -135,12 +136,12 @@ func retryAfter(s string) time.Duration {
 // single reads an answer that is one message.
 func (w *web) single(f *flight, resp *http.Response) error {
 	if resp.ContentLength > int64(w.link.most) {
-		return w.link.tooLarge(resp.ContentLength)
+		return w.link.tooLarge(fmt.Sprintf(" of %d bytes", resp.ContentLength))
 	}
 	body, lent, err := readAll(resp.Body, int(resp.ContentLength), w.link.most)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return faultf(kindInvalid, true, "its answer is larger than the %d bytes that are allowed", w.link.most)
+		return w.link.tooLarge("")
 	case err != nil:
 		return faultf(kindLost, true, "its answer broke off: %s", w.plain(err))
 	}
@@ -245,8 +246,20 @@ func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry ti
 	for {
 		e, err := events.Next()
 		switch {
-		case errors.Is(err, wire.ErrEventTooLong):
-			return "", 0, faultf(kindInvalid, true, "its stream has an event larger than the %d bytes that are allowed", w.link.most)
+		case errors.Is(err, wire.ErrEventTooLong) && f != nil:
+			return "", 0, w.link.tooLarge("")
+		case errors.Is(err, wire.ErrEventTooLong): // on a stream that others share
+			var s skim
+			n, err := events.Skip(s.feed, w.link.skipped())
+			w.link.overlong(s.answered(), n, err == nil)
+			too := own.tick(1, 0, 0)
+			switch {
+			case errors.Is(err, wire.ErrEventTooLong):
+				return "", 0, faultf(kindLost, true, "its stream has an event without end")
+			case too != "":
+				return "", 0, faultf(kindLost, true, "%s", too)
+			}
+			continue // what else is wrong is said again
 		case errors.Is(err, io.EOF):
 			return events.LastID(), events.Retry(), nil
 		case err != nil && events.LastID() == "":

@@ -71,6 +71,7 @@ func init() {
 }
 
 func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
+	t.Parallel()
 	serve := func(h http.Handler) switchboard.Server {
 		site := httptest.NewServer(h)
 		t.Cleanup(func() {

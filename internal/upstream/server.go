@@ -1,12 +1,13 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -30,7 +31,11 @@ type server struct {
 	mask  *mask
 	voice *voice
 	ours  identity
-	moved func() // told when what the server offers has changed
+	moved func()          // told when what the server offers has changed
+	after <-chan struct{} // no link is made before it is closed; nil means that none has to wait
+
+	// linked is told when our own link is up, and when it is not, and why.
+	linked func(up bool, why *Failure)
 
 	// connect makes a link that is not yet known to anybody, bounded in time.
 	// It is a field so that tests need no server.
@@ -40,9 +45,9 @@ type server struct {
 
 	ctx    context.Context // ends when the server is to go
 	cancel context.CancelFunc
-	calls  group        // calls under way
-	busy   atomic.Int64 // those of them that do not wait for a client
-	links  group        // links that have not ended, and what keeps them
+	calls  group // calls under way
+	gate   gate  // those of them that do not wait for a client
+	links  group // links that have not ended, and what keeps them
 	tried  chan struct{}
 	once   sync.Once
 	relist changes // what it offers that has to be listed again
@@ -86,9 +91,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		relist: newChanges(),
 		slots:  map[owner]*slot{},
 	}
+	s.linked = func(up bool, why *Failure) { f.linked(s, up, why) }
 	s.voice = newVoice(s.log, s.mask)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.connect = s.open
+	s.update(cfg)
 	s.main = s.newSlot(owner{own: true})
 	s.state = StateStarting
 	if old != nil {
@@ -97,7 +104,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		if old.cfg.URL != cfg.URL || !slices.Equal(old.cfg.Command, cfg.Command) {
 			return s
 		}
-		s.known = old.known
+		s.known, s.restarts = old.known, old.restarts
 		if old.offer != nil {
 			stale := *old.offer
 			stale.Stale = true
@@ -109,6 +116,13 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 
 func (s *server) newSlot(o owner) *slot {
 	sl := newSlot(func() (*link, error) {
+		if s.after != nil {
+			select {
+			case <-s.after:
+			case <-s.ctx.Done():
+				return nil, ourFault(kindLost, false, "it is being closed")
+			}
+		}
 		ctx, cancel := context.WithTimeout(s.ctx, startPatience)
 		defer cancel()
 		return s.connect(ctx, o)
@@ -122,6 +136,7 @@ func (s *server) update(cfg switchboard.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg = cfg
+	s.gate.limit(cmp.Or(cfg.MaxCalls, s.opts.MaxInFlight), cfg.MaxWaiting)
 }
 
 func (s *server) config() switchboard.Server {
@@ -185,7 +200,7 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 	}) {
 		l.close()
 		l.port.shut(s.opts.hurry)
-		return nil, faultf(kindLost, false, "it is being closed")
+		return nil, ourFault(kindLost, false, "it is being closed")
 	}
 	h, err := handshake()
 	if err != nil {
@@ -200,17 +215,24 @@ func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)
 		if w != nil && !h.modern() {
 			within(w.listening, listenPatience) // what it says or asks before is lost
 		}
+		if h.modern() && h.tells != 0 {
+			within(l.heeds, heedPatience)
+			l.listed.Store(true)
+		}
 	}
 	return l, nil
 }
 
 // run keeps the server connected and its tools known, until it is to go.
 func (s *server) run() {
-	fails := 0
+	tries := retries{}
+	if s.after != nil {
+		s.linked(false, &Failure{Stage: StageConnect, Message: "it is being restarted", Since: time.Now()})
+	}
 	for s.ctx.Err() == nil {
 		began := time.Now()
 		s.begin(began)
-		l, err := s.main.get(s.ctx, true)
+		l, err := s.main.get(s.ctx, eager)
 		stage := StageConnect
 		if err == nil {
 			select {
@@ -219,12 +241,15 @@ func (s *server) run() {
 			}
 			stage = StageList
 			if err = s.refresh(l, switchboard.AllKinds); err == nil {
+				s.linked(true, nil) // before anybody decides by what it offers
 				s.first()
 				stage = StageServe
 				began = time.Now()
 				err = s.tend(l)
 			}
-			l.fail(err)
+			if s.ctx.Err() == nil { // else it ends because we want it to
+				l.fail(err)
+			}
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -232,11 +257,7 @@ func (s *server) run() {
 		if asFault(err).kind == kindGone && time.Since(began) > nudged {
 			continue // a session was forgotten: no more than that
 		}
-		if stage != StageServe {
-			began = time.Now()
-		}
-		fails = again(fails, began)
-		wait := backoff(fails)
+		wait := tries.next(stage, err, time.Since(began))
 		s.down(stage, err, wait)
 		timer := time.NewTimer(wait)
 		select {
@@ -267,7 +288,8 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	h := l.hello()
 	offer.Server, offer.Modern = s.id, h.modern()
 	s.mu.Lock()
-	changed := s.offer == nil || was.Stale || !sameOffer(was, offer)
+	other := s.offer != nil && !sameOffer(was, offer)
+	changed := s.offer == nil || was.Stale || other
 	if changed {
 		s.offer = offer
 	}
@@ -282,6 +304,9 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	}
 	if changed {
 		s.moved()
+	}
+	if other && s.opts.OnOffer != nil {
+		s.opts.OnOffer(s.id)
 	}
 	return nil
 }
@@ -348,7 +373,9 @@ func (s *server) down(stage Stage, err error, wait time.Duration) {
 	if stage != StageServe {
 		s.failed++
 	}
+	why := s.failure
 	s.mu.Unlock()
+	s.linked(false, why)
 	s.first()
 }
 
@@ -377,12 +404,70 @@ func (s *server) trouble(stage Stage, err error) {
 	}
 }
 
-// drain closes the server once the calls under way have ended.
-func (s *server) drain() {
+// probe asks the server whether it is there. A session that it has forgotten is
+// made anew first.
+func (s *server) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	for again := false; ; again = true {
+		l, err := s.main.get(ctx, patient)
+		if err == nil {
+			err = l.ping(ctx)
+		}
+		if path := s.config().Probe.Path; err == nil && path != "" {
+			return s.visit(ctx, path)
+		}
+		if err == nil || again || asFault(err).kind != kindGone {
+			return err
+		}
+	}
+}
+
+// visit asks for a path at the server's address. It has no business with what the
+// server knows us by, and is told none of it.
+func (s *server) visit(ctx context.Context, path string) error {
+	u, err := parseAddress(s.config().URL)
+	if err != nil {
+		return faultf(kindUnreachable, false, "%v", err)
+	}
+	at, err := u.Parse(path)
+	if err != nil || at.Host != u.Host {
+		return faultf(kindUnreachable, false, "no request can be made for %s", path)
+	}
+	at.User = nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return faultf(kindUnreachable, false, "no request can be made for %s", path)
+	}
+	resp, err := s.http.client.Do(req)
+	if err != nil {
+		return faultf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error()))
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
+	if resp.StatusCode/100 != 2 {
+		return faultf(kindBroken, true, "%s was answered with %s", path, resp.Status)
+	}
+	return nil
+}
+
+// drain closes the server once the calls under way have ended, or been cut off
+// after the grace; 0 means that they are not.
+func (s *server) drain(grace time.Duration) {
 	ended := s.calls.close()
+	var over <-chan time.Time
+	if grace > 0 {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		over = timer.C
+	}
+	cut := false
 	select {
 	case <-ended:
 	case <-s.opts.hurry:
+	case <-over:
+		cut = true
 	}
 	s.cancel()
 	s.mu.Lock()
@@ -391,8 +476,14 @@ func (s *server) drain() {
 	s.mu.Unlock()
 	for _, sl := range slots {
 		sl.close(true)
+		if cut {
+			sl.halt()
+		}
 	}
 	<-s.links.close()
 	<-ended
 	s.http.close()
+	if s.after != nil {
+		<-s.after // what it has replaced has ended too
+	}
 }

@@ -43,6 +43,7 @@ type slot struct {
 
 	mu      sync.Mutex
 	link    *link
+	made    chan struct{} // closed when there is; nil while nobody waits for that
 	dialing *attempt
 	err     error     // why there is no link
 	ended   time.Time // when that was
@@ -64,11 +65,18 @@ func newSlot(dial func() (*link, error)) *slot {
 	return &slot{dial: dial, up: make(chan struct{}, 1), idle: time.Now()}
 }
 
-// get returns the slot's link, and makes one where there is none. With eager
-// set it does so at once; otherwise it first lets the time pass that must lie
-// between a failure and the next attempt. An attempt of somebody else's that
-// fails meanwhile is as good as one of its own.
-func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
+// How a link is got that there is not.
+type haste int
+
+const (
+	patient haste = iota // lets the time pass first that must lie between a failure and the next attempt
+	once                 // fails where that would take any
+	eager                // makes an attempt at once
+)
+
+// get returns the slot's link, and makes one where there is none. An attempt of
+// somebody else's that fails meanwhile is as good as one of its own.
+func (s *slot) get(ctx context.Context, how haste) (*link, error) {
 	before := -1
 	for {
 		s.mu.Lock()
@@ -84,16 +92,20 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 		}
 		if s.closed {
 			s.mu.Unlock()
-			return nil, faultf(kindLost, false, "it is being closed")
+			return nil, ourFault(kindLost, false, "it is being closed")
 		}
 		if s.tries > before && s.dialing == nil {
 			defer s.mu.Unlock()
 			return nil, unsentFault(s.err)
 		}
-		if pause := s.pause(); pause > 0 && s.dialing == nil && !eager {
+		if pause := s.pause(); pause > 0 && s.dialing == nil && how != eager {
 			err := s.err
+			if s.made == nil {
+				s.made = make(chan struct{})
+			}
+			made := s.made
 			s.mu.Unlock()
-			if sleep(ctx, pause) != nil {
+			if how == once || !sleepUnless(ctx, pause, made) {
 				return nil, waited(err)
 			}
 			continue
@@ -118,6 +130,20 @@ func (s *slot) get(ctx context.Context, eager bool) (*link, error) {
 			return nil, waited(err)
 		}
 	}
+}
+
+// sleepUnless waits for so long, or until made is closed. It reports whether ctx has
+// not ended before.
+func sleepUnless(ctx context.Context, d time.Duration, made <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-made:
+	case <-timer.C:
+	}
+	return true
 }
 
 // current returns the slot's link, or nil where there is none that could be used.
@@ -182,6 +208,10 @@ func (s *slot) try(a *attempt) {
 	if s.closed {
 		a.link.close()
 	}
+	if s.made != nil {
+		close(s.made)
+		s.made = nil
+	}
 	select {
 	case s.up <- struct{}{}:
 	default:
@@ -213,6 +243,15 @@ func (s *slot) idleSince() (t time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.idle, s.users == 0 && s.dialing == nil
+}
+
+// halt ends what is under way on the slot's link, though that has been closed.
+func (s *slot) halt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != nil {
+		s.link.halt()
+	}
 }
 
 // close closes the slot if nobody uses it, or in any case when forced.

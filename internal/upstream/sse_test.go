@@ -159,6 +159,8 @@ func (o *older) answer(v *visit, m *msg) {
 		v.result(m, strings.Replace(legacyHello, "2025-11-25", "2024-11-05", 1))
 	case "tools/list":
 		v.result(m, `{"tools":[`+tool("echo")+`]}`)
+	case "ping":
+		v.result(m, "{}")
 	case "tools/call":
 		v.result(m, fmt.Sprintf(`{"content":[],"visit":%q,"got":%s}`, v.id, m.Raw))
 	}
@@ -291,6 +293,7 @@ func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
 }
 
 func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
+	t.Parallel()
 	hangUp := func(w http.ResponseWriter) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -336,7 +339,16 @@ func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 		{"an event is too large", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
 			accept(w)
 			v.result(m, `"`+xs+`"`)
-		}, switchboard.CodeOutcomeUnknown, 1},
+		}, switchboard.CodeResultInvalid, 1},
+		{"an event has no end", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			accept(w)
+			v.result(m, `"`+xs+xs+`"`)
+		}, switchboard.CodeResultInvalid, 1},
+		{"an event that is too large does not say of what it is", func(o *older, v *visit, w http.ResponseWriter, _ *http.Request, m *msg) {
+			accept(w)
+			v.say(`{"x":"%s"}`, xs)
+			v.result(m, "{}")
+		}, "", 1},
 		{"a flood", func(_ *older, v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) {
 			accept(w)
 			for range maxJunk + 1 {

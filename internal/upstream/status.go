@@ -70,10 +70,11 @@ type ServerStatus struct {
 	Failed      int       `json:"failed_attempts"`       // to start or reach it, since it was ready last
 	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero while none is planned
 
-	Connections int   `json:"connections"`    // processes, or sessions
-	PIDs        []int `json:"pids,omitempty"` // of its processes, sorted
-	InFlight    int   `json:"in_flight"`      // calls under way
-	Dropped     int64 `json:"dropped"`        // messages of its that meant nothing
+	Connections int   `json:"connections"`       // processes, or sessions
+	PIDs        []int `json:"pids,omitempty"`    // of its processes, sorted
+	InFlight    int   `json:"in_flight"`         // calls under way
+	Waiting     int   `json:"waiting,omitempty"` // those of them that wait for a place
+	Dropped     int64 `json:"dropped"`           // messages of its that meant nothing
 }
 
 // Status returns how each server of the last Set fares, sorted by id.
@@ -95,7 +96,7 @@ func (s *server) status() ServerStatus {
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
 		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
 		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
-		InFlight: s.calls.size(), Dropped: s.dropped,
+		InFlight: s.calls.size(), Waiting: s.gate.waiting(), Dropped: s.dropped,
 	}
 	if s.offer != nil {
 		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale

@@ -142,6 +142,7 @@ func (s *stdio) scan() error {
 	for {
 		ln, err := lines.next()
 		if errors.Is(err, errEndless) {
+			s.link.overlong(ln.id, ln.long, false)
 			return faultf(kindLost, true, "%s", errEndless)
 		}
 		if err != nil {
@@ -157,12 +158,7 @@ func (s *stdio) scan() error {
 func (s *stdio) take(ln line) (tooMuch string) {
 	l := s.link
 	if ln.long > 0 {
-		l.mu.Lock()
-		f := l.flights[string(ln.id)]
-		l.mu.Unlock()
-		if f == nil || !f.finish(wire.Message{}, 0, l.tooLarge(int64(ln.long))) {
-			l.drop("it is too long")
-		}
+		l.overlong(ln.id, ln.long, true)
 		return l.flood.tick(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.text)
@@ -179,11 +175,6 @@ func (s *stdio) take(ln line) (tooMuch string) {
 		return ""
 	}
 	return l.flood.tick(0, 0, 1)
-}
-
-// tooLarge is the fault of an answer of n bytes.
-func (l *link) tooLarge(n int64) *fault {
-	return faultf(kindInvalid, true, "its answer of %d bytes is larger than the %d that are allowed", n, l.most)
 }
 
 // shut implements port.

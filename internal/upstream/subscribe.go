@@ -91,7 +91,7 @@ func (s *subscriber) hold(ctx context.Context, held func()) error {
 		return unreached(ctx, err)
 	}
 	defer sl.release()
-	l, err := sl.get(ctx, false)
+	l, err := sl.get(ctx, patient)
 	if err != nil {
 		return unreached(ctx, err)
 	}

@@ -294,6 +294,89 @@ func (deafPort) abandon(*flight, bool) {}
 func (deafPort) tell([]byte)           {}
 func (deafPort) shut(<-chan struct{})  {}
 
+func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
+	gone, refused := faultf(kindLost, true, "it ended"), faultf(kindUnreachable, false, "no")
+	for range 20 {
+		r := retries{}
+		if d := r.next(StageConnect, refused, 0); d < firstDelay/2 {
+			t.Errorf("one that was never there is looked for after %s", d)
+		}
+		away := r.next(StageServe, gone, time.Hour)
+		if away > firstLook {
+			t.Errorf("first after %s", away)
+		}
+		looks := 1
+		for ; away < time.Minute; looks++ {
+			d := r.next(StageConnect, refused, 0)
+			if most := away/2 + firstLook; d > most {
+				t.Errorf("after %s it is looked for in %s; want at most %s", away, d, most)
+			}
+			away += d
+		}
+		if looks < 15 || looks > 30 {
+			t.Errorf("%d looks in a minute", looks)
+		}
+		// A port is open again, but what is there is not ready.
+		if d := r.next(StageConnect, faultf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
+			t.Errorf("once it answers, after %s", d)
+		}
+		if d := r.next(StageConnect, faultf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
+			t.Errorf("and then after %s", d)
+		}
+		if d := r.next(StageServe, gone, time.Hour); d > firstLook {
+			t.Errorf("after another hour of service, %s", d)
+		}
+		if d := r.next(StageConnect, gone, 3*time.Second); d < 3*time.Second {
+			t.Errorf("a program that takes three seconds to fail is started again after %s", d)
+		}
+	}
+}
+
+func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) {
+	r := retries{}
+	for i := range 9 {
+		most := min(firstDelay<<i, longestWait)
+		if d := r.next(StageServe, faultf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
+			t.Errorf("time %d after %s, want %s to %s", i, d, most/2, most)
+		}
+	}
+}
+
+func TestACallThatWaitsGoesOnAsSoonAsSomebodyElseHasMadeTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := false
+		sl := newSlot(func() (*link, error) {
+			if !there {
+				return nil, faultf(kindUnreachable, false, "no")
+			}
+			l := newLink(nil, &mask{}, nil, "", nil)
+			l.port = deafPort{}
+			return l, nil
+		})
+		for range 5 { // so that calls may not try so soon
+			if _, err := sl.get(t.Context(), eager); err == nil {
+				t.Fatal("it is there")
+			}
+		}
+		began := time.Now()
+		call := later(func() error {
+			_, err := sl.get(t.Context(), patient)
+			if took := time.Since(began); took != 100*time.Millisecond {
+				t.Errorf("it has waited for %s", took)
+			}
+			return err
+		})
+		time.Sleep(100 * time.Millisecond)
+		there = true
+		if _, err := sl.get(t.Context(), eager); err != nil {
+			t.Error(err)
+		}
+		if err := <-call; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{})
@@ -337,7 +420,7 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 			var calls [10]<-chan error
 			for i := range calls {
 				calls[i] = later(func() error {
-					_, err := sl.get(t.Context(), false)
+					_, err := sl.get(t.Context(), patient)
 					return err
 				})
 			}
@@ -354,7 +437,7 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 		sl = newSlot(func() (*link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := sl.get(ctx, false); asFault(err).kind != kindSilent || asFault(err).sent {
+		if _, err := sl.get(ctx, patient); asFault(err).kind != kindSilent || asFault(err).sent {
 			t.Errorf("%+v", err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -371,14 +454,14 @@ func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
 		for _, tt := range []struct{ lived, wait time.Duration }{
 			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
 		} {
-			l, err := sl.get(t.Context(), false)
+			l, err := sl.get(t.Context(), patient)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(tt.lived)
 			l.close()
 			began := time.Now()
-			if _, err := sl.get(t.Context(), false); err != nil {
+			if _, err := sl.get(t.Context(), patient); err != nil {
 				t.Fatal(err)
 			}
 			if waited := time.Since(began); waited != tt.wait {

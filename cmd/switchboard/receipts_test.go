@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// writeReceipts is a program for scripts: it writes receipts to the store of the URL,
+// as node n1, and checkpoints to the file. Each further argument is the name of a tool
+// that is called.
+func writeReceipts() {
+	ctx := context.Background()
+	try := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	s, err := store.Open(ctx, os.Args[1], store.Options{})
+	try(err)
+	anchor, err := receipt.OpenAnchor(os.Args[2])
+	try(err)
+	b, err := receipt.Open(ctx, s, receipt.Options{
+		Node: "n1", Key: switchboard.NewSecret("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"), DigestKey: switchboard.NewSecret("a secret"),
+		Anchor: anchor, Version: "v1",
+	})
+	try(err)
+	for _, tool := range os.Args[3:] {
+		r := receipt.Receipt{
+			Kind: receipt.Call, Tenant: "acme", Principal: receipt.Principal{ID: "ci", Auth: switchboard.AuthAPIKey}, Task: "work",
+			Method: "tools/call", Server: "notes", Tool: tool, Outcome: receipt.OK, Took: receipt.Took{Total: 1500},
+		}
+		if tool == "send" {
+			r.Outcome, r.Code, r.Effect = receipt.Refused, switchboard.CodeDenied, true
+		}
+		b.Add(&r)
+	}
+	try(b.Close(ctx))
+	try(s.Close())
+}

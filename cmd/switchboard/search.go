@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/summit-switchboard/switchboard/internal/app"
+)
+
+type searchCmd struct {
+	common
+	output
+	URL   string   `name:"url" help:"Ask the Switchboard that runs at URL." placeholder:"URL"`
+	Limit int      `help:"Print at most this many, 1 to 100." default:"10"`
+	Query []string `arg:"" help:"What the tool shall do, in words, or what it is called."`
+}
+
+// Run prints which tools of all servers that are configured fit the words best.
+// It exits 1 where none does.
+func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	if s.Limit < 1 || s.Limit > 100 {
+		return usageError{fmt.Errorf("--limit %d: want 1 to 100", s.Limit)}
+	}
+	f, err := s.find(ctx, strings.Join(s.Query, " "), log)
+	if err != nil {
+		return err
+	}
+	f.Tools = f.Tools[:min(s.Limit, len(f.Tools))]
+	if s.JSON {
+		if err := json.NewEncoder(io.raw).Encode(f); err != nil {
+			return err
+		}
+	} else {
+		w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+		for i, t := range f.Tools {
+			if i == 0 {
+				fmt.Fprintln(w, "SERVER\tTOOL\tWHAT IT DOES")
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", t.Server, summary(t.Tool), summary(t.Description))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	if len(f.Tools) == 0 {
+		fmt.Fprintf(io.err, "switchboard: none of %s has any of these words\n", count(f.Of, "tool"))
+		return errNo
+	}
+	return nil
+}
+
+func (s *searchCmd) find(ctx context.Context, query string, log *slog.Logger) (*app.Found, error) {
+	t := target{common: s.common, URL: s.URL}
+	if s.URL == "" {
+		a, err := t.start(ctx, log, app.Options{})
+		if err != nil {
+			return nil, err
+		}
+		defer a.Stop()
+		return a.Search(ctx, query)
+	}
+	var f app.Found
+	return &f, t.inspect(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
+}

@@ -1,0 +1,61 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// ours are the tools that Switchboard itself answers for a client of the principal's
+// which has bound no configured task.
+func (t *tenant) ours(p switchboard.Principal) []*switchboard.Tool {
+	if t == nil || len(t.Declare) == 0 || mayDeclare(p) != nil {
+		return []*switchboard.Tool{gateway.Status}
+	}
+	return []*switchboard.Tool{gateway.Status, lazyexpand.Declaring(t.Declare)}
+}
+
+// mayDeclare refuses a principal whose key names the tasks that it may bind: another
+// one would be more than the key allows.
+func mayDeclare(p switchboard.Principal) error {
+	if len(p.Tasks) == 0 {
+		return nil
+	}
+	return switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: your key names the tasks that it may bind, so it declares none")
+}
+
+// declare binds the run to the task that its client declares, under the operator's
+// ceiling.
+func (a *App) declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+	task, err := lazyexpand.Declared(args)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	if err := a.runs.Declare(ctx, r, task); err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	a.log.Info("task declared", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "run", r.ID(), "requirements", fmt.Sprint(task.Requirements))
+	return lazyexpand.Bound(r.Surface()), nil
+}
+
+// task returns the tenant's task of that id, or what a client has declared as its
+// ceiling allows it.
+func (t *tenant) task(was *switchboard.Task) (*switchboard.Task, error) {
+	if was.ID != switchboard.DeclaredTask {
+		return t.Tasks[was.ID], nil
+	}
+	return lazyexpand.Within(was, t.Declare, t.taxonomy, t.Budget(&switchboard.Task{}))
+}
+
+// unbound is what a client of the principal's sees that has no task.
+func (s *state) unbound(p switchboard.Principal, info []byte) *surface.Surface {
+	if now, err := s.current(p); err == nil {
+		p = now
+	}
+	return surface.New(surface.Input{Own: s.tenants[p.Tenant].ours(p), Info: info})
+}

@@ -1,0 +1,53 @@
+package app
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+)
+
+func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
+	digest := func(key, top, server, tenant, secret, rego string) string {
+		t.Helper()
+		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+			"switchboard.yaml":         {Data: []byte(top + "servers: {a: {transport: stdio, command: [a], " + server + "}}\ntenants: {acme: {servers: [a]}}\n")},
+			"secret":                   {Data: []byte(secret)},
+			"policies/all.rego":        {Data: []byte("package switchboard.operator\nimport rego.v1\nallowed_tools contains \"*\"\n" + rego)},
+			"tenants/acme/tenant.yaml": {Data: []byte("tenant: acme\n" + tenant)},
+		}, Env: func(string) (string, bool) { return "what all of them know", true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := read(c, policy.NewEngine(0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(r.sum([]byte(key)))
+	}
+	const env = `env: {TOKEN: "${file:secret}"}`
+	one := digest("k", "", env, "", "xyzzy", "")
+	for name, tt := range map[string]struct {
+		got  string
+		same bool
+	}{
+		"read again":        {digest("k", "", env, "", "xyzzy", ""), true},
+		"another address":   {digest("k", "listen: 127.0.0.1:1\nreceipts: {anchor: elsewhere}\n", env, "", "xyzzy", ""), true},
+		"as replicas":       {digest("k", "store: redis://r:1\ncluster: {secret: \"${env:S}\", listen: \":1\", advertise: \"r:1\"}\n", env, "", "xyzzy", ""), true},
+		"a comment":         {digest("k", "# here\n", env, "", "xyzzy", ""), true},
+		"another grace":     {digest("k", "grace: 11s\n", env, "", "xyzzy", ""), false},
+		"another server":    {digest("k", "", env+", timeout: 9s", "", "xyzzy", ""), false},
+		"another secret":    {digest("k", "", env, "", "plugh", ""), false},
+		"another tenant":    {digest("k", "", env, "mode: observe\n", "xyzzy", ""), false},
+		"another policy":    {digest("k", "", env, "", "xyzzy", "deny[\"a/x\"] contains \"no\"\n"), false},
+		"of other replicas": {digest("l", "", env, "", "xyzzy", ""), false},
+	} {
+		if (tt.got == one) != tt.same {
+			t.Errorf("%s: %s, where it was %s", name, tt.got, one)
+		}
+	}
+	if got := stateOf(t, "", "").sum(nil); got != "" {
+		t.Errorf("with nobody to compare it with: %s", got)
+	}
+}

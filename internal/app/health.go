@@ -1,0 +1,169 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// set makes servers those that are connected to and kept watch of.
+func (a *App) set(servers []switchboard.Server) {
+	a.health.Set(servers)
+	a.fleet.Set(servers)
+}
+
+// linked tells health of a connection.
+func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
+	var cause health.Cause
+	if why != nil {
+		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since}
+	}
+	a.health.Link(id, up, cause)
+}
+
+// probe asks a server whether it is well, in all the ways that are configured.
+func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
+	if err := a.fleet.Probe(ctx, s.ID); err != nil {
+		return err
+	}
+	tool, _ := a.state.Load().probeTool(s)
+	if tool == nil {
+		return nil
+	}
+	params := []byte(`{"name":` + string(encode(tool.ID.Name)))
+	if s.Probe.Arguments != nil {
+		params = append(append(params, `,"arguments":`...), s.Probe.Arguments...)
+	}
+	r, err := a.fleet.Call(ctx, &switchboard.Call{
+		Server: s.ID, Method: wire.MethodToolsCall, Tool: tool, Target: tool.ID.Name, Params: append(params, '}'), NoWait: true,
+	})
+	if err != nil {
+		return err
+	}
+	if failed, _ := wire.Field(r.JSON, wire.MemberError); string(failed) == "true" {
+		return fmt.Errorf("%s answers with an error", tool.ID.Name)
+	}
+	return nil
+}
+
+// probeFaults are why servers that have said what they offer are not probed as they
+// are configured.
+func (s *state) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
+	for i := range s.config.Servers {
+		server := &s.config.Servers[i]
+		if _, heard := s.offers[server.ID]; !heard || !concerns(server.ID) {
+			continue
+		}
+		if _, why := s.probeTool(server); why != "" {
+			faults = append(faults, fmt.Sprintf("server %q: %s", server.ID, why))
+		}
+	}
+	return faults
+}
+
+// probeTool is the tool by which the server is probed; or why there is none though
+// it is configured: nobody whom the operator trusts says that it only reads.
+func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
+	if of.Probe.Tool == "" {
+		return nil, ""
+	}
+	tool, ok := s.catalog.Tool(switchboard.ToolID{Server: of.ID, Name: of.Probe.Tool})
+	switch {
+	case !ok:
+		return nil, fmt.Sprintf("health: it has no tool %q", of.Probe.Tool)
+	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
+		return nil, fmt.Sprintf("health: only a tool that changes nothing is called to see whether a server is well; say in an overlay that %q is readonly", of.Probe.Tool)
+	}
+	return tool, ""
+}
+
+// unfit is what is not fit to serve now, for a run that showed was. What it shows
+// stays while its server blinks; what it has left is not gone back to.
+func (a *App) unfit(was run.Before) decide.Unfit {
+	now := a.health.Unfit()
+	if len(now) == 0 && len(was.Left) == 0 {
+		return nil
+	}
+	bound := servers(was.Surface)
+	unfit := decide.Unfit{}
+	for id, state := range now {
+		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
+			unfit[id] = string(state)
+		}
+	}
+	for _, server := range was.Left {
+		id := switchboard.ToolID{Server: server}
+		if unfit[id] == "" {
+			unfit[id] = health.Left
+		}
+	}
+	return unfit
+}
+
+// own is unfit without what is none of the tenant's.
+func (t *tenant) own(unfit decide.Unfit) decide.Unfit {
+	var own decide.Unfit
+	for id, state := range unfit {
+		if !t.serves(id.Server) {
+			continue
+		}
+		if own == nil {
+			own = decide.Unfit{}
+		}
+		own[id] = state
+	}
+	return own
+}
+
+// servers are those of the tools that are shown.
+func servers(s *surface.Surface) (ids []switchboard.ServerID) {
+	if s == nil {
+		return nil
+	}
+	for _, e := range s.Entries() {
+		if id := e.Tool.ID.Server; !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// lost are the servers that are shown, and that cannot serve: each is out of
+// service and has a tool that no equivalent stands in for; or none of its tools
+// can be called.
+func (a *App) lost(s *surface.Surface) (ids []switchboard.ServerID) {
+	unfit := a.health.Unfit()
+	if len(unfit) == 0 {
+		return nil
+	}
+	out := func(id switchboard.ToolID) bool {
+		return unfit[id] == health.Quarantine || unfit[id] == health.Disabled
+	}
+	for _, id := range servers(s) {
+		all, some := true, false
+		for _, e := range s.Entries() {
+			if e.Tool.ID.Server != id {
+				continue
+			}
+			served := slices.ContainsFunc(e.Equivalents, func(q switchboard.Equivalent) bool { return a.health.Fit(q.Tool.ID) })
+			switch {
+			case served || !out(switchboard.ToolID{Server: id}) && !out(e.Tool.ID):
+				all = false
+			default:
+				some = true
+			}
+		}
+		if all || some && out(switchboard.ToolID{Server: id}) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/token"
+)
+
+// show gives what the decision shows, within its budget of tokens, or within that
+// which is given where it is not 0. Where nothing is
+// configured but servers, and all of their tools together are over the budget, one
+// stub takes their place, for as long as the run lasts.
+func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
+	t := s.tenants[d.Tenant]
+	in := surface.Input{
+		Task: d.Task, Selected: t.movable(d), Whole: s.whole(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
+		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
+	}
+	plan := func(task *switchboard.Task) *surface.Surface {
+		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services)
+		switch {
+		case task.ID == switchboard.DeclaredTask:
+			in.Own, in.Unlisted = t.ours(d.Principal), true
+		case in.Groups != nil:
+			in.Own = []*switchboard.Tool{gateway.Status}
+		}
+		return surface.New(in)
+	}
+	shown := plan(d.Task)
+	if s.config.Implied && (prev != nil && len(prev.Stubs()) > 0 || !lazyexpand.Fits(shown)) {
+		shown = plan(lazyexpand.Fold(d.Task))
+	}
+	return lazyexpand.Fit(shown, prev)
+}
+
+// counter counts in the encoding that is configured, which has been checked.
+func counter(encoding string) *token.Counter {
+	c, err := token.New(cmp.Or(encoding, switchboard.Tokenizers[0]))
+	if err != nil {
+		panic(err.Error())
+	}
+	return c
+}
+
+// services are a server's own split of its tools.
+func (s *state) services(id switchboard.ServerID) []switchboard.Service {
+	for i := range s.config.Servers {
+		if s.config.Servers[i].ID == id {
+			return s.config.Servers[i].Services
+		}
+	}
+	return nil
+}
+
+// permit asks policy whether tools of groups may be found or expanded now. It is a
+// lazyexpand.Permit.
+func (a *App) permit(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
+	errs := make([]error, len(entries))
+	who, p, err := a.current(who)
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	asked := make([]policy.Asked, len(entries))
+	for i, e := range entries {
+		asked[i] = policy.Asked{Tool: e.Tool, Judgments: e.Judgments}
+	}
+	for i, why := range p.Permit(ctx, policy.Phase(phase), who, asked, time.Now()) {
+		if why != nil {
+			errs[i] = &switchboard.Error{
+				Code: why.Code, Stage: policy.StageName, Cause: errors.New(why.String()),
+				Text: "it could not be decided whether this is allowed, so it was not done",
+				Hint: "try again later; if it stays so, tell whoever runs Switchboard: the log says why",
+			}
+		}
+	}
+	return errs
+}
+
+// RunStatus is how one run stands, as its client may know it.
+type RunStatus struct {
+	Task   switchboard.TaskID `json:"task"`
+	Why    string             `json:"shows_nothing_because,omitempty"`
+	Budget int                `json:"token_budget,omitempty"`
+	Used   int                `json:"tokens_used"`
+	Left   int                `json:"tokens_left"`
+
+	// Listed is all that is charged, in the list's order.
+	Listed   []Listed      `json:"listed"`
+	Groups   []GroupStatus `json:"groups,omitempty"`
+	Withheld []Listed      `json:"withheld,omitempty"` // for want of room
+
+	// Ailing are the servers of its tools that are not fit to serve.
+	Ailing map[switchboard.ServerID]string `json:"ailing_servers,omitempty"`
+}
+
+// Listed is one tool and what it costs.
+type Listed struct {
+	Name   string `json:"name"`
+	Tokens int    `json:"tokens"`
+}
+
+// GroupStatus is one on-demand group.
+type GroupStatus struct {
+	Group    string   `json:"group"`
+	Stub     string   `json:"stub"`
+	Tools    int      `json:"tools"`
+	Expanded []string `json:"expanded"` // by name
+}
+
+// statusOf is switchboard_status: how things stand for a client of the run, and for
+// its principal where no task is bound.
+func (a *App) statusOf(p switchboard.Principal, r *run.Run) []byte {
+	if r.Task() == "" {
+		return a.statusText(p)
+	}
+	return encode(a.runStatus(r))
+}
+
+func (a *App) runStatus(r *run.Run) RunStatus {
+	s := r.Surface()
+	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []Listed{}}
+	if err := r.Err(); err != nil {
+		st.Why = err.Error()
+		if own, ok := errors.AsType[*switchboard.Error](err); ok {
+			st.Why = own.Text
+		}
+	}
+	for e, n := range s.Charged() {
+		st.Used += n
+		st.Listed = append(st.Listed, Listed{e.Name, n})
+	}
+	st.Left = max(0, st.Budget-st.Used)
+	for _, stub := range s.Stubs() {
+		g := GroupStatus{Group: stub.Group, Stub: stub.Name, Expanded: []string{}}
+		for _, e := range s.Entries() {
+			if e.Group == stub.Group {
+				g.Tools++
+				if e.Expanded != nil {
+					g.Expanded = append(g.Expanded, e.Name)
+				}
+			}
+		}
+		st.Groups = append(st.Groups, g)
+	}
+	unfit := a.unfit(run.Before{})
+	for _, e := range s.Entries() {
+		if e.Withheld {
+			st.Withheld = append(st.Withheld, Listed{e.Name, s.Cost(e.Name)})
+		}
+		if state := unfit.Why(e.Tool.ID); state != "" {
+			if st.Ailing == nil {
+				st.Ailing = map[switchboard.ServerID]string{}
+			}
+			st.Ailing[e.Tool.ID.Server] = state
+		}
+	}
+	return st
+}

@@ -1,0 +1,75 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
+)
+
+// metered counts what is asked of a store, how that ends and how long it takes.
+type metered struct {
+	store.Store
+	counts *telemetry.Recorder
+}
+
+// note counts one operation that began then, for a defer.
+func (m *metered) note(operation string, began time.Time, err *error) {
+	outcome := "ok"
+	switch {
+	case *err == nil:
+	case errors.Is(*err, store.ErrConflict):
+		outcome = "conflict"
+	case errors.Is(*err, store.ErrUnavailable):
+		outcome = "unavailable"
+	case errors.Is(*err, store.ErrInvalid):
+		outcome = "invalid"
+	default:
+		outcome = "cancelled"
+	}
+	m.counts.Stored(operation, outcome, time.Since(began))
+}
+
+// Value implements store.Store.
+func (m *metered) Value(ctx context.Context, k store.Key) (v store.Value, err error) {
+	defer m.note("value", time.Now(), &err)
+	return m.Store.Value(ctx, k)
+}
+
+// List implements store.Store.
+func (m *metered) List(ctx context.Context, group string) (all []store.Named, err error) {
+	defer m.note("list", time.Now(), &err)
+	return m.Store.List(ctx, group)
+}
+
+// Apply implements store.Store.
+func (m *metered) Apply(ctx context.Context, c store.Change) (v store.Version, err error) {
+	defer m.note("apply", time.Now(), &err)
+	return m.Store.Apply(ctx, c)
+}
+
+// Take implements store.Store.
+func (m *metered) Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error) {
+	defer m.note("take", time.Now(), &err)
+	return m.Store.Take(ctx, group, want, limits...)
+}
+
+// Append implements store.Store.
+func (m *metered) Append(ctx context.Context, log string, after uint64, entries ...[]byte) (err error) {
+	defer m.note("append", time.Now(), &err)
+	return m.Store.Append(ctx, log, after, entries...)
+}
+
+// Read implements store.Store.
+func (m *metered) Read(ctx context.Context, log string, after uint64, limit int) (all []store.Entry, err error) {
+	defer m.note("read", time.Now(), &err)
+	return m.Store.Read(ctx, log, after, limit)
+}
+
+// Publish implements store.Store.
+func (m *metered) Publish(ctx context.Context, topic string, data []byte) (err error) {
+	defer m.note("publish", time.Now(), &err)
+	return m.Store.Publish(ctx, topic, data)
+}

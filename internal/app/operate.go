@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Operated is what has come of something that an operator did to a server.
+type Operated struct {
+	Server switchboard.ServerID `json:"server"`
+	State  string               `json:"state"` // now
+	Note   string               `json:"note"`
+}
+
+// operateTime is how long the store may take to keep what an operator does.
+const operateTime = 2 * time.Second
+
+// operations are what operators do to servers.
+var operations = map[string]func(a *App, by switchboard.Principal, id switchboard.ServerID, reason string) (note string, err error){
+	"disable": (*App).disable,
+	"enable":  (*App).enable,
+	"restart": (*App).restart,
+}
+
+// operate does what is asked by the local principal, who is the operator, and
+// notes it in the log.
+func (a *App) operate(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error) {
+	if by.Auth != switchboard.AuthLocal {
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may do that to a server")
+	}
+	was, ok := a.health.Status(id)
+	if !ok {
+		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" says which there are", id)
+	}
+	note, err := a.recordedAs(receipt.Receipt{
+		Tenant: by.Tenant, Principal: principalOf(by), Server: id, Method: what, Note: reason,
+	}, func() (string, error) { return operations[what](a, by, id, reason) })
+	if err != nil {
+		return nil, err
+	}
+	now, _ := a.health.Status(id)
+	a.log.Info("operator", "did", what, "server", id, "by", by.ID, "reason", reason, "was", was.State, "is", now.State)
+	return encode(Operated{id, string(now.State), note}), nil
+}
+
+// recordedAs does something of an operator's that r is to say, once r is durable; it is
+// refused where that cannot be (SB-RCPT-001). Another receipt says what has come of it.
+func (a *App) recordedAs(r receipt.Receipt, do func() (string, error)) (string, error) {
+	if a.records.add == nil {
+		return do()
+	}
+	r.Kind = receipt.Admin
+	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+	defer cancel()
+	intent := r
+	id, err := a.records.now.Load().Write(ctx, &intent)
+	if err != nil {
+		return "", err
+	}
+	note, err := do()
+	r.Of, r.Outcome = id, receipt.OK
+	if err != nil {
+		r.Outcome = receipt.Refused
+		if own, ok := errors.AsType[*switchboard.Error](err); ok {
+			r.Code = own.Code
+		}
+	}
+	return note, switchboard.Receipted(err, a.records.add(&r))
+}
+
+// reloaded has a receipt of a configuration that was put in force, or refused with err. Who
+// has changed the files nobody tells.
+func (r *recorder) reloaded(err error) {
+	if r.add == nil {
+		return
+	}
+	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK}
+	if err != nil {
+		own.Outcome, own.Code = receipt.Refused, switchboard.CodeConfig
+	}
+	r.add(own)
+}
+
+// disable takes a server out of service.
+func (a *App) disable(by switchboard.Principal, id switchboard.ServerID, reason string) (string, error) {
+	why := "disabled by " + by.ID
+	if reason != "" {
+		why += ": " + reason
+	}
+	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+	defer cancel()
+	if err := a.health.Disable(ctx, id, why); err != nil {
+		return "", err
+	}
+	note := "it takes no new calls until it is enabled"
+	switch {
+	case a.cluster.Self() != "":
+		note += ", here and by all other replicas"
+	case a.store.Status().Survives == "nothing":
+		note += ", or until Switchboard is started again"
+	}
+	if n := a.inFlight(id); n > 0 {
+		note += fmt.Sprintf("; calls that are under way (%d) go on", n)
+	}
+	return note, nil
+}
+
+func (a *App) enable(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+	defer cancel()
+	if err := a.health.Enable(ctx, id); err != nil {
+		return "", err
+	}
+	if now, _ := a.health.Status(id); now.State != health.Healthy {
+		return "it takes calls again as soon as it is healthy", nil
+	}
+	return "it takes calls again", nil
+}
+
+func (a *App) restart(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+	if err := a.fleet.Restart(id); err != nil {
+		return "", err
+	}
+	return "its processes and sessions end, once their calls have ended or after a moment, and are made anew", nil
+}
+
+// inFlight is how many calls are under way at the server.
+func (a *App) inFlight(id switchboard.ServerID) int {
+	for _, s := range a.fleet.Status() {
+		if s.ID == id {
+			return s.InFlight
+		}
+	}
+	return 0
+}

@@ -1,0 +1,399 @@
+package app
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// keptArguments bounds the arguments of which values are recorded, in bytes.
+const keptArguments = 64 << 10
+
+// A ruling is policy's word on one call as it is recorded: in canonical form, with
+// empty members left out.
+type ruling struct {
+	V         int                      `json:"v"`
+	Tenant    switchboard.TenantID     `json:"tenant"`
+	Principal recordedPrincipal        `json:"principal"`
+	Task      switchboard.TaskID       `json:"task"`
+	Snapshot  decide.Snapshot          `json:"snapshot"`
+	Now       time.Time                `json:"now,omitzero"` // where a policy looks at it
+	Method    string                   `json:"method"`
+	Server    switchboard.ServerID     `json:"server"`
+	Tool      string                   `json:"tool,omitempty"`
+	Needs     []string                 `json:"requirements"` // that selected it
+	Arguments recordedArguments        `json:"arguments"`
+	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means allowed
+	Why       string                   `json:"why,omitempty"`
+	Asks      *switchboard.Obligations `json:"obligations,omitempty"`
+	Mixed     bool                     `json:"mixed,omitempty"` // what it was selected from was replaced meanwhile
+}
+
+// rulingVersion is the version of the form of a ruling.
+const rulingVersion = 1
+
+type recordedPrincipal struct {
+	Auth  switchboard.Auth `json:"auth"`
+	ID    string           `json:"id"`
+	Mode  switchboard.Mode `json:"mode"`
+	Roles []string         `json:"roles,omitempty"`
+	Tier  string           `json:"tier"`
+}
+
+// recordedArguments are the digest of a call's arguments, as it stands in receipts, and
+// where the tenant wants it (record: policy_inputs) what stands at the paths at
+// which its policies look. Values is nil where nothing is kept.
+type recordedArguments struct {
+	Digest string          `json:"digest"`
+	Paths  [][]string      `json:"paths,omitempty"`
+	Values json.RawMessage `json:"values,omitempty"`
+}
+
+// An archivedRuling is a ruling as it is archived, with what it was made from.
+type archivedRuling struct {
+	Basis  switchboard.Digest `json:"basis"`
+	Ruling json.RawMessage    `json:"ruling"`
+}
+
+// noteRuling has policy's word on a call recorded. It is a policy.Note.
+func (a *App) noteRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
+	s := a.state.Load()
+	t := s.tenants[c.Principal.Tenant]
+	if t == nil || a.records.add == nil {
+		return
+	}
+	var hide []string
+	if t.RecordInputs {
+		hide = secrets(s.config)
+	}
+	c.Trail.Ruled(a.records.keep(t.recordRuling(c, p, now, r, a.records.digests.Arguments(c), hide), nil).digest)
+}
+
+// recordRuling makes the record of policy's word on a call, of whose arguments that is the
+// digest.
+func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *entry {
+	own := t.ruling(c, now, r)
+	own.Mixed = r.Mixed || t.policy != p || !t.knows(c)
+	own.Arguments = t.arguments(c.Params, hide)
+	own.Arguments.Digest = arguments
+	if own.Arguments.Values == nil && len(p.Arguments()) > 0 {
+		own.Why, own.Asks = "", nil // they may say what the arguments are
+	}
+	text := own.canonical()
+	same := canonical.Sum(text)
+	if !own.Now.IsZero() {
+		timeless := own
+		timeless.Now = time.Time{}
+		same = canonical.Sum(timeless.canonical())
+	}
+	of := []string{"call", string(own.Tenant), own.Principal.ID, string(own.Task), own.Method, string(own.Server), own.Tool, arguments}
+	e := t.archived(&entry{kind: kindCall, when: now, of: strings.Join(of, "/"), same: same}, nil)
+	e.text = encode(archivedRuling{e.basis, text})
+	e.digest = canonical.Sum(e.text)
+	return e
+}
+
+// ruling is policy's word on a call, without its arguments.
+func (t *tenant) ruling(c *switchboard.Call, now time.Time, r policy.Ruling) ruling {
+	p := c.Principal
+	own := ruling{
+		V: rulingVersion, Tenant: p.Tenant, Task: c.Task, Snapshot: t.snapshot, Method: c.Method, Server: c.Server,
+		Principal: recordedPrincipal{p.Auth, p.ID, p.Mode.Narrower(switchboard.Autopilot), p.Roles, p.Tier},
+	}
+	if c.Tool != nil {
+		own.Tool = c.Tool.ID.String()
+	}
+	if t.policy.ReadsClock() {
+		own.Now = now.UTC()
+	}
+	for _, j := range c.Judgments {
+		own.Needs = append(own.Needs, j.Requirement.String())
+	}
+	if r.Err == nil {
+		if !r.Obligations.None() {
+			own.Asks = &r.Obligations
+		}
+		return own
+	}
+	own.Code, own.Why = switchboard.CodePolicyFailed, r.Err.Error()
+	if e, ok := errors.AsType[*switchboard.Error](r.Err); ok {
+		own.Code = e.Code
+		if e.Cause != nil {
+			own.Why = e.Cause.Error()
+		}
+	}
+	return own
+}
+
+// knows reports whether all that a call was judged by is of this state.
+func (t *tenant) knows(c *switchboard.Call) bool {
+	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
+		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.view.Tool(tool.ID); return now != tool })
+	})
+}
+
+// arguments is what is recorded of the arguments in params, but for their digest.
+func (t *tenant) arguments(params []byte, hide []string) (out recordedArguments) {
+	paths := t.policy.Arguments()
+	if !t.RecordInputs || len(paths) == 0 {
+		return out
+	}
+	raw, ok := wire.Field(params, "arguments")
+	if !ok {
+		raw = []byte("{}")
+	}
+	values, err := policy.Only(raw, paths)
+	if err != nil || len(values) > keptArguments || secret(values, hide) {
+		return out
+	}
+	out.Paths, out.Values = paths, values
+	return out
+}
+
+// minSecret is the shortest secret that is looked for: shorter ones ("1", "true")
+// stand in everything.
+const minSecret = 6
+
+// secrets are those that servers are given.
+func secrets(c *config.Config) (all []string) {
+	add := func(name, text string) {
+		for word := range strings.FieldsSeq(text) {
+			if len(word) >= minSecret && (name == "" || switchboard.CredentialName(name) || switchboard.CredentialValue(text)) {
+				all = append(all, word)
+			}
+		}
+	}
+	for i := range c.Servers {
+		for _, s := range c.Servers[i].Headers {
+			add("", s.Reveal())
+		}
+		for name, s := range c.Servers[i].Env {
+			add(name, s.Reveal())
+		}
+	}
+	return all
+}
+
+// secret reports whether a JSON text holds one of the secrets, a key of ours, or
+// what looks like a credential.
+func secret(text []byte, secrets []string) bool {
+	var v any
+	if json.Unmarshal(text, &v) != nil {
+		return true
+	}
+	var in func(name string, v any) bool
+	in = func(name string, v any) bool {
+		switch v := v.(type) {
+		case float64:
+			return switchboard.CredentialName(name)
+		case string:
+			return v != "" && switchboard.CredentialName(name) || switchboard.CredentialValue(v) || strings.Contains(v, identity.KeyPrefix) ||
+				slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(v, s) })
+		case []any:
+			return slices.ContainsFunc(v, func(v any) bool { return in(name, v) })
+		case map[string]any:
+			for k, v := range v {
+				if in("", k) || in(k, v) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return in("", v)
+}
+
+func (r *ruling) canonical() []byte { return canonicalOf(r) }
+
+// canonicalOf is v's canonical form.
+func canonicalOf(v any) []byte {
+	text, err := canonical.Append(nil, encode(v))
+	if err != nil {
+		panic("canonical form: " + err.Error()) // it is made of what was strictly parsed
+	}
+	return text
+}
+
+func readRuling(text []byte) (r ruling, err error) {
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("record of a call: %w", err)
+	}
+	if r.V != rulingVersion {
+		return r, fmt.Errorf("record of a call: its form is version %d; %d is read here", r.V, rulingVersion)
+	}
+	return r, nil
+}
+
+func (r *ruling) principal() switchboard.Principal {
+	p := r.Principal
+	return switchboard.Principal{Tenant: r.Tenant, Auth: p.Auth, ID: p.ID, Mode: p.Mode, Roles: p.Roles, Tier: p.Tier}
+}
+
+// sufficient reports whether what was kept of the arguments is all that the policy
+// looks at.
+func (a *recordedArguments) sufficient(p *policy.Policy) bool {
+	return !slices.ContainsFunc(p.Arguments(), func(path []string) bool {
+		return !slices.ContainsFunc(a.Paths, func(kept []string) bool {
+			return len(kept) <= len(path) && slices.Equal(kept, path[:len(kept)])
+		})
+	})
+}
+
+// rule asks t's policy about the call of r, made by who. It gives no ruling where
+// the call could not come about any more, and why.
+func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
+	task := t.Tasks[r.Task]
+	if task == nil {
+		return nil, policy.Ruling{}, errors.New("its task is not there any more")
+	}
+	c := &switchboard.Call{
+		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
+		Params: fmt.Appendf(nil, `{"arguments":%s}`, cmp.Or(string(r.Arguments.Values), "{}")),
+	}
+	for _, need := range r.Needs {
+		at := slices.IndexFunc(task.Requirements, func(n switchboard.Requirement) bool { return n.String() == need })
+		if at < 0 {
+			continue
+		}
+		n := &task.Requirements[at]
+		candidates, err := t.candidates(ctx, who, task, n)
+		if err != nil {
+			return nil, policy.Ruling{}, err
+		}
+		at = slices.IndexFunc(candidates, func(tool *switchboard.Tool) bool { return tool.ID.String() == r.Tool })
+		if at < 0 && r.Tool != "" {
+			continue
+		}
+		if at >= 0 {
+			c.Tool = candidates[at]
+		}
+		c.Judgments = append(c.Judgments, policy.Judged(task, n, candidates))
+	}
+	if len(c.Judgments) < len(r.Needs) {
+		return nil, policy.Ruling{}, errors.New("the tool is none of those any more that its requirement means")
+	}
+	return c, t.policy.Rule(ctx, c, when), nil
+}
+
+// candidates are the tools of which policy is asked for a requirement.
+func (t *tenant) candidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
+	q := &decide.Question{Tenant: t.Tenant, Principal: who, Task: task, Requirement: r}
+	var in []decide.Candidate
+	for _, s := range t.pipeline {
+		if s.Name() == policy.StageName {
+			break
+		}
+		var err error
+		if in, err = s.Apply(ctx, q, in, nil); err != nil {
+			return nil, err
+		}
+	}
+	tools := make([]*switchboard.Tool, len(in))
+	for i, c := range in {
+		tools[i] = c.Tool
+	}
+	return tools, nil
+}
+
+// Why a call cannot be judged again.
+const (
+	whyMixed       = "the configuration was replaced while the call was under way"
+	whyNoArguments = "their arguments were not recorded; tenant.yaml says with record: policy_inputs that they are, and what looks like a credential never is"
+	whyArguments   = "the proposed policies look at arguments that were not recorded"
+)
+
+// call replays policy's word on one call.
+func (c *comparison) call(ctx context.Context, r *replay, e *entry) {
+	was, err := readRuling(e.text)
+	switch {
+	case err != nil:
+		c.skip(err.Error(), e.kind, 1)
+		return
+	case was.Mixed:
+		c.skip(whyMixed, e.kind, 1)
+		return
+	case !was.Arguments.sufficient(r.before.policy):
+		c.skip(whyNoArguments, e.kind, 1)
+		return
+	}
+	again, now, err := r.before.rule(ctx, &was, was.principal(), was.Now)
+	var text []byte
+	if err == nil {
+		same := r.before.ruling(again, was.Now, now)
+		same.Arguments = was.Arguments
+		text = same.canonical()
+	}
+	if !bytes.Equal(text, e.text) {
+		c.differs(e, text, Broken{Tenant: was.Tenant, Task: was.Task})
+		return
+	}
+	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.sufficient(r.after.policy) {
+		c.skip(whyArguments, e.kind, 1)
+		return
+	}
+	c.found(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
+}
+
+// callChanges returns what would be otherwise of a call.
+func (r *replay) callChanges(ctx context.Context, was *ruling, when time.Time) map[Change]bool {
+	out := changes{Change{Tenant: was.Tenant, Of: kindCall}, map[Change]bool{}}
+	if r.after != nil && r.state == nil && r.after.snapshot == r.before.snapshot {
+		return nil
+	}
+	now, err := r.callAgain(ctx, was, when)
+	if err != nil {
+		now = ruling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
+	}
+	of := cmp.Or(was.Tool, was.Method+" at "+string(was.Server))
+	switch {
+	case was.Code == "" && now.Code != "":
+		out.add(Change{Kind: ChangeDenied, Tool: of, Why: fmt.Sprintf("%s: %s", now.Code, now.Why)})
+	case was.Code != "" && now.Code == "":
+		out.add(Change{Kind: ChangeAllowed, Tool: of, Why: fmt.Sprintf("it was not: %s: %s", was.Code, was.Why)})
+	case was.Code == "":
+		out.asked(of, was.asks(), now.asks())
+	}
+	return out.found
+}
+
+// callAgain is what would have become of a call.
+func (r *replay) callAgain(ctx context.Context, was *ruling, when time.Time) (now ruling, err error) {
+	if r.after == nil {
+		return now, errGone
+	}
+	who := was.principal()
+	if r.state != nil {
+		if _, err := r.state.resolve(who, was.Task); err != nil {
+			return now, err
+		}
+		if who, err = r.state.current(who); err != nil {
+			return now, err
+		}
+	}
+	c, said, err := r.after.rule(ctx, was, who, when)
+	if err != nil {
+		return now, err
+	}
+	return r.after.ruling(c, when, said), nil
+}
+
+func (r *ruling) asks() (o switchboard.Obligations) {
+	if r.Asks != nil {
+		o = *r.Asks
+	}
+	return o
+}

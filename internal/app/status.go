@@ -1,0 +1,240 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+// Status is what Switchboard says of itself.
+type Status struct {
+	Version string    `json:"version"`
+	PID     int       `json:"pid,omitzero"` // the operator's to know
+	Started time.Time `json:"started"`
+	Loaded  time.Time `json:"configuration_loaded"`
+	Refused *Refused  `json:"configuration_refused,omitempty"`
+
+	// Digest is of the configuration that is served, the same at all replicas that serve
+	// the same; "" where there are no replicas.
+	Digest switchboard.Digest `json:"configuration_digest,omitempty"`
+
+	// Records says how recording goes; the operator's to know.
+	Records *RecordStatus `json:"records,omitempty"`
+
+	// Store says how the store fares, Replica which one this is, and Replicas which others
+	// share it, by the names that they have since their start; the operator's to know.
+	Store    *store.Status     `json:"store,omitempty"`
+	Replica  *cluster.Replica  `json:"replica,omitempty"`
+	Replicas []cluster.Replica `json:"other_replicas,omitempty"`
+
+	Catalog struct {
+		Digest switchboard.Digest `json:"digest"`
+		Tools  int                `json:"tools"`
+		Faults []string           `json:"faults,omitzero"` // the operator's to know; nil where they are not said
+	} `json:"catalog"`
+	Policies []PolicyStatus `json:"policies"`
+	Servers  []ServerStatus `json:"servers"`
+	Tasks    []TaskStatus   `json:"tasks"`
+}
+
+// Differing names the other replicas that serve another configuration than this one, each
+// with its digest.
+func (s *Status) Differing() (others []string) {
+	for _, r := range s.Replicas {
+		if r.Serves != s.Digest {
+			others = append(others, fmt.Sprintf("%s's is %.19s", r.ID, cmp.Or(r.Serves, "unknown")))
+		}
+	}
+	return others
+}
+
+// Refused says that the last reload did not happen.
+type Refused struct {
+	When  time.Time `json:"when"`
+	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
+	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+}
+
+// PolicyStatus is which policy a tenant has, and since when it is this one.
+type PolicyStatus struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Digest switchboard.Digest   `json:"digest"`
+	Loaded time.Time            `json:"loaded"`
+}
+
+// ServerStatus is how one server fares, and how many of its tools are fit to be
+// offered, of those that the catalog was made of; the rest is refused.
+type ServerStatus struct {
+	upstream.ServerStatus
+	Health  health.Status `json:"health"`
+	Served  int           `json:"tools_served"`
+	Refused int           `json:"tools_refused"`
+}
+
+// TaskStatus is a task that runs have bound.
+type TaskStatus struct {
+	Tenant switchboard.TenantID `json:"tenant"`
+	Task   switchboard.TaskID   `json:"task"`
+	Runs   int                  `json:"runs"`
+	Tools  int                  `json:"tools"`
+
+	// Withheld are tools that have grown beyond what the budget of tokens has room
+	// for, by name.
+	Withheld []string `json:"withheld,omitempty"`
+
+	Why string `json:"why,omitempty"` // it shows nothing
+}
+
+// othersTime is how long the store may take to say which other replicas there are.
+const othersTime = 500 * time.Millisecond
+
+// Status says how things are for the tenant: its servers and its tasks. The
+// empty tenant means all of them, for the operator.
+func (a *App) Status(id switchboard.TenantID) Status {
+	st := a.state.Load()
+	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Digest: st.digest, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s.Catalog.Faults = []string{}
+	if id == "" {
+		s.Records = a.records.status()
+		kept := a.store.Status()
+		s.Store = &kept
+		ctx, cancel := context.WithTimeout(a.stopping.all, othersTime)
+		defer cancel()
+		if self := a.cluster.Self(); self != "" {
+			s.Replica = &cluster.Replica{ID: self, Address: a.cluster.Address(), Serves: st.digest}
+		}
+		s.Replicas, _ = a.cluster.Others(ctx) // where they cannot be told, Store says why
+	}
+	if f := a.fault.Load(); f != nil {
+		s.Refused = &Refused{When: f.when, Since: f.since}
+		if id == "" {
+			s.Refused.Why = f.err.Error()
+		}
+	}
+	mine := func(server switchboard.ServerID) bool {
+		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
+	}
+	s.Catalog.Digest = st.catalog.Digest()
+	if t := st.tenants[id]; t != nil {
+		s.Catalog.Digest = t.view.Digest()
+	}
+	served := map[switchboard.ServerID]int{}
+	for _, t := range st.catalog.Tools() {
+		served[t.ID.Server]++
+		if mine(t.ID.Server) {
+			s.Catalog.Tools++
+		}
+	}
+	for _, f := range st.catalog.Faults() {
+		if mine(f.Server) {
+			s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
+		}
+	}
+	s.Catalog.Faults = append(s.Catalog.Faults, st.probeFaults(mine)...)
+	for _, f := range st.undeclared(id) {
+		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
+	}
+	for _, server := range a.fleet.Status() {
+		if mine(server.ID) {
+			n := served[server.ID]
+			fit, _ := a.health.Status(server.ID)
+			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.offers[server.ID].Tools) - n})
+		}
+	}
+	s.Tasks = a.tasks(id)
+	return s
+}
+
+// fitness is what /readyz answers with, to anybody: no word of any tenant's.
+func (a *App) fitness() (ready bool, text []byte) {
+	var f struct {
+		Ready   bool `json:"ready"`
+		Refused *age `json:"configuration_refused,omitempty"`
+		Store   *out `json:"store,omitempty"`
+	}
+	select {
+	case <-a.ready:
+		f.Ready = true
+	default:
+	}
+	if fault := a.fault.Load(); fault != nil {
+		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
+	}
+	if kept := a.store.Status(); kept.Fault != "" {
+		f.Store = &out{kept.Since} // still ready: what needs no store is served
+	}
+	return f.Ready, encode(f)
+}
+
+type out struct {
+	Since time.Time `json:"unavailable_since"`
+}
+
+type age struct {
+	Seconds int64 `json:"age_seconds"`
+}
+
+// statusText is switchboard_status: what a principal may know.
+func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
+
+// statusFor is Status as p may see it. Messages of failures are the operator's:
+// they hold the words of servers and of the system.
+func (a *App) statusFor(p switchboard.Principal) Status {
+	s := a.Status(p.Tenant)
+	if p.Auth != switchboard.AuthLocal {
+		s.PID, s.Catalog.Faults = 0, nil
+		for i := range s.Servers {
+			s.Servers[i].PIDs = nil
+			if f := s.Servers[i].LastFailure; f != nil {
+				s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Since: f.Since}
+			}
+			s.Servers[i].Health = s.Servers[i].Health.WithoutWords()
+		}
+	}
+	return s
+}
+
+// inspectStatus is Status over HTTP. The local principal is the operator.
+func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
+	if p.Auth == switchboard.AuthLocal {
+		return encode(a.Status("")), nil
+	}
+	return a.statusText(p), nil
+}
+
+// inspectExplain is Explain over HTTP, of the task that the query names.
+func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
+	ask := Asking{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != ""}
+	if text := q.Get("budget"); text != "" {
+		var err error
+		if ask.Budget, err = strconv.Atoi(text); err != nil || ask.Budget < 1 {
+			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "budget must be a whole number of tokens, above 0"}
+		}
+	}
+	x, err := a.Explain(ctx, p, ask)
+	if err != nil {
+		return nil, err
+	}
+	return encode(x), nil
+}
+
+// encode returns v's JSON. v is made of our own types, which always encode, and
+// the same way every time: maps are sorted.
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("encode: " + err.Error())
+	}
+	return text
+}

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
+	for _, tt := range []struct {
+		grace, hurry, calls, all time.Duration
+	}{
+		{grace: 10 * time.Second, calls: 8 * time.Second, all: 10 * time.Second},
+		{grace: time.Second, calls: 500 * time.Millisecond, all: time.Second},
+		{grace: time.Hour, hurry: time.Minute, calls: time.Minute, all: time.Minute + 2*time.Second},
+	} {
+		t.Run(tt.grace.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hurry := make(chan os.Signal, 1)
+				s := newStopping(func() time.Duration { return tt.grace }, hurry)
+				time.Sleep(time.Minute) // nobody stops yet
+				start := time.Now()
+				over := s.over()
+				if tt.hurry > 0 {
+					time.AfterFunc(tt.hurry, func() { hurry <- syscall.SIGTERM })
+				}
+				<-over
+				calls := time.Since(start)
+				<-s.over()
+				<-s.all.Done()
+				if all := time.Since(start); calls != tt.calls || all != tt.all {
+					t.Errorf("calls got %v, and all %v; want %v and %v", calls, all, tt.calls, tt.all)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatHasEndedWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		s := newStopping(func() time.Duration { return time.Hour }, nil)
+		s.begin()
+		s.end()
+		<-s.over() // and the bubble has no goroutine left
+	})
+}

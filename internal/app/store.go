@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// storeFile is the store in the data folder, where the configuration names no
+// other.
+const storeFile = "store.db"
+
+// openStore opens what the configuration says, or the file in the data folder; or,
+// where there is no such folder, one that survives nothing.
+func openStore(ctx context.Context, o Options, c config.Store) (store.Store, error) {
+	where := StoreURL(o.Data, c)
+	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Relaxed}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: the store cannot be opened: %w; --data DIR names another folder, and store: in switchboard.yaml another store (memory: keeps nothing)", switchboard.CodeConfig, err)
+	}
+	return st, nil
+}
+
+// StoreURL is where the store is that the configuration names, or the file in the data
+// folder; "memory:" where there is no such folder.
+func StoreURL(data string, c config.Store) string {
+	switch {
+	case data == "":
+		return "memory:"
+	case c.URL.Reveal() == "":
+		return "file:" + filepath.Join(data, storeFile)
+	}
+	return c.URL.Reveal()
+}
+
+// storePath is the path of a store that is a file.
+func storePath(o Options, c config.Store) string {
+	return strings.TrimPrefix(StoreURL(o.Data, c), "file:")
+}
+
+// openCluster reaches the other replicas, where the store has room for them.
+func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcome string)) (*cluster.Cluster, error) {
+	if !c.Store.Shared() || !o.Replica {
+		return &cluster.Cluster{}, nil
+	}
+	return cluster.New(cluster.Options{
+		Store: st, Secret: c.Cluster.Secret, Listen: c.Cluster.Listen, Advertise: c.Cluster.Advertise, Log: o.Log, Hopped: hopped,
+	})
+}
+
+// authenticate says who has sent r: what another replica has found out of those whose
+// request it forwards, as it is by what is configured here.
+func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
+	s := a.state.Load()
+	if p, ok := cluster.Principal(r); ok {
+		return s.current(p)
+	}
+	return s.ring.Authenticate(r)
+}

@@ -1,0 +1,40 @@
+package constraint
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+func TestWhatIsKeptOfLimitsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := share{store: store.NewMemory(), flows: map[string]*flow{}}
+		limit := []store.Limit{{Name: "l", Every: time.Hour, Burst: 1}}
+		count := func(group string) time.Duration {
+			t.Helper()
+			wait, err := s.count(t.Context(), group, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wait
+		}
+		for i := range 2 * maxFlows {
+			group := fmt.Sprint(i)
+			if first, second := count(group), count(group); first > 0 || second == 0 {
+				t.Fatalf("group %d, which may be called once, waits %s, and then %s", i, first, second)
+			}
+		}
+		if n := len(s.flows); n != maxFlows {
+			t.Errorf("%d flows in use, want %d", n, maxFlows)
+		}
+		time.Sleep(2 * hold)
+		synctest.Wait()
+		count("one more")
+		if n := len(s.flows); n != 1 {
+			t.Errorf("%d flows are kept, of which one is in use", n)
+		}
+	})
+}

@@ -1,0 +1,340 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/store"
+)
+
+// A shaky store fails when it is told to.
+type shaky struct {
+	store.Store
+
+	mu     sync.Mutex
+	fails  func(n int) failure // of the nth use; nil means that none fails
+	uses   int
+	silent bool // no notice is passed on
+	heard  map[string]func([]byte)
+}
+
+// A failure is how a use of a store fails.
+type failure int
+
+const (
+	works   failure = iota
+	refuses         // nothing is done
+	forgets         // it is done, and nobody is told
+)
+
+var errShaky = fmt.Errorf("%w: it is shaky", store.ErrUnavailable)
+
+func newShaky(st store.Store) *shaky { return &shaky{Store: st, heard: map[string]func([]byte){}} }
+
+// fail has the uses from now on fail as fails says.
+func (s *shaky) fail(fails func(n int) failure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails, s.uses = fails, 0
+}
+
+func (s *shaky) use() failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses++
+	if s.fails == nil {
+		return works
+	}
+	return s.fails(s.uses)
+}
+
+func (s *shaky) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	if s.use() != works {
+		return store.Value{}, errShaky
+	}
+	return s.Store.Value(ctx, k)
+}
+
+func (s *shaky) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	f := s.use()
+	if f == refuses {
+		return 0, errShaky
+	}
+	v, err := s.Store.Apply(ctx, c)
+	if err == nil && f == forgets {
+		return 0, errShaky
+	}
+	return v, err
+}
+
+func (s *shaky) Publish(ctx context.Context, topic string, data []byte) error {
+	s.mu.Lock()
+	silent := s.silent
+	s.mu.Unlock()
+	if silent {
+		return nil
+	}
+	return s.Store.Publish(ctx, topic, data)
+}
+
+func (s *shaky) Subscribe(topic string, heard func([]byte)) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard[topic] = heard
+	return s.Store.Subscribe(topic, heard)
+}
+
+// missed tells all who listen that they may have missed something.
+func (s *shaky) missed() {
+	s.mu.Lock()
+	heard := s.heard
+	s.mu.Unlock()
+	for _, f := range heard {
+		f(nil)
+	}
+}
+
+// soon ends what waits for something that never comes.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// asksAs is the id under which the next question of the session's home is asked: it
+// jumps each time that the session is taken over.
+func (w *world) asksAs(t *testing.T, in head) string {
+	t.Helper()
+	s := w.stream(legacyCall(`"c"`, "ask", ""), in)
+	defer s.body.Close() //nolint:errcheck // it has served
+	id := idOf(s.next())
+	if res, body := w.post(`{"jsonrpc":"2.0","id":`+id+`,"result":`+bobSays+`}`, in); res.StatusCode != http.StatusAccepted {
+		t.Fatalf("the answer: %s %s", res.Status, body)
+	}
+	s.next()
+	return id
+}
+
+func TestAMomentWithoutTheStoreDoesNotMoveASession(t *testing.T) {
+	for name, f := range map[string]failure{"it is not done": refuses, "it is done, and nobody told": forgets} {
+		t.Run(name, func(t *testing.T) {
+			st := newShaky(store.NewMemory())
+			w := newReplica(t, st, &cluster.Cluster{}).reachable()
+			w.asks()
+			in := w.able(nil)
+			e := w.listen(soon(t), http.MethodGet, "", in)
+			st.fail(func(int) failure { return f })
+			w.Sweep(t.Context())
+			st.fail(nil)
+			w.Sweep(t.Context())
+			w.Sweep(t.Context())
+			w.change("one")
+			if got := e.next(); got != listChanged {
+				t.Errorf("heard %s", got)
+			}
+			if id := w.asksAs(t, in); id != "1" {
+				t.Errorf("its home has moved: it asks as %s", id)
+			}
+		})
+	}
+}
+
+// takenOver has the session taken over by another replica, since nobody knows its home any
+// more.
+func takenOver(t *testing.T, st store.Store, home, other *replica, in head) {
+	t.Helper()
+	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: home.cluster.Self(), Was: store.Any}}}); err != nil {
+		t.Fatal(err)
+	}
+	before := other.calls()
+	until(t, "another replica has taken the session over", func() bool {
+		if res, body := other.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s", res.Status, body)
+		}
+		return other.calls() > before
+	})
+}
+
+func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the notice is lost %v", silent), func(t *testing.T) {
+			st := store.NewMemory()
+			first, second := newShaky(st), newShaky(st)
+			second.silent = silent
+			all := replicasOf(t, first, second)
+			in := all[0].session(nil)
+			ctx := soon(t)
+			e := all[0].listen(ctx, http.MethodGet, "", in)
+			all[0].cluster.Leave(t.Context()) // nobody renews its lease: it is still there, as one that was paused is
+			takenOver(t, st, all[0], all[1], in)
+			if silent {
+				first.missed()
+			}
+			for ev, err := e.event(); err == nil; ev, err = e.event() {
+				t.Logf("heard %s", ev.Data)
+			}
+			if ctx.Err() != nil {
+				t.Fatal("its stream goes on, and nobody says anything on it")
+			}
+			again := all[0].listen(soon(t), http.MethodGet, "", in) // from where it is now
+			again.next()
+			all[1].change("one")
+			for got := again.next(); got != listChanged; got = again.next() {
+				t.Logf("heard %s", got)
+			}
+		})
+	}
+}
+
+func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
+	st := store.NewMemory()
+	both := offered(map[string][]string{"a": {"x:1"}, "b": {"x:2"}})
+	first := newReplica(t, st, &cluster.Cluster{}).reachable()
+	first.offer(both)
+	in := first.session(nil)
+	for _, uri := range []string{"x:1", "x:2"} {
+		if _, body := first.post(about("resources/subscribe", uri), in); body != done {
+			t.Fatalf("subscribe: %s", body)
+		}
+	}
+	// The next one does not know one of the servers yet, and keeps what it knows.
+	second := newReplica(t, st, &cluster.Cluster{}).reachable()
+	second.offer(offered(map[string][]string{"a": {"x:1"}}))
+	e := second.listen(soon(t), http.MethodGet, "", in)
+	if _, body := second.post(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`, in); body != done {
+		t.Fatal(body)
+	}
+	heard := map[string]bool{}
+	for !heard[updated("x:1")] { // it may have missed that
+		heard[e.next()] = true
+	}
+	second.awaitHoldings(1)
+	second.offer(both)
+	for !heard[updated("x:2")] {
+		heard[e.next()] = true
+	}
+	second.awaitHoldings(2)
+	third := newReplica(t, st, &cluster.Cluster{}).reachable()
+	third.offer(both)
+	if res, body := third.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status, body)
+	}
+	third.awaitHoldings(2)
+}
+
+func TestEventsOfTheHomeBeforeAreNotTakenForThoseOfTheNext(t *testing.T) {
+	st := store.NewMemory()
+	in := newReplica(t, st, &cluster.Cluster{}).reachable().session(nil)
+	w := newReplica(t, st, &cluster.Cluster{}).reachable()
+	e := w.listen(soon(t), http.MethodGet, "", in)
+	for i := range 3 {
+		w.change(fmt.Sprint("tool", i))
+		for got := e.next(); got != listChanged; got = e.next() {
+			t.Logf("heard %s", got)
+		}
+	}
+	// What was written to it has not come: it knows the second event of the home before.
+	again := w.listen(soon(t), http.MethodGet, "", after(in, "0-2"))
+	var heard []string
+	for range 5 { // all that may have changed, and three changes: list_changed is the first of each
+		heard = append(heard, again.next())
+	}
+	if n := len(slices.DeleteFunc(heard, func(m string) bool { return m != listChanged })); n < 3 {
+		t.Errorf("it hears of %d changes of the tools", n)
+	}
+}
+
+func TestASessionThatIsSaidToHaveEndedIsNotFoundAgain(t *testing.T) {
+	st := newShaky(store.NewMemory())
+	w := newReplica(t, st, &cluster.Cluster{}).reachable()
+	in := w.session(nil)
+	st.fail(func(int) failure { return forgets })
+	w.Sweep(t.Context()) // so that it does not know of which version it is
+	st.fail(func(int) failure { return refuses })
+	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"SB-ROUT-004"`) {
+		t.Errorf("while the store is gone: %s %s", res.Status, body)
+	}
+	st.fail(nil)
+	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusNoContent {
+		t.Errorf("again: %s %s", res.Status, body)
+	}
+	if res, body := w.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusNotFound {
+		t.Errorf("afterwards: %s %s", res.Status, body)
+	}
+}
+
+// Law 7: whatever use of the store fails, and however, each request ends, with a code; and
+// when the store is back, all goes on.
+func TestWhereverTheStoreFailsEachRequestEndsWithACode(t *testing.T) {
+	shared := store.NewMemory()
+	requests := []string{
+		legacyCall("1", "echo", ""),
+		legacyCall("1", "unheard-of", ""),
+		about("resources/subscribe", "x:1"),
+		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`,
+		about("resources/unsubscribe", "x:1"),
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+	}
+	good := func(t *testing.T, what string, res *http.Response, body string) (ok bool) {
+		t.Helper()
+		switch {
+		case res.StatusCode == http.StatusOK && (strings.Contains(body, `"result"`) || strings.Contains(body, "unheard-of")):
+			return true
+		case !strings.Contains(body, `"SB-ROUT-004"`):
+			t.Errorf("%s: %s %s", what, res.Status, body)
+		}
+		return false
+	}
+	for _, f := range []failure{refuses, forgets} {
+		for n := 1; ; n++ {
+			first, second := newShaky(shared), newShaky(shared)
+			one, two := newReplica(t, first, &cluster.Cluster{}).reachable(), newReplica(t, second, &cluster.Cluster{}).reachable()
+			for _, w := range []*world{one, two} {
+				w.offer(offered(map[string][]string{"a": {"x:1"}}))
+			}
+			used := false
+			for _, st := range []*shaky{first, second} {
+				st.fail(func(i int) failure {
+					if i != n {
+						return works
+					}
+					used = true
+					return f
+				})
+			}
+			res, body := one.post(initialize, nil)
+			if !good(t, "initialize", res, body) {
+				res, body = one.post(initialize, nil)
+				good(t, "initialize again", res, body)
+			}
+			in := head{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id")}
+			for _, w := range []*world{one, two} { // the second one takes it over
+				for _, r := range requests {
+					what := fmt.Sprintf("use %d, failing as %d: %s", n, f, r)
+					if res, body := w.post(r, in); !good(t, what, res, body) {
+						res, body = w.post(r, in)
+						good(t, what+", again", res, body)
+					}
+				}
+			}
+			first.fail(nil)
+			second.fail(nil)
+			if res, _ := two.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusNoContent {
+				t.Errorf("use %d, failing as %d: DELETE: %s", n, f, res.Status)
+			}
+			one.Close()
+			two.Close()
+			if !used {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,320 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// waits is the calls of the tool "wait", which are told apart by what their arguments say:
+// each tells when it has begun, and why it ends.
+type waits struct{ began, ended chan string }
+
+func (w *world) waits() *waits {
+	all := &waits{make(chan string, 100), make(chan string, 100)}
+	w.play("wait", func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		all.began <- string(c.Params)
+		<-ctx.Done()
+		all.ended <- string(c.Params) + " " + context.Cause(ctx).Error()
+		return switchboard.Result{}, ctx.Err()
+	})
+	return all
+}
+
+// within takes what comes, within a time that is enough for all that ends by itself.
+func within[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("not within 30 seconds: %s", what)
+	}
+	return v
+}
+
+// begin has a call of the tool "wait" under way, by any replica.
+func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
+	t.Helper()
+	ctx, hangUp := context.WithCancel(context.Background()) // it may outlive the test
+	t.Cleanup(hangUp)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/mcp", strings.NewReader(legacyCall(id, "wait", `,"arguments":{"mark":"`+mark+`"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range in {
+		req.Header.Set(name, value)
+	}
+	go func() {
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	if got := within(t, "the call begins", all.began); !strings.Contains(got, `"`+mark+`"`) {
+		t.Fatalf("instead of %s, %s begins", mark, got)
+	}
+}
+
+func cancel(id string) string {
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
+}
+
+func bobsAnswer(question string) string {
+	return `{"jsonrpc":"2.0","id":` + idOf(question) + `,"result":` + bobSays + `}`
+}
+
+// moveTo has the session of in taken over by another replica while its home lives, since
+// that was taken for gone for a moment.
+func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
+	t.Helper()
+	before := other.TakenOver()
+	until(t, "the session has moved", func() bool {
+		if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: home.cluster.Self(), Was: store.Any}}}); err != nil {
+			t.Fatal(err)
+		}
+		if res, body := other.post(legacyCall(`"moves"`, "echo", ""), in); res.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s", res.Status, body)
+		}
+		return other.TakenOver() > before
+	})
+	until(t, "the home before is known again", func() bool {
+		all, err := other.cluster.Others(t.Context())
+		for _, one := range all {
+			if one.ID == home.cluster.Self() {
+				return true
+			}
+		}
+		return err != nil
+	})
+}
+
+// stopping has the session of in taken over by another replica while its home stops.
+func stopping(t *testing.T, _ store.Store, home, other *replica, in head) {
+	t.Helper()
+	go home.Drain(t.Context().Done())
+	until(t, "the session has moved", func() bool {
+		if res, body := other.post(legacyCall(`"moves"`, "echo", ""), in); res.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s", res.Status, body)
+		}
+		return other.TakenOver() > 0
+	})
+}
+
+func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testing.T) {
+	for how, move := range map[string]func(t *testing.T, st store.Store, home, other *replica, in head){"its home stops": stopping, "its home was taken for gone": moveTo} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			st := store.NewMemory()
+			all := replicasOf(t, st, st, st)
+			home := all[0]
+			bob := head{"Authorization": "Bearer bob"}
+			in, other := home.able(bob), all[1].able(bob)
+			stolen := maps.Clone(in)
+			stolen["Authorization"] = "Bearer eve"
+			came, wait, steps := home.asks(), home.waits(), home.steps()
+			var asked []*stream
+			var questions []string
+			for i, r := range all {
+				r.begin(t, wait, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
+				s := r.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
+				defer s.body.Close() //nolint:errcheck // it has served
+				asked, questions = append(asked, s), append(questions, s.next())
+			}
+			ctx, hangUp := context.WithCancel(t.Context())
+			go func() { steps <- 1 }()
+			heard := all[2].listen(ctx, http.MethodPost, legacyCall("1", "steps", ""), in)
+			heard.hears(1)
+			move(t, st, home, all[1], in)
+
+			last := heard.events.LastID()
+			hangUp()
+			for i, r := range all {
+				for what, h := range map[string]head{"another session": other, "another principal": stolen} {
+					if res, body := r.post(bobsAnswer(questions[i]), h); res.StatusCode != http.StatusBadRequest && res.StatusCode != http.StatusNotFound {
+						t.Errorf("%s answers: %s %s", what, res.Status, body)
+					}
+					r.post(cancel(fmt.Sprint("10", i)), h) //nolint:bodyclose // post has read it
+					if res, body := r.do(http.MethodGet, "/mcp", "", after(h, last)); res.StatusCode == http.StatusOK {
+						t.Errorf("%s hears the call: %s %s", what, res.Status, body)
+					}
+				}
+				for what, id := range map[string]string{"was never asked": "77", "is of a home that there is not yet": "5000001", "is none of ours": `"1"`, "is odd": "-1000001"} {
+					if res, body := r.post(`{"jsonrpc":"2.0","id":`+id+`,"result":`+bobSays+`}`, in); res.StatusCode != http.StatusBadRequest {
+						t.Errorf("an answer to what %s: %s %s", what, res.Status, body)
+					}
+				}
+				if res, body := r.post(cancel(`"no such"`), in); res.StatusCode != http.StatusAccepted {
+					t.Errorf("what is not under way is cancelled: %s %s", res.Status, body)
+				}
+			}
+			if len(came)+len(wait.ended) > 0 {
+				t.Fatal("a call has heard of what is none of its client's words")
+			}
+			for i, r := range all {
+				if res, body := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusAccepted {
+					t.Errorf("the answer through replica %d: %s %s", i, res.Status, body)
+				}
+				if got := within(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
+					t.Errorf("the result: %s", got)
+				}
+				if res, _ := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusBadRequest {
+					t.Errorf("a second answer: %s", res.Status)
+				}
+				if res, body := r.post(cancel(fmt.Sprint("10", i)), in); res.StatusCode != http.StatusAccepted {
+					t.Errorf("cancelled through replica %d: %s %s", i, res.Status, body)
+				}
+				if got := within(t, "the call that is cancelled ends", wait.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) || !strings.Contains(got, "cancelled by the client") {
+					t.Errorf("ended: %s", got)
+				}
+			}
+
+			steps <- 2 // nobody listens
+			again := all[2].listen(soon(t), http.MethodGet, "", after(in, last))
+			again.hears(2)
+			go func() { steps <- 3; close(steps) }()
+			again.hears(3)
+			again.hearsTheResult()
+			for _, r := range all { // it may have been lost again
+				again := r.listen(soon(t), http.MethodGet, "", after(in, last))
+				again.hears(2, 3)
+				again.hearsTheResult()
+			}
+		})
+	}
+}
+
+func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
+	st := store.NewMemory()
+	all := replicasOf(t, st, st, st)
+	came := all[0].asks()
+	all[1].play("ask", all[0].act["ask"])
+	wait := all[0].waits()
+	all[1].play("wait", all[0].act["wait"])
+	in := all[0].able(nil)
+	var asked []*stream
+	var questions []string
+	for i := range 4 {
+		at := all[i%2]
+		s := at.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
+		defer s.body.Close() //nolint:errcheck // it has served
+		asked, questions = append(asked, s), append(questions, s.next())
+		at.begin(t, wait, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
+		if i == 3 {
+			break
+		}
+		moveTo(t, st, at, all[(i+1)%2], in)
+		all[(i+1)%2].Sweep(t.Context()) // what is kept of it is written again
+	}
+	for i, r := range []*replica{all[2], all[1], all[0], all[2]} {
+		if want := fmt.Sprint(i*1_000_000 + 1); idOf(questions[i]) != want {
+			t.Errorf("question %d is asked as %s", i, questions[i])
+		}
+		if res, body := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusAccepted {
+			t.Errorf("answer %d: %s %s", i, res.Status, body)
+		}
+		if got := within(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
+			t.Errorf("the result: %s", got)
+		}
+		if err := <-came; err != nil {
+			t.Error(err)
+		}
+		r.post(cancel(fmt.Sprint("10", i)), in) //nolint:bodyclose // post has read it
+		if got := within(t, "the call that is cancelled ends", wait.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) {
+			t.Errorf("ended: %s", got)
+		}
+	}
+}
+
+// An id that its client uses again while it is under way at the home before is the one that
+// it has used last.
+func TestOfTwoRequestsOfOneIDTheLastIsCancelledFirst(t *testing.T) {
+	st := store.NewMemory()
+	all := replicasOf(t, st, st, st)
+	wait := all[0].waits()
+	all[1].play("wait", all[0].act["wait"])
+	in := all[0].session(nil)
+	all[0].begin(t, wait, "5", "first", in)
+	moveTo(t, st, all[0], all[1], in)
+	all[2].begin(t, wait, "5", "second", in)
+	for _, mark := range []string{"second", "first"} {
+		all[2].post(cancel("5"), in) //nolint:bodyclose // post has read it
+		if got := within(t, "one of them ends", wait.ended); !strings.Contains(got, `"`+mark+`"`) {
+			t.Errorf("instead of %s: %s", mark, got)
+		}
+		until(t, "it has ended", func() bool { return all[0].Calls()+all[1].Calls() < 2 })
+	}
+}
+
+func TestAHomeThatHasNotHeardThatItIsNoneAnyMorePassesOnWhatIsNotItsOwn(t *testing.T) {
+	st := store.NewMemory()
+	first, second := newShaky(st), newShaky(st)
+	second.silent = true
+	all := replicasOf(t, first, second)
+	came, wait := all[1].asks(), all[1].waits()
+	in := all[0].able(nil)
+	moveTo(t, st, all[0], all[1], in)
+	s := all[1].stream(legacyCall("1", "ask", ""), in)
+	defer s.body.Close() //nolint:errcheck // it has served
+	question := s.next()
+	all[1].begin(t, wait, "2", "mark", in)
+	if open, _ := all[0].Open(); open != 1 {
+		t.Fatalf("%d sessions are open where it was", open)
+	}
+	if res, body := all[0].post(bobsAnswer(question), in); res.StatusCode != http.StatusAccepted {
+		t.Errorf("the answer: %s %s", res.Status, body)
+	}
+	if err := within(t, "the answer", came); err != nil {
+		t.Error(err)
+	}
+	all[0].post(cancel("2"), in) //nolint:bodyclose // post has read it
+	within(t, "the call that is cancelled ends", wait.ended)
+}
+
+func TestTheEndOfASessionEndsWhatItHasLeftBehind(t *testing.T) {
+	st := store.NewMemory()
+	all := replicasOf(t, st, st, st)
+	wait := all[0].waits()
+	in := all[0].session(nil)
+	all[0].begin(t, wait, "1", "mark", in)
+	moveTo(t, st, all[0], all[1], in)
+	if res, _ := all[2].do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusNoContent {
+		t.Fatal(res.Status)
+	}
+	within(t, "the call ends", wait.ended)
+}
+
+// Law 7.
+func TestWhatIsSaidOfACallThatIsGoneWithItsReplicaIsAnswered(t *testing.T) {
+	st := store.NewMemory()
+	all := replicasOf(t, st, st, st)
+	all[0].asks()
+	in := all[0].able(nil)
+	s := all[0].stream(legacyCall("1", "ask", ""), in)
+	question := s.next()
+	moveTo(t, st, all[0], all[1], in)
+	all[0].kill()
+	defer all[0].Cut()
+	defer s.body.Close() //nolint:errcheck // it has served
+	for i, r := range all[1:] {
+		until(t, "an answer to nobody is refused", func() bool { // what is on its way as it is killed is lost
+			res, body := r.post(bobsAnswer(question), in)
+			return res.StatusCode == http.StatusBadRequest && strings.Contains(body, "nothing that was asked")
+		})
+		if res, body := r.post(cancel("1"), in); res.StatusCode != http.StatusAccepted {
+			t.Errorf("replica %d, cancelled: %s %s", i, res.Status, body)
+		}
+		if res, body := r.do(http.MethodGet, "/mcp", "", after(in, "1-1")); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "can be resumed") {
+			t.Errorf("replica %d, resumed: %s %s", i, res.Status, body)
+		}
+	}
+	if n := all[1].TakenOver() + all[2].TakenOver(); n != 1 {
+		t.Errorf("the session has moved %d times", n)
+	}
+}

@@ -1,0 +1,515 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is servers that do as they are told, and a Monitor that watches them.
+type world struct {
+	*health.Monitor
+	caller switchboard.Caller // asks the breakers first
+
+	mu     sync.Mutex
+	begun  time.Time
+	dead   map[switchboard.ServerID]error // what calls and probes of a server end with
+	broken map[string]error               // what calls of a tool end with
+	calls  []string
+	probes []string
+	story  []string // transitions, with their second
+}
+
+func newWorld(t testing.TB, servers ...switchboard.ServerID) *world {
+	var all []switchboard.Server
+	for _, id := range servers {
+		all = append(all, switchboard.Server{ID: id})
+	}
+	return watch(t, health.Options{}, all...)
+}
+
+func watch(t testing.TB, o health.Options, servers ...switchboard.Server) *world {
+	w := &world{dead: map[switchboard.ServerID]error{}, broken: map[string]error{}, begun: time.Now()}
+	o.Probe = func(_ context.Context, s *switchboard.Server) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.probes = append(w.probes, string(s.ID))
+		return w.dead[s.ID]
+	}
+	o.Changed = func(tr health.Transition) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		who := string(tr.Server)
+		if tr.Tool != "" {
+			who += "/" + tr.Tool
+		}
+		w.story = append(w.story, fmt.Sprintf("%s %s", who, tr.To))
+	}
+	w.Monitor = health.New(o)
+	if o.Store != nil {
+		if err := w.Join(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.caller = w.Admit(switchboard.CallerFunc(w.serve))
+	w.Set(servers)
+	for _, s := range servers {
+		w.Link(s.ID, true, health.Cause{})
+	}
+	synctest.Wait()
+	w.story = nil
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *world) serve(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	time.Sleep(100 * time.Millisecond) // so that crashes one after the other are not one
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, c.Tool.ID.String())
+	err := w.dead[c.Server]
+	if err == nil {
+		err = w.broken[c.Tool.ID.String()]
+	}
+	return switchboard.Result{JSON: []byte(`{}`)}, err
+}
+
+func (w *world) set(id switchboard.ServerID, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead[id] = err
+}
+
+func (w *world) told() string {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := strings.Join(w.story, ", ")
+	w.story = nil
+	return s
+}
+
+// call calls "server/tool".
+func (w *world) call(t testing.TB, what string) error {
+	id, err := switchboard.ParseToolID(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.caller.Call(context.Background(), &switchboard.Call{Server: id.Server, Tool: &switchboard.Tool{ID: id}})
+	return err
+}
+
+var (
+	hung    = &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: "no answer", ServerFailed: true, Cause: errors.New("no answer in time")}
+	cut     = &switchboard.Error{Code: switchboard.CodeOutcomeUnknown, Text: "cut off", ServerFailed: true, Lost: true}
+	refused = &switchboard.Error{Code: switchboard.CodeServerUnreachable, Text: "refused", ServerFailed: true, Unsent: true}
+	denied  = &switchboard.Error{Code: switchboard.CodeRateLimit, Text: "not now", Unsent: true}
+	answer  = &switchboard.ServerError{Object: []byte(`{"code":-32602}`)}
+)
+
+func code(err error) switchboard.Code {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.set("a", hung)
+		for range 5 {
+			if err := w.call(t, "a/x"); !errors.Is(err, hung) {
+				t.Fatal(err)
+			}
+		}
+		if got := w.told(); !strings.Contains(got, "a quarantine") {
+			t.Fatalf("after five failures: %q", got)
+		}
+		st, _ := w.Status("a")
+		if st.Cause == nil || st.Cause.Stage != health.StageCall || st.Cause.Message != "no answer in time" || st.NextProbe.IsZero() {
+			t.Errorf("status does not say why, or when it is asked again: %+v", st)
+		}
+		err := w.call(t, "a/x")
+		if own, _ := errors.AsType[*switchboard.Error](err); own == nil || own.Code != switchboard.CodeNoneHealthy || !own.Unsent || own.RetryAfter <= 0 {
+			t.Errorf("a call of a quarantined server ends with %#v", err)
+		}
+		if n := len(w.calls); n != 5 {
+			t.Errorf("%d calls reached it, want 5", n)
+		}
+		time.Sleep(10 * time.Second)                 // its probes fail
+		if got := w.told(); got != "a/x probation" { // whose trial is the next call, once the server takes any
+			t.Errorf("while its probes fail: %q", got)
+		}
+		w.set("a", nil)
+		time.Sleep(10 * time.Second)
+		if got := w.told(); !strings.Contains(got, "a probation, a healthy") {
+			t.Errorf("once it works again: %q", got)
+		}
+		if err := w.call(t, "a/x"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A crash cuts off all calls that are under way: that is one failure. Silence that
+// each of them has waited out is as many.
+func TestCallsThatAreCutOffTogetherAreOneFailure(t *testing.T) {
+	for err, rounds := range map[error]int{cut: 5, hung: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "a")
+			w.set("a", err)
+			var calls sync.WaitGroup
+			for round := range rounds {
+				if got := w.told(); got != "" {
+					t.Errorf("%v: after %d rounds: %q", err, round, got)
+				}
+				for range 4 {
+					calls.Go(func() { _ = w.call(t, "a/x") })
+				}
+				calls.Wait()
+			}
+			if got := w.told(); !strings.Contains(got, "a quarantine") {
+				t.Errorf("%v: after %d rounds: %q", err, rounds, got)
+			}
+		})
+	}
+}
+
+// What a server works at again, its tools do too.
+func TestAToolIsTriedAsSoonAsItsServerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.set("a", hung)
+		for range 40 { // its quarantines grow, and so do those of its tool
+			_ = w.call(t, "a/x")
+			time.Sleep(time.Second)
+		}
+		w.set("a", nil)
+		var err error
+		for range 4 { // it is asked for, so that its probes are soon
+			err = w.call(t, "a/x")
+			time.Sleep(time.Second)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOnlyTheServersOwnFaultCounts(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		err   error
+		gone  bool // the client went away
+		trips bool
+	}{
+		{"an answer of the tool's", nil, false, false},
+		{"an error that the server answers with", answer, false, false},
+		{"a refusal of ours", denied, false, false},
+		{"an error that says nothing", errors.New("x"), false, false},
+		{"silence that the client did not wait out", hung, true, false},
+		{"silence", hung, false, true},
+		{"no connection", refused, false, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "a")
+			w.set("a", tt.err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.gone {
+				cancel()
+			}
+			for range 50 {
+				_, _ = w.caller.Call(ctx, &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}})
+			}
+			if got := strings.Contains(w.told(), "quarantine"); got != tt.trips {
+				t.Errorf("%s: quarantined %v, want %v", tt.name, got, tt.trips)
+			}
+		})
+	}
+}
+
+func TestAToolThatFailsAloneIsQuarantinedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.broken["a/bad"] = hung
+		_ = w.call(t, "a/good")
+		for range 6 {
+			_ = w.call(t, "a/bad")
+		}
+		if got := w.told(); got != "a/bad quarantine" {
+			t.Fatalf("told %q", got)
+		}
+		if err := w.call(t, "a/good"); err != nil {
+			t.Errorf("the other tool: %v", err)
+		}
+		if code(w.call(t, "a/bad")) != switchboard.CodeNoneHealthy {
+			t.Error("the tool is called in quarantine")
+		}
+		if w.Fit(switchboard.ToolID{Server: "a", Name: "bad"}) || !w.Fit(switchboard.ToolID{Server: "a", Name: "good"}) {
+			t.Error("what is published is not so")
+		}
+		delete(w.broken, "a/bad")
+		time.Sleep(3 * time.Second)
+		if err := w.call(t, "a/bad"); err != nil {
+			t.Error(err)
+		}
+		if got := w.told(); got != "a/bad probation, a/bad healthy" {
+			t.Errorf("told %q", got)
+		}
+
+		// A server that comes back may have been mended.
+		w.broken["a/bad"] = hung
+		for range 5 {
+			_ = w.call(t, "a/bad")
+		}
+		w.Link("a", false, health.Cause{})
+		w.Link("a", true, health.Cause{})
+		if got := w.told(); got != "a/bad quarantine, a/bad probation" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+func TestAServerOfWhichAllToolsBeginToFailIsQuarantinedItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		for _, tool := range []string{"a/x", "a/y", "a/x"} {
+			if err := w.call(t, tool); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.set("a", hung)
+		for range 3 {
+			_ = w.call(t, "a/x")
+			_ = w.call(t, "a/y")
+		}
+		if got := w.told(); got != "a quarantine" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+func TestAConnectionThatBlinksIsNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		lost := health.Cause{Stage: "serve", Message: "the process ended", Since: time.Now()}
+		w.Link("a", false, lost)
+		time.Sleep(time.Second)
+		w.Link("a", true, health.Cause{})
+		if got := w.told(); got != "" {
+			t.Errorf("after a second: %q", got)
+		}
+		w.Link("a", false, lost)
+		time.Sleep(3 * time.Second)
+		if got := w.told(); got != "a quarantine" {
+			t.Errorf("after three seconds: %q", got)
+		}
+		if err := w.call(t, "a/x"); err != nil {
+			t.Errorf("a call that could wait for it: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy {
+			t.Error("a call still waits after ten seconds")
+		}
+		w.Link("a", true, health.Cause{})
+		if got := w.told(); got != "a healthy" {
+			t.Errorf("when it is back: %q", got)
+		}
+	})
+}
+
+func TestASilentServerIsFoundOutThoughNobodyCallsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(w.probes) < 4 || len(w.probes) > 10 {
+			t.Errorf("%d probes of two idle servers in two minutes", len(w.probes))
+		}
+		w.set("b", errors.New("no pong"))
+		time.Sleep(time.Minute)
+		if got := w.told(); got != "b quarantine" {
+			t.Errorf("told %q", got)
+		}
+		if st, _ := w.Status("b"); st.Cause == nil || st.Cause.Stage != health.StageProbe || st.Cause.Message != "no pong" {
+			t.Errorf("status: %+v", st)
+		}
+	})
+}
+
+func TestADisabledServerTakesNoCallsUntilItIsEnabled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		if err := w.Disable(t.Context(), "a", "upgrade"); err != nil {
+			t.Error(err)
+		}
+		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy || len(w.calls) != 0 {
+			t.Error("it is called")
+		}
+		synctest.Wait()
+		// A reload, and a change of its address, change nothing about it.
+		w.Set([]switchboard.Server{{ID: "a", URL: "http://other"}})
+		w.Link("a", true, health.Cause{})
+		if code(w.call(t, "a/x")) != switchboard.CodeNoneHealthy || w.Fit(switchboard.ToolID{Server: "a"}) {
+			t.Error("a reload has enabled it")
+		}
+		if err := w.Enable(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.call(t, "a/x"); err != nil {
+			t.Error(err)
+		}
+		if got := w.told(); got != "a disabled, a healthy" {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+func TestWhatIsNotKnownIsNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.Set([]switchboard.Server{{ID: "a"}})
+		if w.Fit(switchboard.ToolID{Server: "a", Name: "x"}) {
+			t.Error("a server that has not answered is fit")
+		}
+		w.Link("a", false, health.Cause{Stage: "connect", Message: "no such file"})
+		if got := w.told(); got != "a quarantine" {
+			t.Errorf("told %q", got)
+		}
+		w.Link("a", true, health.Cause{})
+		if !w.Fit(switchboard.ToolID{Server: "a", Name: "x"}) {
+			t.Error("it is not fit though it has answered")
+		}
+		w.Set(nil)
+		if len(w.Unfit()) != 0 {
+			t.Errorf("of servers that are gone stays %v", w.Unfit())
+		}
+	})
+}
+
+// Where nobody is there it costs next to nothing to look, and a client asks.
+// Who is there and fails is left in peace for longer, and so is who is not missed.
+func TestAServerThatIsNotThereIsLookedForSoonerThanOneThatFails(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		fails  error
+		asked  bool
+		most   time.Duration // from when it works again to the first answer
+		least  time.Duration
+		probes int // at most, while it fails
+	}{
+		{"it is not there, and missed", refused, true, 150 * time.Millisecond, 0, 8},
+		{"it is not there, and nobody asks", refused, false, time.Minute, 200 * time.Millisecond, 1},
+		{"it fails", hung, true, time.Second, 500 * time.Millisecond, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "a")
+				time.Sleep(10 * time.Second)
+				w.set("a", tt.fails)
+				for range 5 {
+					_ = w.call(t, "a/x")
+				}
+				if got := w.told(); !strings.Contains(got, "a quarantine") {
+					t.Fatal(got)
+				}
+				began := time.Now()
+				works := began.Add(350 * time.Millisecond)
+				for fit := false; !fit; fit = w.Fit(switchboard.ToolID{Server: "a", Name: "x"}) {
+					time.Sleep(10 * time.Millisecond)
+					if time.Now().Equal(works) {
+						w.mu.Lock()
+						if n := len(w.probes); n > tt.probes {
+							t.Errorf("it was probed %d times", n)
+						}
+						w.mu.Unlock()
+						w.set("a", nil)
+					}
+					if st, _ := w.Status("a"); tt.asked || st.State == health.Probation {
+						_ = w.call(t, "a/x")
+					}
+				}
+				if took := time.Since(works); took < tt.least || took > tt.most+100*time.Millisecond {
+					t.Errorf("it serves %s after it is back", took)
+				}
+			})
+		})
+	}
+}
+
+// The looks for a server that stays away do not lengthen its quarantine, and are
+// not many.
+func TestAServerThatStaysAwayIsNotLookedForWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.set("a", refused)
+		until := time.Now().Add(time.Minute)
+		for time.Now().Before(until) {
+			_ = w.call(t, "a/x")
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n := len(w.probes); n < 40 || n > 90 {
+			t.Errorf("it was probed %d times in a minute", n)
+		}
+	})
+}
+
+func TestAServerIsKnownAsItFaresThoughItIsHeardOfWhileItIsBeingSet(t *testing.T) {
+	for range 200 {
+		m := health.New(health.Options{})
+		heard := make(chan struct{})
+		go func() {
+			defer close(heard)
+			for {
+				if _, ok := m.Status("a"); ok {
+					m.Link("a", true, health.Cause{})
+					return
+				}
+				runtime.Gosched()
+			}
+		}()
+		m.Set([]switchboard.Server{{ID: "a"}})
+		<-heard
+		if st, _ := m.Status("a"); st.State != health.Healthy || len(m.Unfit()) > 0 {
+			t.Fatalf("it is %s, and not fit: %v", st.State, m.Unfit())
+		}
+		m.Close()
+	}
+}
+
+func TestAMonitorThatIsClosedWhileItsServersAreSetWaitsForAllThatThisHasBegun(t *testing.T) {
+	var servers []switchboard.Server
+	for i := range 20 {
+		servers = append(servers, switchboard.Server{ID: switchboard.ServerID(fmt.Sprint("s", i))})
+	}
+	for range 50 {
+		m := health.New(health.Options{})
+		set := make(chan struct{})
+		go func() {
+			defer close(set)
+			m.Set(servers)
+		}()
+		for ok := false; !ok; _, ok = m.Status("s0") {
+			runtime.Gosched()
+		}
+		m.Close()
+		<-set
+	}
+}

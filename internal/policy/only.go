@@ -1,0 +1,58 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+)
+
+// Only returns arguments of a call without what stands beside the paths, in
+// canonical form. Whoever looks at the paths alone sees the same.
+func Only(arguments []byte, paths [][]string) ([]byte, error) {
+	if len(arguments) == 0 {
+		arguments = []byte("{}")
+	}
+	if slices.ContainsFunc(paths, func(path []string) bool { return len(path) == 0 }) {
+		return canonical.Append(nil, arguments)
+	}
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber() // as they are spelt
+	var all any
+	if err := d.Decode(&all); err != nil {
+		return nil, err
+	}
+	kept := map[string]any{}
+	for _, path := range paths {
+		keep(kept, all, path)
+	}
+	text, err := json.Marshal(kept)
+	if err != nil {
+		return nil, err
+	}
+	return canonical.Append(nil, text)
+}
+
+// keep puts what stands at the path of v there in kept too.
+func keep(kept map[string]any, v any, path []string) {
+	from, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	v, ok = from[path[0]]
+	if !ok {
+		return
+	}
+	if len(path) == 1 {
+		kept[path[0]] = v
+		return
+	}
+	into, ok := kept[path[0]].(map[string]any)
+	if !ok {
+		into = map[string]any{}
+	}
+	if keep(into, v, path[1:]); len(into) > 0 {
+		kept[path[0]] = into
+	}
+}

@@ -1,0 +1,39 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A tool is asked about where its requirements selected it, and each of them may
+// deny it.
+func TestWhatAnyOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
+	p := of(t, "", allowAll+`deny[c.id] contains "not now" if { input.phase == "expand"; input.requirement.verb == "write"; some c in input.candidate_tools }`+"\n", "")
+	one, two := tool("a/one"), tool("a/two")
+	who := ask(policy.PhaseExpand, "").Principal
+	task := &switchboard.Task{ID: "browse"}
+	read := policy.Judged(task, &switchboard.Requirement{Verb: "read", Resource: "aws"}, []*switchboard.Tool{one, two})
+	write := policy.Judged(task, &switchboard.Requirement{Verb: "write", Resource: "aws"}, []*switchboard.Tool{two})
+	for name, tt := range map[string]struct {
+		phase policy.Phase
+		by    []*switchboard.Judgment
+		want  switchboard.Code
+	}{
+		"what nobody denies":      {policy.PhaseExpand, []*switchboard.Judgment{read}, ""},
+		"what the last denies":    {policy.PhaseExpand, []*switchboard.Judgment{read, write}, switchboard.CodeDenied},
+		"what the first denies":   {policy.PhaseExpand, []*switchboard.Judgment{write, read}, switchboard.CodeDenied},
+		"in another phase":        {policy.PhaseSearch, []*switchboard.Judgment{write, read}, ""},
+		"what was never judged":   {policy.PhaseExpand, nil, switchboard.CodeDenied},
+		"what another has judged": {policy.PhaseExpand, []*switchboard.Judgment{{Requirement: read.Requirement}}, switchboard.CodePolicyFailed},
+	} {
+		denied := p.Permit(t.Context(), tt.phase, who, []policy.Asked{{Tool: two, Judgments: tt.by}, {Tool: one, Judgments: []*switchboard.Judgment{read}}}, monday)
+		if denied[1] != nil {
+			t.Errorf("%s: what was asked about beside it: %v", name, denied[1])
+		}
+		if got := denied[0]; (got == nil) != (tt.want == "") || got != nil && got.Code != tt.want {
+			t.Errorf("%s: %v, want %s", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A Store keeps runs for those who come after us, and beside us. See store.Store.
+type Store interface {
+	Value(ctx context.Context, k store.Key) (store.Value, error)
+	Apply(ctx context.Context, c store.Change) (store.Version, error)
+	Publish(ctx context.Context, topic string, data []byte) error
+	Subscribe(topic string, heard func(data []byte)) (stop func())
+}
+
+// How runs are kept. A minted run and a base run of a principal stand in one group;
+// the names that tools have had, which many runs share, stand by their digest.
+const (
+	topicRuns  = "runs"
+	groupRuns  = "runs/" // and the principal
+	groupNames = "run-names/"
+	prefixRun  = "run/"
+	prefixBase = "base/"
+
+	namesLive = 2 * Idle // longer than any run that has just been kept refers to them
+)
+
+// touchEvery is how old what is kept of a run may be that is in use.
+const touchEvery = Idle / 6
+
+// A record is what is kept of a run: all that does not follow from its principal and
+// from what is configured and offered.
+type record struct {
+	Task     switchboard.TaskID     `json:"task,omitempty"`
+	Declared *switchboard.Task      `json:"declared,omitempty"`
+	Left     []switchboard.ServerID `json:"left,omitempty"`
+	Surface  surface.State          `json:"surface"`
+	Names    switchboard.Digest     `json:"names,omitempty"` // of Surface.Names, which stand elsewhere
+}
+
+// kept is what of a run is in the store, as far as we know.
+type kept struct {
+	version store.Version // 0 means nothing
+	text    string        // the record
+	when    time.Time
+}
+
+// keeper reads and writes what is kept of runs.
+type keeper struct {
+	store Store
+	self  string // tells our notices from those of others
+
+	mu    sync.Mutex
+	names map[switchboard.Digest]time.Time // when they were written last
+}
+
+func newKeeper(st Store) keeper {
+	return keeper{store: st, self: rand.Text(), names: map[switchboard.Digest]time.Time{}}
+}
+
+// key is where what is kept of r stands.
+func (r *Run) key() store.Key {
+	k := store.Key{Group: groupRuns + string(r.principal.Tenant) + "/" + r.principal.ID, Name: prefixBase + string(r.task)}
+	if r.id != "" {
+		k.Name = prefixRun + string(r.id)
+	}
+	return k
+}
+
+// needed says why something that needs the store was not done.
+func needed(err error) error {
+	return switchboard.Unavailable("what is needed for this cannot be kept or found just now, so nothing was done", err)
+}
+
+// errNothing is why a change keeps nothing: there is nothing to change.
+var errNothing = errors.New("nothing")
+
+// unsure says of a change that it was not heard to be kept. A store whose answer is lost may
+// have kept it, and then it shows when the store is back.
+func unsure(err error) error {
+	refused := switchboard.Unavailable("whether this was kept cannot be told just now, so it may have been done; to ask for it once more does no harm", err)
+	refused.Unsent = false
+	return refused
+}
+
+// save keeps s as what r shows, and tells the others who hold r. The caller holds
+// r.binding, or is alone with r. The error is store.ErrConflict where another process
+// was first.
+func (k *keeper) save(ctx context.Context, r *Run, s *shown) error {
+	n := namesOf(s.named)
+	if err := k.writeNames(ctx, n); err != nil {
+		return err
+	}
+	first := r.kept.version == 0
+	if err := k.put(ctx, r, textOf(recordOf(r, s))); err != nil || first && r.id != "" {
+		return err
+	}
+	if notice, err := json.Marshal(notice{r.key(), k.self}); err == nil {
+		_ = k.store.Publish(ctx, topicRuns, notice) // who misses it is told so by the store
+	}
+	return nil
+}
+
+// put writes what is kept of r.
+func (k *keeper) put(ctx context.Context, r *Run, text string) error {
+	key := r.key()
+	version, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
+		{Name: key.Name, Was: r.kept.version, Data: []byte(text), TTL: Idle},
+	}})
+	if err == nil {
+		r.kept = kept{version, text, time.Now()}
+	}
+	return err
+}
+
+// forget lets go of what is kept of r, unless another process has used it since. The
+// caller holds r.binding.
+func (k *keeper) forget(ctx context.Context, r *Run) error {
+	key := r.key()
+	_, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: r.kept.version}}})
+	return err
+}
+
+// touch keeps r for longer, where it is in use. Who calls it holds r.binding.
+func (k *keeper) touch(ctx context.Context, r *Run) error {
+	s := r.shown.Load()
+	if k.changed(r, s) { // it could not be kept when it was
+		return k.save(ctx, r, s)
+	}
+	if r.kept.version == 0 || time.Since(r.kept.when) < touchEvery || r.idleSince(r.kept.when) {
+		return nil
+	}
+	if err := k.writeNames(ctx, namesOf(s.named)); err != nil {
+		return err
+	}
+	return k.put(ctx, r, r.kept.text)
+}
+
+// Restored counts the runs that went on with what another process had kept of them.
+func (g *Registry) Restored() int64 { return g.restored.Load() }
+
+// changed reports whether s is not what is kept of r. Of a base run nothing is, as
+// long as it shows what it would show to whoever comes first.
+func (k *keeper) changed(r *Run, s *shown) bool {
+	st := s.named.State()
+	if r.kept.version == 0 && r.id == "" && !r.renamed && s.declared == nil && len(s.left)+len(st.Expanded)+len(st.Withheld) == 0 {
+		return false
+	}
+	return textOf(recordOf(r, s)) != r.kept.text
+}
+
+// load returns what is kept under the key, and the surface to follow; none where
+// nothing is.
+func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept, err error) {
+	v, err := k.store.Value(ctx, key)
+	if err != nil || v.Version == 0 {
+		return rec, was, err
+	}
+	if err := json.Unmarshal(v.Data, &rec); err != nil {
+		return rec, was, fmt.Errorf("%s/%s: %w", key.Group, key.Name, err)
+	}
+	names, err := k.store.Value(ctx, namesKey(rec.Names))
+	if err != nil {
+		return rec, was, err
+	}
+	if names.Version != 0 {
+		if err := json.Unmarshal(names.Data, &rec.Surface.Names); err != nil {
+			return rec, was, fmt.Errorf("names of %s/%s: %w", key.Group, key.Name, err)
+		}
+	}
+	return rec, kept{v.Version, string(v.Data), time.Now()}, nil
+}
+
+// before is what was shown, as a process that has not shown it knows it.
+func (rec *record) before() Before {
+	return Before{Surface: surface.Restore(rec.Surface), Left: rec.Left, Declared: rec.Declared}
+}
+
+// names are those of a surface's tools, as they are kept.
+type names struct {
+	text   []byte
+	digest switchboard.Digest
+}
+
+func namesOf(s *surface.Surface) names {
+	return s.Keep("names", func() any {
+		text, err := json.Marshal(s.State().Names)
+		if err != nil {
+			panic("names of tools: " + err.Error()) // they are texts
+		}
+		return names{text, canonical.Sum(text)}
+	}).(names)
+}
+
+func namesKey(d switchboard.Digest) store.Key {
+	return store.Key{Group: groupNames + string(d), Name: "names"}
+}
+
+// writeNames keeps names, unless that was done not long ago.
+func (k *keeper) writeNames(ctx context.Context, n names) error {
+	k.mu.Lock()
+	when := k.names[n.digest]
+	k.mu.Unlock()
+	if time.Since(when) < namesLive-Idle-touchEvery {
+		return nil
+	}
+	key := namesKey(n.digest)
+	if _, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
+		{Name: key.Name, Was: store.Any, Data: n.text, TTL: namesLive},
+	}}); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.names, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > namesLive })
+	k.names[n.digest] = time.Now()
+	return nil
+}
+
+// forgetNames has names written again, wherever they are kept next.
+func (k *keeper) forgetNames(n names) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.names, n.digest)
+}
+
+func recordOf(r *Run, s *shown) record {
+	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State(), Names: namesOf(s.named).digest}
+	rec.Surface.Names = nil
+	return rec
+}
+
+func textOf(rec record) string {
+	text, err := json.Marshal(rec)
+	if err != nil {
+		panic("record of a run: " + err.Error()) // it is made of what was parsed
+	}
+	return string(text)
+}
+
+// A notice says that what is kept of a run has changed.
+type notice struct {
+	Key  store.Key `json:"key"`
+	From string    `json:"from"`
+}
+
+// Follow has the runs show what other processes have made of them, until ctx is done.
+func (g *Registry) Follow(ctx context.Context) {
+	changed := map[store.Key]bool{}
+	var mu sync.Mutex
+	all := true // nobody has listened before
+	wake := make(chan struct{}, 1)
+	wake <- struct{}{}
+	stop := g.keep.store.Subscribe(topicRuns, func(data []byte) {
+		var n notice
+		mu.Lock()
+		defer mu.Unlock()
+		switch err := json.Unmarshal(data, &n); {
+		case data == nil || err != nil:
+			all = true
+		case n.From == g.keep.self:
+			return
+		default:
+			changed[n.Key] = true
+		}
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		mu.Lock()
+		keys, every := changed, all
+		changed, all = map[store.Key]bool{}, false
+		mu.Unlock()
+		for _, r := range g.All() {
+			if every || keys[r.key()] {
+				_ = r.hold(ctx, func() error { return g.sync(ctx, r) }) // the next notice or touch will
+			}
+		}
+	}
+}
+
+// CatchUp has r show what another process has made of it by now, where that can be found
+// out: a client may be sent to this one before its notice is here.
+func (g *Registry) CatchUp(ctx context.Context, r *Run) {
+	_ = r.hold(ctx, func() error { return g.sync(ctx, r) })
+}
+
+// sync shows what another process has made of r, if one has. The caller holds
+// r.binding.
+func (g *Registry) sync(ctx context.Context, r *Run) error {
+	rec, was, err := g.keep.load(ctx, r.key())
+	if err != nil || was.version == r.kept.version {
+		return err
+	}
+	if was.version == 0 { // it has expired, as it may, or was lost; we still know it
+		r.kept = kept{}
+		g.keep.forgetNames(namesOf(r.shown.Load().named))
+		return nil
+	}
+	s := g.next(ctx, r, rec.before())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.kept = was
+	r.show(s)
+	return nil
+}
+
+// hold has f called while nothing else changes r.
+func (r *Run) hold(ctx context.Context, f func() error) error {
+	select {
+	case r.binding <- struct{}{}:
+		defer func() { <-r.binding }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// update shows what change makes of what r shows, and keeps it: after what another
+// process has made of r, where one was quicker. Where it returns an error, r shows what it
+// did; but with SB-ROUT-004 that may change once the store is back. The caller holds r.binding.
+func (g *Registry) update(ctx context.Context, r *Run, change func(was shown) (shown, error)) error {
+	for {
+		s, err := change(*r.shown.Load())
+		if err != nil {
+			return err
+		}
+		switch err := g.keep.save(ctx, r, &s); {
+		case err == nil:
+			r.show(s)
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.Is(err, store.ErrConflict):
+			return unsure(err)
+		}
+		if err := g.sync(ctx, r); err != nil {
+			return needed(err)
+		}
+	}
+}

@@ -1,0 +1,497 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func found(t *testing.T, g *run.Registry, p switchboard.Principal, id switchboard.RunID) bool {
+	t.Helper()
+	r, err := g.Find(t.Context(), p, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r != nil
+}
+
+// grouped binds tools that are all members of one group; what is declared shows one
+// tool more.
+type grouped struct {
+	mu    sync.Mutex
+	tools []string // server/tool
+}
+
+func (g *grouped) set(tools ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tools = tools
+}
+
+func (*grouped) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	return task, nil
+}
+
+func (*grouped) Lasts(switchboard.TenantID) bool { return true }
+
+func (g *grouped) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, was run.Before) (*surface.Surface, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	in := surface.Input{Task: &switchboard.Task{Requirements: []switchboard.Requirement{{}}}, Prev: was.Surface}
+	tools := g.tools
+	if was.Declared != nil {
+		tools = append(slices.Clone(tools), "own/"+string(was.Declared.Requirements[0].Resource))
+	}
+	for _, name := range tools {
+		id, err := switchboard.ParseToolID(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(was.Left, id.Server) {
+			continue
+		}
+		in.Selected = append(in.Selected, decide.Selected{Tool: &switchboard.Tool{ID: id, Definition: []byte(`{"name":"` + id.Name + `"}`)}, Requirements: []int{0}})
+		in.Places = append(in.Places, surface.Place{Group: "all"})
+	}
+	return surface.New(in), nil
+}
+
+// A process is one of several that have the same store.
+type process struct {
+	*run.Registry
+	*grouped
+}
+
+func start(t *testing.T, st store.Store, tools ...string) process {
+	t.Helper()
+	b := &grouped{tools: tools}
+	g := run.New(b, surface.New(surface.Input{}), st)
+	go g.Follow(t.Context())
+	synctest.Wait()
+	return process{g, b}
+}
+
+func expand(t *testing.T, r *run.Run, tool string) error {
+	t.Helper()
+	id, err := switchboard.ParseToolID(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Change(t.Context(), func(s *surface.Surface) (*surface.Surface, error) {
+		if len(s.Expanded()) >= 3 {
+			return nil, errors.New("no room")
+		}
+		return s.With(append(slices.Clone(s.Expanded()), surface.Expand(id)), s.Withheld()), nil
+	})
+}
+
+func expanded(r *run.Run) string {
+	var all []string
+	for _, x := range r.Peek().Expanded() {
+		all = append(all, x.Tool.String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func TestARunGoesOnInAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		first, second := start(t, st, "a/x", "a/y", "b/z"), start(t, st, "a/x", "a/y", "b/z")
+		ctx := t.Context()
+		here, err := first.Open(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := expand(t, here, "a/x"); err != nil {
+			t.Fatal(err)
+		}
+		there, err := second.Find(ctx, alice, here.ID())
+		if err != nil || there == nil {
+			t.Fatalf("found %v, %v", there, err)
+		}
+		if got := expanded(there); got != "a/x" || there.Task() != "browse" {
+			t.Errorf("task %s, expanded %q", there.Task(), got)
+		}
+		heard := &watcher{}
+		defer here.Watch(heard, false)()
+		if err := expand(t, there, "b/z"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := expanded(here); got != "a/x b/z" || heard.times.Load() != 1 {
+			t.Errorf("in the first process %q is expanded, and its client has heard of %d changes", got, heard.times.Load())
+		}
+		if found(t, second.Registry, switchboard.Principal{Tenant: "acme", ID: "mallory"}, here.ID()) {
+			t.Error("somebody else has found it")
+		}
+		for _, id := range []switchboard.RunID{"", "x", here.ID()[1:], "../" + here.ID(), switchboard.RunID(strings.Repeat("0", 32))} {
+			if found(t, second.Registry, alice, id) {
+				t.Errorf("%q is a run", id)
+			}
+		}
+	})
+}
+
+func TestNoTwoProcessesExpandMoreThanThereIsRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		var tools []string
+		for i := range 20 {
+			tools = append(tools, fmt.Sprintf("a/t%d", i))
+		}
+		var work sync.WaitGroup
+		var runs []*run.Run
+		for p := range 4 {
+			r, err := start(t, st, tools...).Base(t.Context(), alice, "browse")
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, r)
+			for i := range 5 {
+				work.Go(func() { _ = expand(t, r, tools[5*p+i]) }) // some find no room
+			}
+		}
+		work.Wait()
+		synctest.Wait()
+		for _, r := range runs {
+			if n := len(r.Peek().Expanded()); n != 3 || expanded(r) != expanded(runs[0]) {
+				t.Errorf("%d are expanded: %s; the first shows %s", n, expanded(r), expanded(runs[0]))
+			}
+		}
+	})
+}
+
+func TestWhatAClientHasDeclaredAndLeftOutlivesTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		ctx := t.Context()
+		first := start(t, st, "a/x", "b/x")
+		r, err := first.Base(ctx, alice, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{{Verb: "read", Resource: "code"}}}
+		if err := first.Declare(ctx, r, task); err != nil {
+			t.Fatal(err)
+		}
+		first.Leave(ctx, func(*surface.Surface) []switchboard.ServerID { return []switchboard.ServerID{"b"} })
+
+		second := start(t, st, "a/x", "b/x")
+		again, err := second.Base(ctx, alice, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := names(again), names(r); got != want || again.Task() != switchboard.DeclaredTask {
+			t.Errorf("task %s, shows %q, was %q", again.Task(), got, want)
+		}
+		other := &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{{Verb: "read", Resource: "logs"}}}
+		if err := second.Declare(ctx, again, other); err == nil || codeOf(err) != switchboard.CodeTaskRefused {
+			t.Errorf("it was bound twice: %v", err)
+		}
+		if err := second.Declare(ctx, again, task); err != nil {
+			t.Errorf("declared as it is: %v", err)
+		}
+	})
+}
+
+func codeOf(err error) switchboard.Code {
+	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		return own.Code
+	}
+	return ""
+}
+
+// A muffled store does what it is asked, and says once that nobody knows.
+type muffled struct {
+	store.Store
+	on atomic.Bool
+}
+
+func (m *muffled) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	v, err := m.Store.Apply(ctx, c)
+	if strings.HasPrefix(c.Group, "runs/") && m.on.Swap(false) {
+		return 0, store.ErrUnavailable
+	}
+	return v, err
+}
+
+func TestWhatTheStoreMayHaveKeptIsNotSaidToBeUndoneAndCanBeAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &muffled{Store: store.NewMemory()}
+		ctx := t.Context()
+		first, second := start(t, st, "a/x", "b/x"), start(t, st, "a/x", "b/x")
+		r, err := first.Open(ctx, alice, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unsure := func(what string, do func() error) {
+			t.Helper()
+			st.on.Store(true)
+			switch err := do(); {
+			case codeOf(err) != switchboard.CodeStoreUnavailable || !strings.Contains(err.Error(), "may have been done") || strings.Contains(err.Error(), "nothing was done"):
+				t.Errorf("%s: %v", what, err)
+			case do() != nil:
+				t.Errorf("%s, once more: %v", what, do())
+			}
+		}
+		task := func() *switchboard.Task {
+			return &switchboard.Task{ID: switchboard.DeclaredTask, Requirements: []switchboard.Requirement{{Verb: "read", Resource: "code"}}}
+		}
+		unsure("declared", func() error { return first.Declare(ctx, r, task()) })
+		unsure("expanded", func() error {
+			return r.Change(ctx, func(s *surface.Surface) (*surface.Surface, error) {
+				if len(s.Expanded()) > 0 {
+					return nil, nil
+				}
+				return s.With([]*surface.Expansion{surface.Expand(switchboard.ToolID{Server: "a", Name: "x"})}, nil), nil
+			})
+		})
+		there, err := second.Find(ctx, alice, r.ID())
+		if err != nil || there == nil {
+			t.Fatal(there, err)
+		}
+		for _, r := range []*run.Run{r, there} {
+			if r.Task() != switchboard.DeclaredTask || expanded(r) != "a/x" {
+				t.Errorf("task %q, expanded %s", r.Task(), expanded(r))
+			}
+		}
+		other := task()
+		other.Requirements[0].Resource = "logs"
+		if err := first.Declare(ctx, r, other); codeOf(err) != switchboard.CodeTaskRefused {
+			t.Errorf("another task: %v", err)
+		}
+	})
+}
+
+func TestNamesStayInAnotherProcessToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		ctx := t.Context()
+		first := start(t, st, "a/search")
+		minted, err := first.Open(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		base, err := first.Base(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.set("a/search", "b/search")
+		first.Rebind(ctx)
+
+		second := start(t, st, "a/search", "b/search")
+		for _, was := range []*run.Run{minted, base} {
+			now, err := second.Base(ctx, alice, "browse")
+			if was.ID() != "" {
+				now, err = second.Find(ctx, alice, was.ID())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := names(now), "search b__search "; got != want || names(was) != want {
+				t.Errorf("run %q: the first process shows %q, the second %q, want %q", was.ID(), names(was), got, want)
+			}
+		}
+	})
+}
+
+func TestARunIsKeptAsLongAsItIsUsedAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		first := start(t, st, "a/x")
+		r, err := first.Open(t.Context(), alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 30 { // five hours
+			time.Sleep(10 * time.Minute)
+			r.Surface()
+			first.Sweep(t.Context())
+		}
+		if !found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
+			t.Error("it is in use, and gone")
+		}
+		for range 7 {
+			time.Sleep(10 * time.Minute)
+			first.Sweep(t.Context())
+		}
+		if found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
+			t.Error("nobody has used it for longer than Idle, and it is kept")
+		}
+	})
+}
+
+func TestWithoutTheStoreNothingIsShownThatIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		g := start(t, st, "a/x")
+		r, err := g.Base(t.Context(), alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = st.Close() // it is gone for good
+		refused := func(what string, err error) {
+			if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != switchboard.CodeStoreUnavailable {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		refused("expanding", expand(t, r, "a/x"))
+		if got := expanded(r); got != "" {
+			t.Errorf("%q is expanded", got)
+		}
+		_, err = g.Open(t.Context(), alice, "browse")
+		refused("minting", err)
+		_, err = g.Find(t.Context(), alice, switchboard.RunID(strings.Repeat("0", 32)))
+		refused("finding", err)
+		if _, err := g.Base(t.Context(), alice, "other"); err != nil {
+			t.Errorf("a base run of which nobody needs to know anything: %v", err)
+		}
+	})
+}
+
+// emptied is a store that has lost all that was kept at some moment.
+type emptied struct{ store.Store }
+
+func TestWhatTheStoreHasLostOfARunIsKeptAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &emptied{store.NewMemory()}
+		ctx := t.Context()
+		first := start(t, st, "a/search")
+		r, err := first.Open(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.set("a/search", "b/search")
+		first.Rebind(ctx)
+		st.Store = store.NewMemory()
+		for range 2 { // that it is lost, and then that it is to be kept
+			time.Sleep(15 * time.Minute)
+			r.Surface()
+			first.Sweep(ctx)
+		}
+		second := start(t, st, "a/search", "b/search")
+		now, err := second.Find(ctx, alice, r.ID())
+		if err != nil || now == nil {
+			t.Fatalf("found %v, %v", now, err)
+		}
+		if got, want := names(now), names(r); got != want {
+			t.Errorf("it shows %q, was %q", got, want)
+		}
+	})
+}
+
+// slow is a store that is gone, and takes its time to say so.
+type slow struct {
+	store.Store
+	uses int
+}
+
+func (s *slow) Apply(context.Context, store.Change) (store.Version, error) {
+	s.uses++
+	time.Sleep(time.Second)
+	return 0, store.ErrUnavailable
+}
+
+func TestASweepDoesNotWaitForAStoreThatIsGoneAsOftenAsThereAreRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &slow{Store: store.NewMemory()}
+		gone := &emptied{st.Store}
+		g := start(t, gone, "a/x")
+		var runs []*run.Run
+		for range 20 {
+			r, err := g.Open(t.Context(), alice, "browse")
+			if err != nil {
+				t.Fatal(err)
+			}
+			runs = append(runs, r)
+		}
+		time.Sleep(30 * time.Minute)
+		for _, r := range runs {
+			r.Surface()
+		}
+		gone.Store = st
+		g.Sweep(t.Context())
+		if st.uses != 1 {
+			t.Errorf("it was asked %d times", st.uses)
+		}
+	})
+}
+
+func TestAProcessThatDoesNotKnowAServerYetForgetsNothingThatIsExpandedOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		first := start(t, st, "a/x", "b/z")
+		here, err := first.Open(t.Context(), alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range []string{"a/x", "b/z"} {
+			if err := expand(t, here, tool); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late := start(t, st, "a/x")
+		there, err := late.Find(t.Context(), alice, here.ID())
+		if err != nil || there == nil {
+			t.Fatalf("found %v, %v", there, err)
+		}
+		for range 3 {
+			time.Sleep(10 * time.Minute)
+			if !found(t, late.Registry, alice, here.ID()) || !found(t, first.Registry, alice, here.ID()) {
+				t.Fatal("the run is gone")
+			}
+			late.Sweep(t.Context())
+			first.Sweep(t.Context())
+			synctest.Wait()
+		}
+		if got := expanded(there); got != "a/x" {
+			t.Errorf("without the server %q is expanded", got)
+		}
+		if got := expanded(here); got != "a/x b/z" {
+			t.Errorf("where the server is, %q is expanded", got)
+		}
+		late.set("a/x", "b/z")
+		late.Rebind(t.Context())
+		if got := expanded(there); got != "a/x b/z" {
+			t.Errorf("when the server is there %q is expanded", got)
+		}
+	})
+}
+
+// chatty is a store that has much to tell whoever begins to listen.
+type chatty struct{ store.Store }
+
+func (c chatty) Subscribe(topic string, heard func([]byte)) (stop func()) {
+	for range 3 {
+		heard(nil)
+	}
+	return c.Store.Subscribe(topic, heard)
+}
+
+func TestWhoBeginsToFollowIsNotHeldUpByWhatIsToldMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			run.New(&grouped{}, surface.New(surface.Input{}), chatty{store.NewMemory()}).Follow(ctx)
+		}()
+		synctest.Wait()
+		cancel()
+		<-ended
+	})
+}

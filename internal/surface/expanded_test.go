@@ -1,0 +1,188 @@
+package surface_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// grouped returns a surface with an own tool, an essential tool, and two groups.
+func grouped(prev *surface.Surface, unlisted bool, names ...string) *surface.Surface {
+	task := &switchboard.Task{Requirements: make([]switchboard.Requirement, 1)}
+	own := &switchboard.Tool{ID: switchboard.ToolID{Name: "switchboard_own"}, Definition: []byte(`{"name":"switchboard_own"}`)}
+	in := surface.Input{
+		Task: task, Own: []*switchboard.Tool{own}, Prev: prev, Unlisted: unlisted,
+		Groups: []surface.Group{{ID: "b", Stub: "b_helper", Definition: []byte(`{"name":"b_helper"}`)}, {ID: "a", Stub: "a_helper", Definition: []byte(`{"name":"a_helper"}`)}},
+		Count:  func(b []byte) int { return len(b) },
+	}
+	for _, n := range names {
+		group, name, _ := strings.Cut(n, "/")
+		tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: name}, Definition: fmt.Appendf(nil, `{"name":%q}`, name)}
+		in.Selected = append(in.Selected, decide.Selected{Tool: tool, Requirements: []int{0}})
+		in.Places = append(in.Places, surface.Place{Group: group})
+	}
+	return surface.New(in)
+}
+
+// toolsIn are the names in the list of a client of the era.
+func toolsIn(t *testing.T, s *surface.Surface, modern bool) (names []string) {
+	t.Helper()
+	var l struct{ Tools []struct{ Name string } }
+	if err := json.Unmarshal(s.List(switchboard.Tools, modern), &l); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range l.Tools {
+		names = append(names, tool.Name)
+	}
+	return names
+}
+
+func expand(s *surface.Surface, names ...string) *surface.Surface {
+	var xs []*surface.Expansion
+	for _, n := range names {
+		e, _ := s.Lookup(n)
+		xs = append(xs, surface.Expand(e.Tool.ID))
+	}
+	return s.With(xs, nil)
+}
+
+func TestAStubStandsBeforeItsMembersAndAnExpansionIsListedInItsPlace(t *testing.T) {
+	s := grouped(nil, false, "/one", "a/two", "b/three", "a/four", "/five")
+	want := []string{"switchboard_own", "one", "a_helper", "b_helper", "five"}
+	for _, modern := range []bool{false, true} {
+		if got := toolsIn(t, s, modern); !slices.Equal(got, want) {
+			t.Errorf("modern %v: %q, want %q", modern, got, want)
+		}
+	}
+	x := expand(s, "four", "three")
+	if got, want := toolsIn(t, x, false), []string{"switchboard_own", "one", "a_helper", "b_helper", "three", "four", "five"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := toolsIn(t, x, true); !slices.Equal(got, want) {
+		t.Errorf("a modern list has changed to %q", got)
+	}
+	if s.Differs(x, true) != 0 || s.Differs(x, false) == 0 || x.Differs(s, false) == 0 {
+		t.Error("an expansion is a change for legacy clients, and for them alone")
+	}
+	if got := toolsIn(t, s, false); !slices.Equal(got, want) {
+		t.Errorf("the surface that it was made of has changed to %q", got)
+	}
+	var names []string
+	sum := 0
+	for e, n := range x.Charged() {
+		names = append(names, e.Name)
+		if sum += n; n != len(e.Append(nil)) {
+			t.Errorf("%s costs %d", e.Name, n)
+		}
+	}
+	if !slices.Equal(names, toolsIn(t, x, false)) {
+		t.Errorf("charged is %q", names)
+	}
+	if x.Bytes() < sum {
+		t.Errorf("it has %d bytes, and the bound is %d", sum, x.Bytes())
+	}
+}
+
+func TestWhatIsExpandedStaysSoWhenTheRunIsBoundAgain(t *testing.T) {
+	s := expand(grouped(nil, false, "a/two", "a/four", "b/three"), "four", "three")
+	next := grouped(s, false, "a/two", "a/four", "/three")
+	if got, want := toolsIn(t, next, false), []string{"switchboard_own", "b_helper", "a_helper", "four", "three"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := next.Expanded(); len(got) != 1 || got[0] != s.Expanded()[0] {
+		t.Errorf("expanded are %v", got)
+	}
+}
+
+func TestAModernClientThatWasBoundLaterHasNoOtherListThanBefore(t *testing.T) {
+	s := grouped(nil, true, "/one", "a/two")
+	if got := toolsIn(t, s, true); !slices.Equal(got, []string{"switchboard_own"}) {
+		t.Errorf("%q", got)
+	}
+	if got := toolsIn(t, s, false); !slices.Contains(got, "one") {
+		t.Errorf("%q", got)
+	}
+	if e, ok := s.Lookup("one"); !ok || !e.Usable() {
+		t.Error("it cannot be called")
+	}
+}
+
+func TestWhatIsWithheldIsNeitherListedNorCallable(t *testing.T) {
+	s := grouped(nil, false, "/one", "a/two")
+	one, _ := s.Lookup("one")
+	w := expand(s, "two").With(expand(s, "two").Expanded(), []switchboard.ToolID{one.Tool.ID})
+	for _, modern := range []bool{false, true} {
+		if slices.Contains(toolsIn(t, w, modern), "one") {
+			t.Error("it is listed")
+		}
+	}
+	if e, ok := w.Lookup("one"); !ok || e.Usable() || !e.Withheld {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestWhatWasWorkedOutIsKeptWhileTheEntriesAreTheSame(t *testing.T) {
+	made := 0
+	keep := func(s *surface.Surface) {
+		s.Keep("x", func() any { made++; return made })
+	}
+	s := grouped(nil, false, "/one", "a/two")
+	keep(s)
+	keep(expand(s, "two"))
+	keep(grouped(expand(s, "two"), false, "/one", "a/two"))
+	if made != 1 {
+		t.Errorf("it was made %d times", made)
+	}
+	for i, other := range [][]string{{"/one"}, {"/one", "/two"}, {"/one", "b/two"}, {"a/two", "/one"}} {
+		if keep(grouped(s, false, other...)); made != i+2 {
+			t.Errorf("of other entries, %v, it was made %d times", other, made)
+		}
+	}
+}
+
+// A stub's name is the task's word; a server's tool of the same name takes its long one.
+func TestAToolThatIsCalledLikeAStubTakesItsLongName(t *testing.T) {
+	s := grouped(nil, false, "/a_helper", "a/two")
+	if got := toolsIn(t, s, false); !slices.Equal(got, []string{"switchboard_own", "b_helper", "s__a_helper", "a_helper"}) {
+		t.Errorf("%q", got)
+	}
+	// And a stub that comes later does not take a name that was shown.
+	task := &switchboard.Task{Requirements: make([]switchboard.Requirement, 1)}
+	tool := decide.Selected{Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "a_helper"}, Definition: []byte(`{"name":"a_helper"}`)}, Requirements: []int{0}}
+	before := surface.New(surface.Input{Task: task, Selected: []decide.Selected{tool}})
+	after := grouped(before, false, "/a_helper", "a/two")
+	if got := toolsIn(t, after, false); !slices.Contains(got, "a_helper") || len(got) != 4 {
+		t.Errorf("%q", got)
+	}
+	if e, _ := after.Lookup("a_helper"); e.Role != surface.Essential {
+		t.Errorf("a_helper is now a %s", e.Role)
+	}
+}
+
+func TestWhatIsExpandedRestsWhileNothingOfItsServerIsThere(t *testing.T) {
+	both := []string{"a/two", "a/three"}
+	for name, follow := range map[string]func(*surface.Surface) *surface.Surface{
+		"here":               func(s *surface.Surface) *surface.Surface { return s },
+		"in another process": func(s *surface.Surface) *surface.Surface { return surface.Restore(s.State()) },
+	} {
+		s := expand(grouped(nil, false, both...), "two", "three")
+		gone := grouped(follow(s), false)
+		if n := len(gone.Expanded()); n != 0 {
+			t.Errorf("%s: %d tools of a server that is not there are expanded", name, n)
+		}
+		gone = gone.With(nil, nil)
+		part := grouped(follow(gone), false, "a/two")
+		if got := part.Expanded(); len(got) != 1 || got[0].Tool.Name != "two" {
+			t.Errorf("%s: the server is back, and %v is expanded", name, got)
+		}
+		if got := grouped(follow(part), false, both...).Expanded(); len(got) != 1 {
+			t.Errorf("%s: %v is expanded, of which one was not there while its server was", name, got)
+		}
+	}
+}

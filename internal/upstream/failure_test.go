@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// blame checks whether a refusal says that the call was not sent, and that the
+// server has failed.
+func blame(t *testing.T, err error, unsent, theirs bool) {
+	t.Helper()
+	e, ok := errors.AsType[*switchboard.Error](err)
+	if !ok {
+		t.Fatalf("no refusal: %v", err)
+	}
+	if e.Unsent != unsent || e.ServerFailed != theirs {
+		t.Errorf("unsent %v, and the server failed %v; want %v and %v: %v", e.Unsent, e.ServerFailed, unsent, theirs, e)
+	}
+}
+
+func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
+	lasting := context.Background()
+	ended := func(why error) context.Context {
+		ctx, cancel := context.WithCancelCause(lasting)
+		cancel(why)
+		return ctx
+	}
+	for _, tt := range []struct {
+		name   string
+		ctx    context.Context
+		kind   kind
+		status int
+		sent   [2]bool // whether the server has failed, where the call was not sent and where it was
+	}{
+		{"no connection", lasting, kindUnreachable, 0, [2]bool{true, true}},
+		{"the connection broke", lasting, kindLost, 0, [2]bool{true, true}},
+		{"the session is forgotten", lasting, kindGone, 404, [2]bool{true, true}},
+		{"4xx, also when we connect", lasting, kindRefused, 403, [2]bool{true, false}},
+		{"a redirect", lasting, kindRefused, 307, [2]bool{true, true}},
+		{"5xx", lasting, kindBroken, 503, [2]bool{true, true}},
+		{"429", lasting, kindLimited, 429, [2]bool{false, false}},
+		{"no valid answer", lasting, kindInvalid, 0, [2]bool{true, true}},
+		{"no protocol", lasting, kindProtocol, 0, [2]bool{true, true}},
+		{"silence", lasting, kindSilent, 0, [2]bool{true, true}},
+		{"the server's own time is over", ended(&timeUp{theirs: true}), kindSilent, 0, [2]bool{true, true}},
+		{"a policy's time is over", ended(&timeUp{}), kindSilent, 0, [2]bool{false, false}},
+		{"the client went away", ended(context.Canceled), kindSilent, 0, [2]bool{false, false}},
+		{"the client's time is over", ended(context.DeadlineExceeded), kindLost, 0, [2]bool{false, false}},
+	} {
+		for i, sent := range []bool{false, true} {
+			f := faultf(tt.kind, sent, "%s", tt.name)
+			f.status = tt.status
+			e := refusal(tt.ctx, f)
+			if e.Unsent == sent || e.ServerFailed != tt.sent[i] {
+				t.Errorf("%s, sent %v: unsent %v, and the server failed %v", tt.name, sent, e.Unsent, e.ServerFailed)
+			}
+			f.ours = true
+			if refusal(tt.ctx, f).ServerFailed {
+				t.Errorf("%s, sent %v: the server is blamed for what is our doing", tt.name, sent)
+			}
+		}
+	}
+}
+
+func TestWhoFailedOnPipesAndWhetherTheCallWasSent(t *testing.T) {
+	t.Parallel()
+	brief := func(s switchboard.Server) switchboard.Server { s.Timeout = time.Second; return s }
+	hurried := func(c *switchboard.Call) *switchboard.Call { c.NoWait = true; return c }
+	bound := func(c *switchboard.Call) *switchboard.Call {
+		c.Obligations.Timeout = time.Second
+		return c
+	}
+	for _, tt := range []struct {
+		name           string
+		server         switchboard.Server
+		call           *switchboard.Call
+		unsent, theirs bool
+	}{
+		{"it dies", child("one", "calls"), do("die"), false, true},
+		{"it answers nonsense", child("one", "calls"), do("no-object"), false, true},
+		{"it answers too much", child("one", "calls"), do("large"), false, true},
+		{"it floods", child("one", "calls"), do("flood-answers"), false, true},
+		{"it hangs", brief(child("one", "calls")), do("never"), false, true},
+		{"policy gave it no time", child("one", "calls"), bound(do("never")), false, false},
+		{"it never starts", child("one", "hang"), use("one", "{}"), true, true},
+		{"it never starts, and there is somewhere else to go", child("one", "hang"), hurried(use("one", "{}")), true, true},
+		{"it cannot be started", switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}}, use("one", "{}"), true, true},
+		{"there is none", child("other", "legacy"), use("one", "{}"), true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := open(t, Options{StartDeadline: time.Second}, tt.server)
+			if !tt.unsent {
+				await(t, f, "one", StateReady)
+			}
+			_, err := f.Call(t.Context(), tt.call)
+			blame(t, err, tt.unsent, tt.theirs)
+		})
+	}
+}
+
+func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
+	t.Run("the server has as many as it may", func(t *testing.T) {
+		f := ready(t, Options{MaxInFlight: 1}, child("one", "calls"))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := later(func() error { _, err := f.Call(ctx, do("never")); return err })
+		eventually(t, "one is under way", func() bool { return underWay(f, "one") == 1 })
+		_, err := f.Call(t.Context(), do("anything"))
+		blame(t, err, true, false)
+		cancel()
+		blame(t, <-first, false, false)
+	})
+	t.Run("as many clients", func(t *testing.T) {
+		s := child("one", "calls")
+		s.Share = switchboard.SharePrincipal
+		f := ready(t, Options{MaxConnections: 1}, s)
+		_, err := f.Call(t.Context(), do("anything"))
+		blame(t, err, true, false)
+	})
+	t.Run("the pipe is full", func(t *testing.T) {
+		s := child("one", "deaf")
+		s.Timeout = time.Second
+		f := ready(t, Options{}, s)
+		first := later(func() error {
+			_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
+			return err
+		})
+		eventually(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+		ctx, cancel := context.WithCancel(t.Context())
+		second := later(func() error { _, err := f.Call(ctx, use("one", `{}`)); return err })
+		eventually(t, "the second is there", func() bool { return status(t, f, "one").InFlight == 2 })
+		cancel()
+		blame(t, <-second, true, false)
+		blame(t, <-first, false, true) // a part of it has left
+	})
+	t.Run("we close", func(t *testing.T) {
+		f := ready(t, Options{}, child("one", "calls"))
+		call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
+		eventually(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		f.Close(now)
+		blame(t, <-call, false, false)
+	})
+}
+
+func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
+	raw := func(last string) func(http.ResponseWriter, *http.Request, *msg) {
+		return func(w http.ResponseWriter, _ *http.Request, _ *msg) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_, _ = io.WriteString(c, last)
+			_ = c.Close()
+		}
+	}
+	says := func(code int) func(http.ResponseWriter, *http.Request, *msg) {
+		return func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(code) }
+	}
+	for _, tt := range []struct {
+		name   string
+		era    Era
+		answer func(http.ResponseWriter, *http.Request, *msg)
+		theirs bool
+	}{
+		{"the connection is closed", EraModern, raw(""), true},
+		{"half a header", EraModern, raw("HTTP/1.1 200 O"), true},
+		{"half a body", EraModern, raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"), true},
+		{"nonsense", EraModern, raw("nonsense\r\n\r\n"), true},
+		{"500", EraModern, says(500), true},
+		{"503", EraLegacy, says(503), true},
+		{"404", EraModern, says(404), false},
+		{"403", EraLegacy, says(403), false},
+		{"429", EraModern, says(429), false},
+		{"302", EraModern, says(302), true},
+		{"202", EraModern, says(202), true},
+		{"each session is forgotten", EraLegacy, says(404), true},
+		{"too large", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, `"`+xs+`"`) }, true},
+		{"more is asked than was offered", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := ready(t, Options{}, newSite(t, tt.era, calls(tt.answer)).server())
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			blame(t, err, false, tt.theirs)
+		})
+	}
+	t.Run("no header can say what is asked for", func(t *testing.T) {
+		f := ready(t, Options{}, newSite(t, EraModern, nil).server())
+		c := use("one", "{}")
+		c.Method = "x\r\nEvil: 1"
+		_, err := f.Call(t.Context(), c)
+		blame(t, err, true, false)
+	})
+	t.Run("nobody listens any more", func(t *testing.T) {
+		site := newSite(t, EraModern, nil)
+		f := ready(t, Options{}, site.server())
+		site.down()
+		_, err := f.Call(t.Context(), use("one", "{}"))
+		blame(t, err, true, true)
+	})
+	t.Run("nobody listens any more when the client has answered", func(t *testing.T) {
+		site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			w.Header().Set("Connection", "close")
+			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+		}))
+		f := ready(t, Options{}, site.server())
+		c := use("one", "{}")
+		c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
+			site.down()
+			return []byte("{}"), nil
+		}}
+		_, err := f.Call(t.Context(), c)
+		blame(t, err, false, true)
+		wantCode(t, err, switchboard.CodeOutcomeUnknown)
+	})
+}
+
+func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
+	says := func(code int) func(*older, *visit, http.ResponseWriter) {
+		return func(_ *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(code) }
+	}
+	for _, tt := range []struct {
+		name   string
+		answer func(o *older, v *visit, w http.ResponseWriter)
+		theirs bool
+	}{
+		{"each session is forgotten", says(404), true},
+		{"400", says(400), false},
+		{"429", says(429), false},
+		{"500", says(500), true},
+		{"the stream ends", func(o *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
+		{"a flood", func(_ *older, v *visit, w http.ResponseWriter) {
+			w.WriteHeader(202)
+			for range maxJunk + 1 {
+				v.say("no message")
+			}
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := newOlder(t)
+			site.special = olderCalls(func(v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { tt.answer(site, v, w) })
+			f := ready(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), use("one", "{}"))
+			blame(t, err, false, tt.theirs)
+		})
+	}
+	t.Run("nobody takes what is posted", func(t *testing.T) {
+		site := newOlder(t)
+		f := ready(t, Options{StartDeadline: time.Second}, site.server())
+		_ = site.Listener.Close()
+		site.CloseClientConnections()
+		_, err := f.Call(t.Context(), use("one", "{}"))
+		blame(t, err, true, true)
+	})
+}

@@ -1,0 +1,38 @@
+package upstream
+
+import (
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// Whatever changes before a modern server tells of changes is told by nobody.
+func TestWhatMayHaveChangedBeforeAServerTellsIsAskedForAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		listed bool // before the first word
+		acks   int
+		want   int
+	}{
+		{"it tells before it is asked what it offers", false, 1, 0},
+		{"it was asked before", true, 1, 1},
+		{"the stream was lost and is open again", false, 2, 1},
+	} {
+		asked := 0
+		l := newLink(nil, nil, identity{}, "", func(ks switchboard.Kinds) {
+			if ks == switchboard.AllKinds {
+				asked++
+			}
+		})
+		l.listed.Store(tt.listed)
+		for range tt.acks {
+			ours := &flight{method: wire.MethodListen}
+			l.acknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
+			l.acknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, &flight{ctx: t.Context(), method: wire.MethodListen, notify: func(switchboard.Notification) {}})
+		}
+		if asked != tt.want {
+			t.Errorf("%s: asked %d times, want %d", tt.name, asked, tt.want)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// links notes what OnLink is told.
+type links struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (l *links) on(id switchboard.ServerID, up bool, why *Failure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case up && why == nil:
+		l.said = append(l.said, string(id)+" up")
+	case !up && why != nil && why.Message != "" && !why.Since.IsZero():
+		l.said = append(l.said, string(id)+" down at "+string(why.Stage))
+	default:
+		l.said = append(l.said, fmt.Sprintf("%s %v %+v", id, up, why))
+	}
+}
+
+func (l *links) heard(want ...string) func() bool {
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.Equal(l.said, want)
+	}
+}
+
+func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
+	var l links
+	f := open(t, Options{OnLink: l.on}, child("one", "calls"))
+	eventually(t, "it is up", l.heard("one up"))
+	_, _ = f.Call(t.Context(), do("die"))
+	eventually(t, "it was lost and is back", l.heard("one up", "one down at serve", "one up"))
+
+	// What is replaced says no more.
+	was := f.server("one")
+	defer func() {
+		was.linked(true, nil)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if slices.Contains(l.said[3:], "one up") {
+			t.Errorf("it was told of what had been replaced: %v", l.said)
+		}
+	}()
+	f.Set([]switchboard.Server{child("one", "exit")})
+	eventually(t, "the new one fails", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.Equal(l.said[:min(4, len(l.said))], []string{"one up", "one down at serve", "one up", "one down at connect"})
+	})
+}
+
+func TestAProbeIsAnsweredByServersOfEachTransportAndEra(t *testing.T) {
+	for name, s := range map[string]switchboard.Server{
+		"legacy pipes": child("one", "legacy"), "modern pipes": child("one", "modern"),
+		"legacy HTTP": newSite(t, EraLegacy, nil).server(), "modern HTTP": newSite(t, EraModern, nil).server(),
+		"SSE": newOlder(t).server(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, Options{}, s)
+			if err := f.Probe(t.Context(), "one"); err != nil {
+				t.Error(err)
+			}
+			if st := status(t, f, "one"); st.InFlight != 0 || st.Dropped != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		wantCode(t, open(t, Options{}).Probe(t.Context(), "one"), switchboard.CodeServerUnknown)
+	})
+}
+
+func TestAProbeFailsWhereTheServerDoesNotAnswerWell(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, m *msg){
+		"500":      func(w http.ResponseWriter, _ *http.Request, _ *msg) { w.WriteHeader(500) },
+		"a page":   func(w http.ResponseWriter, _ *http.Request, _ *msg) { _, _ = w.Write([]byte("<html>")) },
+		"no hello": func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, "[]") },
+		"silence":  func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() },
+	} {
+		for _, era := range []Era{EraLegacy, EraModern} {
+			t.Run(string(era)+" "+name, func(t *testing.T) {
+				site := newSite(t, era, nil)
+				f := ready(t, Options{}, site.server())
+				site.set(func(w http.ResponseWriter, r *http.Request, m *msg) bool {
+					if m == nil || m.Method != "ping" && m.Method != "server/discover" {
+						return false
+					}
+					answer(w, r, m)
+					return true
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				if err := f.Probe(ctx, "one"); err == nil {
+					t.Error("it is taken for well")
+				}
+			})
+		}
+	}
+}
+
+func TestAProbeFindsAServerThatForgotTheSession(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			site := forgetful(t, status)
+			f := ready(t, Options{}, site.server())
+			site.forget()
+			if err := f.Probe(t.Context(), "one"); err != nil {
+				t.Error(err)
+			}
+			await(t, f, "one", StateReady)
+		})
+	}
+}
+
+func TestAProbeReconnectsButNoSoonerThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{})
+		s := newServer(f, switchboard.Server{ID: "one"}, nil)
+		var tries []time.Time
+		s.connect = func(context.Context, owner) (*link, error) {
+			tries = append(tries, time.Now())
+			return nil, faultf(kindUnreachable, false, "no")
+		}
+		ended := time.Now().Add(time.Minute)
+		for time.Now().Before(ended) {
+			if err := s.probe(t.Context()); err == nil || err.Error() != "no" {
+				t.Fatal(err)
+			}
+		}
+		for i := 5; i < len(tries); i++ {
+			if gap := tries[i].Sub(tries[i-1]); gap < nudged {
+				t.Errorf("attempt %d after %s", i, gap)
+			}
+		}
+		if n := len(tries); n < 50 || n > 70 {
+			t.Errorf("%d attempts in a minute", n)
+		}
+		s.cancel()
+		if err := s.probe(t.Context()); err == nil {
+			t.Error("a server that is to go is probed")
+		}
+		f.Close(t.Context())
+	})
+}
+
+func TestACallThatNeedNotWaitForAConnectionDoesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{})
+		s := newServer(f, switchboard.Server{ID: "one"}, nil)
+		tries, answer := 0, error(nil)
+		s.connect = func(context.Context, owner) (*link, error) {
+			tries++
+			time.Sleep(100 * time.Millisecond)
+			if answer != nil {
+				return nil, answer
+			}
+			l := newLink(nil, &mask{}, nil, "", nil)
+			l.port = deafPort{}
+			return l, nil
+		}
+		try := func(sl *slot, took time.Duration, dials int, fails bool) {
+			t.Helper()
+			began, before := time.Now(), tries
+			_, err := s.connected(t.Context(), sl, true)
+			if got := time.Since(began); got != took || tries-before != dials || (err != nil) != fails {
+				t.Errorf("it took %s and %d attempts: %v; want %s and %d", got, tries-before, err, took, dials)
+			}
+			if err != nil && (asFault(err).sent || !asFault(err).theirs()) {
+				t.Errorf("%+v", err)
+			}
+		}
+		own := s.newSlot(owner{principal: "ann"})
+		try(own, 0, 0, true) // it has never answered
+		s.state = StateReady
+		answer = faultf(kindUnreachable, false, "no")
+		try(own, 100*time.Millisecond, 1, true) // one attempt
+		try(own, 0, 0, true)                    // not again so soon
+		time.Sleep(nudged)
+		answer = nil
+		try(own, 100*time.Millisecond, 1, false)
+		l := own.current()
+		l.fail(faultf(kindGone, true, "forgotten"))
+		try(own, 100*time.Millisecond, 1, false) // the server is there
+		s.state, s.failure = StateRetrying, &Failure{Message: "it has ended"}
+		try(s.newSlot(owner{principal: "bob"}), 0, 0, true)
+		s.cancel()
+		f.Close(t.Context())
+	})
+}
+
+func TestARestartEndsAllProcessesOnceTheirCallsHaveEndedAndLosesNone(t *testing.T) {
+	var l links
+	s := child("one", "calls")
+	s.Share = switchboard.SharePrincipal
+	f := ready(t, Options{OnLink: l.on}, s)
+	call := do("wait")
+	wait := later(func() error { _, err := f.Call(t.Context(), call); return err })
+	eventually(t, "both processes run", func() bool { return len(status(t, f, "one").PIDs) == 2 && status(t, f, "one").InFlight == 1 })
+	before := status(t, f, "one").PIDs
+	if err := f.Restart("one"); err != nil {
+		t.Fatal(err)
+	}
+	result, err := f.Call(t.Context(), do("anything")) // which waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := int(fields(t, result.JSON)["pid"].(float64)); slices.Contains(before, pid) {
+		t.Errorf("it was answered by the old process %d", pid)
+	}
+	if err := <-wait; err != nil {
+		t.Errorf("a call under way was lost: %v", err)
+	}
+	for _, pid := range before {
+		assertGone(t, pid)
+	}
+	eventually(t, "it is said", l.heard("one up", "one down at connect", "one up"))
+	if err := f.Restart("none"); err == nil {
+		t.Error("a server that is not there was restarted")
+	}
+}
+
+func TestARestartDoesNotWaitForACallThatHangs(t *testing.T) {
+	t.Parallel()
+	hangs := calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) { <-r.Context().Done() })
+	for name, s := range map[string]switchboard.Server{"pipes": child("one", "calls"), "HTTP": newSite(t, EraLegacy, hangs).server()} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, Options{}, s)
+			call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
+			eventually(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+			if err := f.Restart("one"); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Restart("one"); err != nil { // while the first is under way
+				t.Fatal(err)
+			}
+			blame(t, <-call, false, false)
+			await(t, f, "one", StateReady)
+		})
+	}
+}
+
+func TestARequestOfWhichAPipeTookNothingWasNotSent(t *testing.T) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	defer ours.Close() //nolint:errcheck // it is broken already
+	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	s := &stdio{link: l, proc: &process{stdin: ours}, more: make(chan struct{}, 1), read: make(chan struct{})}
+	l.port, l.severs = s, true
+	close(s.read)
+	go s.write()
+	f := l.newFlight("x", func([]byte) []byte { return nil })
+	if err := l.fly(t.Context(), f, nil); err == nil || asFault(err).sent || f.maybeSent() {
+		t.Errorf("%+v", err)
+	}
+}
+
+func TestAPartOfALineMayHaveBeenTaken(t *testing.T) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close() //nolint:errcheck // it is broken already
+	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	s := &stdio{link: l, proc: &process{stdin: ours}, more: make(chan struct{}, 1), read: make(chan struct{})}
+	l.port, l.severs = s, true
+	close(s.read)
+	go s.write()
+	f := l.newFlight("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
+	ended := later(func() error { return l.fly(t.Context(), f, nil) })
+	if _, err := theirs.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	_ = theirs.Close()
+	if err := <-ended; !asFault(err).sent {
+		t.Errorf("%+v", err)
+	}
+}
