@@ -6,6 +6,7 @@
 package agents
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,12 +48,15 @@ func (t Turn) Has(text string) bool {
 	return false
 }
 
-// A Reply is what the model does next: call a tool without arguments, or say
-// something, which ends the conversation.
+// A Reply is what the model does next: call a tool, or say something, which ends
+// the conversation.
 type Reply struct {
 	Call *Tool
+	Args string // of the call, as JSON; "" is none
 	Say  string
 }
+
+func (r Reply) args() string { return cmp.Or(r.Args, "{}") }
 
 // A Model is a scripted model behind the APIs of Anthropic (messages), OpenAI
 // (responses, chat completions) and Google (Gemini). What else an agent asks on
@@ -174,7 +178,7 @@ func writeMessages(reply Reply, id string) []event {
 	block, delta, stop := object{"type": "text", "text": ""}, object{"type": "text_delta", "text": reply.Say}, "end_turn"
 	if reply.Call != nil {
 		block = object{"type": "tool_use", "id": "toolu_" + id, "name": reply.Call.Name, "input": object{}}
-		delta, stop = object{"type": "input_json_delta", "partial_json": "{}"}, "tool_use"
+		delta, stop = object{"type": "input_json_delta", "partial_json": reply.args()}, "tool_use"
 	}
 	message := object{
 		"id": "msg_" + id, "type": "message", "role": "assistant", "model": "scripted", "content": []any{},
@@ -224,7 +228,7 @@ func writeResponses(reply Reply, id string) []event {
 		"content": []any{object{"type": "output_text", "text": reply.Say, "annotations": []any{}}},
 	}
 	if reply.Call != nil {
-		item = object{"type": "function_call", "id": "fc_" + id, "call_id": id, "status": "completed", "name": reply.Call.Name, "arguments": "{}"}
+		item = object{"type": "function_call", "id": "fc_" + id, "call_id": id, "status": "completed", "name": reply.Call.Name, "arguments": reply.args()}
 		if reply.Call.Namespace != "" {
 			item["namespace"] = reply.Call.Namespace
 		}
@@ -267,7 +271,7 @@ func writeChat(reply Reply, id string) []event {
 	message, stop := object{"role": "assistant", "content": reply.Say}, "stop"
 	if reply.Call != nil {
 		message, stop = object{"role": "assistant", "tool_calls": []any{object{
-			"index": 0, "id": id, "type": "function", "function": object{"name": reply.Call.Name, "arguments": "{}"},
+			"index": 0, "id": id, "type": "function", "function": object{"name": reply.Call.Name, "arguments": reply.args()},
 		}}}, "tool_calls"
 	}
 	chunk := func(delta object, stop any) event {
@@ -306,7 +310,7 @@ func readGemini(body []byte) (t Turn, err error) {
 func writeGemini(reply Reply, id string) []event {
 	part := object{"text": reply.Say}
 	if reply.Call != nil {
-		part = object{"functionCall": object{"id": id, "name": reply.Call.Name, "args": object{}}}
+		part = object{"functionCall": object{"id": id, "name": reply.Call.Name, "args": json.RawMessage(reply.args())}}
 	}
 	return []event{{data: object{
 		"candidates": []any{object{

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // The two eras of MCP, as flags name them.
@@ -25,33 +26,45 @@ const (
 	modernVersion = "2026-07-28"
 )
 
-// echo is the tool that is called. The others are there to be listed.
-const echo = "echo"
+// The tools that are called. The others are there to be listed.
+const (
+	echo   = "echo"   // says that it only reads
+	record = "record" // says nothing of the kind; only a backend with a ledger has it
+)
 
 // A backend is the MCP server behind all contestants. It does as little as an
 // MCP server can, so that what is measured is what stands before it.
 type backend struct {
 	era   string
-	list  []byte // the result of tools/list, finished once
+	first string        // the name of its first tool
+	list  func() []byte // the result of tools/list
 	wrong func(nonce string, text []byte) []byte
+
+	changes bool // the list does
+
+	// ledger, where not nil, takes the tool and the nonce of each call before it
+	// is answered.
+	ledger *os.File
 
 	sessions sync.Map // the ids that were given out; legacy only
 }
 
-func newBackend(era string, tools int) *backend {
-	b := &backend{era: era}
+// tools is the result of a tools/list of so many, and of record where there is a
+// ledger.
+func (b *backend) tools(tools int) []byte {
 	list := []byte(`{"tools":[`)
 	for i := range tools {
-		name := echo
+		name := b.first
 		if i > 0 {
 			list = append(list, ',')
 			name = fmt.Sprintf("tool_%04d", i)
 		}
 		list = fmt.Appendf(list, `{"name":%q,"title":"Tool %d","description":"Looks up entry %d of the archive and returns what it finds there, as text of the size that was asked for.","inputSchema":{"type":"object","properties":{"nonce":{"type":"string","description":"Stands at the start of the answer."},"size":{"type":"integer","minimum":0,"description":"How long the answer is, in bytes."}},"required":["nonce","size"]},"annotations":{"readOnlyHint":true},"_meta":{"x-summit-capabilities":[{"verb":"search","resource":"internet","constraints":["readonly","rate_limited"]}]}}`, name, i, i)
 	}
-	b.list = append(list, ']')
-	b.list = append(b.list, b.rest()...)
-	return b
+	if b.ledger != nil {
+		list = append(list, `,{"name":"`+record+`","inputSchema":{"type":"object","properties":{"nonce":{"type":"string"},"size":{"type":"integer"}}},"_meta":{"x-summit-capabilities":[{"verb":"write","resource":"fs","constraints":["rate_limited"]}]}}`...)
+	}
+	return append(append(list, ']'), b.rest()...)
 }
 
 // rest ends a result object.
@@ -86,15 +99,20 @@ func (b *backend) answer(q *question) [][]byte {
 	const info = `{"name":"bench","version":"1"}`
 	switch {
 	case q.Method == "initialize" && b.era == legacy:
-		return [][]byte{open("result"), []byte(`{"protocolVersion":"` + legacyVersion + `","capabilities":{"tools":{}},"serverInfo":` + info + `}`), end}
+		return [][]byte{open("result"), []byte(`{"protocolVersion":"` + legacyVersion + `","capabilities":{"tools":{"listChanged":` + strconv.FormatBool(b.changes) + `}},"serverInfo":` + info + `}`), end}
 	case q.Method == "server/discover" && b.era == modern:
 		return [][]byte{open("result"), []byte(`{"supportedVersions":["` + modernVersion + `"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}` + b.rest()), end}
 	case q.Method == "ping":
 		return [][]byte{open("result"), []byte("{}"), end}
 	case q.Method == "tools/list":
-		return [][]byte{open("result"), b.list, end}
+		return [][]byte{open("result"), b.list(), end}
 	case q.Method == "tools/call":
 		a := q.Params.Arguments
+		if b.ledger != nil {
+			if _, err := fmt.Fprintln(b.ledger, q.Params.Name, a.Nonce); err != nil {
+				return [][]byte{open("error"), []byte(`{"code":-32603,"message":"it cannot be noted"}`), end}
+			}
+		}
 		head, piece := text(a.Nonce, a.Size)
 		if b.wrong != nil {
 			piece = b.wrong(a.Nonce, piece)
@@ -193,12 +211,42 @@ func runBackend(ctx context.Context, args []string) error {
 	era := f.String("era", legacy, "the era that it speaks, and no other")
 	tools := f.Int("tools", 10, "how many tools it lists")
 	stdio := f.Bool("stdio", false, "speak over stdin and stdout")
+	sse := f.Bool("sse", false, "speak HTTP with SSE, the older transport")
+	address := f.String("listen", "127.0.0.1:0", "where to serve over HTTP")
 	fault := f.String("fault", "", "answer one call in ten badly, to see that it is caught: wrong, cut or lost")
+	ledger := f.String("ledger", "", "note each call in this `FILE`, and have a tool that may not be called twice")
+	nursery := f.String("nursery", "", "give the number of the process to this `DIR`, and end at once while it is shut")
+	first := f.String("first", echo, "the name of its first tool")
+	shown := f.String("list", "", "the tools that it lists: a `FILE` with a JSON array")
+	changing := f.Duration("changing", 0, "how often the list of tools changes, over stdio")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	b := newBackend(*era, *tools)
+	if *nursery != "" {
+		if err := register(*nursery); err != nil {
+			return err
+		}
+	}
+	b := &backend{era: *era, first: *first}
+	if *ledger != "" {
+		var err error
+		if b.ledger, err = os.OpenFile(*ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+			return err
+		}
+	}
+	list := b.tools(*tools)
+	if *shown != "" {
+		text, err := os.ReadFile(*shown)
+		if err != nil {
+			return err
+		}
+		list = append(append([]byte(`{"tools":`), text...), b.rest()...)
+	}
+	b.list = func() []byte { return list }
 	var h http.Handler = b
+	if *sse {
+		h = &streams{backend: b}
+	}
 	switch {
 	case *fault == "wrong":
 		b.wrong = func(nonce string, text []byte) []byte {
@@ -211,9 +259,22 @@ func runBackend(ctx context.Context, args []string) error {
 		h = spoil(*fault, b)
 	}
 	if *stdio {
-		return b.serveStdio(os.Stdin, os.Stdout)
+		out := &lines{to: os.Stdout}
+		if *changing > 0 {
+			b.changes = true
+			longer := b.tools(*tools + 1)
+			began := time.Now()
+			b.list = func() []byte {
+				if int(time.Since(began) / *changing)%2 == 1 {
+					return longer
+				}
+				return list
+			}
+			go out.repeat(*changing, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		}
+		return b.serveStdio(os.Stdin, out)
 	}
-	return listen(ctx, h)
+	return listen(ctx, *address, h)
 }
 
 // spoil breaks off every tenth answer to a call of h, or hangs up without one.

@@ -8,19 +8,27 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
 // The tests' own program plays all the parts, Switchboard too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"backend", "proxy", "naive", "serve", "guard"}, os.Args[1]) {
-		if err := role(context.Background(), os.Args[1:]); err != nil {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) // what it has yet to write is written
+		err := role(ctx, os.Args[1:])
+		if stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -79,6 +87,47 @@ func TestEveryContestantAnswersRightlyInBothEras(t *testing.T) {
 	}
 }
 
+func TestACallThatReadsHasOneReceiptAndOneWithAnEffectHasTwo(t *testing.T) {
+	for tool, want := range map[string]int{unlimited: 1, echo: 1, effective: 2} {
+		b := &bench{arena: *newArena(t), rounds: 1, lasting: 50 * time.Millisecond, tallies: map[string]*tally{}}
+		if err := b.sustained(t.Context(), legacy, tool, want); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range b.figures {
+			if got := f.values[ours][0]; strings.HasPrefix(f.what, "receipts a call") && (got < float64(want) || got > float64(want)+0.5) {
+				t.Errorf("%s: %g receipts a call, want %d", tool, got, want)
+			}
+		}
+		if b.bad(ours) > 0 {
+			t.Errorf("%s: %s", tool, b.tallies[ours])
+		}
+	}
+}
+
+// Each call would wait for the disk, and be compared with ones of others that do not.
+func TestToSwitchboardTheCallsOfTheComparisonOnlyRead(t *testing.T) {
+	for _, stdio := range []bool{false, true} {
+		a, s := newArena(t), &stage{era: modern, tools: 3, stdio: stdio}
+		if err := a.set(t.Context(), s, ours); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.strike)
+		load(t, s.contestants[0])
+		files, _ := filepath.Glob(filepath.Join(a.dir, "*/.switchboard/store.db"))
+		if len(files) != 1 {
+			t.Fatalf("stores: %q", files)
+		}
+		st, err := store.Open(t.Context(), "file:"+files[0], store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = st.Close() }()
+		for e, err := range receipt.List(t.Context(), st, receipt.Query{Kind: receipt.Intent}) {
+			t.Fatalf("stdio %v: %s is of a call with an effect: %v %v", stdio, e.ID(), e.Receipt.Tool, err)
+		}
+	}
+}
+
 func TestAnswersThatAreWrongCutOrLostAreCountedAsSuch(t *testing.T) {
 	for _, fault := range []string{"wrong", "cut", "lost"} {
 		s := &stage{era: legacy, tools: 3, fault: fault}
@@ -94,6 +143,7 @@ func TestAnswersThatAreWrongCutOrLostAreCountedAsSuch(t *testing.T) {
 func TestOnlyTheAnswerToTheCallPasses(t *testing.T) {
 	head, piece := text("a.7", 100)
 	other, _ := text("b.7", 100)
+	const refuses = `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"try again later"}],"isError":true,"_meta":{"` + refused + `":{"code":"SB-ROUT-001"}}}}`
 	right := `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"` + head + string(piece) + `"}]}}`
 	for _, tt := range []struct {
 		name, message string
@@ -115,6 +165,9 @@ func TestOnlyTheAnswerToTheCallPasses(t *testing.T) {
 		{"refuses", `{"jsonrpc":"2.0","id":7,"error":{"code":503,"message":"later"}}`, errLost},
 		{"refuses another", `{"jsonrpc":"2.0","id":8,"error":{"code":503,"message":"later"}}`, errWrong},
 		{"is empty", ``, errWrong},
+		{"Switchboard refuses", refuses, errLost},
+		{"Switchboard refuses another", strings.Replace(refuses, `"id":7`, `"id":8`, 1), errWrong},
+		{"says that it failed, and not who", strings.Replace(refuses, refused, "x", 1), errWrong},
 	} {
 		if err := checkCall([]byte(tt.message), 7, "a.7", 100); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
@@ -201,6 +254,71 @@ func TestOneWrongAnswerOfSwitchboardMissesTheLimits(t *testing.T) {
 	}
 }
 
+func TestWhatIsInTheLedgerTwiceWasExecutedTwice(t *testing.T) {
+	ledger := filepath.Join(t.TempDir(), "ledger")
+	if err := os.WriteFile(ledger, []byte("record a.1\nrecord a.2\necho a.1\nrecord a.1\necho b.1\necho b.1\necho c.1\nrecord a.1\necho c.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for tool, want := range map[string]int{record: 1, echo: 2} {
+		if got, err := executed(ledger, tool); got != want || err != nil {
+			t.Errorf("%s: %d, %v, want %d", tool, got, err, want)
+		}
+	}
+}
+
+func TestWhatGrowsIsNotFlat(t *testing.T) {
+	for _, tt := range []struct {
+		each float64 // MiB that resident memory grows with each sample
+		met  bool
+	}{{0, true}, {0.01, true}, {1, false}, {-1, true}} {
+		b := &bench{tallies: map[string]*tally{}}
+		var all []sample
+		for i := range 60 {
+			have := 100 + tt.each*float64(i)
+			if i < 10 {
+				have = float64(10 * i) // while it is getting warm
+			}
+			all = append(all, sample{time.Duration(i) * time.Minute, map[string]float64{"resident": have}})
+		}
+		b.flat(all)
+		if met := b.report(io.Discard); met != tt.met {
+			t.Errorf("%v MiB a minute: met: %v", tt.each, met)
+		}
+		for _, f := range b.figures {
+			if got := f.values[ours][0]; strings.Contains(f.what, "slope") && math.Abs(got-tt.each) > 1e-9 {
+				t.Errorf("%v MiB a minute: the slope is %v", tt.each, got)
+			}
+		}
+	}
+}
+
+func TestServersThatFailAreMeasuredOverEachTransport(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("skipped: clocks of other processes are read on Linux only")
+	}
+	b := &bench{arena: *newArena(t), rounds: 1, lasting: 30 * time.Millisecond, tallies: map[string]*tally{}, log: io.Discard}
+	if err := b.failedOver(t.Context(), legacy, "dead"); err != nil {
+		t.Fatal(err)
+	}
+	for _, transport := range []string{"HTTP", "HTTP with SSE", "stdio"} {
+		r := recovery{first: b.figure("first, "+transport, "ms"), failed: b.figure("failed", ""), took: b.figure("took", ""), lost: b.figure("lost, "+transport, "")}
+		if err := b.recover(t.Context(), legacy, transport, &r); err != nil {
+			t.Fatalf("%s: %v", transport, err)
+		}
+		if lost := r.lost.values[ours]; len(lost) != 1 || lost[0] != 0 || r.first.values[ours][0] <= 0 || r.first.values[direct][0] <= 0 {
+			t.Errorf("%s: %v, %v", transport, r.first.values, r.lost.values)
+		}
+	}
+	if b.bad(ours) > 0 || b.tallies[ours].right < 20 {
+		t.Errorf("%s", b.tallies[ours])
+	}
+	for _, f := range b.figures {
+		if strings.HasPrefix(f.what, "executed twice, legacy") && (len(f.values[ours]) != 1 || f.values[ours][0] != 0) {
+			t.Errorf("%s: %v", f.what, f.values)
+		}
+	}
+}
+
 func TestAShortRunMeasuresAndPrintsATable(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("skipped: clocks of other processes are read on Linux only")
@@ -210,11 +328,11 @@ func TestAShortRunMeasuresAndPrintsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, log bytes.Buffer
-	err = runBench(t.Context(), []string{"-short", "-only", "cold,stdio,check", "-era", legacy, "-switchboard", "sb=" + self}, &out, &log)
+	err = runBench(t.Context(), []string{"-short", "-only", "cold,stdio,check,soak", "-lasting", "3s", "-era", legacy, "-switchboard", "sb=" + self}, &out, &log)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &log)
 	}
-	for _, want := range []string{"## Limits", "| p50 of connect, open, list and one call, legacy ", "| calls a second, legacy, 1 KiB, 16 sessions, server on stdio ", "| wrong, lost or cut answers of 2000, legacy "} {
+	for _, want := range []string{"## Limits", "| p50 of connect, open, list and one call, legacy ", "| calls a second, legacy, 1 KiB, 16 sessions, server on stdio ", "| wrong, lost or cut answers of 2000, legacy ", "| soak, descriptors: the last third to the first ", "| soak, steady: right "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,14 +42,17 @@ type endpoint struct {
 type client struct {
 	endpoint
 	name    string // part of each nonce, so that no two clients ask the same
+	tool    string // that is called; "" means echo
 	head    string // of every request, up to the headers of the message
 	session string // the legacy session, as a header line
 
-	conn   net.Conn
-	in     *bufio.Reader
-	out    []byte
-	answer bytes.Buffer // the body of the last response
-	id     int
+	slow    int // bytes that are read at a time, with rests between; 0 means all
+	conn    net.Conn
+	dialled atomic.Pointer[net.Conn] // conn, for who interrupts
+	in      *bufio.Reader
+	out     []byte
+	answer  bytes.Buffer // the body of the last response
+	id      int
 
 	message []byte // of it, the part that answers
 
@@ -99,7 +104,8 @@ func (c *client) hangUp() {
 func (c *client) call(size int) (took time.Duration, err error) {
 	n := nonce(c.name, c.id+1)
 	began := time.Now()
-	_, err = c.ask("tools/call", echo, `"name":"`+echo+`","arguments":{"nonce":"`+n+`","size":`+strconv.Itoa(size)+`}`)
+	tool := cmp.Or(c.tool, echo)
+	_, err = c.ask("tools/call", tool, `"name":"`+tool+`","arguments":{"nonce":"`+n+`","size":`+strconv.Itoa(size)+`}`)
 	took = time.Since(began)
 	if err != nil {
 		return took, err
@@ -163,6 +169,9 @@ func checkCall(message []byte, id int, nonce string, size int) error {
 	}
 	got := after
 	after, ok = bytes.CutPrefix(after, []byte(head))
+	if !ok && bytes.Contains(got, []byte(refused)) {
+		return refusal(message, id)
+	}
 	if !ok {
 		return fmt.Errorf("%w: the answer to another call: %.60s", errWrong, got)
 	}
@@ -195,14 +204,27 @@ func checkCall(message []byte, id int, nonce string, size int) error {
 // made, or nothing that answers it.
 func refusal(message []byte, id int) error {
 	var m struct {
-		ID    int
+		ID     int
+		Result struct {
+			IsError bool
+			Meta    map[string]json.RawMessage `json:"_meta"`
+		}
 		Error json.RawMessage
 	}
-	if err := json.Unmarshal(message, &m); err != nil || m.ID != id || m.Error == nil {
+	err := json.Unmarshal(message, &m)
+	why := m.Error
+	if m.Result.IsError {
+		why = m.Result.Meta[refused]
+	}
+	if err != nil || m.ID != id || why == nil {
 		return fmt.Errorf("%w: no text: %.300s", errWrong, message)
 	}
-	return fmt.Errorf("%w: refused: %.300s", errLost, m.Error)
+	return fmt.Errorf("%w: refused: %.300s", errLost, why)
 }
+
+// refused is the member of _meta by which a result of Switchboard says that there
+// is none.
+const refused = "io.switchboard/error"
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + modernVersion + `","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
@@ -260,7 +282,14 @@ func (c *client) roundTrip(request []byte) (resp *http.Response, err error) {
 			c.conn = nil
 			return nil, fmt.Errorf("%w: %w", errLost, err)
 		}
-		c.in = bufio.NewReaderSize(c.conn, 4<<10)
+		conn := c.conn
+		c.dialled.Store(&conn)
+		if c.in = bufio.NewReaderSize(c.conn, 4<<10); c.slow > 0 {
+			if tcp, ok := c.conn.(*net.TCPConn); ok {
+				_ = tcp.SetReadBuffer(c.slow) // else the kernel reads ahead
+			}
+			c.in = bufio.NewReaderSize(slowReader{c.conn, c.slow}, c.slow)
+		}
 	}
 	defer func() {
 		if err != nil || resp.Close {

@@ -96,7 +96,7 @@ func (a *arena) set(ctx context.Context, s *stage, names ...string) (err error) 
 			}
 			p, err = start(ctx, "", a.self, where...)
 		default:
-			p, c.keys, err = a.switchboard(ctx, name, behind, command)
+			p, c.keys, err = a.switchboard(ctx, name, behind, command, s.tools)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -192,28 +192,24 @@ func end(clients []*client) {
 	}
 }
 
-// switchboard lays out a configuration and serves it with the binary of that
-// name.
-func (a *arena) switchboard(ctx context.Context, name, behind string, command []string) (p *process, keys []string, err error) {
-	dir, err := os.MkdirTemp(a.dir, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	at := fmt.Sprintf("{transport: http, url: %q}", behind)
+// switchboard lays out a configuration for so many tools, and serves it with the
+// binary of that name.
+func (a *arena) switchboard(ctx context.Context, name, behind string, command []string, tools int) (p *process, keys []string, err error) {
+	// What it says of its tools counts: its tools only read.
+	at := fmt.Sprintf("{transport: http, url: %q, trust: operator}", behind)
 	if behind == "" {
-		at = fmt.Sprintf("{transport: stdio, command: [%s]}", strings.Join(quoted(command), ", "))
+		at = fmt.Sprintf("{transport: stdio, trust: operator, command: [%s]}", strings.Join(quoted(command), ", "))
 	}
 	rows := ""
 	if name != keyless {
-		rows = "keys:\n"
-		for i := range (manySessions + sessionsEach - 1) / sessionsEach {
-			key, hash := identity.Mint()
-			keys = append(keys, key)
-			rows += fmt.Sprintf("  - {id: bench-%d, hash: %q, tasks: [look]}\n", i, hash)
-		}
+		keys, rows = mint((manySessions + sessionsEach - 1) / sessionsEach)
 	}
-	files := map[string]string{
-		"switchboard.yaml": "servers:\n  bench: " + at + "\ntenants:\n  default: {servers: [bench]}\n",
+	budget := ""
+	if tools > 10 { // else they fit; an older binary does not know the key
+		budget = "token_budget: 10000000\n"
+	}
+	p, err = a.serve(ctx, name, map[string]string{
+		"switchboard.yaml": budget + "servers:\n  bench: " + at + "\ntenants:\n  default: {servers: [bench]}\n",
 		"tenants/default/tenant.yaml": `tenant: default
 default_task: look
 ranking:
@@ -225,18 +221,37 @@ limits:
 required_capabilities:
   - {verb: search, resource: internet, constraints: [readonly]}
 `,
+	})
+	return p, keys, err
+}
+
+// mint makes keys for the task "look", and their rows in a tenant's file.
+func mint(n int) (keys []string, rows string) {
+	rows = "keys:\n"
+	for i := range n {
+		key, hash := identity.Mint()
+		keys = append(keys, key)
+		rows += fmt.Sprintf("  - {id: bench-%d, hash: %q, tasks: [look]}\n", i, hash)
+	}
+	return keys, rows
+}
+
+// serve serves the files as a configuration, with the binary of that name.
+func (a *arena) serve(ctx context.Context, name string, files map[string]string) (*process, error) {
+	dir, err := os.MkdirTemp(a.dir, "")
+	if err != nil {
+		return nil, err
 	}
 	for file, text := range files {
 		file = filepath.Join(dir, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	p, err = start(ctx, dir, a.binaries[name], "serve", "--listen", "127.0.0.1:0")
-	return p, keys, err
+	return start(ctx, dir, a.binaries[name], "serve", "--listen", "127.0.0.1:0")
 }
 
 func quoted(ss []string) (q []string) {
@@ -299,9 +314,9 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) String() string { return string(t.text) }
 
-// listen serves h on a free port and prints where.
-func listen(ctx context.Context, h http.Handler) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// listen serves h and prints where.
+func listen(ctx context.Context, address string, h http.Handler) error {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
@@ -331,7 +346,7 @@ func runProxy(ctx context.Context, args []string) error {
 	to.Path = ""
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 1000
-	return listen(ctx, &httputil.ReverseProxy{
+	return listen(ctx, "127.0.0.1:0", &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport: transport,
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
@@ -374,7 +389,7 @@ func runNaive(ctx context.Context, args []string) error {
 			return c.CallTool(ctx, r)
 		})
 	}
-	return listen(ctx, server.NewStreamableHTTPServer(s))
+	return listen(ctx, "127.0.0.1:0", server.NewStreamableHTTPServer(s))
 }
 
 // build builds Switchboard from the sources that this program is of.

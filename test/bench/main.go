@@ -71,6 +71,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	lasting := f.Duration("burst", 300*time.Millisecond, "how long a turn lasts")
 	short := f.Bool("short", false, "three rounds of 100ms: to see that it works, not how fast")
 	calls := f.Int("calls", 20_000, "how many calls of each era the part \"check\" makes; 1000000 is what is promised")
+	soak := f.Duration("lasting", 10*time.Minute, "how long the part \"soak\" takes, which runs only where -only names it")
 	check := f.Bool("check", false, "exit 1 when a limit is missed")
 	era := f.String("era", "", "legacy or modern; without it, both")
 	binaries := map[string]string{}
@@ -85,7 +86,7 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	p := profile{}
 	f.StringVar(&p.dir, "profile", "", "measure nothing; instead write profiles of a contestant under load into `DIR`")
 	f.StringVar(&p.who, "who", ours, "with -profile: which contestant")
-	f.StringVar(&p.load, "load", "call", "with -profile: call, list or cold")
+	f.StringVar(&p.load, "load", "call", "with -profile: call, reads, limited, effects, moved, list or cold; reads, limited and effects are the calls of the part \"state\", and with -who \"sb memory\" those without a file; moved is calls that another server takes, and with -who \"sb alone\" is those of that server")
 	f.IntVar(&p.sessions, "sessions", 16, "with -profile: how many sessions")
 	f.IntVar(&p.size, "size", 1<<10, "with -profile: the size of results")
 	f.IntVar(&p.tools, "tools", 10, "with -profile: how many tools there are")
@@ -130,10 +131,10 @@ func runBench(ctx context.Context, args []string, out, log io.Writer) error {
 	if a.binaries[keyless] == "" {
 		a.binaries[keyless] = a.binaries[ours]
 	}
-	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, others: others, log: log, tallies: map[string]*tally{}}
+	b := &bench{arena: a, rounds: *rounds, lasting: *lasting, calls: *calls, soaking: *soak, others: others, log: log, tallies: map[string]*tally{}}
 	began := time.Now()
 	for _, part := range parts {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
+		if *only == "" && part.name == soaking || *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
 			continue
 		}
 		for _, e := range []string{legacy, modern} {

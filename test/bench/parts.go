@@ -14,6 +14,7 @@ type bench struct {
 	rounds  int
 	lasting time.Duration
 	calls   int
+	soaking time.Duration
 	others  []string // further binaries of Switchboard
 	log     io.Writer
 
@@ -34,7 +35,18 @@ var parts = []struct {
 	{"stdio", (*bench).stdio},
 	{"memory", (*bench).memory},
 	{"check", (*bench).check},
+	{"failover", (*bench).failover},
+	{"hung", (*bench).hung},
+	{"recovery", (*bench).recovery},
+	{"search", (*bench).search},
+	{"tokens", (*bench).tokens},
+	{"state", (*bench).state},
+	{soaking, (*bench).soak},
 }
+
+// soaking is the name of the part that takes long, and runs only where it is asked
+// for.
+const soaking = "soak"
 
 func partNames() (names []string) {
 	for _, p := range parts {
@@ -106,6 +118,11 @@ func (b *bench) take(ctx context.Context, s *stage, sessions int, load func([]*c
 			return err
 		}
 	}
+	return b.rotate(ctx, s, clients, load, do, see)
+}
+
+// rotate is take with sessions that are open already.
+func (b *bench) rotate(ctx context.Context, s *stage, clients map[*contestant][]*client, load func([]*client, action) *burst, do action, see func(name string, t turn)) error {
 	n := len(s.contestants)
 	for r := range b.rounds {
 		for i := range n {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,45 +26,91 @@ func cpu(pid int) (time.Duration, error) {
 
 // memory returns how many bytes of the process and its children are resident.
 func memory(pid int) (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	sum, _, err := vitals(pid)
+	if err == nil && sum == 0 {
+		err = fmt.Errorf("process %d has no memory", pid)
+	}
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	f := strings.Fields(rest)
-	if len(f) == 0 {
-		return 0, fmt.Errorf("process %d has no memory", pid)
-	}
-	kib, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	sum := kib << 10
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, t := range tasks {
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
-		if err != nil {
-			continue // the thread has ended
-		}
-		for f := range strings.FieldsSeq(string(children)) {
-			child, err := strconv.Atoi(f)
-			if err != nil {
-				return 0, err
-			}
-			m, err := memory(child)
-			if err != nil {
-				continue // the child has ended
-			}
+	for _, child := range children(pid) {
+		if m, err := memory(child); err == nil { // else it has ended
 			sum += m
 		}
 	}
 	return sum, nil
 }
 
-// dieWithUs has the process end when this one does, however that happens.
+// vitals returns how many bytes of the process alone are resident, and how many
+// threads it has.
+func vitals(pid int) (resident int64, threads int, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		f := strings.Fields(value)
+		if len(f) == 0 {
+			continue
+		}
+		switch name {
+		case "VmRSS":
+			resident, err = strconv.ParseInt(f[0], 10, 64)
+		case "Threads":
+			threads, err = strconv.Atoi(f[0])
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	return resident << 10, threads, nil
+}
+
+// children returns the processes that the process has started.
+func children(pid int) (all []int) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return nil // it has ended
+	}
+	for _, t := range tasks {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		for f := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// below returns how many processes descend from the process.
+func below(pid int) (n int) {
+	for _, child := range children(pid) {
+		n += 1 + below(child)
+	}
+	return n
+}
+
+// kill ends the process at once.
+func kill(pid int) error {
+	err := syscall.Kill(pid, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// hang has the process do nothing any more, and wake has it go on.
+func hang(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) }
+
+func wake(pid int) error { return syscall.Kill(pid, syscall.SIGCONT) }
+
+// dieWithUs has the process end when this one does, however that happens; also
+// where it has been stopped.
 func dieWithUs(c *exec.Cmd) {
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -42,6 +42,7 @@ func runProfiled(ctx context.Context) error {
 		},
 		Listen:  "127.0.0.1:0",
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Data:    ".switchboard",
 		Name:    "switchboard",
 		Version: "profiled",
 	})
@@ -88,10 +89,19 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	if err := os.Setenv(sideVariable, "1"); err != nil {
 		return err
 	}
-	if err := a.set(ctx, s, p.who); err != nil {
-		return err
+	fail := func() error { return nil }
+	var err error
+	if p.load == "moved" || p.who == alone {
+		fail, err = a.pair(ctx, s, p.who)
+	} else if usings[p.load] != "" {
+		_, err = a.stateful(ctx, s, p.who, "")
+	} else {
+		err = a.set(ctx, s, p.who)
 	}
 	defer s.strike()
+	if err != nil {
+		return err
+	}
 	c := s.contestants[0]
 	if c.side == "" {
 		return fmt.Errorf("-who %q: want %s, %s, %s or %s", p.who, ours, keyless, proxy, naive)
@@ -101,16 +111,21 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 		return err
 	}
 	defer end(all)
+	if err := fail(); err != nil {
+		return err
+	}
 	var do action
 	switch p.load {
-	case "call":
+	case "call", "moved":
 		do = calling(p.size)
+	case "reads", "limited", "effects":
+		do = using(usings[p.load])
 	case "list":
 		do = listing(p.tools)
 	case "cold":
 		do = coldly(p.tools, p.size)
 	default:
-		return fmt.Errorf("-load %q: want call, list or cold", p.load)
+		return fmt.Errorf("-load %q: want call, reads, limited, effects, moved, list or cold", p.load)
 	}
 	closed(all, time.Second, do) // to be warm
 
@@ -131,6 +146,43 @@ func (a *arena) profile(ctx context.Context, p profile, out io.Writer) error {
 	fmt.Fprintf(out, "%s\n%.0f/s, %.1f µs of CPU each; p50 %.0f µs, p99 %.0f µs\n\n  go tool pprof -top -cum %s\n  go tool pprof -top -sample_index=alloc_space %s\n",
 		&t.tally, t.perSecond(), t.each(), micro(t.at(0.5)), micro(t.at(0.99)), filepath.Join(p.dir, "cpu.pprof"), filepath.Join(p.dir, "allocs.pprof"))
 	return nil
+}
+
+// pair sets Switchboard before two servers, or where it is to be alone before the
+// second only. fail kills the first: the calls of sessions that are open move.
+func (a *arena) pair(ctx context.Context, s *stage, name string) (fail func() error, err error) {
+	var servers []behind
+	var first *life
+	for _, id := range []string{"first", "second"} {
+		l, err := a.live(ctx, "-era", s.era)
+		if err != nil {
+			return nil, err
+		}
+		s.stops = append(s.stops, func() { l.stop() })
+		servers, first = append(servers, overHTTP(id, l.address, "")), cmp.Or(first, l)
+	}
+	if name == alone {
+		servers = servers[1:]
+	}
+	c, err := a.switchboardBefore(ctx, name, s.era, "  - {verb: search, resource: internet, constraints: [readonly]}\n", servers...)
+	if err != nil {
+		return nil, err
+	}
+	s.contestants = append(s.contestants, c)
+	return func() error {
+		if err := first.kill(); err != nil || name == alone {
+			return err
+		}
+		one, err := c.client(c.endpoint, "first")
+		if err != nil {
+			return err
+		}
+		defer one.end()
+		if _, err := one.call(100); err != nil {
+			return err
+		}
+		return c.until(ctx, "first", "quarantine")
+	}, nil
 }
 
 // fetch writes what the side door has to say into a file.

@@ -51,11 +51,19 @@ func (f *figure) atLeast(bound float64) *figure {
 	return f
 }
 
+// rounds returns how often the contestant that is judged was seen.
+func (f *figure) rounds() int {
+	if n := len(f.values[ours]); n > 0 {
+		return n
+	}
+	return len(f.values[onRedis]) // what is of Redis alone
+}
+
 // verdict returns what is judged, as the median of its values of all rounds,
 // the least and the most of them, and whether the limit is met.
 func (f *figure) verdict() (value, least, most float64, met bool) {
 	var all []float64
-	for r := range f.values[ours] {
+	for r := range f.rounds() {
 		all = append(all, f.of(func(name string) float64 {
 			if r < len(f.values[name]) {
 				return f.values[name][r]
@@ -76,7 +84,7 @@ func (b *bench) report(w io.Writer) (met bool) {
 	fmt.Fprintf(w, "%s, %s/%s, %d processors; medians of %s.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), plural(b.rounds, "round"))
 	limits := [][]string{{"figure", "judged", "value", "least to most", "limit", "met"}}
 	for _, f := range b.figures {
-		if f.as == "" || len(f.values[ours]) == 0 {
+		if f.as == "" || f.rounds() == 0 {
 			continue
 		}
 		value, least, most, ok := f.verdict()
@@ -106,7 +114,7 @@ func (b *bench) report(w io.Writer) (met bool) {
 			}
 		}
 	}
-	order := append([]string{direct, proxy, naive, ours, keyless}, b.others...)
+	order := append([]string{direct, proxy, naive, alone, calm, plain, whole, inMemory, ours, onRedis, keyless}, b.others...)
 	slices.SortFunc(names, func(x, y string) int { return slices.Index(order, x) - slices.Index(order, y) })
 	all := [][]string{append([]string{"median (ratio to P)"}, names...)}
 	for _, f := range b.figures {
@@ -138,7 +146,9 @@ func (b *bench) report(w io.Writer) (met bool) {
 			answers = append(answers, []string{name, fmt.Sprint(t.right), fmt.Sprint(t.wrong), fmt.Sprint(t.lost), fmt.Sprint(t.cut)})
 		}
 	}
-	fmt.Fprintf(w, "## Answers, all parts together\n\n%s\n", table(answers))
+	if len(answers) > 1 {
+		fmt.Fprintf(w, "## Answers, all parts together\n\n%s\n", table(answers))
+	}
 	for _, name := range order {
 		if t := b.tallies[name]; t != nil && t.first != nil {
 			fmt.Fprintf(w, "%s: the first that was not right: %.300v\n", name, t.first)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,20 +47,32 @@ type client struct {
 	// So few ops are done, and one task in each era.
 	starts bool
 
-	// do lets the client do ops for a task, one after the other.
-	do func(t *testing.T, g gateway, task string, ops []op) []answer
+	// open begins a conversation about a task, which ends with the test: each op
+	// is done when it is asked for.
+	open func(t *testing.T, g gateway, task string) func(op) answer
+}
+
+// do lets the client do ops for a task, one after the other.
+func (c client) do(t *testing.T, g gateway, task string, ops []op) []answer {
+	t.Helper()
+	ask := c.open(t, g, task)
+	answers := make([]answer, len(ops))
+	for i, o := range ops {
+		answers[i] = ask(o)
+	}
+	return answers
 }
 
 // clients are all that Switchboard is driven with.
 var clients = []client{
-	{name: "TypeScript SDK over HTTP", raw: true, do: typescriptHTTP},
-	{name: "TypeScript SDK over stdio", raw: true, do: typescriptStdio},
-	{name: "mcp-go over HTTP", raw: true, modern: true, do: mcpgoHTTP},
-	{name: "mcp-go over stdio", raw: true, modern: true, do: mcpgoStdio},
-	{name: "Inspector over HTTP", do: inspectorHTTP("legacy")},
-	{name: "Inspector over HTTP, modern", modern: true, do: inspectorHTTP("modern")},
-	{name: "Inspector over stdio", starts: true, do: inspectorStdio("legacy")},
-	{name: "Inspector over stdio, modern", starts: true, modern: true, do: inspectorStdio("modern")},
+	{name: "TypeScript SDK over HTTP", raw: true, open: typescriptHTTP},
+	{name: "TypeScript SDK over stdio", raw: true, open: typescriptStdio},
+	{name: "mcp-go over HTTP", raw: true, modern: true, open: mcpgoHTTP},
+	{name: "mcp-go over stdio", raw: true, modern: true, open: mcpgoStdio},
+	{name: "Inspector over HTTP", open: inspectorHTTP("legacy")},
+	{name: "Inspector over HTTP, modern", modern: true, open: inspectorHTTP("modern")},
+	{name: "Inspector over stdio", starts: true, open: inspectorStdio("legacy")},
+	{name: "Inspector over stdio, modern", starts: true, modern: true, open: inspectorStdio("modern")},
 }
 
 // A gateway is a configuration, and a switchboard that serves it over HTTP.
@@ -144,45 +157,66 @@ func command(t *testing.T, in string, args ...string) (stdout, stderr string, co
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-func typescriptHTTP(t *testing.T, g gateway, task string, ops []op) []answer {
+func typescriptHTTP(t *testing.T, g gateway, task string) func(op) answer {
 	t.Helper()
-	return typescript(t, ops, "--url", g.path(task))
+	return typescript(t, "--url", g.path(task))
 }
 
-func typescriptStdio(t *testing.T, g gateway, task string, ops []op) []answer {
+func typescriptStdio(t *testing.T, g gateway, task string) func(op) answer {
 	t.Helper()
-	return typescript(t, ops, append([]string{"--"}, g.stdio(task)...)...)
+	return typescript(t, append([]string{"--"}, g.stdio(task)...)...)
 }
 
-// typescript lets legacy-client.mjs do ops. What the SDK made of each answer is
+// typescript starts legacy-client.mjs. What the SDK made of each answer is
 // compared with the bytes here.
-func typescript(t *testing.T, ops []op, args ...string) []answer {
+func typescript(t *testing.T, args ...string) func(op) answer {
 	t.Helper()
-	script, err := json.Marshal(ops)
+	cmd := exec.Command("node", append([]string{"legacy-client.mjs"}, args...)...)
+	log := &locked{}
+	cmd.Stderr = log
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, errs, code := command(t, string(script), append([]string{"node", "legacy-client.mjs"}, args...)...)
-	hello, rest, _ := strings.Cut(out, "\n")
-	var did []struct {
-		Result, Error json.RawMessage
-		Raw           string
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(rest), &did); err != nil || code != 0 || len(did) != len(ops) {
-		t.Fatalf("legacy-client.mjs ended with %d, %v:\n%.2000s\n%s", code, err, out, errs)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if !strings.HasPrefix(hello, `{"protocol":"`+legacy+`"`) {
-		t.Errorf("it began with %s", hello)
-	}
-	answers := make([]answer, len(ops))
-	for i, d := range did {
-		_, a, ok := parse([]byte(d.Raw))
-		if !ok || (d.Error == nil) != (a.err == nil) || d.Result != nil && !sameJSON(t, d.Result, a.result) {
-			t.Errorf("op %d: the SDK made result %.300s error %s of %.300s", i, d.Result, d.Error, d.Raw)
+	watchdog := time.AfterFunc(5*patience, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("legacy-client.mjs ended with %v\n%s", err, log)
 		}
-		answers[i] = a
+		watchdog.Stop()
+	})
+	lines := bufio.NewReader(out)
+	hello, err := lines.ReadString('\n')
+	if err != nil || !strings.HasPrefix(hello, `{"protocol":"`+legacy+`"`) {
+		t.Fatalf("it began with %q, %v\n%s", hello, err, log)
 	}
-	return answers
+	return func(o op) answer {
+		t.Helper()
+		if err := json.NewEncoder(in).Encode(o); err != nil {
+			t.Fatal(err)
+		}
+		line, err := lines.ReadBytes('\n')
+		var did struct {
+			Result, Error json.RawMessage
+			Raw           string
+		}
+		if err := errors.Join(err, json.Unmarshal(line, &did)); err != nil {
+			t.Fatalf("%s %q: %v\n%s", o.Op, o.Name, err, log)
+		}
+		_, a, ok := parse([]byte(did.Raw))
+		if !ok || (did.Error == nil) != (a.err == nil) || did.Result != nil && !sameJSON(t, did.Result, a.result) {
+			t.Errorf("%s %q: the SDK made result %.300s error %s of %.300s", o.Op, o.Name, did.Result, did.Error, did.Raw)
+		}
+		return a
+	}
 }
 
 // tapped is an HTTP client's transport that keeps what came back.
@@ -212,17 +246,17 @@ func last(seen string) (a answer, ok bool) {
 	return a, ok
 }
 
-func mcpgoHTTP(t *testing.T, g gateway, task string, ops []op) []answer {
+func mcpgoHTTP(t *testing.T, g gateway, task string) func(op) answer {
 	t.Helper()
 	seen := &locked{}
 	c, err := mcpgo.NewStreamableHttpClient(g.path(task), transport.WithHTTPBasicClient(&http.Client{Transport: tapped{seen}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return mcpgoDo(t, c, seen, ops)
+	return mcpgoOpen(t, c, seen)
 }
 
-func mcpgoStdio(t *testing.T, g gateway, task string, ops []op) []answer {
+func mcpgoStdio(t *testing.T, g gateway, task string) func(op) answer {
 	t.Helper()
 	args, log := g.stdio(task), &locked{}
 	cmd := exec.Command(args[0], args[1:]...)
@@ -239,28 +273,28 @@ func mcpgoStdio(t *testing.T, g gateway, task string, ops []op) []answer {
 		t.Fatal(err)
 	}
 	watchdog := time.AfterFunc(5*patience, func() { _ = cmd.Process.Kill() })
-	defer func() {
+	t.Cleanup(func() {
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("switchboard stdio ended with %v\n%s", err, log)
 		}
 		watchdog.Stop()
-	}()
+	})
 	seen := &locked{}
 	c := mcpgo.NewClient(transport.NewIO(io.TeeReader(out, seen), in, io.NopCloser(strings.NewReader(""))))
-	return mcpgoDo(t, c, seen, ops)
+	return mcpgoOpen(t, c, seen)
 }
 
-// mcpgoDo lets mcp-go's client do ops in the modern era. What it says of each
+// mcpgoOpen connects mcp-go's client in the modern era. What it says of each
 // answer is compared with the bytes here.
-func mcpgoDo(t *testing.T, c *mcpgo.Client, seen *locked, ops []op) []answer {
+func mcpgoOpen(t *testing.T, c *mcpgo.Client, seen *locked) func(op) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
-	defer cancel()
+	t.Cleanup(cancel)
 	if err := c.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
+	t.Cleanup(func() { _ = c.Close() })
 	if _, err := c.Initialize(ctx, mcp.InitializeRequest{Params: mcp.InitializeParams{
 		ProtocolVersion: modern, ClientInfo: mcp.Implementation{Name: "test", Version: "1"},
 	}}); err != nil {
@@ -269,8 +303,8 @@ func mcpgoDo(t *testing.T, c *mcpgo.Client, seen *locked, ops []op) []answer {
 	if c.ProtocolVersion() != modern {
 		t.Fatalf("mcp-go speaks %s", c.ProtocolVersion())
 	}
-	answers := make([]answer, len(ops))
-	for i, o := range ops {
+	return func(o op) answer {
+		t.Helper()
 		before := len(seen.String())
 		var err error
 		if o.Op == "list" {
@@ -280,22 +314,21 @@ func mcpgoDo(t *testing.T, c *mcpgo.Client, seen *locked, ops []op) []answer {
 		}
 		a, ok := last(seen.String()[before:])
 		if !ok || (err == nil) != (a.err == nil) {
-			t.Errorf("op %d, %s %q: mcp-go says %v of %.300s", i, o.Op, o.Name, err, seen.String()[before:])
+			t.Errorf("%s %q: mcp-go says %v of %.300s", o.Op, o.Name, err, seen.String()[before:])
 		}
-		answers[i] = a
+		return a
 	}
-	return answers
 }
 
-func inspectorHTTP(era string) func(*testing.T, gateway, string, []op) []answer {
-	return func(t *testing.T, g gateway, task string, ops []op) []answer {
+func inspectorHTTP(era string) func(*testing.T, gateway, string) func(op) answer {
+	return func(t *testing.T, g gateway, task string) func(op) answer {
 		t.Helper()
-		return inspector(t, ops, "--server-url", g.path(task), "--transport", "http", "--protocol-era", era)
+		return inspector(t, "--server-url", g.path(task), "--transport", "http", "--protocol-era", era)
 	}
 }
 
-func inspectorStdio(era string) func(*testing.T, gateway, string, []op) []answer {
-	return func(t *testing.T, g gateway, task string, ops []op) []answer {
+func inspectorStdio(era string) func(*testing.T, gateway, string) func(op) answer {
+	return func(t *testing.T, g gateway, task string) func(op) answer {
 		t.Helper()
 		args := g.stdio(task)
 		entry, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"switchboard": map[string]any{"command": args[0], "args": args[1:]}}})
@@ -306,16 +339,15 @@ func inspectorStdio(era string) func(*testing.T, gateway, string, []op) []answer
 		if err := os.WriteFile(file, entry, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return inspector(t, ops, "--config", file, "--server", "switchboard", "--protocol-era", era)
+		return inspector(t, "--config", file, "--server", "switchboard", "--protocol-era", era)
 	}
 }
 
 // inspector runs the Inspector's command line once for each op. It looks a tool
 // up in the list before it calls it, so an unknown one is its own error.
-func inspector(t *testing.T, ops []op, args ...string) []answer {
-	t.Helper()
-	answers := make([]answer, len(ops))
-	for i, o := range ops {
+func inspector(t *testing.T, args ...string) func(op) answer {
+	return func(o op) answer {
+		t.Helper()
 		line := append([]string{"node", "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "--cli"}, args...)
 		line = append(line, "--connect-timeout", fmt.Sprint(patience.Milliseconds()), "--format", "json", "-q", "--method")
 		if o.Op == "list" {
@@ -329,17 +361,15 @@ func inspector(t *testing.T, ops []op, args ...string) []answer {
 		}
 		if code == 0 || json.Unmarshal([]byte(out), &printed) == nil {
 			if err := json.Unmarshal([]byte(out), &printed); err != nil {
-				t.Errorf("op %d: the Inspector printed %.300s %s", i, out, errs)
+				t.Errorf("%s %q: the Inspector printed %.300s %s", o.Op, o.Name, out, errs)
 			}
-			answers[i].result = printed.Result
-			continue
+			return answer{result: printed.Result}
 		}
 		var failed struct{ Error json.RawMessage }
 		_, envelope, _ := strings.Cut(errs, `{"error"`)
 		if err := json.Unmarshal([]byte(`{"error"`+envelope), &failed); err != nil {
-			t.Errorf("op %d: the Inspector ended with %d: %.300s %s", i, code, out, errs)
+			t.Errorf("%s %q: the Inspector ended with %d: %.300s %s", o.Op, o.Name, code, out, errs)
 		}
-		answers[i].err = failed.Error
+		return answer{err: failed.Error}
 	}
-	return answers
 }

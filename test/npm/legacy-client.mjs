@@ -3,19 +3,20 @@
 //   node legacy-client.mjs --url URL [NAME=VALUE ...]      over Streamable HTTP, with headers
 //   node legacy-client.mjs -- PROGRAM [ARGUMENT ...]       over stdio
 //
-// It reads a JSON list of operations from standard input, does one after the
-// other, and prints a JSON list with one answer for each:
+// It reads operations from standard input, each a line of JSON, does one after the
+// other, and prints a line with the answer to each before it reads on:
 //
 //   {"op": "list"}                                  {"result": …, "raw": "…"}
 //   {"op": "call", "name": …, "arguments": …}       {"error": {"code", "message", "data"}, "raw": "…"}
 //   {"op": "ping"}
 //
 // result is what the SDK made of the answer, and raw is the answer's message as
-// it came over the wire. The first line that it prints says what was agreed on.
+// it came over the wire. The first line that it prints says what was agreed on. It
+// ends with its input.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { text } from 'node:stream/consumers';
+import { createInterface } from 'node:readline';
 import * as z from 'zod';
 
 const seen = []; // messages that came, as they came
@@ -84,15 +85,14 @@ const methods = {
   ping: () => ({ method: 'ping' }),
 };
 
-const operations = JSON.parse(await text(process.stdin));
 const client = new Client({ name: 'legacy-client', version: '1.0.0' }, { capabilities: {} });
 await client.connect(transport);
 await Promise.all(reading);
 const agreed = seen.map((m) => JSON.parse(m)).find((m) => m.result?.protocolVersion !== undefined);
 console.log(JSON.stringify({ protocol: agreed.result.protocolVersion, server: client.getServerVersion(), session: transport.sessionId ?? null }));
 
-const answers = [];
-for (const op of operations) {
+for await (const line of createInterface({ input: process.stdin })) {
+  const op = JSON.parse(line);
   const answer = {};
   try {
     answer.result = await client.request(methods[op.op](op), z.looseObject({}), { timeout: 60_000 });
@@ -105,7 +105,6 @@ for (const op of operations) {
     const message = JSON.parse(m);
     return message.id === id && message.method === undefined;
   });
-  answers.push(answer);
+  console.log(JSON.stringify(answer));
 }
-console.log(JSON.stringify(answers));
 await client.close();

@@ -9,48 +9,60 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
 
-// overSSE starts the server "everything" over HTTP with SSE and returns its
-// address.
-func overSSE(t *testing.T) string {
+// listens starts a program of Node that serves HTTP at the port that its
+// environment names as in port, and waits until it says that it is ready. The
+// program is killed by kill, else after the test.
+func listens(t *testing.T, ready, port string, env []string, args ...string) (base string, kill func()) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	_ = free.Close() // the server can be told a port only
-	cmd := exec.Command("node", "node_modules/@modelcontextprotocol/server-everything/dist/index.js", "sse")
-	cmd.Env = append(os.Environ(), "PORT="+port)
-	log, err := cmd.StderrPipe()
+	_, at, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close() // such servers can be told a port only
+	cmd := exec.Command("node", args...)
+	cmd.Env = append(append(os.Environ(), port+"="+at), env...)
+	out, says, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stdout, cmd.Stderr = says, says
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	_ = says.Close()
+	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	lines := bufio.NewReader(log)
-	for line := ""; !strings.Contains(line, "running on port"); {
+	t.Cleanup(kill)
+	watchdog := time.AfterFunc(patience, kill)
+	defer watchdog.Stop()
+	lines := bufio.NewReader(out)
+	for line := ""; !strings.Contains(line, ready) || !strings.Contains(line, at); {
 		if line, err = lines.ReadString('\n'); err != nil {
-			t.Fatalf("it does not start: %v", err)
+			t.Fatalf("%s does not start: %v", args[0], err)
 		}
 	}
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
-	return "http://127.0.0.1:" + port + "/sse"
+	go func() {
+		_, _ = io.Copy(io.Discard, lines)
+		_ = out.Close()
+	}()
+	return "http://127.0.0.1:" + at, kill
 }
 
 func TestAServerFromNPMOverHTTPWithSSEServesTheClients(t *testing.T) {
 	npmlock.Need(t, "an npm server over HTTP with SSE")
 	dir := t.TempDir()
-	text := "start_deadline: 2m\nservers: {everything: {transport: http, url: \"" + overSSE(t) + "\"}}\ntenants: {example: {servers: [\"*\"], allow: [by_name]}}\n"
+	base, _ := listens(t, "running on port", "PORT", nil, "node_modules/@modelcontextprotocol/server-everything/dist/index.js", "sse")
+	text := "start_deadline: 2m\nservers: {everything: {transport: http, url: \"" + base + "/sse\"}}\ntenants: {example: {servers: [\"*\"], allow: [by_name]}}\n"
 	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -174,6 +174,7 @@ var questions = []struct{ method, params, answer string }{
 }
 
 func TestAServerAsksTheClientOfACallInAnyCombinationOfEras(t *testing.T) {
+	t.Parallel()
 	for _, modern := range []bool{false, true} {
 		for _, transport := range []string{"stdio", "http"} {
 			t.Run(fmt.Sprintf("%s, modern=%v", transport, modern), func(t *testing.T) {
@@ -202,6 +203,7 @@ func TestAServerAsksTheClientOfACallInAnyCombinationOfEras(t *testing.T) {
 }
 
 func TestServersOfTheSDKsAskThroughSwitchboard(t *testing.T) {
+	t.Parallel()
 	sdk := gosdk.NewServer(&gosdk.Implementation{Name: "sdk", Version: "1"}, nil)
 	type none struct{}
 	gosdk.AddTool(sdk, &gosdk.Tool{Name: "asker"}, func(ctx context.Context, r *gosdk.CallToolRequest, _ none) (*gosdk.CallToolResult, any, error) {
@@ -271,6 +273,7 @@ func argument(do string, more ...string) string {
 }
 
 func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, true))))
@@ -303,6 +306,7 @@ func text(t *testing.T, m message) string {
 }
 
 func TestEachClientIsAskedWhatItsOwnCallNeeds(t *testing.T) {
+	t.Parallel()
 	keys, rows := map[string]string{}, ""
 	for _, who := range []string{"ann", "ben"} {
 		key, row := newKey(t, who)
@@ -352,6 +356,7 @@ required_capabilities: [{tools: ["asker/*"]}]
 // The reference server for files asks for the roots as soon as it is initialized,
 // before any call, and goes by them from then on.
 func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
+	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "mood=asks-roots", "marks="+marks))))
 	for _, name := range []string{"Ann", "Ben"} {
@@ -371,6 +376,7 @@ func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 }
 
 func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.T) {
+	t.Parallel()
 	const params = `{"message":"who?"}`
 	t.Run("modern", func(t *testing.T) {
 		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
@@ -398,6 +404,7 @@ func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.
 }
 
 func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
+	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	const params = `{"mode":"url","message":"log in","url":"https://login.example.com/?a=1\u0026b","elicitationId":"e-1"}`
 	ask := argument("url-first", "params", params)
@@ -427,6 +434,7 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 }
 
 func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
@@ -452,6 +460,7 @@ func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
 // Such a state is of a Switchboard that has been started again since, or of a
 // server that was of the other era: the server would do it all once more.
 func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
+	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
 	m := able(t, g.open("/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
@@ -464,6 +473,7 @@ func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
 }
 
 func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "http", true))))
 	ids := make(chan string, 2)
 	c := gosdk.NewClient(&gosdk.Implementation{Name: "test", Version: "1"}, &gosdk.ClientOptions{
@@ -490,6 +500,7 @@ func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
 }
 
 func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
 	s := g.open("/mcp", true)
 	ask := argument("ask", "method", "elicitation/create", "params", `{}`, "steps", "500")
@@ -503,6 +514,7 @@ func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
 }
 
 func TestAClientHearsThatAnElicitationIsComplete(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))

@@ -23,6 +23,7 @@ func blocks(t *testing.T, page string) (yaml []string) {
 }
 
 func TestTheREADMEsFirstTaskWorksAsWritten(t *testing.T) {
+	t.Parallel()
 	yaml := blocks(t, "README.md")
 	if len(yaml) != 3 {
 		t.Fatalf("README has %d blocks of YAML, and this test knows 3", len(yaml))
@@ -49,9 +50,10 @@ servers:
 }
 
 func TestTheExamplesOfTheTaskPageAreGood(t *testing.T) {
+	t.Parallel()
 	yaml := blocks(t, "docs/tasks.md")
-	if len(yaml) != 3 {
-		t.Fatalf("docs/tasks.md has %d blocks of YAML, and this test knows 3", len(yaml))
+	if len(yaml) != 4 {
+		t.Fatalf("docs/tasks.md has %d blocks of YAML, and this test knows 4", len(yaml))
 	}
 	dir := layOut(t, `
 -- switchboard.yaml --
@@ -66,11 +68,13 @@ tenants:
 resources: {issues: {}}
 -- tenants/acme/tasks/investigate.yaml --
 `+yaml[0]+`
--- overlays/github.yaml --
+-- tenants/acme/tasks/operate.yaml --
 `+yaml[1]+`
+-- overlays/github.yaml --
+`+yaml[2]+`
 -- tenants/acme/tenant.yaml --
 tenant: acme
-`+yaml[2])
+`+yaml[3])
 	if out, errs, code := command(t, dir, "validate", "--tenant", "acme"); code != 0 {
 		t.Errorf("validate: exit %d\n%s%s", code, out, errs)
 	}
@@ -78,8 +82,9 @@ tenant: acme
 
 // What a person sees by following docs/connect.md with a tenant of their own.
 func TestThePagesNameCommandsThatThereAre(t *testing.T) {
+	t.Parallel()
 	help, _, _ := command(t, t.TempDir(), "--help")
-	for _, page := range []string{"README.md", "docs/connect.md", "docs/tasks.md", "docs/operate.md", "docs/errors/README.md"} {
+	for _, page := range []string{"README.md", "docs/connect.md", "docs/tasks.md", "docs/lazy.md", "docs/operate.md", "docs/errors/README.md"} {
 		text, err := os.ReadFile(filepath.Join("../..", page))
 		if err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ type fake struct {
 	tools  []json.RawMessage // as in tools/list
 	mood   string            // "", hang, exit, flood: how it starts
 	marks  string            // a file to which a line is added for each call executed, and for each change of roots
+	says   string            // the result of each call; "" leaves it to the call's arguments
 	tape   string            // a file to which each message that comes is added, quoted, as a line
 	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
 
@@ -205,6 +206,9 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 		appendLine(f.marks, "told")
 		go func() { appendLine(f.marks, "changed: "+string(f.ask("roots/list", "{}", say))) }()
 	}
+	if err == nil && q.Method == "notifications/cancelled" {
+		appendLine(f.tape, strconv.Quote(string(message)))
+	}
 	if err != nil || q.ID == nil {
 		return nil
 	}
@@ -298,6 +302,9 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		_ = json.Unmarshal(q.Params.Arguments[name], &s)
 		return s
 	}
+	if f.says != "" {
+		return result(f.says)
+	}
 	switch arg("do") {
 	case "result":
 		return result(arg("bytes"))
@@ -326,12 +333,10 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		return result(f.textOf(roots))
 	case "ask-and-die":
 		say([]byte(`{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":` + arg("params") + `}`))
-		for {
-			if _, err := os.Stat(arg("until")); err == nil {
-				os.Exit(9)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		awaitFile(arg("until"))
+		os.Exit(9)
+	case "await":
+		awaitFile(arg("until"))
 	case "complete":
 		say([]byte(`{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e-1"}}`))
 	case "url-first":
@@ -351,6 +356,16 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 	}
 	all, _ := json.Marshal(q.Params.Arguments)
 	return result(f.textOf(all))
+}
+
+// awaitFile waits until the file is there.
+func awaitFile(name string) {
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // talk tells of progress "times" times, and logs as often where "logs" is "yes",

@@ -9,7 +9,7 @@ import (
 )
 
 // What SDKs drop, reorder or respell: it must come through to the byte.
-const oddDefinition = `{"vendor_first":{"z":1,"a":[1.0,1,1e2,-0]},"name":"odd","title":"\u00e4\/","description":"<&>é ","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","oneOf":[{"required":["a"]},{"required":["b"]}],"allOf":[{}],"if":{"properties":{"a":{"const":1}}},"then":{},"else":{},"properties":{"b":{"x-unknown":true,"default":12345678901234567890},"a":{"type":["string","null"]}},"$defs":{"t":{"type":"array","prefixItems":[{}]}}},"outputSchema":{"type":"array","items":{"type":"number"}},"annotations":{"readOnlyHint":true,"vendorHint":"kept"},"icons":[{"src":"data:,","theme":"x"}],"execution":{"unknown":1.50},"_meta":{"com.example/x":1.0},"zz_last":null}`
+const oddDefinition = `{"vendor_first":{"z":1,"a":[1.0,1,1e2,-0]},"name":"odd","title":"\u00e4\/","description":"<&>é ","inputSchema":{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","oneOf":[{"required":["a"]},{"required":["b"]}],"allOf":[{}],"if":{"properties":{"a":{"const":1}}},"then":{},"else":{},"properties":{"b":{"x-unknown":true,"default":12345678901234567890},"a":{"type":["string","null"]}},"$defs":{"t":{"type":"array","prefixItems":[{}]}}},"annotations":{"readOnlyHint":true,"vendorHint":"kept"},"icons":[{"src":"data:,","theme":"x"}],"execution":{"unknown":1.50},"_meta":{"com.example/x":1.0},"zz_last":null}`
 
 var oddResults = map[string]string{
 	"without content":          `{"structuredContent":{"n":9007199254740993,"f":1.0,"e":1E+2}}`,
@@ -19,11 +19,15 @@ var oddResults = map[string]string{
 	"long numbers, no content": `{"a":0.1000000000000000055511151231257827,"b":-0.0,"c":1e400}`,
 }
 
+// shapedDefinition promises structured results, to which these are held.
+const shapedDefinition = `{"name":"shaped","inputSchema":{"type":"object"},"outputSchema":{"type":"array","items":{"type":"number"},"x-unknown":1.0}}`
+
 const oddError = `{"code":-32099,"message":"odd <&>","data":{"n":1.0,"deep":[9007199254740993]},"unknown":true}`
 
 func oddConfig(transport string) string {
 	return fmt.Sprintf(`
 -- switchboard.yaml --
+token_budget: 1000000
 servers:
   odd: {%s}
 tenants:
@@ -79,9 +83,10 @@ func field(t *testing.T, object []byte, name string) string {
 }
 
 func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
-	behind(t, []string{oddDefinition}, func(t *testing.T, clientModern, serverModern bool, s session) {
+	t.Parallel()
+	behind(t, []string{oddDefinition, shapedDefinition}, func(t *testing.T, clientModern, serverModern bool, s session) {
 		m, _ := s.ask(t, "tools/list", "")
-		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+"]"; got != want {
+		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+","+shapedDefinition+"]"; got != want {
 			t.Errorf("tools/list gives\n%s\nwant\n%s", got, want)
 		}
 		for name, want := range oddResults {
@@ -128,6 +133,7 @@ func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 }
 
 func TestArgumentsReachTheServerAsTheyWereSpelt(t *testing.T) {
+	t.Parallel()
 	behind(t, []string{oddDefinition}, func(t *testing.T, _, _ bool, s session) {
 		const arguments = `{"z":1.0,"a":9007199254740993,"m":{"k":[1e2,-0,"\u00e4\/"],"b":null}}`
 		m, _ := s.ask(t, "tools/call", `{"name":"odd","arguments":`+arguments+`}`)
@@ -145,6 +151,7 @@ func TestArgumentsReachTheServerAsTheyWereSpelt(t *testing.T) {
 }
 
 func TestProgressComesInOrderBeforeTheResultUnderTheClientsToken(t *testing.T) {
+	t.Parallel()
 	behind(t, []string{oddDefinition}, func(t *testing.T, clientModern, _ bool, s session) {
 		params := `{"name":"odd","arguments":{"do":"progress"},"_meta":{"progressToken":"mine-1.0"}}`
 		if clientModern {

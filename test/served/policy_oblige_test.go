@@ -29,8 +29,9 @@ obligations["a/told"] contains {"type": "notify", "who": ["oncall"]}
 obligations["a/noted"] contains {"type": "log", "level": "error"} if input.call.arguments.q == "classified"
 `}})
 	clients := h.clients(t, "acme")
+	counted := false
 	for _, name := range slices.Sorted(maps.Keys(clients)) {
-		s, legacy := clients[name], strings.HasSuffix(name, "legacy")
+		s := clients[name]
 		call := func(tool, arguments, want string) {
 			t.Helper()
 			if got := called(t, s, tool, arguments); got != want {
@@ -41,10 +42,15 @@ obligations["a/noted"] contains {"type": "log", "level": "error"} if input.call.
 		if got := string(m.Result); !strings.Contains(got, `"content":[{"type":"text","text":"[redacted]"}],"structuredContent" : {"user":{"email":"[redacted]","n":1.0}},"x": 2.50`) || strings.Contains(got, "a@b.c") {
 			t.Errorf("%s: masked: %s", name, got)
 		}
-		call("slow", `{"do":"wait"}`, "SB-EXEC-004") // it may have been executed
-		if legacy {                                  // both eras of a transport count together
+		// It may have been executed. Where nobody bounds it, the others would wait
+		// as long again.
+		if call("slow", `{"do":"wait"}`, "SB-EXEC-004"); t.Failed() {
+			t.FailNow()
+		}
+		if !counted { // all who have the store count together, whichever process they are
 			call("rare", `{}`, "")
 			call("rare", `{}`, "")
+			counted = true
 		}
 		call("rare", `{}`, "SB-ROUT-002")
 		call("approved", `{}`, "SB-APPR-001")
@@ -52,8 +58,8 @@ obligations["a/noted"] contains {"type": "log", "level": "error"} if input.call.
 		call("noted", `{"q":"classified"}`, "")
 		call("noted", `{"q":"classified","do":"error","bytes":"{\"code\":-5,\"message\":\"no\"}"}`, "error -5")
 	}
-	if n := strings.Count(fileOf(t, marks), "rare"); n != 4 {
-		t.Errorf("rare was executed %d times by two processes, want 4", n)
+	if n := strings.Count(fileOf(t, marks), "rare"); n != 2 {
+		t.Errorf("rare was executed %d times by two processes, want 2", n)
 	}
 	if got := fileOf(t, marks); strings.Contains(got, "approved") || strings.Contains(got, "told") {
 		t.Errorf("calls were made that nobody may make: %q", got)
@@ -83,7 +89,7 @@ obligations["a/noted"] contains {"type": "log", "level": "error"} if input.call.
 			}
 		}
 		if got := called(t, clients[name], "brief", `{}`); got != "SB-EXEC-002" {
-			t.Errorf("%s: a server that does not come back in time: %s", name, got)
+			t.Fatalf("%s: a server that does not come back in time: %s", name, got)
 		}
 	}
 }

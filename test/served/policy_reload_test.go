@@ -211,6 +211,7 @@ func (g *gateway) ready(t *testing.T) (status int, body string) {
 }
 
 func TestStatusNamesTheTenantsPolicyAndWhenAReloadWasFirstRefused(t *testing.T) {
+	t.Parallel()
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "one"))+"\nTENANTS\n", "", map[string]resident{"acme": {}, "other": {}})
 	type policies []struct{ Tenant, Digest, Loaded string }
 	status := func() (p policies, refused map[string]string) {

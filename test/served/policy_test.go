@@ -185,6 +185,7 @@ func fileOf(t *testing.T, name string) string {
 // PO-01, PO-02, PO-10: what any layer vetoes is not there: in no list, and by no
 // name, also where a capability, an alias or a pattern of the task asks for it.
 func TestPO01_AVetoedToolIsInNoListAndUnknownByAnyName(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
 	const veto = `deny[id] contains "never" if some id in ["a/secret", "b/zonly"]` + "\n"

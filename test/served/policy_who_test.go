@@ -16,6 +16,7 @@ import (
 // What a reload takes from a key, it takes from whatever is open: also from a
 // request that has begun to come in before.
 func TestAReloadThatTakesARoleOrTierReachesWhatIsOpen(t *testing.T) {
+	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+
 		fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "one"), fmt.Sprintf(tool, "two"), fmt.Sprintf(tool, "three"), fmt.Sprintf(tool, "four"))+"\nTENANTS\n",
@@ -116,6 +117,7 @@ tools:
 }
 
 func TestTheModeSaysWhatAnAgentMayDoAlone(t *testing.T) {
+	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, desk(marks), "", map[string]resident{
 		"free":     {},

@@ -1,12 +1,18 @@
 package served_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
 // veto is a tenant's policy under which another server serves.
@@ -21,12 +27,21 @@ deny[c.id] contains "nimbus is out of contract" if {
 `
 
 type diff struct {
-	Decisions, Replayed, Changed int
-	Changes                      []change
-	Broken                       []any
+	Decisions, Calls, Replayed, Changed int
+	Changes                             []change
+	Broken                              []any
+	NotReplayed                         []notReplayed `json:"not_replayed"`
 }
 
-type change struct{ Change, Tool, From, To, Why string }
+type change struct {
+	Change, Of, Tenant, Tool, From, To, Why string
+	Decisions                               int
+}
+
+type notReplayed struct {
+	Why, Of   string
+	Decisions int
+}
 
 func policyDiff(t *testing.T, dir string, args ...string) (d diff, code int) {
 	t.Helper()
@@ -39,6 +54,7 @@ func policyDiff(t *testing.T, dir string, args ...string) (d diff, code int) {
 
 // What policy diff says of a proposed file comes true when that is put in place.
 func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	proposed := filepath.Join("tenants", "default", "policies", "veto.rego")
 	write(t, filepath.Join(dir, "proposed", proposed), veto)
@@ -74,10 +90,10 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	}
 	const why = "policy: the tenant's policy denies it: nimbus is out of contract"
 	for _, want := range []change{
-		{Change: "denied", Tool: "nimbus/web_search", Why: why},
-		{Change: "moved", From: "nimbus", To: "atlas", Why: why},
+		{Change: "denied", Tenant: "default", Tool: "nimbus/web_search", Why: why},
+		{Change: "moved", Tenant: "default", From: "nimbus", To: "atlas", Why: why},
 	} {
-		if code != 1 || !slices.Contains(d.Changes, want) {
+		if code != 1 || !slices.ContainsFunc(d.Changes, func(c change) bool { c.Decisions = 0; return c == want }) {
 			t.Errorf("exit %d, and %+v is not among %+v", code, want, d.Changes)
 		}
 	}
@@ -106,22 +122,130 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	})
 }
 
-func TestServingGoesOnWhereNothingCanBeRecorded(t *testing.T) {
-	dir := layOut(t, samples)
-	write(t, filepath.Join(dir, ".switchboard"), "a file where the folder should be")
-	g := serve(t, dir)
-	s := g.open("/mcp", true)
-	if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); m.Error != nil {
-		t.Errorf("a call: %s", m.raw)
+// pathRule is a tenant's, on the arguments of calls.
+const pathRule = allowAll + `
+deny[c.id] contains sprintf("outside of the workspace: %s", [input.call.arguments.path]) if {
+	some c in input.candidate_tools
+	not startswith(input.call.arguments.path, "/w/")
+}
+`
+
+// What policy said of calls is recorded, and what a proposal would say of them is
+// told; of arguments only what a tenant wants to have kept, and never a credential.
+func TestAProposedRuleOnArgumentsIsShownOnTheCallsThatWereMade(t *testing.T) {
+	t.Parallel() // it waits for records
+	const private, token = "what nobody looks at", "ghp_0123456789abcdefABCDEF"
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "open"), fmt.Sprintf(tool, "close"))+"\nTENANTS\n", "", map[string]resident{
+		"acme":     {rego: pathRule, more: "record: policy_inputs\n"},
+		"umbrella": {rego: pathRule},
+		"initech":  {rego: allowAll},
+	})
+	for _, tenant := range []string{"acme", "umbrella", "initech"} {
+		for _, modern := range []bool{false, true} {
+			s := h.as(tenant, modern)
+			for path, want := range map[string]string{"/w/a": "", "/w/b": "", "/etc": "SB-POL-001", "/w/" + token: ""} {
+				if tenant == "initech" {
+					want = "" // no rule of its looks at arguments
+				}
+				if got := called(t, s, "open", fmt.Sprintf(`{"path":%q,"text":%q}`, path, private)); got != want {
+					t.Errorf("%s: %s: %q, want %q", tenant, path, got, want)
+				}
+			}
+		}
 	}
-	eventually(t, "it is said", func() string {
-		out, _, code := command(t, dir, "status", "--url", g.url)
-		if code != 1 || !strings.Contains(out, " not recorded in .switchboard: mkdir .switchboard: not a directory") {
-			return out
+	if t.Failed() {
+		return // nothing would come
+	}
+	var d diff
+	eventually(t, "the calls are recorded", func() string {
+		if d, _ = policyDiff(t, h.dir, "--against", "."); d.Calls < 8 {
+			return fmt.Sprintf("%+v", d)
 		}
 		return ""
 	})
-	if !strings.Contains(g.logged(), "level=ERROR msg=\"decisions cannot be recorded") {
-		t.Errorf("the log does not say it:\n%s", g.logged())
+	// Each of four calls that two tenants made twice is recorded once.
+	if d.Calls != 8 || d.Changed != 0 || len(d.Broken) > 0 || d.Replayed != d.Decisions-5 || len(d.NotReplayed) != 1 || d.NotReplayed[0].Of != "call" || !strings.Contains(d.NotReplayed[0].Why, "record: policy_inputs") {
+		t.Errorf("under what is in force: %+v", d)
+	}
+	write(t, filepath.Join(h.dir, "stricter.rego"), `package switchboard.tenant
+deny[c.id] contains "b is closed" if {
+	some c in input.candidate_tools
+	input.call.arguments.path == "/w/b"
+}
+`)
+	d, code := policyDiff(t, h.dir, "--against", "stricter.rego", "--tenant", "acme")
+	want := []change{{Change: "denied", Of: "call", Tenant: "acme", Tool: "a/open", Why: "SB-POL-001: the tenant's policy denies it: b is closed", Decisions: 1}}
+	if code != 1 || !slices.Equal(d.Changes, want) || d.Changed != 1 || d.Calls != 4 {
+		t.Errorf("exit %d, %+v; want %+v", code, d, want)
+	}
+	out, _, _ := command(t, h.dir, "policy", "diff", "--against", "stricter.rego", "--tenant", "acme")
+	for _, want := range []string{", of which 4 on calls,", "acme    a/open  1 call     SB-POL-001: the tenant's policy denies it: b is closed", "  1 call: their arguments were not recorded"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	write(t, filepath.Join(h.dir, "laxer", "own.rego"), "package switchboard.tenant\n"+allowAll)
+	d, _ = policyDiff(t, h.dir, "--against", "laxer", "--tenant", "acme")
+	want = []change{{Change: "allowed", Of: "call", Tenant: "acme", Tool: "a/open", Why: "it was not: SB-POL-001: the tenant's policy denies it: outside of the workspace: /etc", Decisions: 1}}
+	if !slices.Equal(d.Changes, want) {
+		t.Errorf("%+v; want %+v", d.Changes, want)
+	}
+
+	n := 0
+	for _, text := range archived(t, h.dir) {
+		for _, secret := range []string{private, token, h.keys["acme"]} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q is archived: %s", secret, text)
+			}
+		}
+		if strings.Contains(text, `"tenant":"umbrella"`) {
+			if n++; strings.Contains(text, "/etc") || strings.Contains(text, "/w/") {
+				t.Errorf("recorded is what nobody wants to have recorded: %s", text)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("nothing is archived of umbrella")
+	}
+}
+
+// archived returns all that the store of a folder keeps: texts that are archived, as they
+// were, and receipts.
+func archived(t *testing.T, dir string) (texts []string) {
+	t.Helper()
+	st, err := store.OpenFile(filepath.Join(dir, ".switchboard", "store.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }() // it was only read from
+	err = st.Dump(t.Context(), func(r store.Record) error {
+		text := append(r.Value.Data, r.Entry.Data...)
+		if strings.HasPrefix(r.Group, "archive/") {
+			z, err := gzip.NewReader(bytes.NewReader(text))
+			if err != nil {
+				return err
+			}
+			if text, err = io.ReadAll(z); err != nil {
+				return err
+			}
+		}
+		texts = append(texts, string(text))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+func TestAFolderThatCannotBeWrittenIsSaidAtTheStart(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, samples)
+	write(t, filepath.Join(dir, ".switchboard"), "a file where the folder should be")
+	out, errs, code := command(t, dir, "serve", "--listen", "127.0.0.1:0")
+	for _, want := range []string{"SB-CONF-001: the store cannot be opened", ".switchboard", "--data DIR", "memory:"} {
+		if code == 0 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("exit %d, and it does not say %q: %s%s", code, want, out, errs)
+		}
 	}
 }

@@ -64,6 +64,7 @@ func (c *cable) cut() {
 }
 
 func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
+	t.Parallel()
 	const times = 1000
 	g := serve(t, layOut(t, fakes(fakeServer("one", fmt.Sprintf(tool, "speak")))))
 	way := g.cable()
@@ -106,6 +107,7 @@ func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 }
 
 func TestALostStreamIsResumedByItsLastEventID(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, fakes(fakeServer("one", fmt.Sprintf(tool, "speak")))))
 	s := g.open("/mcp", false)
 	ctx, hangUp := context.WithCancel(t.Context())

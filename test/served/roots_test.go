@@ -116,6 +116,7 @@ func changes(file string) (lines []string) {
 }
 
 func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"stdio", "http", "sse"} {
 		for _, front := range []string{"http", "stdio"} {
 			t.Run(front+" to "+transport, func(t *testing.T) {
@@ -152,6 +153,7 @@ func TestAServerHearsThatTheRootsOfItsClientHaveChangedAndAsksForThemAtOnce(t *t
 }
 
 func TestNoServerHearsOfRootsOfAClientThatCannotBeToldApartOrOfAnotherEra(t *testing.T) {
+	t.Parallel()
 	const changed = `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`
 	for _, tt := range []struct {
 		name, more        string

@@ -79,6 +79,7 @@ required_capabilities: [{tools: ["b/*"]}]
 }
 
 func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
+	t.Parallel()
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	for _, tt := range []struct {
@@ -138,6 +139,7 @@ func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
 
 // AZ-01, SE-01, SE-02: what is another's is as if it did not exist.
 func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
+	t.Parallel()
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	alice := g.open("/mcp", false, "Authorization", "Bearer "+keys["alice"])
@@ -167,6 +169,7 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 
 // What was open before a reload is no way around it.
 func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
+	t.Parallel()
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
@@ -240,7 +243,9 @@ func mint(t *testing.T, g *gateway, key, task string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+key)
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -257,6 +262,7 @@ func mint(t *testing.T, g *gateway, key, task string) string {
 
 // AZ-02: under load, no answer is another's.
 func TestNoAnswerCrossesTenants(t *testing.T) {
+	t.Parallel()
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	var wg sync.WaitGroup
@@ -282,6 +288,7 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 
 // AZ-09: nothing listens beyond this machine without a key.
 func TestAListenerOnAnotherAddressNeedsAKey(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		_, errs, code := command(t, dir, "serve", "--listen", addr)
@@ -361,6 +368,7 @@ required_capabilities: [{tools: ["*/*"]}]
 }
 
 func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, samples))
 	good := g.open("/mcp", true)
 	want := names(t, good)
@@ -417,6 +425,7 @@ func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 }
 
 func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, samples))
 	for _, path := range []string{"//mcp", "/mcp/../mcp", "/./mcp", "/mcp//", "/mcp/."} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
@@ -441,6 +450,7 @@ func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
 // (in HTTP/1.0 it is the other way round), so that such a request cannot be told
 // from an honest one. But nothing can hide behind it.
 func TestJS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testing.T) {
+	t.Parallel()
 	g := serve(t, layOut(t, samples))
 	const ping, hidden = `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(ping), ping)

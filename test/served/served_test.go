@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +28,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/fault"
 )
 
 // binary is the switchboard that is tested, built once with buildFlags.
@@ -38,10 +42,32 @@ func TestMain(m *testing.M) {
 		newFake(os.Args[2:]).stdio()
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == "fault-program" {
+		os.Exit(fault.Program(os.Args[2:]))
+	}
+	if len(os.Args) > 3 && os.Args[1] == "fault-server" {
+		if err := fault.ServeStdio(os.Args[2], fault.Ledger(os.Args[3])); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
+	if len(os.Args) > 4 && os.Args[1] == "fault-backend" {
+		fmt.Fprintln(os.Stderr, backend(os.Args[2:]))
+		return
+	}
 	os.Exit(runTests(m))
 }
 
+// Tests run beside each other, but for those that measure time, set the
+// environment or load the whole machine: these come first, one by one.
+const atOnce = 6 // they wait more than they compute
+
 func runTests(m *testing.M) int {
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 400 // one for each call that a test makes at once
 	dir, err := os.MkdirTemp("", "served-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,8 +75,7 @@ func runTests(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
 	binary = filepath.Join(dir, "switchboard")
-	// Children that are built for the race detector would sleep at their end.
-	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+	if err := os.Setenv("GORACE", noSleep); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -62,6 +87,13 @@ func runTests(m *testing.M) int {
 	}
 	return m.Run()
 }
+
+// noSleep is for programs that are built for the race detector: they would sleep a
+// second at their end.
+const noSleep = "atexit_sleep_ms=0"
+
+// onStdio is a server that Switchboard starts, with an environment of its own.
+var onStdio = regexp.MustCompile(`(?m)\{transport: stdio, (.*)$`)
 
 // patience is how long anything may take on a busy machine before a test gives
 // up on it.
@@ -77,6 +109,12 @@ func layOut(t *testing.T, archive string) string {
 		t.Fatal(err)
 	}
 	archive = strings.NewReplacer("BIN", fmt.Sprintf("%q", binary), "FAKE", fmt.Sprintf("%q, fake", self)).Replace(archive)
+	archive = onStdio.ReplaceAllStringFunc(archive, func(row string) string {
+		if len(buildFlags) == 0 || strings.Contains(row, " env: ") {
+			return row
+		}
+		return strings.Replace(row, "stdio,", "stdio, env: {GORACE: "+noSleep+"},", 1)
+	})
 	dir := t.TempDir()
 	for _, f := range txtar.Parse([]byte(archive)).Files {
 		write(t, filepath.Join(dir, f.Name), string(f.Data))
@@ -121,10 +159,10 @@ func (g *gateway) logged() string {
 }
 
 // serve starts a switchboard on the files in dir, and stops it after the test.
-func serve(t *testing.T, dir string) *gateway {
+func serve(t *testing.T, dir string, more ...string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, dir: dir}
-	g.cmd = exec.Command(binary, "-v", "serve", "--listen", "127.0.0.1:0")
+	g.cmd = exec.Command(binary, append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...)
 	g.cmd.Dir = dir
 	g.cmd.Stderr = g
 	out, err := g.cmd.StdoutPipe()
@@ -203,10 +241,14 @@ func (g *gateway) open(path string, modern bool, header ...string) *httpSession 
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// withMeta adds what a modern request carries to its params.
+// withMeta adds what a modern request carries to its params, which may have a _meta
+// that is not empty.
 func withMeta(params string) string {
 	if params == "" || params == "{}" {
 		return "{" + modernMeta + "}"
+	}
+	if strings.Contains(params, `"_meta":{`) {
+		return strings.Replace(params, `"_meta":{`, strings.TrimSuffix(modernMeta, "}")+",", 1)
 	}
 	return "{" + modernMeta + "," + strings.TrimPrefix(params, "{")
 }
@@ -407,12 +449,14 @@ func eventually(t *testing.T, what string, f func() string) {
 	}
 }
 
-// command runs switchboard with args in dir.
+// command runs switchboard with args in dir. cmd/switchboard tests each of its commands with
+// the race detector, for which they would take five times the time to start.
 func command(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	program := plain(t) // which may have to be built
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	var out, errs strings.Builder
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
 	err := cmd.Run()

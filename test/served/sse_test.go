@@ -37,6 +37,7 @@ func asker(t *testing.T) *httptest.Server {
 }
 
 func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
+	t.Parallel()
 	behind := asker(t)
 	g := serve(t, layOut(t, fakes(fmt.Sprintf("old: {transport: http, url: %s/sse}", behind.URL))))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

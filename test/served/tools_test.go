@@ -47,6 +47,7 @@ required_capabilities:
 `
 
 func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	sessions(t, dir, func(t *testing.T, _ string, s session) {
 		got := names(t, s)
@@ -69,6 +70,7 @@ func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 // PO-01, PO-02, AZ-06: hidden means that it does not exist, in every era, on
 // every transport, by any spelling.
 func TestAToolThatWasNotSelectedIsUnknownByAnySpelling(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	refused := 0
 	sessions(t, dir, func(t *testing.T, _ string, s session) {
@@ -96,6 +98,7 @@ func TestAToolThatWasNotSelectedIsUnknownByAnySpelling(t *testing.T) {
 }
 
 func TestATaskThatLacksSomethingDoesNotStart(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	g := serve(t, dir)
 	modern := g.open("/mcp/tasks/impossible", true)
@@ -117,6 +120,7 @@ func TestATaskThatLacksSomethingDoesNotStart(t *testing.T) {
 }
 
 func TestWithoutATaskThereIsOnlyTheStatusTool(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, strings.ReplaceAll(samples, "default_task: research\n", ""))
 	sessions(t, dir, func(t *testing.T, _ string, s session) {
 		if got := names(t, s); !slices.Equal(got, []string{"switchboard_status"}) {
@@ -130,6 +134,7 @@ func TestWithoutATaskThereIsOnlyTheStatusTool(t *testing.T) {
 }
 
 func TestAToolThatNeedsAPersonIsRefusedForTheModelToRead(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples)
 	sessions(t, dir, func(t *testing.T, _ string, s session) {
 		m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`)
@@ -140,6 +145,7 @@ func TestAToolThatNeedsAPersonIsRefusedForTheModelToRead(t *testing.T) {
 }
 
 func TestTheTaskComesFromTheURLTheHeaderOrTheCommandLine(t *testing.T) {
+	t.Parallel()
 	dir := layOut(t, samples+`-- tenants/default/tasks/tell.yaml --
 task_id: tell
 required_capabilities:

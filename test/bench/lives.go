@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A life is a backend that ends and begins again, at one address.
+type life struct {
+	a    *arena
+	args []string // of the backend
+	*process
+	ctx context.Context
+}
+
+// live starts a backend over HTTP.
+func (a *arena) live(ctx context.Context, args ...string) (*life, error) {
+	l := &life{a: a, args: append([]string{"backend"}, args...), ctx: ctx}
+	p, err := start(ctx, "", a.self, l.args...)
+	if err != nil {
+		return nil, err
+	}
+	l.process = p
+	l.args = append(l.args, "-listen", strings.TrimSuffix(strings.TrimPrefix(p.address, "http://"), "/mcp"))
+	return l, nil
+}
+
+// kill ends it at once, with whatever it is at.
+func (l *life) kill() error {
+	defer l.stop()
+	return kill(l.pid)
+}
+
+// again starts it anew.
+func (l *life) again() (err error) {
+	l.process, err = start(l.ctx, "", l.a.self, l.args...)
+	return err
+}
+
+// hang has it do nothing any more; connections are still made.
+func (l *life) hang() error { return hang(l.pid) }
+
+// wake has it go on, with all that it has been sent meanwhile.
+func (l *life) wake() error { return wake(l.pid) }
+
+// A nursery is the directory in which backends on stdio give their numbers:
+// whoever started them, they can be killed.
+type nursery string
+
+func (n nursery) shut() string { return filepath.Join(string(n), "shut") }
+
+// register gives the number of this process.
+func register(dir string) error {
+	if _, err := os.Stat(nursery(dir).shut()); err == nil {
+		return errors.New("the nursery is shut")
+	}
+	return os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600)
+}
+
+// kill ends all backends, and all that begin until it is opened.
+func (n nursery) kill() error {
+	if err := os.WriteFile(n.shut(), nil, 0o600); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(string(n))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		pid, err := strconv.Atoi(f.Name())
+		if err != nil {
+			continue
+		}
+		if err := kill(pid); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		if err := os.Remove(filepath.Join(string(n), f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n nursery) open() error { return os.Remove(n.shut()) }
+
+// executed returns how many nonces the ledger has more than once, for the tool.
+func executed(ledger, tool string) (twice int, err error) {
+	text, err := os.ReadFile(ledger)
+	if err != nil {
+		return 0, err
+	}
+	times := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		if times[line]++; times[line] == 2 && strings.HasPrefix(line, tool+" ") {
+			twice++
+		}
+	}
+	return twice, nil
+}
+
+// streams is a backend over HTTP with SSE.
+type streams struct {
+	*backend
+	open sync.Map // of chan []byte, by session
+}
+
+// ServeHTTP opens a stream, or takes a message to be answered on one.
+func (s *streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		s.stream(w, r)
+		return
+	}
+	id := r.URL.Query().Get("session")
+	answers, ok := s.open.Load(id)
+	if !ok {
+		http.Error(w, "no such session", http.StatusNotFound)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	var q question
+	if err != nil || json.Unmarshal(body, &q) != nil {
+		http.Error(w, "no message", http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+	if parts := s.answer(&q); parts != nil {
+		select {
+		case answers.(chan []byte) <- bytes.Join(parts, nil):
+		case <-r.Context().Done():
+		}
+	}
+}
+
+func (s *streams) stream(w http.ResponseWriter, r *http.Request) {
+	id := rand.Text()
+	answers := make(chan []byte, 64)
+	s.open.Store(id, answers)
+	defer s.open.Delete(id)
+	w.Header().Set("Content-Type", "text/event-stream")
+	say := func(event string, data []byte) error {
+		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data); err != nil {
+			return err
+		}
+		return http.NewResponseController(w).Flush()
+	}
+	if say("endpoint", []byte("/mcp?session="+id)) != nil {
+		return // the client is gone
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case a := <-answers:
+			if say("message", a) != nil {
+				return
+			}
+		}
+	}
+}
+
+// lines is a writer of whole lines that several may write to.
+type lines struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+// Write writes whole lines.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
+}
+
+// repeat writes the line again and again, until nobody takes it.
+func (l *lines) repeat(every time.Duration, line string) {
+	for range time.Tick(every) {
+		if _, err := io.WriteString(l, line+"\n"); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,579 @@
+package fault
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An HTTP stands before a server over HTTP. Connections are passed on one for
+// one, and what meets no fault byte for byte; only how a stream of the older HTTP
+// with SSE is cut into chunks is our own. A request that does meet one takes a
+// connection of its own to the server.
+type HTTP struct {
+	Cue
+	URL string // of the server, as clients reach it
+
+	transport Transport
+	server    string // its address
+	address   string // ours
+	restart   func()
+	serving   sync.WaitGroup
+
+	state    sync.Mutex
+	listener net.Listener // nil while connections are refused
+	conns    map[*connection]struct{}
+	streams  map[string]*stream // of HTTP with SSE, by where messages for them are posted
+	closed   bool
+}
+
+// patience is how long anything may take that only waits for this machine.
+const patience = 10 * time.Second
+
+// NewHTTP stands before the server at the URL, which speaks in the way that t
+// says. restart makes the server forget its sessions; nil means that it has none.
+func NewHTTP(t Transport, server string, restart func()) (*HTTP, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+	if restart == nil {
+		restart = func() {}
+	}
+	p := &HTTP{transport: t, server: u.Host, restart: restart, conns: map[*connection]struct{}{}, streams: map[string]*stream{}}
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	p.address = p.listener.Addr().String()
+	u.Host = p.address
+	p.URL = u.String()
+	p.change = p.refuse
+	p.accept(p.listener)
+	return p, nil
+}
+
+// Close ends all connections, and waits until nothing goes on any more.
+func (p *HTTP) Close() {
+	p.state.Lock()
+	p.closed = true
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
+	for c := range p.conns {
+		c.close()
+	}
+	p.state.Unlock()
+	p.Disarm()
+	p.serving.Wait()
+}
+
+func (p *HTTP) accept(l net.Listener) {
+	p.serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c := &connection{proxy: p, client: conn.(*net.TCPConn), ended: make(chan struct{})}
+			c.in = bufio.NewReader(io.TeeReader(conn, &c.raw))
+			p.state.Lock()
+			if p.closed || p.listener != l {
+				p.state.Unlock()
+				c.reset()
+				return
+			}
+			p.conns[c] = struct{}{}
+			p.serving.Go(c.serve)
+			p.state.Unlock()
+		}
+	})
+}
+
+// refuse stops listening, or begins again at the same address. Whoever has a
+// stream keeps it.
+func (p *HTTP) refuse(yes bool) {
+	p.state.Lock()
+	defer p.state.Unlock()
+	if p.closed || yes == (p.listener == nil) {
+		return
+	}
+	if yes {
+		_ = p.listener.Close()
+		p.listener = nil
+		for c := range p.conns {
+			if !c.streams {
+				c.close()
+			}
+		}
+		return
+	}
+	for end := time.Now().Add(patience); ; {
+		l, err := net.Listen("tcp", p.address)
+		if err == nil {
+			p.listener = l
+			p.accept(l)
+			return
+		}
+		if time.Now().After(end) { // somebody else has taken the port
+			panic(fmt.Sprintf("fault: %v", err))
+		}
+	}
+}
+
+// exit is the end of the server's process, which somebody starts again.
+func (p *HTTP) exit() {
+	p.restart()
+	p.state.Lock()
+	defer p.state.Unlock()
+	clear(p.streams)
+	for c := range p.conns {
+		c.reset()
+	}
+}
+
+// A connection is one of a client's, and the one to the server that belongs to it.
+type connection struct {
+	proxy  *HTTP
+	client *net.TCPConn
+	raw    bytes.Buffer  // all that was read from the client since it was reset
+	in     *bufio.Reader // of the client
+	ended  chan struct{} // closed when the connection is
+	once   sync.Once
+
+	server net.Conn // what is passed on goes there; nil until something is
+
+	// Guarded by proxy.state.
+	streams bool       // it carries a stream
+	servers []net.Conn // all that end with it
+}
+
+// close ends the connection. The caller holds proxy.state.
+func (c *connection) close() {
+	c.once.Do(func() {
+		close(c.ended)
+		_ = c.client.Close()
+		for _, server := range c.servers {
+			_ = server.Close()
+		}
+	})
+}
+
+// reset ends it with a reset in place of an orderly end. The caller holds
+// proxy.state.
+func (c *connection) reset() {
+	_ = c.client.SetLinger(0)
+	c.close()
+}
+
+func (c *connection) serve() {
+	defer func() {
+		c.proxy.state.Lock()
+		defer c.proxy.state.Unlock()
+		c.close()
+		delete(c.proxy.conns, c)
+	}()
+	for {
+		c.raw.Reset()
+		req, err := http.ReadRequest(c.in)
+		if err != nil {
+			return
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil || c.in.Buffered() > 0 { // no client of MCP asks before it has the answer
+			return
+		}
+		m := read(body)
+		kind, calm := c.proxy.next(&m)
+		if kind == None {
+			err = c.pass(req, m.Method == "subscriptions/listen")
+		} else {
+			err = c.meet(kind, calm, req, &m)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// dial connects to the server; the end of c ends that too. streams says that c
+// is going to carry a stream.
+func (c *connection) dial(streams bool) (net.Conn, error) {
+	server, err := net.DialTimeout("tcp", c.proxy.server, patience)
+	if err != nil {
+		return nil, err
+	}
+	c.proxy.state.Lock()
+	defer c.proxy.state.Unlock()
+	c.streams = streams
+	c.servers = append(c.servers, server)
+	select {
+	case <-c.ended:
+		_ = server.Close()
+	default:
+	}
+	return server, nil
+}
+
+// pass hands the request on as it came. What comes back finds its way by itself.
+func (c *connection) pass(req *http.Request, streams bool) error {
+	if c.proxy.transport == SSE && req.Method == http.MethodGet {
+		return c.stream()
+	}
+	if c.server == nil {
+		server, err := c.dial(false)
+		if err != nil {
+			return err
+		}
+		c.server = server
+		c.proxy.serving.Go(func() {
+			_, _ = io.Copy(c.client, server)
+			c.proxy.state.Lock()
+			defer c.proxy.state.Unlock()
+			c.close()
+		})
+	}
+	c.proxy.state.Lock()
+	c.streams = streams || req.Method == http.MethodGet
+	c.proxy.state.Unlock()
+	_, err := c.server.Write(c.raw.Bytes())
+	return err
+}
+
+var errEnded = errors.New("the connection ends here")
+
+// meet does to the request what the kind says. An error ends the connection.
+func (c *connection) meet(kind Kind, calm <-chan struct{}, req *http.Request, m *message) error {
+	if !row(kind).Executes {
+		return c.fail(kind)
+	}
+	a, err := c.execute(req, m)
+	if err != nil {
+		return err
+	}
+	if a == nil { // so that the server refuses it in its own words
+		return c.pass(req, false)
+	}
+	switch kind {
+	case ResetAfter, ExitAfter, Status500, Status502, Status503:
+		return c.fail(kind)
+	case HangBefore:
+		<-c.gone()
+		return errEnded
+	}
+	if a.stream != nil {
+		return c.post(kind, calm, a)
+	}
+	return c.respond(kind, calm, a)
+}
+
+// fail does what needs no answer.
+func (c *connection) fail(kind Kind) error {
+	switch kind {
+	case ResetBefore, ResetAfter:
+		c.proxy.state.Lock()
+		defer c.proxy.state.Unlock()
+		c.reset()
+		return errEnded
+	case ExitBefore, ExitAfter:
+		c.proxy.exit()
+		return errEnded
+	}
+	_, err := c.client.Write(kind.response())
+	return err
+}
+
+// gone returns what is closed when the client has gone, or all ends.
+func (c *connection) gone() <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = c.in.ReadByte()
+	}()
+	return gone
+}
+
+// An answered is what the server has made of a request.
+type answered struct {
+	text   []byte  // the message
+	events bool    // it came in a stream of the request's own
+	head   []byte  // over SSE, the whole response to the post
+	stream *stream // and where the message belongs
+}
+
+// execute has the server execute the request, and keeps the answer from the
+// client. It returns nil where the server does not, because it has forgotten the
+// session.
+func (c *connection) execute(req *http.Request, m *message) (*answered, error) {
+	a := &answered{}
+	var caught <-chan []byte
+	if c.proxy.transport == SSE {
+		c.proxy.state.Lock()
+		a.stream = c.proxy.streams[req.RequestURI]
+		c.proxy.state.Unlock()
+		if a.stream == nil {
+			return nil, nil
+		}
+		caught = a.stream.catch(string(m.ID))
+	}
+	server, err := net.DialTimeout("tcp", c.proxy.server, patience)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close() //nolint:errcheck // all was read
+	if err := server.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	if _, err := server.Write(c.raw.Bytes()); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(server), req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, nil
+	}
+	if caught != nil {
+		a.head = fmt.Appendf(nil, "HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s", resp.Status, len(body), body)
+		select {
+		case a.text = <-caught:
+			return a, nil
+		case <-a.stream.conn.ended:
+		case <-time.After(patience):
+		}
+		return nil, errors.New("no answer came on the stream")
+	}
+	a.events = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	a.text = body
+	if a.events {
+		for block := range strings.SplitSeq(string(body), "\n\n") {
+			if m := read(data(block)); m.answers() {
+				a.text = data(block)
+			}
+		}
+	}
+	return a, nil
+}
+
+// respond answers a request over Streamable HTTP.
+func (c *connection) respond(kind Kind, calm <-chan struct{}, a *answered) error {
+	const events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	head, body := []byte(events), []byte{}
+	if a.events || kind == Garbage || kind == Notifications {
+		for _, message := range kind.spoil(a.text) {
+			body = append(body, chunk(event(message))...)
+		}
+		body = append(body, "0\r\n\r\n"...)
+	} else {
+		said := kind.spoil(a.text)
+		head = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(said[0]))
+		body = said[0]
+		for _, again := range said[1:] {
+			body = append(append(bytes.Clone(body), head...), again...)
+		}
+	}
+	if _, err := c.client.Write(head); err != nil {
+		return err
+	}
+	switch kind {
+	case HangAfter:
+		<-c.gone()
+		return errEnded
+	case Drip:
+		if !a.events {
+			return drip(c.client, body, calm, c.ended)
+		}
+		if err := drip(chunked{c.client}, event(a.text), calm, c.ended); err != nil {
+			return err
+		}
+		body = []byte("0\r\n\r\n")
+	case Notifications:
+		return endless(calm, func(message []byte) error {
+			_, err := c.client.Write(chunk(event(message)))
+			return err
+		})
+	}
+	_, err := c.client.Write(body)
+	return err
+}
+
+// post answers a request over HTTP with SSE.
+func (c *connection) post(kind Kind, calm <-chan struct{}, a *answered) error {
+	if _, err := c.client.Write(a.head); err != nil || kind == HangAfter {
+		return err
+	}
+	c.proxy.serving.Go(func() {
+		switch kind {
+		case Drip:
+			a.stream.drip(event(a.text), calm)
+		case Notifications:
+			_ = endless(calm, func(message []byte) error { return a.stream.say(event(message)) }) // until the client has gone
+		default:
+			for _, message := range kind.spoil(a.text) {
+				_ = a.stream.say(event(message)) // the client may have gone
+			}
+		}
+	})
+	return nil
+}
+
+// A stream carries all that a server says to a client over HTTP with SSE.
+type stream struct {
+	conn *connection
+
+	writing sync.Mutex
+
+	mu     sync.Mutex
+	caught map[string]chan []byte // by the id of the request
+}
+
+// catch keeps the answer to the request from the client, and returns where it will be.
+func (s *stream) catch(id string) <-chan []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := make(chan []byte, 1)
+	s.caught[id] = c
+	return c
+}
+
+// keeps reports whether the message is kept from the client.
+func (s *stream) keeps(text []byte) bool {
+	m := read(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.caught[string(m.ID)]
+	if c == nil || !m.answers() {
+		return false
+	}
+	delete(s.caught, string(m.ID))
+	c <- text
+	return true
+}
+
+func (s *stream) say(event []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := s.conn.client.Write(chunk(event))
+	return err
+}
+
+// drip says the event byte by byte; whatever else is to be said waits.
+func (s *stream) drip(event []byte, calm <-chan struct{}) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_ = drip(chunked{s.conn.client}, event, calm, s.conn.ended) // the client may have gone
+}
+
+// stream passes a stream of HTTP with SSE on, event by event.
+func (c *connection) stream() error {
+	server, err := c.dial(true)
+	if err != nil {
+		return err
+	}
+	if _, err := server.Write(c.raw.Bytes()); err != nil {
+		return err
+	}
+	c.proxy.serving.Go(func() {
+		<-c.gone()
+		_ = server.Close()
+	})
+	in := bufio.NewReader(server)
+	var head strings.Builder
+	for !strings.HasSuffix(head.String(), "\r\n\r\n") {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		head.WriteString(line)
+	}
+	if !strings.Contains(head.String(), "\r\nTransfer-Encoding: chunked\r\n") {
+		return errors.New("the server opens no stream")
+	}
+	if _, err := io.WriteString(c.client, head.String()); err != nil {
+		return err
+	}
+	s := &stream{conn: c, caught: map[string]chan []byte{}}
+	events := bufio.NewReader(httputil.NewChunkedReader(in))
+	for block := ""; ; {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if block += line; line != "\n" && line != "\r\n" {
+			continue
+		}
+		text := data(block)
+		if strings.HasPrefix(block, "event: endpoint") {
+			c.proxy.state.Lock()
+			c.proxy.streams[string(text)] = s
+			c.proxy.state.Unlock()
+		}
+		if !s.keeps(text) {
+			if err := s.say([]byte(block)); err != nil {
+				return err
+			}
+		}
+		block = ""
+	}
+}
+
+// data is the data of an event.
+func data(block string) []byte {
+	for line := range strings.Lines(block) {
+		if text, ok := strings.CutPrefix(line, "data:"); ok {
+			return []byte(strings.TrimSpace(text))
+		}
+	}
+	return nil
+}
+
+// event is a message as an event.
+func event(message []byte) []byte { return fmt.Appendf(nil, "event: message\ndata: %s\n\n", message) }
+
+// chunk is b as a chunk of a body.
+func chunk(b []byte) []byte { return fmt.Appendf(nil, "%x\r\n%s\r\n", len(b), b) }
+
+// chunked writes chunks.
+type chunked struct{ w io.Writer }
+
+// Write implements io.Writer.
+func (c chunked) Write(b []byte) (int, error) {
+	if _, err := c.w.Write(chunk(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// drip writes b byte by byte, and what is left of it at once when calm is closed.
+func drip(w io.Writer, b []byte, calm, ended <-chan struct{}) error {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for len(b) > 0 {
+		n := 1
+		select {
+		case <-tick.C:
+		case <-calm:
+			n = len(b)
+		case <-ended:
+			return errEnded
+		}
+		if _, err := w.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

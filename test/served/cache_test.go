@@ -1,0 +1,92 @@
+package served_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
+	archive := "-- switchboard.yaml --\ncache: {ttl: 10m}\nservers:\n  " +
+		strings.Replace(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
+		fakeServer("own", "marks="+marks, fmt.Sprintf(tool, "mine")) + "\nTENANTS\n" +
+		"-- overlays/a.yaml --\nserver: a\ntools:\n  get: {deterministic: true}\n" +
+		"-- overlays/own.yaml --\nserver: own\ntools:\n  mine: {deterministic: true}\n"
+	h := inhabit(t, archive, "", map[string]resident{"acme": {rego: allowAll}, "other": {rego: allowAll}})
+	legacy, modern, other := h.as("acme", false), h.as("acme", true), h.as("other", true)
+	executed := 0
+	check := func(what string, s session, tool, arguments string, fresh bool) {
+		t.Helper()
+		if fresh {
+			executed++
+		}
+		m := callWith(t, s, fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments))
+		if given := strings.Contains(string(m.Result), `"io.switchboard/given":{"from":"cache","first":"20`); codeOf(m) != "" || given == fresh {
+			t.Errorf("%s: %s", what, m.raw)
+		}
+		if n := lines(t, marks); n != executed {
+			t.Fatalf("%s: executed %d times, want %d", what, n, executed)
+		}
+	}
+	check("the first", modern, "get", `{"a":1}`, true)
+	check("again", modern, "get", `{ "a": 1 }`, false)
+	check("in the other era", legacy, "get", `{"a":1}`, false)
+	check("with other arguments", modern, "get", `{"a":1.0}`, true)
+	check("another tenant", other, "get", `{"a":1}`, true)
+	check("which has its own", other, "get", `{"a":1}`, false)
+	check("a tool that does something", modern, "post", `{"a":1}`, true)
+	check("each time", modern, "post", `{"a":1}`, true)
+	check("a process of the principal's", modern, "mine", `{}`, true)
+	check("for itself", modern, "mine", `{}`, false)
+	for range 2 {
+		executed++
+		if m := callWith(t, modern, `{"name":"get","arguments":{"do":"result","bytes":"{\"isError\":true}"}}`); !strings.Contains(string(m.Result), "isError") || strings.Contains(string(m.Result), "given") {
+			t.Errorf("an error: %s", m.raw)
+		}
+	}
+
+	var asking sync.WaitGroup
+	for i := range 20 {
+		s := h.as("acme", i%2 == 0)
+		asking.Go(func() {
+			if m := callWith(t, s, fmt.Sprintf(`{"name":"get","arguments":{"do":"await","until":%q}}`, release)); codeOf(m) != "" {
+				t.Errorf("%d: %s", i, m.raw)
+			}
+		})
+	}
+	executed++
+	eventually(t, "the call is under way", func() string {
+		if lines(t, marks) < executed {
+			return "not yet"
+		}
+		return ""
+	})
+	write(t, release, "")
+	asking.Wait()
+	if n := lines(t, marks); n != executed {
+		t.Errorf("twenty who asked for the same: executed %d times, want %d", n, executed)
+	}
+
+	layer := filepath.Join(h.dir, "tenants/acme/policies/own.rego")
+	was := fileOf(t, layer)
+	for rule, want := range map[string]string{
+		"\ndeny[\"a/get\"] contains \"no\"\n":                                                           "SB-CAP-001",
+		"\ndeny[\"a/get\"] contains \"no\" if input.call.arguments.a == 1\n":                            "SB-POL-001",
+		"\nobligations[\"a/get\"] contains {\"type\": \"require_approval\", \"who\": [\"oncall\"]}\n":   "SB-APPR-001",
+		"\nobligations[\"a/get\"] contains {\"type\": \"redact\", \"fields\": [\"/content/0/text\"]}\n": "[redacted]",
+	} {
+		replace(t, layer, was+rule)
+		h.reload(t)
+		if m := callWith(t, modern, `{"name":"get","arguments":{"a":1}}`); !strings.Contains(string(m.raw), want) || strings.Contains(string(m.raw), `{\"a\":1}`) {
+			t.Errorf("%s%s", rule, m.raw)
+		}
+	}
+	if n := lines(t, marks); n != executed {
+		t.Errorf("executed %d times, want %d", n, executed)
+	}
+}

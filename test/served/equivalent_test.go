@@ -1,0 +1,279 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// twoSearches are two web searches of different servers, whose arguments have
+// different names. mark is a file that says which calls were executed.
+func twoSearches(t *testing.T, modern bool, label, declared string) (dir, mark string, brave *httptest.Server) {
+	t.Helper()
+	mark = filepath.Join(t.TempDir(), "calls")
+	start := func(tool string) *httptest.Server {
+		args := []string{"marks=" + mark, tool}
+		if modern {
+			args = append(args, "modern")
+		}
+		s := httptest.NewServer(newFake(args))
+		t.Cleanup(s.Close)
+		return s
+	}
+	const out = `"outputSchema":{"type":"object","required":["hits"],"properties":{"hits":{"type":"integer"}}}`
+	brave = start(`{"name":"search_web","inputSchema":{"type":"object","properties":{"query":{"type":"string"},"country":{"type":"string"},"do":{},"bytes":{}},"required":["query"]}}`)
+	google := start(`{"name":"web_search","inputSchema":{"type":"object","properties":{"q":{"type":"string"},"safe":{"type":"boolean"},"num":{"type":"integer"},"do":{},"bytes":{}},"required":["q","safe"]}}`)
+	shaped := start(`{"name":"shaped","inputSchema":{"type":"object"},` + out + `}`)
+	dir = layOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+start_deadline: 30s
+servers:
+  brave: {transport: http, url: %q}
+  google: {transport: http, url: %q}
+  shaped: {transport: http, url: %q}
+tenants:
+  default: {servers: ["*"]}
+-- overlays/brave.yaml --
+server: brave
+tools:
+  search_web:
+    capabilities: [{verb: search, resource: internet%s}]
+    equivalents:
+%s
+-- overlays/google.yaml --
+server: google
+tools:
+  web_search: {capabilities: [{verb: search, resource: internet%s}]}
+-- overlays/shaped.yaml --
+server: shaped
+tools:
+  shaped: {capabilities: [{verb: read, resource: fs}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: browse
+ranking: {prefer: [{verb: search, resource: internet, servers: [brave]}]}
+-- tenants/default/tasks/browse.yaml --
+task_id: browse
+required_capabilities:
+  - {verb: search, resource: internet, select: tool}
+  - {verb: read, resource: fs}
+`, brave.URL, google.URL, shaped.URL, label, declared, label))
+	return dir, mark, brave
+}
+
+const toGoogle = `
+      - tool: google/web_search
+        map: {query: q}
+        constants: {safe: true}
+        defaults: {num: 10}
+        drop: [country]`
+
+// text is what a result says, or the whole message where it says nothing.
+func (m message) text() string {
+	var r struct{ Content []struct{ Text string } }
+	if err := json.Unmarshal(m.Result, &r); err != nil || len(r.Content) == 0 {
+		return string(m.raw)
+	}
+	return r.Content[0].Text
+}
+
+func TestACallMovesToADeclaredEquivalentWithItsArguments(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprint("modern servers ", modern), func(t *testing.T) {
+			dir, _, brave := twoSearches(t, modern, "", toGoogle)
+			g := serve(t, dir)
+			for _, era := range []bool{false, true} {
+				s := g.open("/mcp", era)
+				m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phishing","country":"de"}}`)
+				if got, want := m.text(), `{"country":"de","query":"phishing"}`; got != want {
+					t.Fatalf("%s, want %s", got, want)
+				}
+			}
+			out, _, _ := command(t, dir, "explain", "--url", g.url)
+			if !strings.Contains(out, "its calls may move to google/web_search") {
+				t.Errorf("explain does not say where calls may move:\n%s", out)
+			}
+			legacy, now := g.open("/mcp", false), g.open("/mcp", true)
+			listed := names(t, legacy)
+			brave.Close()
+			for name, s := range map[string]session{"legacy": legacy, "modern": now} {
+				m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phish\u0069ng","country":"de"}}`)
+				if got, want := m.text(), `{"num":10,"q":"phish\u0069ng","safe":true}`; got != want {
+					t.Errorf("%s: %s, want %s", name, got, want)
+				}
+				// What the other server would not understand does not go there.
+				m, _ = s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x","page":2}}`)
+				if code := codeOf(m); !strings.HasPrefix(code, "SB-") {
+					t.Errorf("%s: an argument of which nobody knows: %s", name, m.raw)
+				}
+			}
+			if again := names(t, legacy); fmt.Sprint(again) != fmt.Sprint(listed) {
+				t.Errorf("the list was %v and is %v", listed, again)
+			}
+		})
+	}
+}
+
+func TestNoCallMovesWhereNothingIsDeclared(t *testing.T) {
+	t.Parallel()
+	dir, mark, brave := twoSearches(t, true, ", constraints: [readonly]", "      []")
+	g := serve(t, dir)
+	s := g.open("/mcp", true)
+	if got := names(t, s); len(got) != 2 {
+		t.Fatal(got)
+	}
+	brave.Close()
+	for range 2 {
+		m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+		if code := codeOf(m); !strings.HasPrefix(code, "SB-") {
+			t.Errorf("it was served: %s", m.raw)
+		}
+	}
+	if calls, err := os.ReadFile(mark); err == nil {
+		t.Errorf("executed: %s", calls)
+	}
+}
+
+func TestADeclarationThatCannotBeRightIsShownAndMovesNothing(t *testing.T) {
+	t.Parallel()
+	dir, _, brave := twoSearches(t, true, "", "      - {tool: google/web_search, map: {query: qq}, defaults: {num: many}}")
+	g := serve(t, dir)
+	s := g.open("/mcp", true)
+	m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+	if got := m.text(); got != `{"query":"x"}` {
+		t.Fatal(got)
+	}
+	status, _, code := command(t, dir, "status", "--url", g.url)
+	explain, _, _ := command(t, dir, "explain", "--url", g.url)
+	for _, want := range []string{
+		`overlays/brave.yaml:6:16: server "brave", tool "search_web": equivalent google/web_search: map: it has no argument "qq"`,
+		`defaults: the value of "num" does not fit: at "": want integer, not string`,
+		`nothing becomes its argument "safe", which it requires`,
+	} {
+		for where, text := range map[string]string{"status": status, "explain": explain, "the log": strings.ReplaceAll(g.logged(), `\"`, `"`)} {
+			if !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), want) {
+				t.Errorf("%s does not say %s:\n%s", where, want, text)
+			}
+		}
+	}
+	if code != 1 {
+		t.Errorf("status exits with %d", code)
+	}
+	if strings.Contains(explain, "may move to") {
+		t.Errorf("explain says that calls move:\n%s", explain)
+	}
+	brave.Close()
+	m, _ = s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
+	if !strings.HasPrefix(codeOf(m), "SB-") {
+		t.Errorf("it was served: %s", m.raw)
+	}
+}
+
+// PI-02
+func TestAResultThatIsNotWhatItsToolPromisesIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{false, true} {
+		t.Run(fmt.Sprint("modern servers ", modern), func(t *testing.T) {
+			dir, mark, _ := twoSearches(t, modern, "", toGoogle)
+			extra := ""
+			if modern {
+				extra = `"resultType":"complete",`
+			}
+			n := 0
+			sessions(t, dir, func(t *testing.T, _ string, s session) {
+				call := func(result string) message {
+					n++
+					m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"shaped","arguments":{"do":"result","bytes":%q}}`, result))
+					return m
+				}
+				good := `{` + extra + `"content":[{"type":"text","text":"7"}],"structuredContent":{"hits":7.0}}`
+				if m := call(good); m.Error != nil || !strings.Contains(string(m.raw), `"structuredContent":{"hits":7.0}`) {
+					t.Errorf("what fits: %s", m.raw)
+				}
+				if m := call(`{` + extra + `"isError":true,"content":[{"type":"text","text":"no"}]}`); m.Error != nil || m.text() != "no" {
+					t.Errorf("an answer that is an error: %s", m.raw)
+				}
+				for _, bad := range []string{
+					`{` + extra + `"content":[],"structuredContent":{"hits":"s3cret"}}`,
+					`{` + extra + `"content":[]}`,
+				} {
+					m := call(bad)
+					if codeOf(m) != "SB-EXEC-003" || !strings.Contains(string(m.raw), "output schema") || strings.Contains(string(m.raw), "s3cret") {
+						t.Errorf("%s was answered with %s", bad, m.raw)
+					}
+				}
+			})
+			calls, err := os.ReadFile(mark)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(string(calls), "shaped\n"); got != n {
+				t.Errorf("%d calls were executed %d times", n, got)
+			}
+		})
+	}
+}
+
+// A server that does not keep its word has failed, and where a repeat is
+// harmless another one may keep it.
+func TestAResultOfTheWrongShapeMovesTheCallWhereARepeatIsHarmless(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const tool = `{"name":"count","inputSchema":{"type":"object"},"outputSchema":{"type":"object","required":["hits"]}%s}`
+	var servers, marks []string
+	for _, answer := range []string{`{}`, `{"hits":1}`} {
+		mark := filepath.Join(dir, fmt.Sprint("calls-", len(servers)))
+		f := newFake([]string{"marks=" + mark, fmt.Sprintf(tool, "")})
+		f.says = `{"content":[],"structuredContent":` + answer + `}`
+		s := httptest.NewServer(f)
+		t.Cleanup(s.Close)
+		servers, marks = append(servers, s.URL), append(marks, mark)
+	}
+	for _, readonly := range []bool{true, false} {
+		label := ""
+		if readonly {
+			label = ", constraints: [readonly]"
+		}
+		g := serve(t, layOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+servers:
+  a: {transport: http, url: %q, trust: operator}
+  b: {transport: http, url: %q, trust: operator}
+tenants:
+  default: {servers: ["*"]}
+-- overlays/a.yaml --
+server: a
+tools:
+  count: {capabilities: [{verb: search, resource: internet%s}]}
+-- overlays/b.yaml --
+server: b
+tools:
+  count: {capabilities: [{verb: search, resource: internet%s}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: work
+-- tenants/default/tasks/work.yaml --
+task_id: work
+required_capabilities:
+  - {verb: search, resource: internet}
+`, servers[0], servers[1], label, label)))
+		m, _ := g.open("/mcp", true).ask(t, "tools/call", `{"name":"count","arguments":{}}`)
+		switch {
+		case readonly && !strings.Contains(string(m.Result), `"hits":1`):
+			t.Errorf("the call did not move: %s", m.raw)
+		case !readonly && !strings.HasPrefix(codeOf(m), "SB-EXEC-"):
+			t.Errorf("the call was repeated: %s", m.raw)
+		}
+	}
+	for i, want := range []int{2, 1} {
+		calls, err := os.ReadFile(marks[i])
+		if got := strings.Count(string(calls), "count\n"); err != nil || got != want {
+			t.Errorf("server %d executed %d calls, want %d (%v)", i, got, want, err)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package served_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// repeated is what a client needs to see of a call with a key.
+type repeated struct {
+	code  string
+	text  string // of the result
+	given bool   // it was there already
+}
+
+// once calls a tool with an idempotency key in _meta.
+func once(t *testing.T, s session, key, tool, arguments string) repeated {
+	t.Helper()
+	m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"_meta":{"io.switchboard/idempotency-key":%q},"name":%q,"arguments":%s}`, key, tool, arguments))
+	return repetition(t, m)
+}
+
+func repetition(t *testing.T, m message) repeated {
+	t.Helper()
+	got := repeated{code: codeOf(m)}
+	var r struct {
+		Content []struct{ Text string }
+		Meta    map[string]json.RawMessage `json:"_meta"`
+	}
+	if m.Result != nil {
+		if err := json.Unmarshal(m.Result, &r); err != nil {
+			t.Errorf("%v: %s", err, m.raw)
+		}
+	}
+	for _, c := range r.Content {
+		got.text += c.Text
+	}
+	if raw := r.Meta["io.switchboard/given"]; raw != nil {
+		got.given = true
+		if !strings.HasPrefix(string(raw), `{"from":"idempotency","first":"20`) {
+			t.Errorf("given: %s", raw)
+		}
+	}
+	return got
+}
+
+// overHTTP serves a fake, and notes whether a key ever reached it.
+func overHTTP(t *testing.T, args ...string) (url string) {
+	t.Helper()
+	f := newFake(args)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key := r.Header.Get("Idempotency-Key"); key != "" {
+			t.Errorf("the server was told of the key %q", key)
+		}
+		f.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func lines(t *testing.T, file string) int { return strings.Count(fileOf(t, file), "\n") }
+
+func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
+	url := overHTTP(t, "marks="+marks, "tape="+tape, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))
+	h := inhabit(t, fmt.Sprintf("-- switchboard.yaml --\nservers:\n  a: {transport: http, url: %q}\nTENANTS\n", url), "",
+		map[string]resident{"acme": {rego: allowAll}, "other": {rego: allowAll}})
+	eras := map[string]session{"legacy": h.as("acme", false), "modern": h.as("acme", true)}
+	executed := 0
+	for _, first := range slices.Sorted(maps.Keys(eras)) {
+		key := "key of " + first
+		executed++
+		if got := once(t, eras[first], key, "post", `{"a":1}`); got != (repeated{text: `{"a":1}`}) {
+			t.Errorf("%s: the first call: %+v", first, got)
+		}
+		for era, s := range eras {
+			if got := once(t, s, key, "post", `{ "a": 1 }`); got != (repeated{text: `{"a":1}`, given: true}) {
+				t.Errorf("%s, then %s: %+v", first, era, got)
+			}
+			if got := once(t, s, key, "post", `{"a":2}`); got.code != "SB-CAP-006" {
+				t.Errorf("%s, then %s with other arguments: %+v", first, era, got)
+			}
+			for _, key := range []string{"", strings.Repeat("k", 256), "kéy", "k\t"} {
+				if got := once(t, s, key, "post", `{}`); got.code != "error -32602" {
+					t.Errorf("%s: the key %q: %+v", era, key, got)
+				}
+			}
+			web := *s.(*httpSession)
+			web.header = web.header.Clone()
+			web.header.Set("Idempotency-Key", key)
+			if got := repetition(t, callWith(t, &web, `{"name":"post","arguments":{"a":1}}`)); got != (repeated{text: `{"a":1}`, given: true}) {
+				t.Errorf("%s, then %s by a header: %+v", first, era, got)
+			}
+			if got := once(t, &web, key, "post", `{"a":1}`); !got.given {
+				t.Errorf("%s: both say the same: %+v", era, got)
+			}
+			if got := once(t, &web, key+"!", "post", `{"a":1}`); got.code != "error -32020" {
+				t.Errorf("%s: header and _meta differ: %+v", era, got)
+			}
+		}
+	}
+	// What has the same key is another call where it is another's, or of another tool.
+	executed += 2
+	if got := once(t, eras["modern"], "key of legacy", "get", `{"a":1}`); got != (repeated{text: `{"a":1}`}) {
+		t.Errorf("another tool: %+v", got)
+	}
+	if got := once(t, h.as("other", true), "key of legacy", "post", `{"a":3}`); got != (repeated{text: `{"a":3}`}) {
+		t.Errorf("another tenant: %+v", got)
+	}
+	if n := lines(t, marks); n != executed {
+		t.Errorf("executed %d times, want %d", n, executed)
+	}
+	if said := fileOf(t, tape); strings.Contains(said, "idempotency") || strings.Contains(said, "key of") {
+		t.Errorf("the server was told of a key:\n%s", said)
+	}
+}
+
+// callWith makes tools/call.
+func callWith(t *testing.T, s session, params string) message {
+	t.Helper()
+	m, _ := s.ask(t, "tools/call", params)
+	return m
+}
+
+func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"))+"\nTENANTS\n", "",
+		map[string]resident{"acme": {rego: allowAll}})
+	var all sync.WaitGroup
+	var given, asked atomic.Int64
+	for i := range 50 {
+		s := h.as("acme", i%2 == 0)
+		all.Go(func() {
+			asked.Add(1)
+			switch got := once(t, s, "k", "post", fmt.Sprintf(`{"do":"await","until":%q}`, release)); {
+			case got.code != "" || got.text == "":
+				t.Errorf("%d: %+v", i, got)
+			case got.given:
+				given.Add(1)
+			}
+		})
+	}
+	eventually(t, "the call is under way, and all others have come", func() string {
+		if lines(t, marks) == 0 || asked.Load() < 50 {
+			return "not yet"
+		}
+		return ""
+	})
+	write(t, release, "")
+	all.Wait()
+	if n := lines(t, marks); n != 1 || given.Load() != 49 {
+		t.Errorf("executed %d times; given again to %d", n, given.Load())
+	}
+}
+
+// onceRequest is what once sends, for those who want to hang up.
+func onceRequest(ctx context.Context, t *testing.T, s *httpSession, key, tool, arguments string) *http.Request {
+	t.Helper()
+	params := fmt.Sprintf(`{"_meta":{"io.switchboard/idempotency-key":%q},"name":%q,"arguments":%s}`, key, tool, arguments)
+	header := map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+	if s.modern {
+		params = withMeta(params)
+		header["Mcp-Protocol-Version"], header["Mcp-Method"], header["Mcp-Name"] = "2026-07-28", "tools/call", tool
+	} else {
+		header["Mcp-Session-Id"] = s.id
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(`{"jsonrpc":"2.0","id":70,"method":"tools/call","params":`+params+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = s.header.Clone()
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	return req
+}
+
+func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
+	t.Parallel()
+	for _, modern := range []bool{true, false} {
+		dir := t.TempDir()
+		marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
+		h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"))+"\nTENANTS\n", "",
+			map[string]resident{"acme": {rego: allowAll}})
+		s := h.as("acme", modern)
+		arguments := fmt.Sprintf(`{"do":"await","until":%q}`, release)
+		ctx, hangUp := context.WithCancel(t.Context())
+		req := onceRequest(ctx, t, s, "k", "post", arguments)
+		over := make(chan error, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			over <- err
+		}()
+		eventually(t, "the call is under way", func() string {
+			if lines(t, marks) == 0 {
+				return "not yet"
+			}
+			return ""
+		})
+		hangUp()
+		if err := <-over; err == nil {
+			t.Errorf("modern %v: it was answered before it hung up", modern)
+		}
+		again := make(chan repeated, 1)
+		go func() { again <- once(t, s, "k", "post", arguments) }()
+		write(t, release, "")
+		if got := <-again; got.code != "" || !got.given || lines(t, marks) != 1 {
+			t.Errorf("modern %v: %+v, executed %d times", modern, got, lines(t, marks))
+		}
+	}
+}
+
+func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
+	t.Parallel()
+	marks := filepath.Join(t.TempDir(), "marks")
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))+"\nTENANTS\n", "",
+		map[string]resident{"acme": {rego: allowAll}})
+	layer := filepath.Join(h.dir, "tenants/acme/policies/own.rego")
+	was := fileOf(t, layer)
+	s := h.as("acme", true)
+	say := func(when, rule string, want repeated) {
+		t.Helper()
+		replace(t, layer, was+rule)
+		h.reload(t)
+		if got := once(t, s, "k", "post", `{"a":"secret"}`); got != want {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	say("allowed", "", repeated{text: `{"a":"secret"}`})
+	say("hidden", "\ndeny[\"a/post\"] contains \"no\"\n", repeated{code: "SB-CAP-001"})
+	say("denied with these arguments", "\ndeny[\"a/post\"] contains \"no\" if input.call.arguments.a == \"secret\"\n", repeated{code: "SB-POL-001", text: denialText})
+	say("allowed again", "", repeated{text: `{"a":"secret"}`, given: true})
+	say("redacted by now", "\nobligations[\"a/post\"] contains {\"type\": \"redact\", \"fields\": [\"/content/0/text\"]}\n", repeated{text: "[redacted]", given: true})
+	if n := lines(t, marks); n != 1 {
+		t.Errorf("executed %d times", n)
+	}
+}
+
+const denialText = "policy does not allow this call as it is, so it was not made. It may allow other arguments, or another time; do not try to get around it, and ask the person whom you work for if you need it (SB-POL-001)"
+
+// killed ends g as nothing can see coming, and serves its files anew.
+func (h *house) killed(t *testing.T) {
+	t.Helper()
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = h.cmd.Wait() // it was killed
+	h.gateway = serve(t, h.dir)
+}
+
+func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
+	t.Parallel() // a lease has to run out
+	marks := filepath.Join(t.TempDir(), "marks")
+	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "rare"))+"\nTENANTS\n", "",
+		map[string]resident{"acme": {rego: allowAll + "\nobligations[\"a/rare\"] contains {\"type\": \"rate_limit\", \"rate\": \"1/h\", \"burst\": 2}\n"}})
+	const forever = `{"do":"await","until":"/nowhere"}`
+	s := h.as("acme", true)
+	if got := once(t, s, "done", "post", `{"a":1}`); got != (repeated{text: `{"a":1}`}) {
+		t.Errorf("the first: %+v", got)
+	}
+	if got := called(t, s, "rare", `{}`); got != "" {
+		t.Errorf("the first of two: %s", got)
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	req := onceRequest(ctx, t, s, "begun", "post", forever)
+	go func() {
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	eventually(t, "the call is under way", func() string {
+		if lines(t, marks) < 3 {
+			return "not yet"
+		}
+		return ""
+	})
+	h.killed(t)
+	s = h.as("acme", true)
+	if got := once(t, s, "done", "post", `{"a":1}`); got != (repeated{text: `{"a":1}`, given: true}) {
+		t.Errorf("what was done: %+v", got)
+	}
+	if got := once(t, s, "begun", "post", forever); got.code != "SB-EXEC-004" || got.given {
+		t.Errorf("what was begun: %+v", got)
+	}
+	h.killed(t)
+	s = h.as("acme", false)
+	if got := once(t, s, "begun", "post", forever); got.code != "SB-EXEC-004" {
+		t.Errorf("what was begun, after another kill: %+v", got)
+	}
+	if one, two := called(t, s, "rare", `{}`), called(t, s, "rare", `{}`); one != "" || two != "SB-ROUT-002" {
+		t.Errorf("the second and the third of two: %q, %q", one, two)
+	}
+	if n := lines(t, marks); n != 4 {
+		t.Errorf("executed %d times, want 4:\n%s", n, fileOf(t, marks))
+	}
+}

@@ -1,0 +1,633 @@
+package served_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lazy is a configuration in which all of a cloud's tools are on demand. BUDGET
+// and RULES are filled in.
+const lazy = `
+-- switchboard.yaml --
+token_budget: BUDGET
+servers:
+  nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
+  cloud: {transport: stdio, command: [BIN, sample, aws-like]}
+  hidden: {transport: stdio, command: [BIN, sample, aws-like]}
+tenants:
+  default: {servers: [nimbus, cloud]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: work
+-- tenants/default/tasks/work.yaml --
+task_id: work
+required_capabilities:
+  - {verb: search, resource: internet, constraints: [readonly]}
+  - {verb: read, resource: aws, load: on_demand, group: aws, stub: aws_helper}
+-- tenants/default/policies/own.rego --
+package switchboard.tenant
+allowed_tools := {c.id | some c in input.candidate_tools}
+RULES
+`
+
+func lazily(budget int, rules string) string {
+	return strings.NewReplacer("BUDGET", fmt.Sprint(budget), "RULES", rules).Replace(lazy)
+}
+
+// helper asks the stub, and returns what it says to the model, with the code of a
+// refusal.
+func helper(t *testing.T, s session, args string) (text, code string) {
+	t.Helper()
+	m, _ := s.ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`)
+	return m.text(), codeOf(m)
+}
+
+// A runStatus is what switchboard_status says of a run.
+type runStatus struct {
+	Budget int `json:"token_budget"`
+	Used   int `json:"tokens_used"`
+	Left   int `json:"tokens_left"`
+	Listed []struct {
+		Name   string
+		Tokens int
+	}
+	Groups []struct {
+		Stub     string
+		Tools    int
+		Expanded []string
+	}
+}
+
+func tokens(t *testing.T, s session) (st runStatus) {
+	t.Helper()
+	m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status"}`)
+	if err := json.Unmarshal([]byte(m.text()), &st); err != nil {
+		t.Fatalf("switchboard_status: %v: %s", err, m.raw)
+	}
+	return st
+}
+
+func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
+	t.Parallel()
+	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, name string, s session) {
+		legacy := strings.HasSuffix(name, "legacy")
+		first := names(t, s)
+		if !slices.Contains(first, "aws_helper") || slices.ContainsFunc(first, func(n string) bool { return strings.HasPrefix(n, "s3_") }) {
+			t.Fatalf("listed %q", first)
+		}
+		before := tokens(t, s)
+		text, code := helper(t, s, `{"action":"list"}`)
+		if code != "" || !strings.Contains(text, "\n- s3: ") || !strings.Contains(text, "\n- ec2: ") {
+			t.Errorf("list: %s %s", code, text)
+		}
+		text, code = helper(t, s, `{"action":"search","query":"list the buckets"}`)
+		if code != "" || !strings.Contains(text, "\n- s3_list_buckets (") {
+			t.Errorf("search: %s %s", code, text)
+		}
+		// One round trip, and neither the list nor the budget changes.
+		text, code = helper(t, s, `{"action":"call","tool":"s3_list_buckets","arguments":{}}`)
+		if code != "" || !strings.Contains(text, "Buckets") {
+			t.Errorf("call: %s %s", code, text)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-LAZY-004" || !strings.Contains(m.text(), "aws_helper") {
+			t.Errorf("called by name before it is expanded: %s", m.raw)
+		}
+		if after := tokens(t, s); after.Used != before.Used || !slices.Equal(names(t, s), first) {
+			t.Errorf("looking around cost %d tokens", after.Used-before.Used)
+		}
+
+		text, code = helper(t, s, `{"action":"expand","tools":["s3_list_buckets","ec2_describe_instances"]}`)
+		if code != "" || !strings.Contains(text, `"name":"s3_list_buckets"`) || !strings.Contains(text, `"inputSchema"`) {
+			t.Errorf("expand: %s %s", code, text)
+		}
+		after := tokens(t, s)
+		if want := []string{"ec2_describe_instances", "s3_list_buckets"}; after.Used <= before.Used || !slices.Equal(slices.Sorted(slices.Values(after.Groups[0].Expanded)), want) {
+			t.Errorf("%d tokens were used and %d are, and %q are expanded", before.Used, after.Used, after.Groups[0].Expanded)
+		}
+		if got := slices.Contains(names(t, s), "s3_list_buckets"); got != legacy {
+			t.Errorf("it is in the list: %v", got)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); m.Error != nil || !strings.Contains(string(m.raw), "Buckets") {
+			t.Errorf("called by name: %s", m.raw)
+		}
+		text, code = helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`)
+		if again := tokens(t, s); code != "" || !strings.Contains(text, "already") || again.Used != after.Used {
+			t.Errorf("expanded twice: %s %s", code, text)
+		}
+		text, code = helper(t, s, `{"action":"collapse","service":"s3"}`)
+		if code != "" || !strings.Contains(text, "1 tool collapsed") {
+			t.Errorf("collapse: %s %s", code, text)
+		}
+		text, code = helper(t, s, `{"action":"collapse","tools":["ec2_describe_instances"]}`)
+		if end := tokens(t, s); code != "" || end.Used != before.Used || !slices.Equal(names(t, s), first) {
+			t.Errorf("collapse: %s %s, and %d tokens are used", code, text, end.Used)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-LAZY-004" {
+			t.Errorf("called by name after it was collapsed: %s", m.raw)
+		}
+	})
+}
+
+// What is not the task's, and what does not exist, cannot be told apart, whatever is
+// asked of a stub.
+func TestAStubTellsNothingOfWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	sessions(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)), func(t *testing.T, _ string, s session) {
+		for _, args := range []string{`{"action":"list"}`, `{"action":"list","service":"s3"}`, `{"action":"search","query":"list buckets","limit":20}`, `{"action":"search","query":"s3_list_buckets"}`} {
+			if text, code := helper(t, s, args); code != "" || strings.Contains(text, "s3_list_buckets (") || strings.Contains(text, "hidden") {
+				t.Errorf("%s: %s %s", args, code, text)
+			}
+		}
+		for _, ask := range []string{`{"action":"call","tool":%q,"arguments":{}}`, `{"action":"expand","tools":[%q]}`, `{"action":"collapse","tools":[%q]}`} {
+			hidden, code := helper(t, s, fmt.Sprintf(ask, "s3_list_buckets"))
+			missing, _ := helper(t, s, fmt.Sprintf(ask, "s3_list_bucketz"))
+			if code != "SB-LAZY-003" || strings.ReplaceAll(hidden, "buckets", "bucketz") != missing {
+				t.Errorf("%s: a hidden tool: %s %s; one that does not exist: %s", ask, code, hidden, missing)
+			}
+			essential, code := helper(t, s, fmt.Sprintf(ask, "web_search"))
+			if code != "SB-LAZY-003" {
+				t.Errorf("%s: a tool that is not of the group: %s %s", ask, code, essential)
+			}
+		}
+		m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+		n, _ := s.ask(t, "tools/call", `{"name":"s3_list_bucketz","arguments":{}}`)
+		if codeOf(m) != "SB-CAP-001" || codeOf(n) != "SB-CAP-001" {
+			t.Errorf("by name: %s, and %s", m.raw, n.raw)
+		}
+	})
+}
+
+func TestAnExpansionThatPolicyDeniesIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	rule := `deny[c.id] contains "no writes now" if { input.phase == "expand"; some c in input.candidate_tools; startswith(c.tool, "ec2_") }`
+	sessions(t, layOut(t, lazily(8000, rule)), func(t *testing.T, _ string, s session) {
+		before := tokens(t, s)
+		text, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets","ec2_describe_instances"]}`)
+		if code != "SB-LAZY-002" || !strings.Contains(text, "ec2_describe_instances") || strings.Contains(text, "writes") {
+			t.Errorf("%s %s", code, text)
+		}
+		if after := tokens(t, s); after.Used != before.Used || len(after.Groups[0].Expanded) != 0 {
+			t.Errorf("a part of it was expanded: %+v", after.Groups)
+		}
+		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`); code != "" {
+			t.Errorf("what is allowed: %s", code)
+		}
+		// The phase is expand's alone: the tool may be called.
+		if text, code := helper(t, s, `{"action":"call","tool":"ec2_describe_instances"}`); code != "" {
+			t.Errorf("call: %s %s", code, text)
+		}
+	})
+}
+
+func TestNoServiceIsNoneThatCanBeExpanded(t *testing.T) {
+	t.Parallel()
+	sessions(t, layOut(t, lazily(8000, "")), func(t *testing.T, _ string, s session) {
+		for _, action := range []string{"expand", "collapse"} {
+			if text, code := helper(t, s, `{"action":"`+action+`","service":""}`); code != "SB-LAZY-003" {
+				t.Errorf("%s: %s %s", action, code, text)
+			}
+		}
+	})
+}
+
+func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, lazily(8000, ""))
+	s := serve(t, dir).open("/mcp", false)
+	base := tokens(t, s).Used
+	helper(t, s, `{"action":"expand","service":"s3"}`)
+	all := tokens(t, s).Used
+	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(fileOf(t, filepath.Join(dir, "switchboard.yaml")), "8000", fmt.Sprint(all), 1))
+	sessions(t, dir, func(t *testing.T, _ string, s session) {
+		if _, code := helper(t, s, `{"action":"expand","service":"s3"}`); code != "" {
+			t.Fatalf("what just fits: %s", code)
+		}
+		listed := names(t, s)
+		text, code := helper(t, s, `{"action":"expand","tools":["ec2_describe_instances"]}`)
+		if code != "SB-LAZY-001" || !strings.Contains(text, "so 0 are left") || !strings.Contains(text, "ollapse s3_") {
+			t.Fatalf("%s %s", code, text)
+		}
+		if st := tokens(t, s); st.Used != all || st.Left != 0 || st.Budget != all || !slices.Equal(names(t, s), listed) {
+			t.Errorf("the refusal changed something: %+v", st)
+		}
+		_, rest, _ := strings.Cut(text, "ollapse ")
+		suggested, _, _ := strings.Cut(rest, " first")
+		quoted, _ := json.Marshal(strings.Split(suggested, ", "))
+		helper(t, s, `{"action":"collapse","tools":`+string(quoted)+`}`)
+		if text, code := helper(t, s, `{"action":"expand","tools":["ec2_describe_instances"]}`); code != "" {
+			t.Errorf("after what was suggested: %s %s", code, text)
+		}
+	})
+	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(fileOf(t, filepath.Join(dir, "switchboard.yaml")), fmt.Sprint(all), fmt.Sprint(base-1), 1))
+	m, _ := serve(t, dir).open("/mcp", true).ask(t, "tools/list", "")
+	if codeOf(m) != "SB-LAZY-001" || !strings.Contains(string(m.raw), "aws_helper") || !strings.Contains(string(m.raw), fmt.Sprintf("budget is %d", base-1)) {
+		t.Errorf("essential tools alone are over the budget: %s", m.raw)
+	}
+}
+
+// PO-04
+func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, lazily(8000, ""))
+	g := serve(t, dir)
+	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	heard := make(chan string, 1)
+	stream := func() {
+		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	}
+	stream()
+	for _, s := range []session{legacy, modern} {
+		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`); code != "" {
+			t.Fatal(code)
+		}
+	}
+	<-heard // of the expansion
+	stream()
+	file := filepath.Join(dir, "tenants/default/policies/own.rego")
+	write(t, file, fileOf(t, file)+"\n"+`deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Error("the legacy client has not heard that its list is another")
+	}
+	for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
+		if got := names(t, s); slices.Contains(got, "s3_list_buckets") {
+			t.Errorf("%s lists %q", name, got)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
+			t.Errorf("%s: by name: %s", name, m.raw)
+		}
+		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "SB-LAZY-003" {
+			t.Errorf("%s: through the stub: %s %s", name, code, text)
+		}
+	}
+}
+
+func TestALegacyClientIsToldOfAnExpansionAndAModernOneIsNot(t *testing.T) {
+	t.Parallel()
+	g := serve(t, layOut(t, lazily(8000, "")))
+	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	heard := make(chan string, 8)
+	listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	listen(t, heard, "modern", http.MethodPost, modern.url, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+		http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+	for _, s := range []session{modern, legacy} {
+		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets","s3_get_object"]}`); code != "" {
+			t.Fatal(code)
+		}
+	}
+	if got := <-heard; !strings.Contains(got, "legacy") {
+		t.Errorf("%s was told", got)
+	}
+	select {
+	case got := <-heard:
+		t.Errorf("%s was told too", got)
+	default:
+	}
+	if got := names(t, modern); slices.Contains(got, "s3_list_buckets") {
+		t.Errorf("a modern list has changed: %q", got)
+	}
+}
+
+const ceiling = `
+-- switchboard.yaml --
+servers:
+  nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
+  chat: {transport: stdio, command: [BIN, sample, notifier]}
+  cloud: {transport: stdio, command: [BIN, sample, aws-like]}
+tenants:
+  default: {servers: ["*"], token_budget: 5000, declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+-- tenants/default/tasks/other.yaml --
+task_id: other
+required_capabilities: [{verb: notify, resource: slack}]
+`
+
+func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
+	t.Parallel()
+	sessions(t, layOut(t, ceiling), func(t *testing.T, name string, s session) {
+		legacy := strings.HasSuffix(name, "legacy")
+		own := []string{"switchboard_status", "switchboard_declare_task"}
+		if got := names(t, s); !slices.Equal(got, own) {
+			t.Fatalf("listed %q", got)
+		}
+		declare := func(args string) (text, code string) {
+			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":`+args+`}`)
+			return m.text(), codeOf(m)
+		}
+		for args, want := range map[string]string{
+			`{"required_capabilities":[{"verb":"notify","resource":"slack"}]}`:                               "SB-TASK-002",
+			`{"required_capabilities":[{"verb":"search","resource":"cloud"}]}`:                               "SB-TASK-002",
+			`{"required_capabilities":[{"verb":"search","resource":"internet","constraints":["no_such"]}]}`:  "SB-TASK-002",
+			`{"required_capabilities":[{"verb":"search","resource":"internet"}],"token_budget":5001}`:        "SB-TASK-002",
+			`{"required_capabilities":[{"verb":"search","resource":"internet"}],"token_budget":10}`:          "SB-LAZY-001",
+			`{"required_capabilities":[{"verb":"search","resource":"internet","constraints":["pii_safe"]}]}`: "SB-CAP-004",
+			`{"required_capabilities":[{"verb":"search","resource":"internet"}],"mode":"autopilot"}`:         "SB-CAP-003",
+			`{"required_capabilities":[{"verb":"search","resource":"internet","tools":["*/*"]}]}`:            "SB-CAP-003",
+			`{"required_capabilities":[{"tools":["*/*"]}]}`:                                                  "SB-CAP-003",
+			`{"required_capabilities":[{"verb":"search","resource":"internet"}],"token_budget":400}`:         "SB-LAZY-001",
+			`{"required_capabilities":[]}`: "SB-CAP-003",
+			`{}`:                           "SB-CAP-003",
+		} {
+			if text, code := declare(args); code != want {
+				t.Errorf("%s: %s %s, want %s", args, code, text, want)
+			}
+		}
+		if got := names(t, s); !slices.Equal(got, own) {
+			t.Fatalf("a refusal has changed the list to %q", got)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); codeOf(m) != "SB-CAP-001" {
+			t.Errorf("before it is declared: %s", m.raw)
+		}
+		const task = `{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}`
+		text, code := declare(task)
+		if code != "" || !strings.Contains(text, `"name":"web_search"`) || !strings.Contains(text, `"name":"aws_helper"`) {
+			t.Fatalf("%s %s", code, text)
+		}
+		if got := names(t, s); slices.Contains(got, "web_search") != legacy || slices.Contains(got, "aws_helper") != legacy {
+			t.Errorf("now %q are listed", got)
+		}
+		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "" {
+			t.Errorf("what was declared: %s", m.raw)
+		}
+		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "" {
+			t.Errorf("through the stub: %s %s", code, text)
+		}
+		// The row's constraint came along: what also writes is not there.
+		if m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
+			t.Errorf("what was not declared: %s", m.raw)
+		}
+		if st := tokens(t, s); st.Budget != 5000 || st.Used > 5000 {
+			t.Errorf("%+v", st)
+		}
+		if text, code := declare(`{"required_capabilities":[{"verb":"read","resource":"aws"}]}`); code != "SB-TASK-002" || !strings.Contains(text, "bound already") {
+			t.Errorf("a second time: %s %s", code, text)
+		}
+		if text, code := declare(task); code != "" || !strings.Contains(text, `"name":"web_search"`) {
+			t.Errorf("the same once more: %s %s", code, text)
+		}
+	})
+}
+
+func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, ceiling)
+	g := serve(t, dir)
+	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	changes := func(change func()) {
+		heard := make(chan string, 1)
+		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+		change()
+		select {
+		case <-heard:
+		case <-time.After(patience):
+			t.Fatal("the legacy client has not heard that its list is another")
+		}
+	}
+	all := map[string]session{"legacy": legacy, "modern": modern}
+	changes(func() {
+		for name, s := range all {
+			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}}`)
+			if codeOf(m) != "" {
+				t.Fatalf("%s: %s", name, m.raw)
+			}
+		}
+	})
+	changes(func() { // one tool less, of which the stub tells
+		write(t, filepath.Join(dir, "tenants/default/policies/own.rego"), `package switchboard.tenant
+allowed_tools := {c.id | some c in input.candidate_tools; c.tool != "s3_list_buckets"}
+`)
+	})
+	for name, s := range all {
+		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "" {
+			t.Errorf("%s: what was declared: %s", name, m.raw)
+		}
+		if text, code := helper(t, s, `{"action":"call","tool":"s3_list_buckets"}`); code != "SB-LAZY-003" {
+			t.Errorf("%s: what is denied now: %s %s", name, code, text)
+		}
+	}
+	file := filepath.Join(dir, "switchboard.yaml")
+	changes(func() { write(t, file, strings.Replace(fileOf(t, file), ", {verb: read, resource: aws}", "", 1)) })
+	for name, s := range all {
+		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "SB-TASK-002" {
+			t.Errorf("%s: beyond the ceiling: %s", name, m.raw)
+		}
+	}
+}
+
+func TestWithServersAloneOneStubTakesThePlaceOfAllThatIsTooMuch(t *testing.T) {
+	t.Parallel()
+	for budget, folded := range map[int]bool{600: true, 60000: false} {
+		dir := layOut(t, fmt.Sprintf(`
+-- switchboard.yaml --
+token_budget: %d
+servers:
+  nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
+  cloud: {transport: stdio, command: [BIN, sample, aws-like]}
+`, budget))
+		sessions(t, dir, func(t *testing.T, _ string, s session) {
+			got := names(t, s)
+			if !folded {
+				if !slices.Contains(got, "s3_list_buckets") || slices.Contains(got, "tools_helper") || slices.Contains(got, "switchboard_status") {
+					t.Errorf("listed %q", got)
+				}
+				return
+			}
+			if !slices.Equal(got, []string{"switchboard_status", "tools_helper"}) {
+				t.Fatalf("listed %q", got)
+			}
+			ask := func(args string) string {
+				m, _ := s.ask(t, "tools/call", `{"name":"tools_helper","arguments":`+args+`}`)
+				return m.text()
+			}
+			if got := ask(`{"action":"list"}`); !strings.Contains(got, "\n- cloud: ") || !strings.Contains(got, "\n- nimbus: ") {
+				t.Errorf("list: %s", got)
+			}
+			if got := ask(`{"action":"call","tool":"s3_list_buckets"}`); !strings.Contains(got, "Buckets") {
+				t.Errorf("call: %s", got)
+			}
+		})
+		out, errs, code := command(t, dir, "call", "s3_list_buckets")
+		if code != 0 || !strings.Contains(out, "Buckets") {
+			t.Errorf("switchboard call: exit %d: %s%s", code, out, errs)
+		}
+	}
+}
+
+func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, lazily(900, ""))
+	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\nlazy: {on_full: collapse_oldest}\n")
+	s := serve(t, dir).open("/mcp", false)
+	all := []string{"s3_list_buckets", "ec2_describe_regions", "iam_list_users", "sqs_list_queues", "lambda_list_functions", "iam_list_policies"}
+	for i, name := range all {
+		if text, code := helper(t, s, fmt.Sprintf(`{"action":"expand","tools":[%q]}`, name)); code != "" {
+			t.Fatalf("%s: %s %s", name, code, text)
+		}
+		if i > 0 { // so that another is the oldest
+			s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`)
+		}
+	}
+	st := tokens(t, s)
+	if st.Used > 900 || !slices.Contains(st.Groups[0].Expanded, "s3_list_buckets") || !slices.Contains(st.Groups[0].Expanded, "iam_list_policies") || slices.Contains(st.Groups[0].Expanded, "ec2_describe_regions") {
+		t.Errorf("of 900 tokens %d are used, and expanded are %q", st.Used, st.Groups[0].Expanded)
+	}
+}
+
+func TestTheExamplesOfTheLazyPageAreGood(t *testing.T) {
+	t.Parallel()
+	text := fileOf(t, "../../docs/lazy.md")
+	_, rest, _ := strings.Cut(text, "```rego\n")
+	rule, _, _ := strings.Cut(rest, "```")
+	yaml := blocks(t, "docs/lazy.md")
+	if len(yaml) != 1 || rule == "" {
+		t.Fatalf("docs/lazy.md has %d blocks of YAML, and this test knows 1; its rule: %q", len(yaml), rule)
+	}
+	dir := layOut(t, "\n-- switchboard.yaml --\nservers:\n  x: {transport: stdio, command: [x]}\n"+yaml[0]+
+		"\n-- tenants/acme/tenant.yaml --\ntenant: acme\n-- tenants/acme/policies/own.rego --\npackage switchboard.tenant\n"+allowAll+rule)
+	if out, errs, code := command(t, dir, "validate", "--tenant", "acme"); code != 0 {
+		t.Errorf("validate: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// A server whose tools grow beyond what there is room for changes nothing for the
+// others: what is expanded gives way, and then what has grown.
+func TestAToolThatGrowsBeyondTheBudgetIsWithheldAndStatusSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, `
+-- switchboard.yaml --
+token_budget: 600
+servers:
+  calm: {transport: stdio, command: [FAKE, '{"name":"calm","inputSchema":{"type":"object"}}', '{"name":"spare","inputSchema":{"type":"object"}}']}
+  grows: {transport: stdio, command: [FAKE, '{"name":"grow","inputSchema":{"type":"object"}}']}
+tenants:
+  default: {servers: ["*"], allow: [by_name]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: work
+-- tenants/default/tasks/work.yaml --
+task_id: work
+required_capabilities:
+  - {tools: ["grows/*", "calm/calm"]}
+  - {tools: ["calm/spare"], load: on_demand, group: aws}
+`)
+	g := serve(t, dir)
+	s := g.open("/mcp", false)
+	if _, code := helper(t, s, `{"action":"expand","tools":["spare"]}`); code != "" {
+		t.Fatal(code)
+	}
+	big, _ := json.Marshal(`{"name":"big","description":"` + strings.Repeat("grown out of all proportion ", 200) + `","inputSchema":{"type":"object"}}`)
+	s.ask(t, "tools/call", `{"name":"grow","arguments":{"do":"grow","bytes":`+string(big)+`}}`)
+	want := []string{"switchboard_status", "grow", "calm", "aws_helper"}
+	eventually(t, "the list is without what has grown", func() string {
+		got := names(t, s)
+		if slices.Contains(got, "big") {
+			t.Fatalf("listed %q", got)
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			return fmt.Sprintf("listed %q", got)
+		}
+		return ""
+	})
+	if st := tokens(t, s); st.Used > 600 || len(st.Groups[0].Expanded) != 0 {
+		t.Errorf("%+v", st)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"big","arguments":{}}`); codeOf(m) != "SB-LAZY-001" {
+		t.Errorf("what is withheld: %s", m.raw)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"calm","arguments":{}}`); codeOf(m) != "" {
+		t.Errorf("what is not: %s", m.raw)
+	}
+	if out, _, _ := command(t, dir, "status", "--url", g.url); !strings.Contains(out, "withheld, since it has grown beyond the token budget: big") {
+		t.Errorf("status does not say so:\n%s", out)
+	}
+}
+
+// What stands in the way of a tool stands in the way of the stub that calls it.
+func TestAToolThatNeedsAPersonIsRefusedThroughItsStubToo(t *testing.T) {
+	t.Parallel()
+	sessions(t, layOut(t, `
+-- switchboard.yaml --
+servers:
+  chat: {transport: stdio, command: [BIN, sample, notifier]}
+tenants:
+  default: {servers: ["*"]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: work
+-- tenants/default/tasks/work.yaml --
+task_id: work
+required_capabilities: [{verb: notify, resource: slack, load: on_demand, group: aws}]
+`), func(t *testing.T, _ string, s session) {
+		if text, code := helper(t, s, `{"action":"call","tool":"notify","arguments":{"channel":"x","text":"y"}}`); code != "SB-APPR-001" {
+			t.Errorf("through the stub: %s %s", code, text)
+		}
+		helper(t, s, `{"action":"expand","tools":["notify"]}`)
+		if m, _ := s.ask(t, "tools/call", `{"name":"notify","arguments":{"channel":"x","text":"y"}}`); codeOf(m) != "SB-APPR-001" {
+			t.Errorf("by name: %s", m.raw)
+		}
+		// JS-01: a message that two readers could read otherwise never gets so far.
+		for _, args := range []string{`{"action":"call","tool":"notify","tool":"other"}`, `{"action":"call","tool":"notify","arguments":{"channel":"a","channel":"b"}}`} {
+			if m, _ := s.ask(t, "tools/call", `{"name":"aws_helper","arguments":`+args+`}`); m.Error == nil || m.Error.Code != -32600 && m.Error.Code != -32700 {
+				t.Errorf("%s: %s", args, m.raw)
+			}
+		}
+	})
+}
+
+// A key that names tasks allows these, and no task that is made up.
+func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
+	t.Parallel()
+	free, rows := newKey(t, "free")
+	bound, more := newKey(t, "bound", "--task", "other")
+	dir := layOut(t, strings.Replace(ceiling, "tenant: default\n", "tenant: default\nkeys:\n"+rows+more, 1))
+	g := serve(t, dir)
+	const args = `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"}]}}`
+	for _, modern := range []bool{false, true} {
+		for key, may := range map[string]bool{free: true, bound: false} {
+			s := g.open("/mcp", modern, "Authorization", "Bearer "+key)
+			if got := slices.Contains(names(t, s), "switchboard_declare_task"); got != may {
+				t.Errorf("modern %v: it may declare: %v, want %v", modern, got, may)
+			}
+			if m, _ := s.ask(t, "tools/call", args); (codeOf(m) == "") != may {
+				t.Errorf("modern %v: %s", modern, m.raw)
+			}
+		}
+	}
+}
+
+// AZ-01: how long an answer takes does not tell a tool that is hidden from one that
+// does not exist, whatever a stub is asked.
+func TestTheTimeOfAnAnswerTellsNothingOfWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	s := serve(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`))).open("/mcp", true)
+	for _, ask := range []string{
+		`{"action":"call","tool":%q,"arguments":{}}`, `{"action":"expand","tools":[%q]}`, `{"action":"collapse","tools":[%q]}`,
+		`{"action":"search","query":%q}`, `{"action":"list","service":%q}`,
+	} {
+		took := map[string][]time.Duration{}
+		for range 60 {
+			for _, name := range []string{"s3_list_buckets", "s3_list_bucketz"} {
+				start := time.Now()
+				helper(t, s, fmt.Sprintf(ask, name))
+				took[name] = append(took[name], time.Since(start))
+			}
+		}
+		median := func(name string) time.Duration {
+			slices.Sort(took[name])
+			return took[name][len(took[name])/2]
+		}
+		hidden, missing := median("s3_list_buckets"), median("s3_list_bucketz")
+		if ratio := float64(hidden) / float64(missing); ratio > 5 || ratio < 0.2 {
+			t.Errorf("%s: %v for a tool that is hidden, and %v for one that does not exist", ask, hidden, missing)
+		}
+	}
+}

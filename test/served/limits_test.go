@@ -1,0 +1,40 @@
+package served_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestReplicasAskForALimitLessOftenThanTheyCallAndNeverExceedIt(t *testing.T) {
+	t.Parallel()
+	const rate, burst, calls = 1000, 500, 1500
+	limited := `{"name":"post","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
+	book, url := keepLedger(t, 0, limited)
+	c := found(t, strings.Replace(defaultTask(branches(url)), "default_task: all\n", fmt.Sprintf("default_task: all\nlimits:\n  - {match: {constraint: rate_limited}, rate: %d/s, burst: %d}\n", rate, burst), 1))
+	var made atomic.Int64
+	granted, begun := 0, time.Now()
+	for _, a := range c.load(calls, 18, nil, &made, c.patient) {
+		switch {
+		case a.good():
+			granted++
+		case codeOf(a.answer) != "SB-ROUT-002":
+			t.Error(a)
+		}
+	}
+	most := burst + rate*time.Since(begun).Seconds() + 1
+	if n := len(book.executed); n != granted || n < burst-c.repeated || float64(n) > most || len(book.twice()) > 0 {
+		t.Errorf("%d calls were granted and %d executed, and %.0f are allowed", granted, n, most)
+	}
+	asked := 0.0
+	for _, g := range c.replicas {
+		_, values := g.metrics()
+		asked += values["switchboard_store_operations_total take ok"]
+	}
+	if asked == 0 || asked > 0.9*calls { // 231 times on a machine with other work besides
+		t.Errorf("%d calls asked the store %.0f times", calls, asked)
+	}
+	t.Logf("%d calls asked the store %.0f times, %d were granted", calls, asked, granted)
+}

@@ -1,0 +1,124 @@
+package served_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// away has the session that is open move away from its home, which is stopped and yet has
+// calls of it under way, and returns that home.
+func (c *company) away(t *testing.T, use func()) (home *gateway) {
+	t.Helper()
+	all := c.turn()
+	for _, g := range all {
+		if strings.Contains(g.logged(), "session opened") {
+			home = g
+		}
+	}
+	home.signal(t, syscall.SIGTERM)
+	eventually(t, "the session is at another replica", func() string {
+		use()
+		for _, g := range all {
+			if g != home && strings.Contains(g.logged(), "session taken over") {
+				return ""
+			}
+		}
+		return "it is not"
+	})
+	return home
+}
+
+func TestACallThatItsSessionLeavesBehindIsAnsweredAndCancelled(t *testing.T) {
+	t.Parallel()
+	for _, who := range people {
+		if who.modern {
+			continue
+		}
+		t.Run(who.name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			tape, until := filepath.Join(folder, "tape"), filepath.Join(folder, "until")
+			servers := fakes(
+				fakeServer("near", "tape="+tape, fmt.Sprintf(tool, "near")),
+				fmt.Sprintf("far: {transport: http, url: %q}", overHTTP(t, "tape="+tape, fmt.Sprintf(tool, "far"))))
+			t.Cleanup(func() { write(t, until, "") }) // before the servers are waited for
+			c := found(t, strings.Replace(servers, "-- switchboard.yaml --\n", "-- switchboard.yaml --\ngrace: 1m\n", 1))
+
+			// A process does not say for which of its calls it asks: one question at a time is of it.
+			questioned := []string{"near", "far", "far", "far"}
+			within, stop := context.WithTimeout(t.Context(), 2*patience)
+			defer stop()
+			asked, moved := make(chan string, len(questioned)), make(chan struct{})
+			call := who.connect(t, c.url+"/mcp", &person{name: "Ann", header: http.Header{asks: {"Ann"}}, asked: asked, ready: func() { <-moved }})
+			ended, cancelled := make(chan error, len(questioned)), make(chan error, 2)
+			ctx, cancel := context.WithCancel(within)
+			defer cancel()
+			for _, tool := range questioned {
+				go func() {
+					text, err := call(within, tool, map[string]any{"do": "ask", "method": questions[0].method, "params": questions[0].params})
+					if err == nil && !strings.Contains(text, questions[0].answer) {
+						err = fmt.Errorf("the server hears %s", text)
+					}
+					ended <- err
+				}()
+			}
+			for _, tool := range []string{"near", "far"} {
+				go func() {
+					_, err := call(ctx, tool, map[string]any{"do": "await", "until": until})
+					cancelled <- err
+				}()
+			}
+			for range questioned {
+				select {
+				case <-asked:
+				case err := <-ended:
+					t.Fatalf("a call ends before its client has answered: %v", err)
+				case <-within.Done():
+					t.Fatal("not all calls ask")
+				}
+			}
+			eventually(t, "the calls are under way", func() string {
+				if n := strings.Count(fileOf(t, tape), `\"await\"`); n < 2 {
+					return fmt.Sprint(n, " are")
+				}
+				return ""
+			})
+			home := c.away(t, func() {
+				if _, err := call(within, "far", map[string]any{}); err != nil {
+					t.Error(err)
+				}
+			})
+
+			close(moved)
+			for range questioned {
+				if err := <-ended; err != nil {
+					t.Errorf("a call whose question is answered: %v", err)
+				}
+			}
+			if who.name == "mcp-go legacy" { // which does not say that it cancels
+				write(t, until, "")
+			} else {
+				cancel()
+				eventually(t, "both servers hear what is cancelled", func() string {
+					if n := strings.Count(fileOf(t, tape), "notifications/cancelled"); n < 2 {
+						return fmt.Sprint(n, " do")
+					}
+					return ""
+				})
+			}
+			for range 2 {
+				if err := <-cancelled; (err == nil) != (ctx.Err() == nil) {
+					t.Errorf("a call that is not asked: %v", err)
+				}
+			}
+			if took := home.stopped(t); took > patience {
+				t.Errorf("it stops %v after that", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package served_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+func TestReplicasOverAClusterOutliveOneOfThemAndANode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	outlived(t, cluster.URL(), func() {
+		cluster.Nodes[1].Kill()
+		<-time.After(3 * time.Second)
+		cluster.Nodes[1].Start()
+	})
+}
+
+func TestReplicasOverSentinelOutliveOneOfThemAndTheMaster(t *testing.T) {
+	t.Parallel()
+	watched := redistest.StartWatched(t)
+	outlived(t, watched.URL(), func() {
+		watched.Master.Kill()
+		redistest.Until(t, "the replica is master", func() error {
+			role, err := watched.Replica.Try("role")
+			if err == nil && !strings.HasPrefix(fmt.Sprint(role), "[master") {
+				err = fmt.Errorf("%v", role)
+			}
+			return err
+		})
+	})
+}
+
+// outlived has a client of each era call three replicas that share the store, of which one is
+// killed, and then part of the store.
+func outlived(t *testing.T, store string, part func()) {
+	t.Helper()
+	const calls = 200 // at least
+	book, url := keepLedger(t, 2*time.Millisecond, fmt.Sprintf(tool, "post"))
+	c := foundOn(t, store, defaultTask(branches(url)))
+	var made atomic.Int64
+	stop, result := make(chan struct{}), make(chan []attempt, 1)
+	go func() { result <- c.load(1<<30, 2, stop, &made, c.once) }()
+	after := func(n int64) {
+		t.Helper()
+		eventually(t, "calls are made", func() string {
+			if made.Load() < n {
+				return fmt.Sprint(made.Load())
+			}
+			return ""
+		})
+	}
+	after(calls / 4)
+	killing := time.Now()
+	c.end(c.turn()[0], syscall.SIGKILL)
+	killed := time.Now()
+	after(made.Load() + calls/4)
+	probers := []*httpSession{c.open("prober", false), c.open("prober", true)}
+	gone := time.Now()
+	part()
+	back := time.Now()
+	after(made.Load() + calls/4)
+	key := 0
+	for _, prober := range probers { // until all of it serves again
+		for range 12 {
+			eventually(t, "a call with a key is served", func() string {
+				key++
+				if got := once(t, prober, fmt.Sprint("again ", key), "post", "{}"); got.code != "" {
+					return fmt.Sprintf("%+v", got)
+				}
+				return ""
+			})
+		}
+	}
+	whole := time.Now()
+	close(stop)
+	all := <-result
+	lost, refused := 0, map[string]int{}
+	for _, a := range all {
+		n := book.times(fmt.Sprint(a.id))
+		code := codeOf(a.answer)
+		switch unknown := a.err != nil || a.status == http.StatusBadGateway || code == "SB-EXEC-004"; {
+		case a.good() && n == 1:
+		case unknown && n <= 1 && a.began.Before(killed) && a.end.After(killing):
+			lost++
+		case (code == "SB-ROUT-004" || code == "SB-RCPT-001" || a.status == http.StatusServiceUnavailable) && n == 0 && a.end.After(gone) && a.began.Before(whole):
+			refused[code]++
+		default:
+			t.Errorf("executed %d times, %s after part of the store was killed: %v", n, a.began.Sub(gone), a)
+		}
+	}
+	if twice := book.twice(); len(twice) > 0 {
+		t.Errorf("executed more than once: %q", twice)
+	}
+	if len(all) < calls || lost > 2 {
+		t.Errorf("%d calls were made and %d were lost, of 2 that can have been under way", len(all), lost)
+	}
+	out, errs, code := command(t, c.dir, "receipts", "verify")
+	if code != 0 {
+		t.Errorf("receipts verify: %s%s", out, errs)
+	}
+	t.Logf("%d calls, %d lost with the replica, refused while part of the store was away: %v; all was served %s after it was back", len(all), lost, refused, whole.Sub(back))
+}

@@ -1,0 +1,282 @@
+package served_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/summit-switchboard/switchboard/test/fault"
+)
+
+// do runs a command for the gateway, and fails unless it exits with code and says
+// what matches want.
+func (g *gateway) do(code int, want string, args ...string) string {
+	g.t.Helper()
+	out, errs, got := command(g.t, g.dir, append(args, "--url", g.url)...)
+	if got != code || !regexp.MustCompile(want).MatchString(out+errs) {
+		g.t.Fatalf("%q exits %d and says:\n%s%s", args, got, out, errs)
+	}
+	return out
+}
+
+func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
+	t.Parallel()
+	marks, until := filepath.Join(t.TempDir(), "marks"), filepath.Join(t.TempDir(), "until")
+	dir := layOut(t, fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest"))))
+	g := serve(t, dir)
+	s := g.open("/mcp", true)
+	names(t, s)
+	under := make(chan message)
+	go func() {
+		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q,"mark":"went on"}}`, until))
+		under <- m
+	}()
+	arrived(t, marks, 1)
+
+	g.do(0, `(?m)^a +healthy .*\n^b +healthy `, "server", "list")
+	g.do(0, `^a is disabled: it takes no new calls until it is enabled; calls that are under way \(1\) go on`, "server", "disable", "a", "--reason", "it is moved")
+	g.do(1, `(?m)^a +disabled .*operator: disabled by local: it is moved \([0-9]+s ago\)`, "status")
+	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); !strings.Contains(string(m.raw), "SB-ROUT-001") || strings.Contains(string(m.raw), "moved") {
+		t.Errorf("a call of a disabled server's: %s", m.raw)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"rest","arguments":{}}`); m.Result == nil {
+		t.Errorf("another server: %s", m.raw)
+	}
+	write(t, until, "now")
+	if m := <-under; !strings.Contains(string(m.raw), "went on") || m.Result == nil {
+		t.Errorf("the call under way: %s", m.raw)
+	}
+
+	// It stays so over a reload, also where its configuration changes.
+	loaded := g.status().Loaded
+	write(t, filepath.Join(dir, "tenants/default/tasks/more.yaml"), "task_id: more\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
+	g.signal(t, syscall.SIGHUP)
+	eventually(t, "it has reloaded", func() string {
+		if st := g.status(); !st.Loaded.After(loaded) {
+			return fmt.Sprint(st.Loaded)
+		}
+		return ""
+	})
+	g.do(0, `(?m)^a +disabled `, "server", "list")
+	if !strings.Contains(g.logged(), "msg=operator did=disable server=a by=local reason=\"it is moved\"") {
+		t.Error("the log does not say who did it")
+	}
+
+	var done struct{ Server, State, Note string }
+	if err := json.Unmarshal([]byte(g.do(0, "", "server", "enable", "a", "--json")), &done); err != nil || done.Server != "a" || done.State != "healthy" || done.Note == "" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
+		t.Errorf("a call of the enabled server's: %s", m.raw)
+	}
+	g.do(1, `SB-DISC-001: there is no server "nosuch" here`, "server", "disable", "nosuch")
+}
+
+func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, fault.Legacy, "")
+	g := serve(t, p.dir)
+	s := g.open("/mcp", false)
+	names(t, s)
+	if got := p.served(t, s, fault.Stateful, "before"); got != "a" {
+		t.Fatalf("served by %s", got)
+	}
+	heard := make(chan string, 1)
+	listen(t, heard, "the client", http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {s.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+	g.do(0, "disabled", "server", "disable", "a")
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		t.Error("the client hears nothing")
+	}
+	if got := p.served(t, s, "b__"+fault.Stateful, "after"); got != "b" {
+		t.Errorf("then it is served by %s", got)
+	}
+	g.do(0, `(?s)dropped +a/.* at health +it is not fit to serve now: disabled.*Servers that are not as they should be:\n  a: disabled for [0-9]+s; operator: disabled by local \([0-9]+s ago\)`, "explain")
+}
+
+func TestARestartedServerIsAnotherProcess(t *testing.T) {
+	t.Parallel()
+	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
+	s := g.open("/mcp", false)
+	names(t, s)
+	pids := func() map[string][]int {
+		var all []struct {
+			ID   string
+			PIDs []int
+		}
+		if err := json.Unmarshal([]byte(g.do(0, "", "server", "list", "--json")), &all); err != nil {
+			t.Fatal(err)
+		}
+		m := map[string][]int{}
+		for _, one := range all {
+			m[one.ID] = one.PIDs
+		}
+		return m
+	}
+	was := pids()
+	g.do(0, `^a is \w+: its processes`, "server", "restart", "a")
+	eventually(t, "it is another process", func() string {
+		if now := pids(); len(now["a"]) == 0 || slices.ContainsFunc(now["a"], func(p int) bool { return slices.Contains(was["a"], p) }) || !slices.Equal(now["b"], was["b"]) {
+			return fmt.Sprint(was, now)
+		}
+		return ""
+	})
+	if m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{}}`); m.Result == nil {
+		t.Errorf("a call of the restarted server's: %s", m.raw)
+	}
+}
+
+// serveWithKey serves where somebody has a key.
+func serveWithKey(t *testing.T) (g *gateway, key string) {
+	t.Helper()
+	key, rows := newKey(t, "alice")
+	archive := fakes(fakeServer("a", fmt.Sprintf(tool, "work")))
+	return serve(t, layOut(t, strings.Replace(archive, "default_task: all\n", "default_task: all\nkeys:\n"+rows, 1))), key
+}
+
+func TestWhoHasAKeyDoesNothingToServers(t *testing.T) {
+	g, key := serveWithKey(t)
+	names(t, g.open("/mcp", true, "Authorization", "Bearer "+key))
+	t.Setenv("SWITCHBOARD_KEY", key)
+	for _, what := range []string{"disable", "enable", "restart"} {
+		g.do(1, `SB-AUTH-002`, "server", what, "a")
+	}
+	g.do(0, `(?m)^a +healthy `, "server", "list")
+	t.Setenv("SWITCHBOARD_KEY", "")
+	g.do(1, `SB-AUTH-001`, "server", "disable", "a")
+}
+
+// metrics scrapes, and returns how many series there are of each metric, and
+// their values by name and labels.
+func (g *gateway) metrics(header ...string) (series map[string]int, values map[string]float64) {
+	g.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, g.url+"/metrics", nil)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		g.t.Fatalf("/metrics: %s %v %s", resp.Status, err, text)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		g.t.Fatalf("%v:\n%s", err, text)
+	}
+	series, values = map[string]int{}, map[string]float64{}
+	for name, f := range families {
+		series[name] = len(f.Metric)
+		for _, m := range f.Metric {
+			id := name
+			for _, l := range m.Label {
+				id += " " + l.GetValue()
+			}
+			values[id] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return series, values
+}
+
+func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
+	t.Parallel()
+	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
+	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	for range 5 {
+		legacy.ask(t, "tools/call", `{"name":"work","arguments":{}}`)
+		modern.ask(t, "tools/call", `{"name":"rest","arguments":{}}`)
+	}
+	modern.ask(t, "tools/call", `{"name":"rest","arguments":{"do":"error","bytes":"{\"code\":1,\"message\":\"no\"}"}}`)
+	rubbish := func(n int) {
+		legacy.ask(t, "tools/call", fmt.Sprintf(`{"name":"no-%d","arguments":{"x":%d}}`, n, n))
+	}
+	rubbish(0)
+	before, values := g.metrics()
+	for series, want := range map[string]float64{
+		"switchboard_calls_total ok a default":           5,
+		"switchboard_calls_total ok b default":           5,
+		"switchboard_calls_total server_error b default": 1,
+		"switchboard_server_calls_total ok b":            5,
+		"switchboard_server_call_duration_seconds b":     6,
+		"switchboard_refusals_total SB-CAP-001":          1,
+		"switchboard_server_state a healthy":             1,
+		"switchboard_server_state a disabled":            0,
+		"switchboard_catalog_tools":                      2,
+		"switchboard_sessions":                           1,
+		"switchboard_server_connections a":               1,
+	} {
+		if values[series] != want {
+			t.Errorf("%s is %v, want %v", series, values[series], want)
+		}
+	}
+	for name, least := range map[string]int{"go_goroutines": 1, "process_open_fds": 1, "switchboard_build_info": 1} {
+		if before[name] < least {
+			t.Errorf("there is no %s", name)
+		}
+	}
+
+	for n := range 1000 {
+		rubbish(n)
+	}
+	after, values := g.metrics()
+	for name, n := range after {
+		probes := name == "switchboard_server_probes_total" // come with time, and on a busy machine within this
+		if strings.HasPrefix(name, "switchboard_") && n != before[name] && !probes {
+			t.Errorf("%s had %d series, and has %d after 1,000 unknown tools", name, before[name], n)
+		}
+	}
+	if n := values["switchboard_refusals_total SB-CAP-001"]; n != 1001 {
+		t.Errorf("%v refusals", n)
+	}
+
+	g.do(0, "disabled", "server", "disable", "a")
+	_, values = g.metrics()
+	if values["switchboard_server_state a disabled"] != 1 || values["switchboard_server_state_changes_total operator server a disabled"] != 1 {
+		t.Errorf("a disabled server: %v", values)
+	}
+}
+
+func TestWhoHasAKeyIsToldNothingOfOthersCalls(t *testing.T) {
+	t.Parallel()
+	g, key := serveWithKey(t)
+	names(t, g.open("/mcp", true, "Authorization", "Bearer "+key))
+	series, _ := g.metrics("Authorization", "Bearer "+key)
+	if series["switchboard_server_state"] == 0 || series["switchboard_server_calls_in_flight"]+series["switchboard_refusals_total"]+series["switchboard_runs"] != 0 {
+		t.Errorf("with a key there are %v", series)
+	}
+	if resp, err := http.Get(g.url + "/metrics"); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without it: %v %v", resp, err)
+	}
+}
+
+func TestOperatorsSearchTheToolsOfAllServersAndOthersDoNot(t *testing.T) {
+	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
+	g.do(0, `(?m)^b +rest `, "search", "rest")
+	g.do(1, `none of 2 tools`, "search", "xyzzy")
+
+	g, key := serveWithKey(t)
+	t.Setenv("SWITCHBOARD_KEY", key)
+	g.do(1, `SB-AUTH-002`, "search", "work")
+	t.Setenv("SWITCHBOARD_KEY", "")
+	g.do(1, `SB-AUTH-001`, "search", "work")
+}

@@ -1,0 +1,401 @@
+package served_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/test/redistest"
+)
+
+// branches is a configuration of a fake at an address, and of samples that each replica
+// starts for itself.
+func branches(url string) string {
+	return fmt.Sprintf(`
+-- switchboard.yaml --
+servers:
+  post: {transport: http, url: %q}
+  nimbus: {transport: stdio, command: [BIN, sample, nimbus-search]}
+  cloud: {transport: stdio, command: [BIN, sample, aws-like]}
+tenants:
+  default: {servers: ["*"], allow: [by_name], declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+-- tenants/default/tasks/all.yaml --
+task_id: all
+required_capabilities:
+  - {tools: ["post/*"]}
+  - {verb: search, resource: internet, constraints: [readonly]}
+  - {verb: read, resource: aws, load: on_demand, group: aws, stub: aws_helper}
+`, url)
+}
+
+func defaultTask(archive string) string {
+	return strings.Replace(archive, "tenant: default\n", "tenant: default\ndefault_task: all\n", 1)
+}
+
+// everywhere does something as often as it takes for each replica to have answered who.
+func (c *company) everywhere(who string, do func(i int)) {
+	c.t.Helper()
+	for i := 0; i < 3 || c.reached(who) < 3; i++ {
+		if i == 30 {
+			c.t.Fatalf("%s has reached %d replicas", who, c.reached(who))
+		}
+		do(i)
+	}
+}
+
+func TestAClientCannotTellThatThereAreThreeReplicas(t *testing.T) {
+	t.Parallel()
+	_, url := keepLedger(t, 0, fmt.Sprintf(tool, "post"), askerTool)
+	c := found(t, defaultTask(branches(url)))
+
+	for _, who := range people {
+		t.Run("asks, "+who.name, func(t *testing.T) {
+			call := who.connect(t, c.url+"/mcp", &person{name: "Ann", header: http.Header{asks: {who.name}}})
+			c.everywhere(who.name, func(int) {
+				text, err := call(t.Context(), "asker", map[string]any{"do": "ask", "method": questions[0].method, "params": questions[0].params})
+				if err != nil || !strings.Contains(text, questions[0].answer) {
+					t.Errorf("the server hears %s, %v", text, err)
+				}
+				if text, err := call(t.Context(), "post", map[string]any{"x": "y"}); err != nil || text != `{"x":"y"}` {
+					t.Errorf("%s, %v", text, err)
+				}
+			})
+		})
+	}
+	for era, modern := range map[string]bool{"legacy": false, "modern": true} {
+		t.Run("lists, calls, expands, "+era, func(t *testing.T) {
+			who := "raw " + era
+			s := c.open(who, modern)
+			first := names(t, s)
+			c.everywhere(who, func(i int) {
+				if got := names(t, s); !slices.Equal(got, first) {
+					t.Errorf("it lists %q, and then %q", first, got)
+				}
+				said := talk{tool: "post", mark: fmt.Sprintf("m%d%s", i, era), times: "20", pause: "1ms", logs: "yes"}
+				talks := &talker{name: who, modern: modern, http: s}
+				said.complete(t, who, talks.all(t, []talk{said})[said.mark])
+			})
+			var asked atomic.Int64
+			c.everywhere(who, func(int) {
+				tools := []string{"s3_list_buckets", "ec2_describe_instances", "s3_get_object"}
+				tool := tools[asked.Add(1)%3]
+				if text, code := helper(t, s, `{"action":"expand","tools":["`+tool+`"]}`); code != "" {
+					t.Errorf("expand %s: %s %s", tool, code, text)
+				}
+				for range 3 { // wherever it is asked for
+					if got := slices.Contains(names(t, s), tool); got == modern {
+						t.Errorf("%s is listed: %v", tool, got)
+					}
+					if m, _ := s.ask(t, "tools/call", `{"name":"`+tool+`","arguments":{}}`); codeOf(m) == "SB-LAZY-004" || codeOf(m) == "SB-CAP-001" {
+						t.Errorf("%s is expanded, and called: %s", tool, m.raw)
+					}
+				}
+				if text, code := helper(t, s, `{"action":"collapse","tools":["`+tool+`"]}`); code != "" {
+					t.Errorf("collapse %s: %s %s", tool, code, text)
+				}
+				for range 3 { // the others hear of it
+					eventually(t, tool+" is collapsed", func() string {
+						if m, _ := s.ask(t, "tools/call", `{"name":"`+tool+`","arguments":{}}`); codeOf(m) != "SB-LAZY-004" {
+							return string(m.raw)
+						}
+						return ""
+					})
+				}
+			})
+		})
+	}
+
+	t.Run("each decides alike, to the byte", func(t *testing.T) {
+		var said []string
+		for _, g := range c.turn() {
+			out, errs, code := command(t, c.dir, "explain", "all", "--json", "--url", g.url)
+			if code != 0 || !strings.Contains(out, `"decision"`) {
+				t.Errorf("explain: %d %s%s", code, out, errs)
+			}
+			said = append(said, out)
+		}
+		if len(said) != 3 || said[0] != said[1] || said[1] != said[2] {
+			t.Errorf("they decide:\n%s", strings.Join(said, "\n"))
+		}
+	})
+}
+
+func TestATaskThatIsDeclaredAtOneReplicaIsBoundAtAll(t *testing.T) {
+	t.Parallel()
+	_, url := keepLedger(t, 0, fmt.Sprintf(tool, "post"))
+	c := found(t, branches(url))
+	for era, modern := range map[string]bool{"legacy": false, "modern": true} {
+		s := c.open(era, modern)
+		const rows = `{"required_capabilities":[{"verb":"search","resource":"internet"},{"verb":"read","resource":"aws","load":"on_demand"}]}`
+		if m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":`+rows+`}`); codeOf(m) != "" {
+			t.Fatalf("%s: %s", era, m.raw)
+		}
+		c.everywhere(era, func(int) {
+			if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "" {
+				t.Errorf("%s: what was declared: %s", era, m.raw)
+			}
+			if m, _ := s.ask(t, "tools/call", `{"name":"post","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
+				t.Errorf("%s: what was not: %s", era, m.raw)
+			}
+			if m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":`+rows+`}`); codeOf(m) != "" {
+				t.Errorf("%s: the same once more: %s", era, m.raw)
+			}
+			if m, _ := s.ask(t, "tools/call", `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"read","resource":"aws"}]}}`); codeOf(m) != "SB-TASK-002" {
+				t.Errorf("%s: another one: %s", era, m.raw)
+			}
+		})
+	}
+}
+
+func TestAChangedListIsHeardWhicheverReplicaSawTheChange(t *testing.T) {
+	t.Parallel()
+	_, url := keepLedger(t, 0, fmt.Sprintf(tool, "post"))
+	c := found(t, defaultTask(branches(url)))
+	legacy, modern := c.open("legacy", false), c.open("modern", true)
+	for i := range 3 { // each of whom makes one of the calls
+		names(t, legacy)
+		names(t, modern)
+		heard := make(chan string, 6)
+		for range 3 { // at each replica
+			listen(t, heard, "modern", http.MethodPost, c.url+"/mcp",
+				`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+				http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}})
+		}
+		listen(t, heard, "legacy", http.MethodGet, c.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
+		name := fmt.Sprint("new_", i)
+		grow := fmt.Sprintf(`{"name":"post","arguments":{"do":"grow","bytes":%q}}`, fmt.Sprintf(tool, name))
+		at := &gateway{t: t, url: c.turn()[0].url}
+		if m, _ := at.open("/mcp", true).ask(t, "tools/call", grow); codeOf(m) != "" {
+			t.Fatalf("grow: %s", m.raw)
+		}
+		for range 4 {
+			select {
+			case <-heard:
+			case <-time.After(patience):
+				t.Fatalf("the change of replica %d is not heard by all", i)
+			}
+		}
+		for who, s := range map[string]session{"legacy": legacy, "modern": modern} {
+			for range 3 {
+				if got := names(t, s); !slices.Contains(got, name) {
+					t.Errorf("%s lists %q", who, got)
+				}
+			}
+		}
+	}
+}
+
+// load makes calls by clients of both eras at once until all are made, or stop is closed,
+// each as call does, and returns what became of them.
+func (c *company) load(calls, clients int, stop <-chan struct{}, made *atomic.Int64, call func(s *httpSession, id int) attempt) []attempt {
+	c.t.Helper()
+	var sessions []*httpSession
+	for i := range clients {
+		sessions = append(sessions, c.open(fmt.Sprint("load ", i), i%2 == 0))
+	}
+	var next atomic.Int64
+	var mu sync.Mutex
+	var all []attempt
+	var work sync.WaitGroup
+	for _, s := range sessions {
+		work.Go(func() {
+			for {
+				id := int(next.Add(1))
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if id > calls {
+					return
+				}
+				a := call(s, id)
+				made.Add(1)
+				mu.Lock()
+				all = append(all, a)
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	return all
+}
+
+func TestOneReplicaIsKilledAndOneReplacedDuringTwoThousandCalls(t *testing.T) {
+	t.Parallel()
+	const calls = 2000
+	book, url := keepLedger(t, 2*time.Millisecond, fmt.Sprintf(tool, "post"))
+	c := found(t, defaultTask(branches(url)))
+	var made atomic.Int64
+	result := make(chan []attempt, 1)
+	go func() { result <- c.load(calls, 16, nil, &made, c.patient) }()
+	after := func(n int64) {
+		eventually(t, "some calls are made", func() string {
+			if made.Load() < n {
+				return fmt.Sprint(made.Load())
+			}
+			return ""
+		})
+	}
+	after(calls / 5)
+	killing := time.Now()
+	c.end(c.turn()[0], syscall.SIGKILL)
+	killed := time.Now()
+	after(2 * calls / 5)
+	left := c.turn()[0]
+	c.hire()
+	c.end(left, syscall.SIGTERM)
+	after(3 * calls / 5)
+	c.hire()
+	all := <-result
+	if len(all) != calls {
+		t.Fatalf("%d calls were made", len(all))
+	}
+	lost := 0
+	for _, a := range all {
+		switch unknown := a.err != nil || a.status == http.StatusBadGateway || codeOf(a.answer) == "SB-EXEC-004"; {
+		case a.good():
+			if n := book.times(fmt.Sprint(a.id)); n != 1 {
+				t.Errorf("call %d has an answer, and was executed %d times", a.id, n)
+			}
+		case unknown && a.began.Before(killed) && a.end.After(killing):
+			lost++
+			if keyed(a.id) { // who repeats it is told what became of it, or that nobody knows
+				if again := c.open("again", true).try("post", a.id); !again.good() && codeOf(again.answer) != "SB-EXEC-004" {
+					t.Errorf("lost, and repeated: %v", again)
+				}
+			}
+		default:
+			t.Errorf("began %v after the kill: %v", a.began.Sub(killed), a)
+		}
+	}
+	if twice := book.twice(); len(twice) > 0 {
+		t.Errorf("executed more than once: %q", twice)
+	}
+	if lost > 16 {
+		t.Errorf("%d calls were lost, of 16 that can have been under way", lost)
+	}
+	t.Logf("%d calls were lost with the replica that was killed", lost)
+}
+
+func TestALimitHoldsOverAllReplicas(t *testing.T) {
+	t.Parallel()
+	const burst = 20
+	limited := `{"name":"post","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
+	book, url := keepLedger(t, 0, limited)
+	c := found(t, strings.Replace(defaultTask(branches(url)), "default_task: all\n", fmt.Sprintf("default_task: all\nlimits:\n  - {match: {constraint: rate_limited}, rate: 1/h, burst: %d}\n", burst), 1))
+	var made atomic.Int64
+	granted := 0
+	for _, a := range c.load(3*burst, 9, nil, &made, c.patient) {
+		switch {
+		case a.good():
+			granted++
+		case codeOf(a.answer) != "SB-ROUT-002":
+			t.Error(a)
+		}
+	}
+	if granted > burst || granted < burst-c.repeated || len(book.executed) != granted || len(book.twice()) > 0 {
+		t.Errorf("%d calls were granted and %d executed, want %d", granted, len(book.executed), burst)
+	}
+}
+
+func TestAKeyThatIsSentToAllReplicasAtOnceExecutesOnce(t *testing.T) {
+	t.Parallel()
+	book, url := keepLedger(t, 100*time.Millisecond, fmt.Sprintf(tool, "post"))
+	c := found(t, defaultTask(branches(url)))
+	for i := range 5 {
+		var all sync.WaitGroup
+		var given atomic.Int64
+		for j, g := range slices.Repeat(c.turn(), 4) {
+			s := (&gateway{t: t, url: g.url}).open("/mcp", j%2 == 0)
+			all.Go(func() {
+				switch got := once(t, s, fmt.Sprint("k", i), "post", fmt.Sprintf(`{"id":%d}`, i)); {
+				case got.code != "" || got.text != fmt.Sprintf(`{"id":%d}`, i):
+					t.Errorf("%+v", got)
+				case got.given:
+					given.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := book.times(fmt.Sprint(i)); n != 1 || given.Load() != 11 {
+			t.Errorf("executed %d times; given again to %d of 12", n, given.Load())
+		}
+	}
+}
+
+func TestServiceResumesSoonAfterRedisDoes(t *testing.T) {
+	t.Parallel()
+	const within = 10 * time.Second // of which a busy machine may take most
+	for what, outage := range map[string]func(*redistest.Server){
+		"killed and started again": func(r *redistest.Server) { r.Kill(); r.Start() },
+		"paused for 10 s":          func(r *redistest.Server) { r.Pause(); <-time.After(10 * time.Second); r.Resume() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			book, url := keepLedger(t, time.Millisecond, fmt.Sprintf(tool, "post"))
+			c := found(t, defaultTask(branches(url)))
+			var made atomic.Int64
+			stop := make(chan struct{})
+			result := make(chan []attempt, 1)
+			go func() { result <- c.load(1<<30, 8, stop, &made, c.once) }()
+			eventually(t, "calls are made", func() string {
+				if made.Load() < 100 {
+					return fmt.Sprint(made.Load())
+				}
+				return ""
+			})
+			outage(c.redis)
+			back := time.Now()
+			// A new session needs the store; it is what shows that all is well.
+			for {
+				s := &httpSession{url: c.url + "/mcp", header: http.Header{asks: {"prober"}}}
+				m, resp := s.post(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+				if resp.Header.Get("Mcp-Session-Id") != "" {
+					break
+				}
+				if time.Since(back) > patience {
+					t.Fatalf("no session can be opened: %s", m.raw)
+				}
+				<-time.After(20 * time.Millisecond)
+			}
+			opened := time.Since(back)
+			if opened > within {
+				t.Errorf("a session could be opened %v after Redis was back", opened)
+			}
+			before := made.Load()
+			eventually(t, "calls go on", func() string {
+				if made.Load() < before+100 {
+					return fmt.Sprint(made.Load() - before)
+				}
+				return ""
+			})
+			close(stop)
+			refused := map[string]int{}
+			late := time.Duration(0)
+			for _, a := range <-result {
+				n := book.times(fmt.Sprint(a.id))
+				switch code := codeOf(a.answer); {
+				case a.good() && n == 1:
+				case a.err == nil && strings.HasPrefix(code, "SB-") && code != "SB-EXEC-004" && n == 0:
+					refused[code]++
+					late = max(late, a.end.Sub(back))
+				default:
+					t.Errorf("executed %d times: %v", n, a)
+				}
+			}
+			if late > within {
+				t.Errorf("a call was refused %v after Redis was back", late)
+			}
+			t.Logf("a session could be opened %v after Redis was back; refused meanwhile: %v, the last one %v after", opened, refused, late)
+		})
+	}
+}
