@@ -6,12 +6,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -65,6 +67,33 @@ var migrations = []string{
 // busy is how long one who writes waits for another process that does.
 const busy = 5 * time.Second
 
+// schema is the text of the newest one, as SQLite keeps it.
+var schema = sync.OnceValues(func() (string, error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1) // each connection has a memory of its own
+	for _, text := range migrations {
+		if _, err := db.Exec(text); err != nil {
+			return "", err
+		}
+	}
+	return readSchema(context.Background(), db)
+})
+
+// A rower is a database or a transaction.
+type rower interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// readSchema reads the text of the schema.
+func readSchema(ctx context.Context, db rower) (text string, err error) {
+	err = db.QueryRowContext(ctx, `SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY rowid)`).Scan(&text)
+	return text, err
+}
+
 // OpenFile opens the file at path, and makes it, and its folder, where there is none.
 // Only its owner may read it.
 //
@@ -85,7 +114,7 @@ func OpenFile(path string, o FileOptions) (*File, error) {
 	opened.Lock()
 	defer opened.Unlock()
 	if opened.files[path] == 0 {
-		if err := checkWAL(path); err != nil {
+		if err := cmp.Or(checkFormat(path), checkWAL(path)); err != nil {
 			return nil, f.failed(err)
 		}
 	}
@@ -138,6 +167,25 @@ func (f *File) create() error {
 		return err
 	}
 	return errors.Join(syncDir(dir), syncDir(filepath.Dir(filepath.Clean(dir))))
+}
+
+// checkFormat looks at the format's versions for writing and for reading: of one for writing
+// that it does not know SQLite makes no error, but a file that is never written to. A file
+// of which nothing can be read here is SQLite's to speak of.
+//
+// The format: https://sqlite.org/fileformat2.html#file_format_version_numbers.
+func checkFormat(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	const wal = 2
+	var header [20]byte
+	if _, err := io.ReadFull(file, header[:]); err == nil && string(header[:6]) == "SQLite" && header[18] > wal {
+		return damaged("version %d of its format", header[18])
+	}
+	return nil
 }
 
 // syncDir makes what was created in the folder durable.

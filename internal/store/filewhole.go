@@ -36,6 +36,13 @@ func (f *File) Check(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
+		found, err := readSchema(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if want, err := schema(); err != nil || found != want { // a column of another name, which nobody finds
+			return cmp.Or(err, damaged("the schema"))
+		}
 		var log Record
 		end := func() {
 			if log.Kind != "" && log.Entry.Seq != log.Span.Last {
