@@ -158,10 +158,10 @@ func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte, p
 	case sent.Load():
 		outcome = HopBroken
 		c.forget(id)
-		return fmt.Errorf("%w: %w", ErrBroken, cmp.Or(context.Cause(ctx), err))
+		return fmt.Errorf("replica %s: %w: %w", id, ErrBroken, cmp.Or(context.Cause(ctx), err))
 	default:
 		c.forget(id)
-		return fmt.Errorf("%w: %w", ErrGone, err)
+		return fmt.Errorf("replica %s: %w: %w", id, ErrGone, err)
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read from
 	if res.StatusCode == http.StatusMisdirectedRequest && res.Header.Get(headerNotHere) != "" {
