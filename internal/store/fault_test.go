@@ -83,7 +83,7 @@ func TestWhatIsNoStoreOfOursIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, newer, `PRAGMA user_version = 99`)
-	refused(t, newer, "version 99", "knows up to 1", "use the version that wrote it")
+	refused(t, newer, "version 99", "knows up to 2", "use the version that wrote it")
 
 	refused(t, dir, "a folder")
 
@@ -126,12 +126,17 @@ func contents(t *testing.T, path string) (look func(t *testing.T, f *store.File)
 	t.Helper()
 	f := openFile(t, path)
 	l := store.Limit{Name: "l", Every: time.Hour, Burst: 1}
+	var logs [3][]string
 	for i := range 40 {
 		write(t, f, fmt.Sprint("g", i%4), fmt.Sprint("n", i), fmt.Sprint(i, strings.Repeat("v", i*20)))
-		add(t, f, fmt.Sprint("l", i%3), fmt.Sprint(i, strings.Repeat("e", i*20)))
+		logs[i%3] = append(logs[i%3], fmt.Sprint(i, strings.Repeat("e", i*20)))
 		if _, _, err := f.Take(t.Context(), fmt.Sprint("g", i), store.Want{Now: 1}, l); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for i, entries := range logs { // some in a row of their own, and some in one
+		add(t, f, fmt.Sprint("l", i), entries[0])
+		add(t, f, fmt.Sprint("l", i), entries[1:]...)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)

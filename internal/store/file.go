@@ -46,10 +46,17 @@ type FileOptions struct {
 // maxRead is how many bytes Read gives at once, but for the first entry.
 const maxRead = 16 << 20
 
-// entriesOfLog is how many entries a log may ever have. The number of an entry in the
-// table is that of its log times entriesOfLog and its own, so that the entries of a log stand
-// side by side, and what is appended goes behind what is there.
+// entriesOfLog is how many entries a log may ever have. The number of a row of entries is
+// that of its log times entriesOfLog and that of its first entry, so that the entries of a
+// log stand side by side, and what is appended goes behind what is there.
 const entriesOfLog = 1 << 44
+
+// Entries that are appended at once stand in one row, up to so many of them and bytes: a row
+// costs as much as what stands in it, and is read and checked as a whole.
+const (
+	rowEntries = 256
+	rowBytes   = 32 << 10
+)
 
 // checksum is what is kept beside each value and entry: SQLite finds that its pages
 // are not pages, but not that a byte of what stands in one is another.
@@ -375,26 +382,42 @@ func (tx *transaction) setSpan(id int64, log string, s Span) error {
 	return tx.exec(`UPDATE log SET first = ?, last = ?, sum = ? WHERE id = ?`, int64(s.First), int64(s.Last), s.checksum(log), id)
 }
 
-// entries puts them down, rowsAtOnce with each statement.
+// entries puts them down.
 func (tx *transaction) entries(log int64, entries []Entry) error {
 	for len(entries) > 0 {
-		n, text := 1, insertOne
-		if len(entries) >= rowsAtOnce {
-			n, text = rowsAtOnce, insertMany
+		id, n := log*entriesOfLog+int64(entries[0].Seq), fit(entries)
+		data, sizes := entries[0].Data, []byte(nil) // of one there is nothing to say
+		if n > 1 {
+			data, sizes = tx.data[:0], tx.sizes[:0]
+			for _, e := range entries[:n] {
+				data = append(data, e.Data...)
+				sizes = binary.AppendUvarint(sizes, uint64(len(e.Data)))
+			}
+			tx.data, tx.sizes = data, sizes
 		}
-		args := tx.args[:0]
-		for _, e := range entries[:n] {
-			id := log*entriesOfLog + int64(e.Seq)
-			args = append(args, id, checksum(e.Data, uint64(id)), e.Data)
-		}
-		tx.args = args
-		if err := tx.exec(text, args...); err != nil {
+		if err := tx.exec(`INSERT INTO entry (id, sum, data, sizes) VALUES (?, ?, ?, ?)`, id, rowSum(id, data, sizes), data, sizes); err != nil {
 			return err
 		}
-		clear(args)
 		entries = entries[n:]
 	}
 	return nil
+}
+
+// fit returns how many of the entries go into one row.
+func fit(entries []Entry) (n int) {
+	size := 0
+	for n < min(len(entries), rowEntries) && entries[n].Seq == entries[0].Seq+uint64(n) {
+		if size += len(entries[n].Data); n > 0 && size > rowBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// rowSum is the checksum of a row of entries.
+func rowSum(id int64, data, sizes []byte) int64 {
+	return int64(crc32.Update(uint32(checksum(data, uint64(id))), castagnoli, sizes)) //nolint:gosec // it is one of 32 bits
 }
 
 // Read implements Store.
@@ -413,23 +436,26 @@ func (f *File) Read(ctx context.Context, log string, after uint64, limit int) (a
 			if err != nil || span.Last <= after {
 				return err
 			}
-			next := max(after+1, span.First)
-			rows, err := tx.QueryContext(ctx, `SELECT id, sum, data FROM entry WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?`,
-				id*entriesOfLog+int64(next), id*entriesOfLog+int64(span.Last), limit)
+			begin := max(after+1, span.First)
+			next := begin
+			rows, err := tx.QueryContext(ctx, `SELECT id, sum, data, sizes FROM entry
+				WHERE id >= (SELECT max(id) FROM entry WHERE id >= ?1 AND id <= ?1 + ?2) AND id <= ?1 + ?3 ORDER BY id LIMIT ?4`,
+				id*entriesOfLog, int64(begin), int64(span.Last), limit)
 			err = scanAll(rows, err, func(rows *sql.Rows) error {
-				e, err := scanEntry(rows)
-				if err != nil {
-					return err
-				}
-				if e.Seq != next {
-					return damaged("entry %d of log %s", next, log)
-				}
-				if size += len(e.Data); size > maxRead && len(all) > 0 {
-					return errEnough
-				}
-				all = append(all, e)
-				next++
-				return nil
+				return scanEntries(rows, func(e Entry) error {
+					switch {
+					case e.Seq < begin: // in one row with it
+						return nil
+					case e.Seq != next:
+						return damaged("entry %d of log %s", next, log)
+					}
+					if size += len(e.Data); len(all) == limit || size > maxRead && len(all) > 0 {
+						return errEnough
+					}
+					all = append(all, Entry{e.Seq, bytesOf(e.Data)})
+					next++
+					return nil
+				})
 			})
 			if err == nil && next <= span.Last && len(all) < limit {
 				return damaged("entry %d of log %s", next, log)
@@ -453,18 +479,33 @@ func txSpan(ctx context.Context, tx *sql.Tx, log string) (id int64, s Span, err 
 // errEnough ends reading.
 var errEnough = errors.New("enough")
 
-// scanEntry reads id, sum and data.
-func scanEntry(rows *sql.Rows) (Entry, error) {
+// scanEntries reads id, sum, data and sizes, and gives see the entries of the row, each for
+// as long as see takes.
+func scanEntries(rows *sql.Rows, see func(Entry) error) error {
 	var id, sum int64
-	var data sql.RawBytes
-	if err := rows.Scan(&id, &sum, &data); err != nil {
-		return Entry{}, err
+	var data, sizes sql.RawBytes
+	if err := rows.Scan(&id, &sum, &data, &sizes); err != nil {
+		return err
 	}
-	e := Entry{uint64(id % entriesOfLog), bytesOf(data)}
-	if sum != checksum(e.Data, uint64(id)) {
-		return Entry{}, damaged("entry %d of a log", e.Seq)
+	e := Entry{Seq: uint64(id % entriesOfLog)}
+	if sum != rowSum(id, data, sizes) {
+		return damaged("what begins with entry %d of a log", e.Seq)
 	}
-	return e, nil
+	if len(sizes) == 0 {
+		e.Data = data
+		return see(e)
+	}
+	for ; len(sizes) > 0; e.Seq++ {
+		size, n := binary.Uvarint(sizes)
+		if n <= 0 || size > uint64(len(data)) {
+			return damaged("the size of entry %d of a log", e.Seq)
+		}
+		e.Data, data, sizes = data[:size], data[size:], sizes[n:]
+		if err := see(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Span implements Store.
@@ -516,7 +557,9 @@ func (f *File) Trim(ctx context.Context, log string, first uint64) error {
 			if done = id == 0 || next <= s.First; done {
 				return nil
 			}
-			if err := tx.exec(`DELETE FROM entry WHERE id >= ? AND id < ?`, id*entriesOfLog, id*entriesOfLog+int64(next)); err != nil {
+			// A row goes with the last of its entries: that of next stays, where there is one.
+			if err := tx.exec(`DELETE FROM entry WHERE id >= ?1 AND id < ?1 + ?2
+				AND (?2 > ?3 OR id < (SELECT max(id) FROM entry WHERE id <= ?1 + ?2))`, id*entriesOfLog, int64(next), int64(s.Last)); err != nil {
 				return err
 			}
 			s.First = next

@@ -62,6 +62,9 @@ var migrations = []string{
 		sum  INTEGER NOT NULL,
 		data BLOB
 	);`,
+	// Several entries stand in one row: data is one behind the other, and sizes how many bytes
+	// each has, as uvarints; where it is empty, data is one entry.
+	`ALTER TABLE entry ADD COLUMN sizes BLOB;`,
 }
 
 // busy is how long one who writes waits for another process that does.

@@ -192,9 +192,17 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 			return err
 		}
 		if err := query(func(rows *sql.Rows) error {
-			e, err := scanEntry(rows)
-			return see(Record{Kind: KindEntry, Name: log.Name, Entry: e}, err)
-		}, `SELECT id, sum, data FROM entry WHERE id > ? AND id < ? ORDER BY id`, id*entriesOfLog, (id+1)*entriesOfLog); err != nil {
+			err := scanEntries(rows, func(e Entry) error {
+				if e.Seq < span.First { // in one row with it
+					return nil
+				}
+				return see(Record{Kind: KindEntry, Name: log.Name, Entry: Entry{e.Seq, bytesOf(e.Data)}}, nil)
+			})
+			if errors.Is(err, errDamaged) {
+				return see(Record{Kind: KindEntry, Name: log.Name}, err)
+			}
+			return err
+		}, `SELECT id, sum, data, sizes FROM entry WHERE id > ? AND id < ? ORDER BY id`, id*entriesOfLog, (id+1)*entriesOfLog); err != nil {
 			return err
 		}
 	}

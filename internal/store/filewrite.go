@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -15,14 +14,6 @@ import (
 const (
 	maxBatch      = 1024    // requests
 	maxBatchBytes = 4 << 20 // but for the first request
-)
-
-// rowsAtOnce is how many entries one statement puts down.
-const rowsAtOnce = 32
-
-var (
-	insertOne  = `INSERT INTO entry (id, sum, data) VALUES (?, ?, ?)`
-	insertMany = insertOne + strings.Repeat(`, (?, ?, ?)`, rowsAtOnce-1)
 )
 
 // A request is something that changes the file.
@@ -89,7 +80,8 @@ type writer struct {
 type transaction struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
-	args  []any // used again
+
+	data, sizes []byte // of a row of entries, used again
 }
 
 // run makes changes until no more can be asked for.
