@@ -126,8 +126,6 @@ func (w *writer) release() {
 	}
 	clear(w.members[:cap(w.members)]) // they hold on to the text
 	w.in, w.out, w.members = nil, nil, w.members[:0]
-	w.src = bytes.Buffer{}
-	w.dec.Reset(&w.src)
 	pool.Put(w)
 }
 
@@ -135,6 +133,10 @@ func (w *writer) release() {
 func (w *writer) check(raw []byte) error {
 	w.src = *bytes.NewBuffer(raw)
 	w.dec.Reset(&w.src)
+	defer func() { // it holds on to raw
+		w.src = bytes.Buffer{}
+		w.dec.Reset(&w.src)
+	}()
 	if _, err := w.dec.ReadValue(); err != nil {
 		return err
 	}

@@ -29,25 +29,25 @@ func rows(t *testing.T, path string) (n int) {
 func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
-	const n = 900
+	const n = 940
 	all := make([]string, n) // entry i+1
 	for i := range all {
 		switch {
 		case i == 300:
 			all[i] = strings.Repeat("large", 20_000)
 		case i%7 > 0: // the others are empty
-			all[i] = fmt.Sprint(i+1, strings.Repeat(".", i%100))
+			all[i] = fmt.Sprint(i+1, strings.Repeat(".", i%100*5))
 		}
 	}
 	add(t, f, "before", "x")
 	add(t, f, "l", all...)
 	add(t, f, "after", "x")
-	if got := rows(t, path); got != 2+6 { // that end with entry 256, 300, 301 (it is large), 557, 813 and 900
+	if got := rows(t, path); got != 2+17 { // up to entry 173, 300, 301, 473, 624, 775, 930; and each of the last 10
 		t.Errorf("%d entries stand in %d rows", n, got-2)
 	}
 	look := func(first int) {
-		for _, after := range []int{0, first - 1, first, 254, 255, 256, 257, 299, 300, 301, n - 2, n - 1} {
-			for _, limit := range []int{1, 3, 256, store.MaxEntries} {
+		for _, after := range []int{0, first - 1, first, 172, 173, 174, 299, 300, 301, n - 2, n - 1} {
+			for _, limit := range []int{1, 3, 200, store.MaxEntries} {
 				got, err := f.Read(t.Context(), "l", uint64(after), limit)
 				if err != nil {
 					t.Fatal(err)
@@ -68,7 +68,7 @@ func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 		}
 	}
 	look(1)
-	for _, first := range []int{2, 3, 255, 256, 257, 258, 300, 301, 302, 303, 700, n} {
+	for _, first := range []int{2, 3, 172, 173, 174, 175, 300, 301, 302, 303, 700, n} {
 		if err := f.Trim(t.Context(), "l", uint64(first)); err != nil {
 			t.Fatal(err)
 		}
@@ -95,8 +95,8 @@ func TestEntriesThatShareARowAreReadAndTrimmedOneByOne(t *testing.T) {
 func TestSizesThatAreNotWhatWasWrittenAreSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
-	add(t, f, "l", "a", "b", "c")
-	execute(t, path, `UPDATE entry SET sizes = X'020001'`)
+	add(t, f, "l", strings.Repeat("a", 10_000), strings.Repeat("b", 10_001), strings.Repeat("c", 10_002))
+	execute(t, path, `UPDATE entry SET sizes = X'914E904E924E'`) // the first two changed places
 	if got, err := f.Read(t.Context(), "l", 0, 9); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("Read = %v, %v", got, err)
 	}
