@@ -91,9 +91,9 @@ type rower interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// readSchema reads the text of the schema.
+// readSchema reads the text of the schema, in an order that VACUUM leaves alone.
 func readSchema(ctx context.Context, db rower) (text string, err error) {
-	err = db.QueryRowContext(ctx, `SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY rowid)`).Scan(&text)
+	err = db.QueryRowContext(ctx, `SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema ORDER BY name)`).Scan(&text)
 	return text, err
 }
 

@@ -142,3 +142,21 @@ func TestAFileOfAnOlderVersionIsBroughtToOurs(t *testing.T) {
 		t.Error(got.String())
 	}
 }
+
+func TestAFileThatWasVacuumedIsWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	f := openFile(t, path)
+	filled(t, f)
+	was := export(t, f)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, `VACUUM`)
+	f = openFile(t, path)
+	if err := f.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := export(t, f); body(got) != body(was) {
+		t.Errorf("it holds\n%s\nand held\n%s", got, was)
+	}
+}
