@@ -96,6 +96,7 @@ type Book struct {
 	fault  error
 	since  time.Time // of fault
 	queue  batch
+	held   int           // receipts that were queued and are neither stored nor lost
 	room   chan struct{} // closed when the queue has been taken
 	last   time.Time     // of the receipt that was queued last
 	lost   int64         // in all
@@ -306,6 +307,7 @@ func (b *Book) put(r *Receipt, w *waiter) {
 		b.queue.waits = append(b.queue.waits, wait{len(b.queue.ends), w})
 	}
 	b.queue.ends = append(b.queue.ends, len(b.queue.bodies))
+	b.held++
 	if first && w == nil {
 		ring(b.wake)
 	}
@@ -389,7 +391,7 @@ func refusal(why error) *switchboard.Error {
 type Status struct {
 	Node    string `json:"node"`
 	Seq     uint64 `json:"seq"`     // of the last receipt that is stored
-	Waiting int    `json:"waiting"` // to be stored
+	Waiting int    `json:"waiting"` // to be stored, also while they are being written
 	Lost    int64  `json:"lost"`    // since the Book, or the first that it inherits from, was opened
 
 	Fault  string    `json:"fault,omitempty"` // why nothing can be written now
@@ -403,7 +405,7 @@ type Status struct {
 func (b *Book) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Status{Node: b.o.Node, Seq: b.tail, Waiting: len(b.queue.ends), Lost: b.lost, Fenced: b.state == fenced}
+	s := Status{Node: b.o.Node, Seq: b.tail, Waiting: b.held, Lost: b.lost, Fenced: b.state == fenced}
 	if b.fault != nil {
 		s.Fault, s.Since = b.fault.Error(), b.since
 	}

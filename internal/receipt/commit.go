@@ -257,6 +257,7 @@ func (b *Book) stored(p *batch) {
 	b.unsure = nil
 	b.mu.Lock()
 	b.tail = b.seq
+	b.held -= len(p.entries)
 	for _, w := range p.waits {
 		w.seq = first + uint64(w.at)
 		if w.signer != nil { // also of who has not waited: it is in the chain
@@ -397,12 +398,9 @@ func (b *Book) rise() {
 func (b *Book) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := len(b.queue.ends)
-	if b.unsure != nil {
-		left += len(b.unsure.ends)
-	}
-	if left > 0 {
-		b.lose(int64(left))
+	if b.held > 0 {
+		b.lose(int64(b.held))
+		b.held = 0
 	}
 	if b.state != fenced {
 		b.state = closed
