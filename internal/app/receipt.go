@@ -242,7 +242,7 @@ func (l *ledger) close(ctx context.Context) error {
 	if l.open == nil {
 		return nil
 	}
-	l.archive.Close()
+	l.recorder.close()
 	v := l.now.Load()
 	err := v.Close(ctx)
 	if l.anchor != nil {

@@ -114,8 +114,11 @@ type recorder struct {
 	add     func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
 	archive *archive.Archive
 
-	mu    sync.Mutex
-	known map[switchboard.Digest]recorded // by the digest of entry.of
+	mu     sync.Mutex
+	known  map[switchboard.Digest]recorded // by the digest of entry.of
+	closed bool
+
+	work sync.WaitGroup // what is being recorded; nothing is added once it is closed
 }
 
 // recorded is what was recorded last of somebody.
@@ -166,8 +169,21 @@ func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func()
 		}
 		return r.keep(e, own)
 	})
-	go once() // it takes a while, for which nobody waits but who is refused
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.work.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
+	}
 	return once
+}
+
+// close waits for what is being recorded, and has all of it archived.
+func (r *recorder) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.work.Wait()
+	r.archive.Close()
 }
 
 // principalOf is who it was done for.
