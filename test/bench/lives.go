@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/freeport"
 )
 
 // A life is a backend that ends and begins again, at one address.
@@ -27,14 +29,12 @@ type life struct {
 
 // live starts a backend over HTTP.
 func (a *arena) live(ctx context.Context, args ...string) (*life, error) {
-	l := &life{a: a, args: append([]string{"backend"}, args...), ctx: ctx}
-	p, err := start(ctx, "", a.self, l.args...)
+	addr, err := freeport.Addr()
 	if err != nil {
 		return nil, err
 	}
-	l.process = p
-	l.args = append(l.args, "-listen", strings.TrimSuffix(strings.TrimPrefix(p.address, "http://"), "/mcp"))
-	return l, nil
+	l := &life{a: a, args: append([]string{"backend", "-listen", addr}, args...), ctx: ctx}
+	return l, l.again()
 }
 
 // kill ends it at once, with whatever it is at.

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +29,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/freeport"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
 
@@ -219,7 +219,10 @@ func settled(front string) error {
 // since scenarios change what it offers.
 func fixture(t *testing.T, era string) string {
 	t.Helper()
-	addr := unused(t)
+	addr, err := freeport.Addr() // it cannot choose one itself
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := start(t, exec.Command(built(t, sdkServer), "-http="+addr, fmt.Sprintf("-stateless=%t", era == modern)), &speech{}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,21 +233,6 @@ func fixture(t *testing.T, era string) string {
 		}
 	}
 	t.Fatal("the SDK's server does not serve")
-	return ""
-}
-
-// unused finds an address for a server that cannot choose one itself. It is not
-// one that the kernel hands out, so nobody takes it in between.
-func unused(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000)))
-		if err == nil {
-			defer func() { _ = free.Close() }()
-			return free.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
 	return ""
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/freeport"
 )
 
 // An HTTP stands before a server over HTTP. Connections are passed on one for
@@ -50,7 +52,7 @@ func NewHTTP(t Transport, server string, restart func()) (*HTTP, error) {
 		restart = func() {}
 	}
 	p := &HTTP{transport: t, server: u.Host, restart: restart, conns: map[*connection]struct{}{}, streams: map[string]*stream{}}
-	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if p.listener, err = freeport.Listen(); err != nil {
 		return nil, err
 	}
 	p.address = p.listener.Addr().String()

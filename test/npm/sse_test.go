@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/freeport"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 )
 
@@ -21,12 +22,11 @@ import (
 // program is killed by kill, else after the test.
 func listens(t *testing.T, ready, port string, env []string, args ...string) (base string, kill func()) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, at, _ := net.SplitHostPort(free.Addr().String())
-	_ = free.Close() // such servers can be told a port only
+	_, at, _ := net.SplitHostPort(addr) // such servers can be told a port only
 	cmd := exec.Command("node", args...)
 	cmd.Env = append(append(os.Environ(), port+"="+at), env...)
 	out, says, err := os.Pipe()

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +20,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/summit-switchboard/switchboard/test/freeport"
 )
 
 // patience is how long a server may take to do what a test waits for.
@@ -404,32 +405,15 @@ func folder(t T) string {
 	return t.TempDir()
 }
 
-// freeAddr returns an address at which nobody listens, and that nobody is given but who
-// asks for it: below the ports from which the system takes those of connections. One of these
-// could be taken while the server starts, or while it is down.
+// freeAddr returns an address that stays the server's while that is down.
 func freeAddr(t T) string {
 	t.Helper()
-	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports)))
-		if _, given := givenAddrs.LoadOrStore(addr, true); given {
-			continue
-		}
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
+	addr, err := freeport.Addr()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return addr
 }
-
-const (
-	firstPort = 16000
-	ports     = 32768 - firstPort // Linux begins there with those of connections
-)
-
-// givenAddrs are those that freeAddr has returned in this process.
-var givenAddrs sync.Map
 
 func port(addr string) string {
 	_, p, _ := net.SplitHostPort(addr)

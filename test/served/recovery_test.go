@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/freeport"
 )
 
 // backend is the real server over HTTP in a process of its own, so that it can be
@@ -52,11 +53,9 @@ func (m *mortal) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		m.t.Fatal(err)
 	}
-	m.addr = strings.TrimSpace(line)
 }
 
 // kill kills it with SIGKILL.
@@ -96,7 +95,11 @@ func TestABackendThatIsKilledUnderLoadIsFoundAgainAndNoClientLosesItsSession(t *
 // outlive returns a line of the table.
 func outlive(t *testing.T, on fault.Transport) string {
 	const clients = 8
-	m := &mortal{t: t, on: on, addr: "127.0.0.1:0", ledger: fault.Ledger(filepath.Join(t.TempDir(), "ledger"))}
+	addr, err := freeport.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mortal{t: t, on: on, addr: addr, ledger: fault.Ledger(filepath.Join(t.TempDir(), "ledger"))}
 	server := fmt.Sprintf("one: {transport: stdio, command: [%q, fault-server, one, %q], trust: operator, timeout: 10s}", os.Args[0], m.ledger)
 	if on != fault.Stdio {
 		m.start()
