@@ -262,6 +262,11 @@ func TestASessionThatIsSaidToHaveEndedIsNotFoundAgain(t *testing.T) {
 	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"SB-ROUT-004"`) {
 		t.Errorf("while the store is gone: %s %s", res.Status, body)
 	}
+	until(t, "who ends it and who answers have both tried", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.uses >= 2
+	})
 	st.fail(nil)
 	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusNoContent {
 		t.Errorf("again: %s %s", res.Status, body)

@@ -430,7 +430,9 @@ func (s *seeing) Append(ctx context.Context, log string, after uint64, entries .
 // Two goroutines would have to be woken, which takes longer than all else but the disk.
 func TestWhoWaitsForAnIntentWritesIt(t *testing.T) {
 	s := &seeing{Store: store.NewMemory()}
-	b := openBook(t, s, options())
+	o := options()
+	o.Linger = time.Hour
+	b := openBook(t, s, o)
 	b.Add(&receipt.Receipt{Kind: receipt.Call})
 	if _, err := b.Write(t.Context(), &receipt.Receipt{Kind: receipt.Intent}); err != nil {
 		t.Fatal(err)

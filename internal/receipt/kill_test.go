@@ -152,9 +152,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	o := options()
-	o.Timeout = 300 * time.Millisecond
-	b := openBook(t, s, o)
+	b := openBook(t, s, options())
 	var mu sync.Mutex
 	told, refused := map[string]string{}, 0
 	served := make(chan struct{}, 1)

@@ -403,10 +403,19 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 }
 
 func TestWhoMissedNoticesIsToldSo(t *testing.T) {
-	for name, fail := range map[string]func(*redistest.Server){
-		"killed":  func(s *redistest.Server) { s.Kill(); s.Start() },
-		"paused":  func(s *redistest.Server) { s.Pause(); after(3 * time.Second); s.Resume() },
-		"dropped": func(s *redistest.Server) { s.Do("client", "kill", "type", "pubsub") },
+	for name, fail := range map[string]func(*redistest.Server, *store.Redis){
+		"killed": func(s *redistest.Server, _ *store.Redis) { s.Kill(); s.Start() },
+		"paused": func(s *redistest.Server, r *store.Redis) {
+			s.Pause()
+			redistest.Until(t, "the connection is given up", func() error {
+				if r.Status().Fault == "" {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			s.Resume()
+		},
+		"dropped": func(s *redistest.Server, _ *store.Redis) { s.Do("client", "kill", "type", "pubsub") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
@@ -428,7 +437,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 			if got := next(t, heard); got != "one" {
 				t.Fatalf("heard %s", got)
 			}
-			fail(s)
+			fail(s, r)
 			back := time.Now()
 			if got := next(t, heard); got != "missed" {
 				t.Fatalf("heard %s", got)

@@ -259,7 +259,7 @@ func (p *proxy) took() []string {
 func TestEachUseIsOneRoundTrip(t *testing.T) {
 	s := redistest.Start(t)
 	p := newProxy(t, s.Addr, nil)
-	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{})
+	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{}.Patiently())
 	l := store.Limit{Name: "l", Every: time.Hour, Burst: 1000}
 	take := func() {
 		if _, wait, err := r.Take(t.Context(), "g", store.Want{Now: 1}, l, store.Limit{Name: "m", Every: time.Minute, Burst: 1000}); wait != 0 || err != nil {
@@ -298,11 +298,11 @@ func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		s := redistest.Start(t)
 		p := newProxy(t, s.Addr, nil)
-		isFoundWhenLost(t, p, openRedis(t, "redis://"+p.addr, store.RedisOptions{}), openRedis(t, s.URL(), store.RedisOptions{}))
+		isFoundWhenLost(t, p, openRedis(t, "redis://"+p.addr, store.RedisOptions{}.Patiently()), openRedis(t, s.URL(), store.RedisOptions{}.Patiently()))
 	})
 	t.Run("cluster", func(t *testing.T) { // whose client repeats what is lost, unless it is told not to
 		s := redistest.StartCluster(t, 1).Nodes[0]
-		plain := openRedis(t, "redis+cluster://"+s.Addr, store.RedisOptions{})
+		plain := openRedis(t, "redis+cluster://"+s.Addr, store.RedisOptions{}.Patiently())
 		write(t, plain, "g", "n", "x") // so that it knows the way
 		p := newProxy(t, s.Addr, nil)
 		_, port, _ := net.SplitHostPort(p.addr)
@@ -313,7 +313,7 @@ func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
 			}
 			return nil
 		})
-		isFoundWhenLost(t, p, openRedis(t, "redis+cluster://"+p.addr, store.RedisOptions{}), plain)
+		isFoundWhenLost(t, p, openRedis(t, "redis+cluster://"+p.addr, store.RedisOptions{}.Patiently()), plain)
 	})
 }
 
@@ -370,7 +370,7 @@ func isFoundWhenLost(t *testing.T, p *proxy, r, plain *store.Redis) {
 
 func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, s.URL(), store.RedisOptions{})
+	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	for i := range 300 {
 		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: []byte("x"), TTL: time.Duration(i+1) * time.Millisecond}}}); err != nil {
 			t.Fatal(err)
@@ -420,7 +420,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
 	s := redistest.Start(t, lazy...)
 	p := newProxy(t, s.Addr, nil)
-	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{Relaxed: true})
+	r := openRedis(t, "redis://"+p.addr, store.RedisOptions{Relaxed: true}.Patiently())
 	big := bytes.Repeat([]byte("x"), store.MaxValue/2)
 	for i := range 5 {
 		if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: fmt.Sprint(i), Data: big}}}); err != nil {
@@ -461,7 +461,7 @@ func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
 
 func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, s.URL(), store.RedisOptions{})
+	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	write(t, r, "g", "n", "x")
 	s.Do("config", "set", "maxmemory", "1")
 	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
@@ -487,7 +487,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 
 func TestARedisThatComesBackLessDurableIsNotUsed(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, s.URL(), store.RedisOptions{})
+	r := openRedis(t, s.URL(), store.RedisOptions{}.Patiently())
 	s.Do("config", "set", "appendfsync", "no", "maxmemory", "1")
 	use := func() error {
 		_, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}})

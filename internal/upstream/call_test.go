@@ -223,7 +223,7 @@ func TestWhatIsWrongWithAnAnswerIsSaid(t *testing.T) {
 
 func TestACallThatWasSentEndsAtItsDeadlineWithAnUnknownOutcome(t *testing.T) {
 	s := child("one", "calls")
-	s.Timeout = 50 * time.Millisecond
+	s.Timeout = time.Second
 	f := ready(t, Options{}, s)
 	_, err := f.Call(t.Context(), do("never"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)

@@ -173,7 +173,7 @@ func TestACallEndsInTimeThoughItsAnswerKeepsComing(t *testing.T) {
 		}
 	}))
 	cfg := site.server()
-	cfg.Timeout = 100 * time.Millisecond
+	cfg.Timeout = time.Second
 	f := ready(t, Options{}, cfg)
 	_, err := f.Call(t.Context(), use("one", "{}"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)

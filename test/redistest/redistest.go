@@ -270,7 +270,7 @@ func StartCluster(t T, n int, settings ...string) *Cluster {
 		bus := port(freeAddr(t))
 		buses = append(buses, bus)
 		c.Nodes = append(c.Nodes, Start(t, append([]string{
-			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no",
 		}, settings...)...))
 	}
 	for i, node := range c.Nodes {
@@ -335,7 +335,7 @@ bind 127.0.0.1
 dir %s
 logfile %s
 sentinel monitor main 127.0.0.1 %s 1
-sentinel down-after-milliseconds main 500
+sentinel down-after-milliseconds main 2000
 sentinel failover-timeout main 2000
 `, port(w.Sentinel.Addr), w.Sentinel.dir, filepath.Join(w.Sentinel.dir, "log"), port(w.Master.Addr))
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

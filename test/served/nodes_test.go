@@ -46,7 +46,15 @@ func outlived(t *testing.T, store string, part func()) {
 	c := foundOn(t, store, defaultTask(branches(url)))
 	var made atomic.Int64
 	stop, result := make(chan struct{}), make(chan []attempt, 1)
-	go func() { result <- c.load(1<<30, 2, stop, &made, c.once) }()
+	var away atomic.Bool // from when on a refusal is what it comes to; before, the store was late
+	go func() {
+		result <- c.load(1<<30, 2, stop, &made, func(s *httpSession, id int) attempt {
+			if away.Load() {
+				return c.once(s, id)
+			}
+			return c.patient(s, id)
+		})
+	}()
 	after := func(n int64) {
 		t.Helper()
 		eventually(t, "calls are made", func() string {
@@ -63,6 +71,7 @@ func outlived(t *testing.T, store string, part func()) {
 	after(made.Load() + calls/4)
 	probers := []*httpSession{c.open("prober", false), c.open("prober", true)}
 	gone := time.Now()
+	away.Store(true)
 	part()
 	back := time.Now()
 	after(made.Load() + calls/4)

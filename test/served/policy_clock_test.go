@@ -139,8 +139,8 @@ func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
 
 // Nobody asks here: it is the clock alone that changes the list.
 func TestAClientHearsThatTheClockHasChangedItsList(t *testing.T) {
-	t.Parallel() // it waits for a minute to begin
-	turn := time.Now().Add(10 * time.Second).Truncate(time.Minute).Add(time.Minute)
+	t.Parallel() // it waits for a minute to begin that is not too near
+	turn := time.Now().Add(30 * time.Second).Truncate(time.Minute).Add(time.Minute)
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "always"), fmt.Sprintf(tool, "later"))+"\n  "+
 		fakeServer("b", fmt.Sprintf(tool, "sooner"))+"\nTENANTS\n", "", map[string]resident{"acme": {rego: turns(turn)}})
 	legacy := h.as("acme", false)

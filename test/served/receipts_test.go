@@ -122,6 +122,16 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 	if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); m.Error != nil {
 		t.Fatal(m.raw)
 	}
+	eventually(t, "all of it has receipts", func() string { // so that what is written next is an intent
+		kinds := map[string]bool{}
+		for _, r := range receipts(t, dir) {
+			kinds[r.Entry.Receipt.Kind] = true
+		}
+		if !kinds["decision"] || !kinds["call"] {
+			return fmt.Sprint(kinds)
+		}
+		return ""
+	})
 	// Another process goes on with the chain: this one must not write to it any more.
 	fence(t, filepath.Join(full, "store.db"))
 	refused := false
@@ -427,9 +437,9 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 			return ""
 		})
 	}
-	write(t, task, "task_id: more\nrequired_capabilities:\n  - {tools: [\"desk/*\"]}\n")
+	replace(t, task, "task_id: more\nrequired_capabilities:\n  - {tools: [\"desk/*\"]}\n")
 	reloads(1)
-	write(t, task, "task_id: more\nmistyped: yes\n")
+	replace(t, task, "task_id: more\nmistyped: yes\n")
 	reloads(2)
 	g.signal(t, syscall.SIGTERM)
 	g.stopped(t)

@@ -32,16 +32,24 @@ func (s *httpSession) at(g *gateway) *httpSession {
 	return &moved
 }
 
-// refusedOnce waits until the gateway was told once more that somebody was first.
+// refusedOnce waits until the gateway was told once more that somebody was first, and
+// waits for that one: it has looked what that one is at, and looks again.
 func (g *gateway) refusedOnce(do func()) {
 	g.t.Helper()
-	const series = "switchboard_store_operations_total apply conflict"
+	const refused, looked = "switchboard_store_operations_total apply conflict", "switchboard_store_operations_total value ok"
 	_, values := g.metrics()
-	before := values[series]
+	before, enough := values[refused], 0.0
 	do()
 	eventually(g.t, "it waits for the other one", func() string {
-		if _, values := g.metrics(); values[series] == before {
+		_, values := g.metrics()
+		switch {
+		case values[refused] == before:
 			return "not yet"
+		case enough == 0:
+			enough = values[looked] + 4 // a look is three at most
+		}
+		if values[looked] < enough {
+			return fmt.Sprint("it has looked at ", values[looked], " of ", enough)
 		}
 		return ""
 	})

@@ -76,6 +76,11 @@ func follow(t *testing.T, method, url, body string, header http.Header) <-chan s
 	return said
 }
 
+// patientFakes are fakes whose calls get the time that they need on a busy machine.
+func patientFakes(servers ...string) string {
+	return strings.Replace(fakes(servers...), "start_deadline", "grace: 1m\nstart_deadline", 1)
+}
+
 func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	t.Parallel()
 	const calls, streams = 200, 50
@@ -83,7 +88,7 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
 	behind := httptest.NewServer(newFake([]string{"modern", "marks=" + marks, fmt.Sprintf(tool, "far")}))
 	defer behind.Close()
-	g := serve(t, layOut(t, fakes(
+	g := serve(t, layOut(t, patientFakes(
 		fakeServer("near", "marks="+marks, fmt.Sprintf(tool, "near")),
 		fmt.Sprintf("far: {transport: http, url: %s/mcp}", behind.URL))))
 	children := children(g.cmd.Process.Pid)
@@ -177,7 +182,7 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	const calls = 100
 	folder := t.TempDir()
 	marks, until := filepath.Join(folder, "marks"), filepath.Join(folder, "until")
-	s := stdio(t, layOut(t, fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")))), false)
+	s := stdio(t, layOut(t, patientFakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")))), false)
 	for i := range calls {
 		fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":"call-%d","method":"tools/call","params":{"name":"work","arguments":{"do":"await","until":%q,"mark":"mark-%d."}}}`+"\n", i, until, i)
 	}
