@@ -335,14 +335,15 @@ func (b *backend) script(a agent) func(agents.Turn) agents.Reply {
 
 // An ear hears what a client says to Switchboard.
 type ear struct {
-	mu     sync.Mutex
-	heard  []string
-	lists  int
-	listed chan struct{}
+	mu       sync.Mutex
+	heard    []string
+	lists    int
+	answered int // of the questions for the list
+	listed   chan struct{}
 }
 
-// hear takes a message of the client.
-func (e *ear) hear(message []byte) {
+// hear takes a message of the client, and reports whether it is the question for the list.
+func (e *ear) hear(message []byte) bool {
 	var m struct {
 		Method string
 		Params struct {
@@ -362,10 +363,26 @@ func (e *ear) hear(message []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.heard = append(e.heard, strings.TrimSpace(m.Method+" "+what))
-	if m.Method == "tools/list" {
-		if e.lists++; e.lists == 2 {
-			close(e.listed)
-		}
+	if m.Method != "tools/list" {
+		return false
+	}
+	if e.lists++; e.lists == 2 {
+		close(e.listed)
+	}
+	return true
+}
+
+// answers is how many lists were answered.
+func (e *ear) answers() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.answered
+}
+
+// relisted waits until more than n lists were answered, but no longer than so long.
+func (e *ear) relisted(n int, long time.Duration) {
+	for late := time.Now().Add(long); e.answers() <= n && time.Now().Before(late); {
+		<-time.After(5 * time.Millisecond)
 	}
 }
 
@@ -394,7 +411,13 @@ func (e *ear) before(t *testing.T, address string) string {
 			if err != nil {
 				return
 			}
-			e.hear(body)
+			if e.hear(body) {
+				defer func() {
+					e.mu.Lock()
+					e.answered++
+					e.mu.Unlock()
+				}()
+			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		} else {
 			e.mu.Lock()

@@ -76,6 +76,7 @@ ranking: {prefer: [{verb: search, resource: internet, servers: [brave]}]}
 				case len(turn.Results) == 0:
 					return agents.Reply{Call: tool, Args: `{"query":"one","country":"de"}`}
 				case len(turn.Results) == 1:
+					_ = brave.Listener.Close() // first, or a stream comes back, and is waited for
 					brave.CloseClientConnections()
 					brave.Close()
 					return agents.Reply{Call: tool, Args: `{"query":"two","country":"de"}`}

@@ -110,6 +110,11 @@ func TestAgentsWorkWithToolsThatAreOnDemand(t *testing.T) {
 				}
 			}
 
+			// A modern client's list does not change by what it does.
+			relists := a.relists && !strings.HasPrefix(a.opens, "server/discover")
+			lists := 0 // that were answered before the last change
+			count := func() { lists = e.answers() }
+
 			steps := []struct {
 				do    func()
 				args  string // for the stub; "" calls read_word by its name
@@ -117,17 +122,22 @@ func TestAgentsWorkWithToolsThatAreOnDemand(t *testing.T) {
 			}{
 				{args: `{"action":"search","query":"read a word"}`, wants: "- read_word ("},
 				{args: `{"action":"call","tool":"read_word","arguments":{}}`, wants: "the word of read_word"},
-				{args: `{"action":"expand","tools":["read_word","late_word"]}`, wants: "2 tools expanded"},
+				{do: count, args: `{"action":"expand","tools":["read_word","late_word"]}`, wants: "2 tools expanded"},
 				{wants: "the word of read_word"},
 				{args: `{"action":"expand","tools":["huge_word"]}`, wants: "SB-LAZY-001"},
 				{args: `{"action":"expand","tools":["write_word"]}`, wants: "SB-LAZY-002"},
 				{do: func() { reload(hours(false)) }, args: `{"action":"expand","tools":["write_word"]}`, wants: "1 tool expanded"},
-				{args: `{"action":"collapse","tools":["read_word"]}`, wants: "1 tool collapsed"},
-				{args: `{"action":"call","tool":"late_word"}`, wants: "the word of late_word"},
+				{do: count, args: `{"action":"collapse","tools":["read_word"]}`, wants: "1 tool collapsed"},
+				{
+					do: func() {
+						if relists {
+							e.relisted(lists, 2*time.Second)
+						}
+					},
+					args: `{"action":"call","tool":"late_word"}`, wants: "the word of late_word",
+				},
 				{do: func() { reload(hours(false) + noLateWord) }, args: `{"action":"call","tool":"late_word"}`, wants: "SB-LAZY-003"},
 			}
-			// A modern client's list does not change by what it does.
-			relists := a.relists && !strings.HasPrefix(a.opens, "server/discover")
 			at, asked, looked := 0, 0, 0
 			model := &agents.Model{Script: func(turn agents.Turn) agents.Reply {
 				stub := turn.Offers("words_helper")
@@ -148,6 +158,8 @@ func TestAgentsWorkWithToolsThatAreOnDemand(t *testing.T) {
 					named := turn.Offers("read_word")
 					if named == nil && relists && looked < looks {
 						looked++
+						e.relisted(lists, 200*time.Millisecond)
+						count()
 						return agents.Reply{Call: stub, Args: fmt.Sprintf(`{"action":"search","query":"look %d"}`, looked)}
 					}
 					looked = 0
