@@ -123,6 +123,19 @@ func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T)
 	}
 }
 
+func TestAServerThatSpeaksBothErasIsModernThoughItIsSlowToStart(t *testing.T) {
+	t.Parallel() // it waits for a silence
+	var servers []switchboard.Server
+	for i := range 12 { // in no order would all be so by chance
+		servers = append(servers, child(fmt.Sprint("s", i), "speaks-both-late"))
+	}
+	for _, s := range ready(t, Options{}, servers...).Status() {
+		if s.Era != EraModern {
+			t.Errorf("%s is taken for %s", s.ID, s.Era)
+		}
+	}
+}
+
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	site := newSite(t, EraLegacy, nil)
 	f := ready(t, Options{}, site.server())

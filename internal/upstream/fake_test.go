@@ -174,6 +174,11 @@ var fakes = map[string]func(f *fake){
 	"silent-when-probed": func(f *fake) {
 		f.serve(func(m *msg) bool { return m.Method == "server/discover" })
 	},
+	"speaks-both-late": func(f *fake) { // so late that it is asked for both, and it answers at once
+		probe, open := f.next(), f.next()
+		f.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n"+`{"jsonrpc":"2.0","id":%s,"result":%s}`, probe.ID, modernHello, open.ID, legacyHello)
+		f.serve(f.modern)
+	},
 	"empty-discover": func(f *fake) {
 		f.serve(func(m *msg) bool {
 			if m.Method == "server/discover" {

@@ -290,7 +290,8 @@ func (l *link) initializeFirst(ctx context.Context) (hello, Era, error) {
 
 // probe asks server/discover first, and initialize when that is answered with an
 // error or not at all. A server that is slow to start is not taken for one
-// that keeps silent: whichever it answers well decides.
+// that keeps silent: whichever it answers well decides, and where it has answered both,
+// it is modern.
 func (l *link) probe(ctx context.Context) (hello, Era, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -318,6 +319,12 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 		case a = <-answers:
 			waiting--
 			switch {
+			case a.err == nil && a.era == EraLegacy && waiting > 0:
+				cancel() // which changes nothing where the other answer is there
+				if other := <-answers; other.err == nil {
+					a = other
+				}
+				return a.hello, a.era, nil
 			case a.err == nil:
 				return a.hello, a.era, nil
 			case last == nil || a.era == EraLegacy:
