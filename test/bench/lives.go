@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/test/freeport"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // A life is a backend that ends and begins again, at one address.
@@ -29,7 +29,7 @@ type life struct {
 
 // live starts a backend over HTTP.
 func (a *arena) live(ctx context.Context, args ...string) (*life, error) {
-	addr, err := freeport.Addr()
+	addr, err := scratch.Addr()
 	if err != nil {
 		return nil, err
 	}

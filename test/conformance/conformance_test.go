@@ -29,8 +29,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/test/freeport"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 const (
@@ -219,7 +219,7 @@ func settled(front string) error {
 // since scenarios change what it offers.
 func fixture(t *testing.T, era string) string {
 	t.Helper()
-	addr, err := freeport.Addr() // it cannot choose one itself
+	addr, err := scratch.Addr() // it cannot choose one itself
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func row(k Kind) *Fault {
 const HugeSize = 2 << 20
 
 const (
-	pace       = 20 * time.Millisecond // between the bytes of a drip
+	pace       = 40 * time.Millisecond // between the bytes of a drip
 	retryAfter = "1"
 	noise      = 20 // pieces of garbage
 )

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/test/freeport"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // An HTTP stands before a server over HTTP. Connections are passed on one for
@@ -52,7 +52,7 @@ func NewHTTP(t Transport, server string, restart func()) (*HTTP, error) {
 		restart = func() {}
 	}
 	p := &HTTP{transport: t, server: u.Host, restart: restart, conns: map[*connection]struct{}{}, streams: map[string]*stream{}}
-	if p.listener, err = freeport.Listen(); err != nil {
+	if p.listener, err = scratch.Listen(); err != nil {
 		return nil, err
 	}
 	p.address = p.listener.Addr().String()

@@ -20,24 +20,24 @@ import (
 // patience is how long one exchange may take on a busy machine.
 const patience = 2 * time.Minute
 
-// scratch holds the switchboard that is tested. TestMain removes it.
-var scratch string
+// programs holds the switchboard that is tested. TestMain removes it.
+var programs string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if scratch, err = os.MkdirTemp("", "npm-test-"); err != nil {
+	if programs, err = os.MkdirTemp("", "npm-test-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
+	defer func() { _ = os.RemoveAll(programs) }()
 	return m.Run()
 }
 
 // switchboard builds the program that is tested, once.
 var switchboard = sync.OnceValues(func() (string, error) {
-	file := filepath.Join(scratch, "switchboard")
+	file := filepath.Join(programs, "switchboard")
 	out, err := exec.Command("go", "build", "-o", file, "../../cmd/switchboard").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build switchboard: %w\n%s", err, out)

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/test/freeport"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // listens starts a program of Node that serves HTTP at the port that its
@@ -22,7 +22,7 @@ import (
 // program is killed by kill, else after the test.
 func listens(t *testing.T, ready, port string, env []string, args ...string) (base string, kill func()) {
 	t.Helper()
-	addr, err := freeport.Addr()
+	addr, err := scratch.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"os"
 	"os/exec"
 	"syscall"
 )
@@ -10,19 +9,4 @@ import (
 // first of a group of its own.
 func dieWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// inMemory makes a folder of which nothing waits for a disk; "" where there is not much room
-// for one. Its files outlive the processes that write them, and not the machine.
-func inMemory() string {
-	const memory, enough = "/dev/shm", 1 << 30
-	var room syscall.Statfs_t
-	if err := syscall.Statfs(memory, &room); err != nil || room.Bavail*uint64(room.Bsize) < enough {
-		return ""
-	}
-	dir, err := os.MkdirTemp(memory, "redistest")
-	if err != nil {
-		return ""
-	}
-	return dir
 }

@@ -10,6 +10,3 @@ import (
 // dieWithUs only makes what cmd starts the first of a group of its own: here it outlives a
 // test that is killed.
 func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-
-// inMemory makes no folder.
-func inMemory() string { return "" }

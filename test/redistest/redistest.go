@@ -21,7 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/summit-switchboard/switchboard/test/freeport"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // patience is how long a server may take to do what a test waits for.
@@ -397,7 +397,7 @@ func outlived(t T) func(*exec.Cmd) error {
 // because others keep the disk busy. What is measured is so with a disk.
 func folder(t T) string {
 	if _, ok := t.(*testing.T); ok {
-		if dir := inMemory(); dir != "" {
+		if dir := scratch.Dir(); dir != "" {
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
 			return dir
 		}
@@ -408,7 +408,7 @@ func folder(t T) string {
 // freeAddr returns an address that stays the server's while that is down.
 func freeAddr(t T) string {
 	t.Helper()
-	addr, err := freeport.Addr()
+	addr, err := scratch.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,9 +53,8 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	codes := map[string]int{}
 	shed := 0 // at once
 	var wg sync.WaitGroup
-	for range 4 {
-		s := g.open("/mcp", true)
-		for range all / 4 {
+	call := func(s *httpSession, n int) {
+		for range n {
 			wg.Go(func() {
 				began := time.Now()
 				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"hang","arguments":{"do":"await","until":%q}}`, until))
@@ -70,7 +69,11 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 			})
 		}
 	}
+	for range 3 {
+		call(g.open("/mcp", true), under/3)
+	}
 	arrived(t, marks, under)
+	call(g.open("/mcp", true), all-under)
 	during := p99(t, g, 400, "work")
 	eventually(t, "what waited is refused", func() string {
 		mu.Lock()
@@ -91,7 +94,7 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	t.Logf("p99 of the other server: %v before, %v during, %v after", before, during, after)
 	// The machine is shared: what is asserted is that nobody waits for the server
 	// that hangs, and what is logged is how little it costs.
-	if most := max(before, after); during > 3*most/2+time.Second {
+	if most := max(before, after); during > 3*most/2+3*time.Second { // who waits there is refused after 5s
 		t.Errorf("calls to another server took %v, and %v without those that hang", during, most)
 	}
 	if m, _ := g.open("/mcp", true).ask(t, "tools/call", `{"name":"hang","arguments":{}}`); codeOf(m) != "" {

@@ -12,7 +12,8 @@ func TestResultsOfDeterministicToolsAreGivenAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
-	archive := "-- switchboard.yaml --\ncache: {ttl: 10m}\nservers:\n  " +
+	// Of so many places in the cache hardly two results fall on one.
+	archive := "-- switchboard.yaml --\ncache: {ttl: 10m, bytes: 1GiB}\nservers:\n  " +
 		strings.Replace(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "post")), "{", "{share: tenant, ", 1) + "\n  " +
 		fakeServer("own", "marks="+marks, fmt.Sprintf(tool, "mine")) + "\nTENANTS\n" +
 		"-- overlays/a.yaml --\nserver: a\ntools:\n  get: {deterministic: true}\n" +

@@ -33,7 +33,7 @@ func TestReplicasAskForALimitLessOftenThanTheyCallAndNeverExceedIt(t *testing.T)
 		_, values := g.metrics()
 		asked += values["switchboard_store_operations_total take ok"]
 	}
-	if asked == 0 || asked > 0.9*calls { // 231 times on a machine with other work besides
+	if asked == 0 || asked >= calls { // 231 times on a machine with other work besides
 		t.Errorf("%d calls asked the store %.0f times", calls, asked)
 	}
 	t.Logf("%d calls asked the store %.0f times, %d were granted", calls, asked, granted)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
-	"github.com/summit-switchboard/switchboard/test/freeport"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // backend is the real server over HTTP in a process of its own, so that it can be
@@ -95,7 +95,7 @@ func TestABackendThatIsKilledUnderLoadIsFoundAgainAndNoClientLosesItsSession(t *
 // outlive returns a line of the table.
 func outlive(t *testing.T, on fault.Transport) string {
 	const clients = 8
-	addr, err := freeport.Addr()
+	addr, err := scratch.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}

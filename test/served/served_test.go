@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/scratch"
 )
 
 // binary is the switchboard that is tested, built once with buildFlags.
@@ -68,12 +70,20 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 400 // one for each call that a test makes at once
+	// How late a disk is that many write to is not what is tested here.
+	if memory := scratch.Dir(); memory != "" {
+		defer func() { _ = os.RemoveAll(memory) }()                                               // what is left there is in the way of nobody
+		if err := errors.Join(os.Chmod(memory, 0o711), os.Setenv("TMPDIR", memory)); err != nil { // others may enter it, as /tmp
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	dir, err := os.MkdirTemp("", "served-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
+	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "switchboard")
 	if err := os.Setenv("GORACE", noSleep); err != nil {
 		fmt.Fprintln(os.Stderr, err)

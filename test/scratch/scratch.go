@@ -1,6 +1,6 @@
-// Package freeport finds addresses on loopback for servers that end and begin again at the
-// same one, or that cannot choose one themselves.
-package freeport
+// Package scratch gives tests what of the machine is theirs alone: addresses on loopback that
+// nobody else is given, and folders in memory.
+package scratch
 
 import (
 	"fmt"
