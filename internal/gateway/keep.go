@@ -315,8 +315,8 @@ func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id stri
 		return nil, err
 	}
 	g.taken.Add(1)
-	s.client.news.add(switchboard.AllKinds)      // what changed meanwhile, nobody has told it
-	g.tell(ctx, moved{Key: s.key, Home: k.Home}) // or the home before sees it when it next writes
+	s.client.news.add(switchboard.AllKinds)                      // what changed meanwhile, nobody has told it
+	g.tell(ctx, moved{Key: s.key, Home: k.Home, Moves: k.Moves}) // or the home before sees it when it next writes
 	g.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
@@ -328,6 +328,7 @@ func (g *Gateway) TakenOver() int64 { return g.taken.Load() }
 type moved struct {
 	Key   store.Key `json:"key"`
 	Home  string    `json:"home"`
+	Moves int       `json:"moves"` // with this one
 	Ended bool      `json:"ended,omitempty"`
 }
 
@@ -361,7 +362,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 			case s.key != m.Key:
 			case m.Ended:
 				g.sessions.end(s)
-			default:
+			case m.Moves > s.moves: // else it has come back since
 				go g.release(s)
 			}
 		}

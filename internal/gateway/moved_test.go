@@ -232,6 +232,28 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 	}
 }
 
+func TestASessionThatHasComeBackStaysThoughItsMoveIsHeardOfLate(t *testing.T) {
+	st := store.NewMemory()
+	all := replicasOf(t, st, st)
+	notices := make(chan []byte, 1)
+	stop := st.Subscribe("sessions", func(data []byte) { notices <- data })
+	in := all[0].session(nil)
+	moveTo(t, st, all[0], all[1], in)
+	late := within(t, "the move is told of", notices)
+	stop()
+	moveTo(t, st, all[1], all[0], in)
+	e := all[0].listen(soon(t), http.MethodGet, "", in)
+	for i := range 20 {
+		if err := st.Publish(t.Context(), "sessions", late); err != nil {
+			t.Fatal(err)
+		}
+		all[0].change(fmt.Sprint("tool", i))
+		for got := e.next(); got != listChanged; got = e.next() {
+			t.Logf("heard %s", got)
+		}
+	}
+}
+
 // An id that its client uses again while it is under way at the home before is the one that
 // it has used last.
 func TestOfTwoRequestsOfOneIDTheLastIsCancelledFirst(t *testing.T) {
