@@ -400,7 +400,12 @@ func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
 			}
 		}
 	})
-	changes(func() { // one tool less, of which the stub tells
+	reloads := func(change func()) {
+		before := g.reloads(reloaded)
+		changes(change)
+		g.over(t, before, reloaded) // and so no run is bound as before
+	}
+	reloads(func() { // one tool less, of which the stub tells
 		write(t, filepath.Join(dir, "tenants/default/policies/own.rego"), `package switchboard.tenant
 allowed_tools := {c.id | some c in input.candidate_tools; c.tool != "s3_list_buckets"}
 `)
@@ -414,7 +419,7 @@ allowed_tools := {c.id | some c in input.candidate_tools; c.tool != "s3_list_buc
 		}
 	}
 	file := filepath.Join(dir, "switchboard.yaml")
-	changes(func() { write(t, file, strings.Replace(fileOf(t, file), ", {verb: read, resource: aws}", "", 1)) })
+	reloads(func() { replace(t, file, strings.Replace(fileOf(t, file), ", {verb: read, resource: aws}", "", 1)) })
 	for name, s := range all {
 		if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"phishing"}}`); codeOf(m) != "SB-TASK-002" {
 			t.Errorf("%s: beyond the ceiling: %s", name, m.raw)
