@@ -171,7 +171,9 @@ func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func()
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.closed {
+	if r.closed {
+		go once() // it is counted as lost
+	} else {
 		r.work.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
 	}
 	return once

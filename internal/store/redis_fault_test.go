@@ -403,9 +403,9 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 }
 
 func TestWhoMissedNoticesIsToldSo(t *testing.T) {
-	for name, fail := range map[string]func(*redistest.Server, *store.Redis){
-		"killed": func(s *redistest.Server, _ *store.Redis) { s.Kill(); s.Start() },
-		"paused": func(s *redistest.Server, r *store.Redis) {
+	for name, fail := range map[string]func(*testing.T, *redistest.Server, *store.Redis){
+		"killed": func(_ *testing.T, s *redistest.Server, _ *store.Redis) { s.Kill(); s.Start() },
+		"paused": func(t *testing.T, s *redistest.Server, r *store.Redis) {
 			s.Pause()
 			redistest.Until(t, "the connection is given up", func() error {
 				if r.Status().Fault == "" {
@@ -415,7 +415,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 			})
 			s.Resume()
 		},
-		"dropped": func(s *redistest.Server, _ *store.Redis) { s.Do("client", "kill", "type", "pubsub") },
+		"dropped": func(_ *testing.T, s *redistest.Server, _ *store.Redis) { s.Do("client", "kill", "type", "pubsub") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
@@ -437,7 +437,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 			if got := next(t, heard); got != "one" {
 				t.Fatalf("heard %s", got)
 			}
-			fail(s, r)
+			fail(t, s, r)
 			back := time.Now()
 			if got := next(t, heard); got != "missed" {
 				t.Fatalf("heard %s", got)

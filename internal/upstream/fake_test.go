@@ -179,6 +179,12 @@ var fakes = map[string]func(f *fake){
 		f.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n"+`{"jsonrpc":"2.0","id":%s,"result":%s}`, probe.ID, modernHello, open.ID, legacyHello)
 		f.serve(f.modern)
 	},
+	"speaks-both-late-and-legacy-first": func(f *fake) {
+		probe, open := f.next(), f.next()
+		f.result(open.ID, legacyHello)
+		f.result(probe.ID, modernHello)
+		f.serve(f.modern)
+	},
 	"empty-discover": func(f *fake) {
 		f.serve(func(m *msg) bool {
 			if m.Method == "server/discover" {

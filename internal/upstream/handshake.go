@@ -29,6 +29,9 @@ const (
 	// two that it answers well decides.
 	probeSilence = 2 * time.Second
 
+	// Where it answers initialize well, this is how much later it may answer the other.
+	probeMoment = 500 * time.Millisecond
+
 	// Over HTTP a server is up when it takes the request.
 	probePatience = 5 * time.Second
 
@@ -290,8 +293,8 @@ func (l *link) initializeFirst(ctx context.Context) (hello, Era, error) {
 
 // probe asks server/discover first, and initialize when that is answered with an
 // error or not at all. A server that is slow to start is not taken for one
-// that keeps silent: whichever it answers well decides, and where it has answered both,
-// it is modern.
+// that keeps silent: whichever it answers well decides, and where it answers both within
+// a moment, it is modern.
 func (l *link) probe(ctx context.Context) (hello, Era, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -320,8 +323,10 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 			waiting--
 			switch {
 			case a.err == nil && a.era == EraLegacy && waiting > 0:
-				cancel() // which changes nothing where the other answer is there
-				if other := <-answers; other.err == nil {
+				late := time.AfterFunc(probeMoment, cancel)
+				other := <-answers
+				late.Stop()
+				if other.err == nil {
 					a = other
 				}
 				return a.hello, a.era, nil

@@ -189,29 +189,6 @@ func TestChildrenOutliveThreads(t *testing.T) {
 	}
 }
 
-// A child that is started directly on a thread that ends is killed: without
-// this the test above would prove nothing.
-func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fakeEnv+"=hang")
-	cmd.SysProcAttr = childAttr()
-	var start func() error
-	start = func() error {
-		runtime.LockOSThread() // never unlocked: the thread ends here
-		if syscall.Gettid() == os.Getpid() {
-			return <-later(start) // but Go keeps the first thread
-		}
-		return cmd.Start()
-	}
-	if err := <-later(start); err != nil {
-		t.Fatal(err)
-	}
-	err := cmd.Wait()
-	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); !s.Signaled() || s.Signal() != syscall.SIGKILL {
-		t.Errorf("it ended with %v", err)
-	}
-}
-
 // guards has servers started by guards.
 func guards() Options { return Options{Guard: []string{os.Args[0], guardArg}} }
 

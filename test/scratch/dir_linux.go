@@ -2,23 +2,35 @@ package scratch
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // Dir makes a folder of which nothing waits for a disk that others keep busy; it is "" where
 // there is not much room for one, or no program can be run. Its files outlive the processes
-// that write them, and not the machine.
+// that write them, and not the machine; what a test that was killed has left is removed
+// after a day.
 func Dir() string {
 	const memory, enough = "/dev/shm", 1 << 30
 	var room syscall.Statfs_t
 	if err := syscall.Statfs(memory, &room); err != nil || room.Bavail*uint64(room.Bsize) < enough || room.Flags&noExec != 0 {
 		return ""
 	}
-	dir, err := os.MkdirTemp(memory, "switchboard-test-")
+	left, _ := filepath.Glob(filepath.Join(memory, prefix+"*"))
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > 24*time.Hour {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	dir, err := os.MkdirTemp(memory, prefix)
 	if err != nil {
 		return ""
 	}
 	return dir
 }
 
-const noExec = 8 // ST_NOEXEC of statfs(2)
+const (
+	prefix = "switchboard-test-"
+	noExec = 8 // ST_NOEXEC of statfs(2)
+)

@@ -1,8 +1,9 @@
-// Package scratch gives tests what of the machine is theirs alone: addresses on loopback that
-// nobody else is given, and folders in memory.
+// Package scratch gives tests what of the machine is theirs: addresses on loopback that
+// nobody takes by chance, and folders in memory.
 package scratch
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,22 +20,22 @@ const (
 // given are the addresses that Listen has returned in this process.
 var given sync.Map
 
-// Listen listens at an address that nobody is given but who asks for it: it stays
-// free after the listener is closed. The error says that none was found.
+// Listen listens at an address that nobody is given but who asks for it, nor anybody by
+// Listen in this process: it stays free after the listener is closed.
 func Listen() (net.Listener, error) {
-	var last error
+	why := errors.New("all are given")
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports))
-		if _, taken := given.LoadOrStore(addr, true); taken {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
+		if err != nil {
+			why = err
 			continue
 		}
-		l, err := net.Listen("tcp", addr)
-		if err == nil {
+		if _, taken := given.LoadOrStore(l.Addr().String(), true); !taken {
 			return l, nil
 		}
-		last = err
+		_ = l.Close()
 	}
-	return nil, fmt.Errorf("no port is free: %w", last)
+	return nil, fmt.Errorf("no port is free: %w", why)
 }
 
 // Addr returns such an address, at which nobody listens.

@@ -419,6 +419,7 @@ func (s *survivor) settle(clientele []*client) {
 		settling.Go(func() {
 			l, _ := s.call(&client{httpSession: &web}, id, true, false)
 			for codeOf(l.answer) == "SB-ROUT-004" && time.Since(began) < patience {
+				<-time.After(20 * time.Millisecond)
 				l, _ = s.call(&client{httpSession: &web}, id, true, false)
 			}
 			if code := codeOf(l.answer); !l.good() && code != "SB-EXEC-004" && code != "SB-ROUT-002" {
@@ -452,7 +453,7 @@ func (s *survivor) judge(besides bool) {
 		}
 	}
 	last[s.life] = time.Now() // it was ended in good order
-	answers := map[string]int{}
+	answers, late := map[string]int{}, 0
 	for _, l := range s.all {
 		n := len(s.clerk.executed[l.id])
 		intents, outcomes := 0, 0
@@ -482,6 +483,7 @@ func (s *survivor) judge(besides bool) {
 		case code == "SB-ROUT-002" && l.tool == "paced" && n == 0:
 		case code == "SB-EXEC-004" && l.again && (!l.known || besides):
 		case (code == "SB-ROUT-004" || code == "SB-RCPT-001") && (besides || s.redis != nil) && (n == 0 || l.again): // gone, or late
+			late++
 		default:
 			t.Errorf("executed %d times: %v", n, l.attempt)
 		}
@@ -492,6 +494,9 @@ func (s *survivor) judge(besides bool) {
 		if code := codeOf(l.answer); outcomes == 0 && l.end.Before(last[l.life]) && code != "SB-RCPT-001" {
 			t.Errorf("life %d: it was answered, and a later call was; its outcome is not recorded: %v", l.life, l.attempt)
 		}
+	}
+	if !besides && late > len(s.all)/10 {
+		t.Errorf("%d of %d calls were refused for want of a store that was there", late, len(s.all))
 	}
 	t.Log("answers: ", answers)
 }

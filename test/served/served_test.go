@@ -70,8 +70,8 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 400 // one for each call that a test makes at once
-	// How late a disk is that many write to is not what is tested here. Others may enter it, as
-	// they may /tmp; and what is left there is in the way of nobody.
+	// How late a disk is that many write to is not what is tested here. Others may enter the
+	// folder, as they may /tmp.
 	if memory := scratch.Dir(); memory != "" {
 		defer func() { _ = os.RemoveAll(memory) }()
 		if err := errors.Join(os.Chmod(memory, 0o711), os.Setenv("TMPDIR", memory)); err != nil {
