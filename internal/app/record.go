@@ -114,11 +114,12 @@ type recorder struct {
 	add     func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
 	archive *archive.Archive
 
-	mu     sync.Mutex
-	known  map[switchboard.Digest]recorded // by the digest of entry.of
-	closed bool
+	mu    sync.Mutex
+	known map[switchboard.Digest]recorded // by the digest of entry.of
 
-	work sync.WaitGroup // what is being recorded; nothing is added once it is closed
+	ending sync.Mutex // guards closed, and that nothing is added to work then
+	closed bool
+	work   sync.WaitGroup // what is being recorded
 }
 
 // recorded is what was recorded last of somebody.
@@ -169,8 +170,8 @@ func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func()
 		}
 		return r.keep(e, own)
 	})
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.ending.Lock()
+	defer r.ending.Unlock()
 	if r.closed {
 		go once() // it is counted as lost
 	} else {
@@ -181,9 +182,9 @@ func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func()
 
 // close waits for what is being recorded, and has all of it archived.
 func (r *recorder) close() {
-	r.mu.Lock()
+	r.ending.Lock()
 	r.closed = true
-	r.mu.Unlock()
+	r.ending.Unlock()
 	r.work.Wait()
 	r.archive.Close()
 }
