@@ -3,6 +3,7 @@ package served_test
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -147,7 +148,15 @@ required_capabilities:
 			return ""
 		}
 	}
-	eventually(t, "its receipt waits", waiting(true))
+	eventually(t, "its receipt could not be written", func() string {
+		if log := three.logged(); !strings.Contains(log, "receipts cannot be written") {
+			return log
+		}
+		return ""
+	})
+	if why := waiting(true)(); why != "" {
+		t.Errorf("it waits to be, and of those that wait there are %s", why)
+	}
 	c.redis.Start()
 	eventually(t, "no receipt waits", waiting(false))
 	if _, values := three.metrics(); values["switchboard_records_lost_total"] != 0 {
