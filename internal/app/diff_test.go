@@ -20,6 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // rules are policies that read what a policy can read, each in a file of its own.
@@ -203,6 +204,7 @@ func compareAll(t tester, of Records, p *Proposal) *Diff {
 }
 
 func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	if err := flag.Set("rapid.checks", "30"); err != nil { // each writes to the disk, and waits for it
 		t.Fatal(err)
 	}
@@ -256,6 +258,7 @@ func one(t *testing.T) (dir *notes, n int) {
 }
 
 func TestNoSecretIsRecorded(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	const secret = "hunter2-hunter2"
 	dir := newNotes(t)
 	rapid.Custom(func(t *rapid.T) int {

@@ -6,9 +6,11 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	digest := func(key, top, server, tenant, secret, rego string) string {
 		t.Helper()
 		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{

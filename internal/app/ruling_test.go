@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // keyed is the digest of the arguments of a call.
@@ -76,6 +77,7 @@ func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer)
 }
 
 func TestWhatWasSaidOfACallIsReplayedToTheByte(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	if err := flag.Set("rapid.checks", "300"); err != nil { // each writes to the disk; of 60, one run in six made no call that could be replayed
 		t.Fatal(err)
 	}
@@ -198,6 +200,7 @@ func TestAProposedRuleOnArgumentsSaysWhichCallsItWouldDeny(t *testing.T) {
 }
 
 func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	const path = `deny[c.id] contains input.call.arguments.path if { some c in input.candidate_tools; not startswith(input.call.arguments.path, "/w") }`
 	for name, tt := range map[string]struct {
 		rego, arguments string

@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // stateOf is the state of a configuration of one server, with no offers.
@@ -34,6 +35,7 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 // A run is bound again by what its principal may do now, not by what it might
 // do when it was opened.
 func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	const hash = `hash: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
 	for name, tt := range map[string]struct {
 		was           switchboard.Principal

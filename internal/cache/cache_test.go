@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // server counts its calls, and answers as it is told.
@@ -80,6 +81,7 @@ func says(c switchboard.Caller, call *switchboard.Call) string {
 
 // CA-01, CA-02: what is the same to its server, for the same caller, is one; nothing else is.
 func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	first := call(`{"a":1,"b":"x"}`)
 	for name, tt := range map[string]struct {
 		call  *switchboard.Call
@@ -128,6 +130,7 @@ func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
 }
 
 func TestPrincipalsOfAServerOfTheirOwnShareNothing(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	s := new(server)
 	c := cache.New(store.NewMemory(), constant(cache.Terms{TTL: time.Minute, Bytes: 1 << 20}), keyed, uncounted).Serve(s)
 	other := func(c *switchboard.Call) { c.Principal.ID = "other" }
@@ -282,6 +285,7 @@ func TestTheHistoryOfAResultIsThatOfOneCall(t *testing.T) {
 			return state == "", got.result
 		},
 	}
+	seed := law.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: 50 * time.Millisecond}
 		all := store.NewMemory()
@@ -291,9 +295,10 @@ func TestTheHistoryOfAResultIsThatOfOneCall(t *testing.T) {
 		var asking sync.WaitGroup
 		for id := range 12 {
 			c := cache.New(all, constant(shared), keyed, uncounted).Serve(s)
+			luck := rand.New(rand.NewPCG(seed, uint64(id)))
 			asking.Go(func() {
 				for key := range 30 {
-					time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+					time.Sleep(time.Duration(luck.IntN(60)) * time.Millisecond)
 					op := porcupine.Operation{ClientId: id, Input: key, Call: time.Since(began).Nanoseconds()}
 					r, err := c.Call(t.Context(), call(fmt.Sprintf(`{"key":%d}`, key)))
 					if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A world is what a row of a table starts from: server "s" with tool "t".
@@ -148,6 +149,7 @@ func texts(faults []catalog.Fault) (out []string) {
 }
 
 func TestTheStrongestSourceSpeaksAndWeakerOnesOnlyRestrict(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	for _, tt := range []struct {
 		name string
 		in   world

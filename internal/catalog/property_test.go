@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A statement is what one source says of one tool; nil is nothing.
@@ -122,6 +123,7 @@ func (d drawn) tenant() *switchboard.Tenant {
 }
 
 func TestNoOrderMatters(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	tax := taxonomy(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := worlds.Draw(t, "world")
@@ -144,6 +146,7 @@ func TestNoOrderMatters(t *testing.T) {
 // TestTheLawOfSources holds each tool to what part 01 of the design says, told
 // here once more and more simply.
 func TestTheLawOfSources(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	tax := taxonomy(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := worlds.Draw(t, "world")
@@ -228,6 +231,7 @@ func neverAdds(t *rapid.T, v *catalog.View, tool *switchboard.Tool, said stateme
 }
 
 func TestRebuildEqualsBuild(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	tax := taxonomy(t)
 	wider, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"cloud": "", "aws": "cloud", "blob": ""}, nil)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
@@ -141,6 +142,7 @@ func TestRealServersAreUsableButForWhatIsAmbiguous(t *testing.T) {
 }
 
 func TestShufflesOfTheRealCatalogGiveOneDigest(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	r := realCatalog(t)
 	s := catalog.Build(r.sources, r.overlays, r.tax)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -8,9 +8,11 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func TestATenantLabelsOnlyWhatNobodyHasLabelled(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	for _, tt := range []struct {
 		name   string
 		in     world
@@ -88,6 +90,7 @@ func TestATenantLabelsOnlyWhatNobodyHasLabelled(t *testing.T) {
 }
 
 func TestATenantCannotReviveARefusedToolAndHearsOfIt(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	s := world{tools: []string{define("t", `,"x-summit-capabilities":1`), define("u", "")}}.build(t)
 	v := s.For(&switchboard.Tenant{
 		Servers: []switchboard.ServerID{"s"},
@@ -225,6 +228,7 @@ func TestNamedFollowsPatterns(t *testing.T) {
 }
 
 func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	base := world{tool: own("read fs"), overlays: map[string]switchboard.Overlay{}}
 	digest := func(w world, edit func(*catalog.Source)) switchboard.Digest {
 		src := w.sources()
@@ -286,6 +290,7 @@ func TestTheDigestIsOfWhatDecisionsRead(t *testing.T) {
 }
 
 func TestAServerThatReconnectsWithTheSameGivesTheSameDigest(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	lines := []string{"a/x: read fs", "a/y: write fs", "b/z: search internet"}
 	want := servers(t, lines...)
 	slices.Reverse(lines)

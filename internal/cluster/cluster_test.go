@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,15 +40,11 @@ func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *clus
 	t.Cleanup(func() { c.Leave(context.Background()); c.Close() })
 	c.Serve(h)
 	c.Join(t.Context())
-	for end := time.Now().Add(30 * time.Second); ; {
-		if all, err := st.List(t.Context(), "replicas"); err == nil && strings.Contains(names(all), c.Self()) {
-			return c
-		}
-		if time.Now().After(end) {
-			t.Fatal("it is not known to the others")
-		}
-		<-time.After(time.Millisecond)
-	}
+	wait.Until(t, "it is known to the others", func() bool {
+		all, err := st.List(t.Context(), "replicas")
+		return err == nil && strings.Contains(names(all), c.Self())
+	})
+	return c
 }
 
 func names(all []store.Named) (names string) {
@@ -191,16 +189,13 @@ func TestAReplicaThatIsKilledIsForgottenWhenItsLeaseIsOver(t *testing.T) {
 	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: "KILLED", Data: []byte(`{"address":"127.0.0.1:1"}`), TTL: 10 * time.Millisecond}}}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
+	wait.UntilNil(t, "it is forgotten", func() error {
 		others, err := first.Others(t.Context())
-		if err == nil && len(others) == 0 {
-			return
+		if err == nil && len(others) > 0 {
+			err = fmt.Errorf("there is %v", others)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%v %v", others, err)
-		}
-		<-time.After(time.Millisecond)
-	}
+		return err
+	})
 }
 
 // Law 7: a replica that is paused, or whose machine is off, breaks no connection.
@@ -215,13 +210,8 @@ func TestAHopEndsWhenNothingIsHeardOfItsReplica(t *testing.T) {
 	go func() { answer <- first.Forward(httptest.NewRecorder(), request(""), nil, bob, hangs.Self()) }()
 	<-began
 	hangs.Leave(t.Context()) // as far as the store knows
-	select {
-	case err := <-answer:
-		if !errors.Is(err, cluster.ErrBroken) {
-			t.Errorf("it ends with %v", err)
-		}
-	case <-time.After(60 * time.Second):
-		t.Error("it waits for ever")
+	if err := wait.Receive(t, "it ends", answer); !errors.Is(err, cluster.ErrBroken) {
+		t.Errorf("it ends with %v", err)
 	}
 }
 
@@ -301,18 +291,12 @@ func TestWhoCouldNotRenewItsLeaseIsNotTakenForGone(t *testing.T) {
 	}
 	second.Leave(t.Context()) // its lease is over, and it answers still
 	st.fails.Store(1)
-	for st.failed.Load() == 0 {
-		<-time.After(time.Millisecond)
-	}
+	wait.Until(t, "a lease is not renewed", func() bool { return st.failed.Load() > 0 })
 	for read := st.read.Load(); st.read.Load() < read+3; <-time.After(10 * time.Millisecond) {
 		if err := forward(); err != nil && time.Since(time.Unix(0, st.failed.Load())) < 2*time.Second {
 			t.Fatalf("while nobody can renew: %v", err)
 		}
 	}
 	st.fails.Store(0)
-	for end := time.Now().Add(30 * time.Second); !errors.Is(forward(), cluster.ErrGone); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it is not known that it is gone")
-		}
-	}
+	wait.Until(t, "it is known that it is gone", func() bool { return errors.Is(forward(), cluster.ErrGone) })
 }

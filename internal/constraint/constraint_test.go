@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // counter is a server that counts its calls.
@@ -46,6 +47,7 @@ func code(err error) switchboard.Code {
 }
 
 func TestAToolThatNeedsAPersonIsNotCalled(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	hitl := []switchboard.Constraint{switchboard.HumanInTheLoop}
 	for _, tt := range []struct {
 		name string
@@ -119,6 +121,7 @@ func TestCallsAreLimitedByTenantAndTool(t *testing.T) {
 }
 
 func TestCallersOfSeveralProcessesWhoRaceForTheLastUnitsGetJustThose(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	shared := store.NewMemory()
 	var server counter
 	tl := tool("post", []switchboard.Constraint{switchboard.RateLimited}, nil)

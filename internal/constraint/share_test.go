@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // free is a server that does nothing.
@@ -76,6 +77,7 @@ func (d *distant) let(came time.Time) time.Time {
 }
 
 func TestNoProcessesExceedALimitWhateverTheyTakeAhead(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		ahead := 0
 		rapid.Check(struct{ rapid.TB }{t}, func(r *rapid.T) { // a bubble does not let it ask for the deadline
@@ -390,6 +392,7 @@ func TestTheTimeOfWhatIsTakenAheadBeginsBeforeItIsAskedFor(t *testing.T) {
 }
 
 func TestWhenTheStoreIsGoneWhatWasTakenAheadIsSpentAndNoMore(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		limits := perSecond(1000, 1000)

@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // shelf is the tools that are known, by id.
@@ -276,6 +277,7 @@ func TestNoArgumentsStayNoneWhereNoneAreNeeded(t *testing.T) {
 }
 
 func TestOnlyTheSameToolOfTwoTrustedServersIsAnEquivalentUndeclared(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	const in, other = `{"type":"object","properties":{"q":{"type":"string"}}}`, `{"type":"object","properties":{"q":{"type":"integer"}}}`
 	const out = `{"type":"object","required":["x"]}`
 	trusted := func(t *switchboard.Tool) *switchboard.Tool { t.Trust = switchboard.TrustOperator; return t }
@@ -331,6 +333,7 @@ func TestWhatIsDeclaredWronglyIsNoEquivalentThoughItIsTheSame(t *testing.T) {
 }
 
 func TestATenantsEquivalentsAreItsOwnAndTheOperators(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	a, b, c := tool(t, "a/here", schema("q!"), ""), tool(t, "b/there", schema("q!"), ""), tool(t, "c/else", schema("q!"), "")
 	third := declared(t)
 	third.Tool = c.ID

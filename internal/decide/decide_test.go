@@ -10,6 +10,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // offer is a first stage that finds these tools for every requirement, and
@@ -273,6 +274,7 @@ func TestACancelledDecisionIsNone(t *testing.T) {
 }
 
 func TestWhoIsNotTheTenantsGetsNothing(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	p := decide.Pipeline{offer(tools(t, "a/x"))}
 	stranger := input(capability("read", ""))
 	stranger.Principal.Tenant = "zebra"

@@ -12,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // world is a small catalog, taxonomy and tenant, drawn at random. It is a
@@ -176,6 +177,7 @@ func carriesThroughout(t *switchboard.Tool, c switchboard.Constraint) bool {
 }
 
 func TestOnlyACandidateWithEveryConstraintSurvives(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	rapid.Check(t, func(t *rapid.T) {
 		w, r := drawWorld(t), drawRequirement(t)
 		o := must(t, w, r).Outcomes[0]
@@ -213,6 +215,7 @@ func TestOnlyACandidateWithEveryConstraintSurvives(t *testing.T) {
 }
 
 func TestAddingAConstraintNeverAddsACandidate(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	rapid.Check(t, func(t *rapid.T) {
 		w, r := drawWorld(t), drawRequirement(t)
 		more := r
@@ -229,6 +232,7 @@ func TestAddingAConstraintNeverAddsACandidate(t *testing.T) {
 }
 
 func TestTiesAreResolvedByBytes(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	rapid.Check(t, func(t *rapid.T) {
 		w, r := drawWorld(t), drawRequirement(t)
 		o := must(t, w, r).Outcomes[0]
@@ -251,6 +255,7 @@ func TestTiesAreResolvedByBytes(t *testing.T) {
 }
 
 func TestTheOrderOfTheCatalogNeverMatters(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		rs := rapid.SliceOfN(rapid.Custom(drawRequirement), 0, 4).Draw(t, "requirements")
@@ -262,6 +267,7 @@ func TestTheOrderOfTheCatalogNeverMatters(t *testing.T) {
 }
 
 func TestChoosingIsDecidingWithoutARecord(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		rs := rapid.SliceOfN(rapid.Custom(drawRequirement), 0, 4).Draw(t, "requirements")

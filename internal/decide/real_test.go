@@ -21,6 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
@@ -311,6 +312,7 @@ func (r *real) repeat(t *testing.T, turns <-chan uint64, sources []catalog.Sourc
 }
 
 func TestShufflesOfRealServersGiveTheSameDecisions(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	r := realCatalog(t)
 	tasks := r.tasks(200)
 	var subset []catalog.Source

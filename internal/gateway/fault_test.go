@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A shaky store fails when it is told to.
@@ -101,14 +101,6 @@ func (s *shaky) missed() {
 	}
 }
 
-// soon ends what waits for something that never comes.
-func soon(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // asksAs is the id under which the next question of the session's home is asked: it
 // jumps each time that the session is taken over.
 func (w *world) asksAs(t *testing.T, in head) string {
@@ -130,7 +122,7 @@ func TestAMomentWithoutTheStoreDoesNotMoveASession(t *testing.T) {
 			w := newReplica(t, st, &cluster.Cluster{}).reachable()
 			w.asks()
 			in := w.able(nil)
-			e := w.listen(soon(t), http.MethodGet, "", in)
+			e := w.listen(wait.Context(t), http.MethodGet, "", in)
 			st.fail(func(int) failure { return f })
 			w.Sweep(t.Context())
 			st.fail(nil)
@@ -155,7 +147,7 @@ func takenOver(t *testing.T, st store.Store, home, other *replica, in head) {
 		t.Fatal(err)
 	}
 	before := other.calls()
-	until(t, "another replica has taken the session over", func() bool {
+	wait.Until(t, "another replica has taken the session over", func() bool {
 		if res, body := other.post(legacyCall("1", "echo", ""), in); res.StatusCode != http.StatusOK {
 			t.Fatalf("%s %s", res.Status, body)
 		}
@@ -171,7 +163,7 @@ func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
 			second.silent = silent
 			all := replicasOf(t, first, second)
 			in := all[0].session(nil)
-			ctx := soon(t)
+			ctx := wait.Context(t)
 			e := all[0].listen(ctx, http.MethodGet, "", in)
 			all[0].cluster.Leave(t.Context()) // nobody renews its lease: it is still there, as one that was paused is
 			takenOver(t, st, all[0], all[1], in)
@@ -182,9 +174,9 @@ func TestWhoIsTakenForGoneLetsGoOfItsStreamsToo(t *testing.T) {
 				t.Logf("heard %s", ev.Data)
 			}
 			if ctx.Err() != nil {
-				t.Fatal("its stream goes on, and nobody says anything on it")
+				wait.Late(t, "its stream goes on, and nobody says anything on it")
 			}
-			again := all[0].listen(soon(t), http.MethodGet, "", in) // from where it is now
+			again := all[0].listen(wait.Context(t), http.MethodGet, "", in) // from where it is now
 			again.next()
 			all[1].change("one")
 			for got := again.next(); got != listChanged; got = again.next() {
@@ -208,7 +200,7 @@ func TestSubscriptionsGoOnAtTheNextHome(t *testing.T) {
 	// The next one does not know one of the servers yet, and keeps what it knows.
 	second := newReplica(t, st, &cluster.Cluster{}).reachable()
 	second.offer(offered(map[string][]string{"a": {"x:1"}}))
-	e := second.listen(soon(t), http.MethodGet, "", in)
+	e := second.listen(wait.Context(t), http.MethodGet, "", in)
 	if _, body := second.post(`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}`, in); body != done {
 		t.Fatal(body)
 	}
@@ -234,7 +226,7 @@ func TestEventsOfTheHomeBeforeAreNotTakenForThoseOfTheNext(t *testing.T) {
 	st := store.NewMemory()
 	in := newReplica(t, st, &cluster.Cluster{}).reachable().session(nil)
 	w := newReplica(t, st, &cluster.Cluster{}).reachable()
-	e := w.listen(soon(t), http.MethodGet, "", in)
+	e := w.listen(wait.Context(t), http.MethodGet, "", in)
 	for i := range 3 {
 		w.change(fmt.Sprint("tool", i))
 		for got := e.next(); got != listChanged; got = e.next() {
@@ -242,7 +234,7 @@ func TestEventsOfTheHomeBeforeAreNotTakenForThoseOfTheNext(t *testing.T) {
 		}
 	}
 	// What was written to it has not come: it knows the second event of the home before.
-	again := w.listen(soon(t), http.MethodGet, "", after(in, "0-2"))
+	again := w.listen(wait.Context(t), http.MethodGet, "", after(in, "0-2"))
 	var heard []string
 	for range 5 { // all that may have changed, and three changes: list_changed is the first of each
 		heard = append(heard, again.next())
@@ -262,7 +254,7 @@ func TestASessionThatIsSaidToHaveEndedIsNotFoundAgain(t *testing.T) {
 	if res, body := w.do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"SB-ROUT-004"`) {
 		t.Errorf("while the store is gone: %s %s", res.Status, body)
 	}
-	until(t, "who ends it and who answers have both tried", func() bool {
+	wait.Until(t, "who ends it and who answers have both tried", func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.uses >= 2

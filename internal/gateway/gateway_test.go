@@ -28,6 +28,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/test/realdata"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -339,9 +340,7 @@ func (w *world) open(ctx context.Context, method, path, body string, h head) *ht
 		}
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatalf("%s %s: %v", method, path, err)
-	}
+	wait.Answered(w.t, ctx, method+" "+path, err)
 	return res
 }
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A library plays what servers have besides tools.
@@ -104,13 +104,12 @@ func (w *world) offer(offers []switchboard.Offer) {
 
 func (w *world) awaitHoldings(n int) {
 	w.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for len(w.library.holdings()) != n {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%d subscriptions at servers, want %d", len(w.library.holdings()), n)
+	wait.UntilNil(w.t, fmt.Sprintf("there are %d subscriptions at servers", n), func() error {
+		if now := len(w.library.holdings()); now != n {
+			return fmt.Errorf("there are %d", now)
 		}
-		<-time.After(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func about(method, uri string) string {

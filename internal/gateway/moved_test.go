@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // waits is the calls of the tool "wait", which are told apart by what their arguments say:
@@ -26,17 +26,6 @@ func (w *world) waits() *waits {
 		return switchboard.Result{}, ctx.Err()
 	})
 	return all
-}
-
-// within takes what comes, within a time that is enough for all that ends by itself.
-func within[T any](t *testing.T, what string, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("not within 30 seconds: %s", what)
-	}
-	return v
 }
 
 // begin has a call of the tool "wait" under way, by any replica.
@@ -57,7 +46,7 @@ func (r *replica) begin(t *testing.T, all *waits, id, mark string, in head) {
 			_ = res.Body.Close()
 		}
 	}()
-	if got := within(t, "the call begins", all.began); !strings.Contains(got, `"`+mark+`"`) {
+	if got := wait.Receive(t, "the call begins", all.began); !strings.Contains(got, `"`+mark+`"`) {
 		t.Fatalf("instead of %s, %s begins", mark, got)
 	}
 }
@@ -75,7 +64,7 @@ func bobsAnswer(question string) string {
 func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
 	t.Helper()
 	before := other.TakenOver()
-	until(t, "the session has moved", func() bool {
+	wait.Until(t, "the session has moved", func() bool {
 		if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: home.cluster.Self(), Was: store.Any}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +73,7 @@ func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
 		}
 		return other.TakenOver() > before
 	})
-	until(t, "the home before is known again", func() bool {
+	wait.Until(t, "the home before is known again", func() bool {
 		all, err := other.cluster.Others(t.Context())
 		for _, one := range all {
 			if one.ID == home.cluster.Self() {
@@ -99,7 +88,7 @@ func moveTo(t *testing.T, st store.Store, home, other *replica, in head) {
 func stopping(t *testing.T, _ store.Store, home, other *replica, in head) {
 	t.Helper()
 	go home.Drain(t.Context().Done())
-	until(t, "the session has moved", func() bool {
+	wait.Until(t, "the session has moved", func() bool {
 		if res, body := other.post(legacyCall(`"moves"`, "echo", ""), in); res.StatusCode != http.StatusOK {
 			t.Fatalf("%s %s", res.Status, body)
 		}
@@ -118,11 +107,11 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 			in, other := home.able(bob), all[1].able(bob)
 			stolen := maps.Clone(in)
 			stolen["Authorization"] = "Bearer eve"
-			came, wait, steps := home.asks(), home.waits(), home.steps()
+			came, waiting, steps := home.asks(), home.waits(), home.steps()
 			var asked []*stream
 			var questions []string
 			for i, r := range all {
-				r.begin(t, wait, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
+				r.begin(t, waiting, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
 				s := r.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
 				defer s.body.Close() //nolint:errcheck // it has served
 				asked, questions = append(asked, s), append(questions, s.next())
@@ -154,14 +143,14 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 					t.Errorf("what is not under way is cancelled: %s %s", res.Status, body)
 				}
 			}
-			if len(came)+len(wait.ended) > 0 {
+			if len(came)+len(waiting.ended) > 0 {
 				t.Fatal("a call has heard of what is none of its client's words")
 			}
 			for i, r := range all {
 				if res, body := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusAccepted {
 					t.Errorf("the answer through replica %d: %s %s", i, res.Status, body)
 				}
-				if got := within(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
+				if got := wait.Receive(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
 					t.Errorf("the result: %s", got)
 				}
 				if res, _ := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusBadRequest {
@@ -170,19 +159,19 @@ func TestWhatIsUnderWayIsReachedThroughAnyReplicaWhenItsSessionHasMoved(t *testi
 				if res, body := r.post(cancel(fmt.Sprint("10", i)), in); res.StatusCode != http.StatusAccepted {
 					t.Errorf("cancelled through replica %d: %s %s", i, res.Status, body)
 				}
-				if got := within(t, "the call that is cancelled ends", wait.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) || !strings.Contains(got, "cancelled by the client") {
+				if got := wait.Receive(t, "the call that is cancelled ends", waiting.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) || !strings.Contains(got, "cancelled by the client") {
 					t.Errorf("ended: %s", got)
 				}
 			}
 
 			steps <- 2 // nobody listens
-			again := all[2].listen(soon(t), http.MethodGet, "", after(in, last))
+			again := all[2].listen(wait.Context(t), http.MethodGet, "", after(in, last))
 			again.hears(2)
 			go func() { steps <- 3; close(steps) }()
 			again.hears(3)
 			again.hearsTheResult()
 			for _, r := range all { // it may have been lost again
-				again := r.listen(soon(t), http.MethodGet, "", after(in, last))
+				again := r.listen(wait.Context(t), http.MethodGet, "", after(in, last))
 				again.hears(2, 3)
 				again.hearsTheResult()
 			}
@@ -195,7 +184,7 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 	all := replicasOf(t, st, st, st)
 	came := all[0].asks()
 	all[1].play("ask", all[0].act["ask"])
-	wait := all[0].waits()
+	waiting := all[0].waits()
 	all[1].play("wait", all[0].act["wait"])
 	in := all[0].able(nil)
 	var asked []*stream
@@ -205,7 +194,7 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 		s := at.stream(legacyCall(fmt.Sprint("20", i), "ask", ""), in)
 		defer s.body.Close() //nolint:errcheck // it has served
 		asked, questions = append(asked, s), append(questions, s.next())
-		at.begin(t, wait, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
+		at.begin(t, waiting, fmt.Sprint("10", i), fmt.Sprint("mark", i), in)
 		if i == 3 {
 			break
 		}
@@ -219,14 +208,14 @@ func TestASessionThatMovesBackAndForthLeavesNoCallBehind(t *testing.T) {
 		if res, body := r.post(bobsAnswer(questions[i]), in); res.StatusCode != http.StatusAccepted {
 			t.Errorf("answer %d: %s %s", i, res.Status, body)
 		}
-		if got := within(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
+		if got := wait.Receive(t, "the result", asked[i].messages); !strings.Contains(got, "Bob") {
 			t.Errorf("the result: %s", got)
 		}
 		if err := <-came; err != nil {
 			t.Error(err)
 		}
 		r.post(cancel(fmt.Sprint("10", i)), in) //nolint:bodyclose // post has read it
-		if got := within(t, "the call that is cancelled ends", wait.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) {
+		if got := wait.Receive(t, "the call that is cancelled ends", waiting.ended); !strings.Contains(got, fmt.Sprintf(`"mark%d"`, i)) {
 			t.Errorf("ended: %s", got)
 		}
 	}
@@ -239,10 +228,10 @@ func TestASessionThatHasComeBackStaysThoughItsMoveIsHeardOfLate(t *testing.T) {
 	stop := st.Subscribe("sessions", func(data []byte) { notices <- data })
 	in := all[0].session(nil)
 	moveTo(t, st, all[0], all[1], in)
-	late := within(t, "the move is told of", notices)
+	late := wait.Receive(t, "the move is told of", notices)
 	stop()
 	moveTo(t, st, all[1], all[0], in)
-	e := all[0].listen(soon(t), http.MethodGet, "", in)
+	e := all[0].listen(wait.Context(t), http.MethodGet, "", in)
 	for i := range 20 {
 		if err := st.Publish(t.Context(), "sessions", late); err != nil {
 			t.Fatal(err)
@@ -259,18 +248,18 @@ func TestASessionThatHasComeBackStaysThoughItsMoveIsHeardOfLate(t *testing.T) {
 func TestOfTwoRequestsOfOneIDTheLastIsCancelledFirst(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
-	wait := all[0].waits()
+	waiting := all[0].waits()
 	all[1].play("wait", all[0].act["wait"])
 	in := all[0].session(nil)
-	all[0].begin(t, wait, "5", "first", in)
+	all[0].begin(t, waiting, "5", "first", in)
 	moveTo(t, st, all[0], all[1], in)
-	all[2].begin(t, wait, "5", "second", in)
+	all[2].begin(t, waiting, "5", "second", in)
 	for _, mark := range []string{"second", "first"} {
 		all[2].post(cancel("5"), in) //nolint:bodyclose // post has read it
-		if got := within(t, "one of them ends", wait.ended); !strings.Contains(got, `"`+mark+`"`) {
+		if got := wait.Receive(t, "one of them ends", waiting.ended); !strings.Contains(got, `"`+mark+`"`) {
 			t.Errorf("instead of %s: %s", mark, got)
 		}
-		until(t, "it has ended", func() bool { return all[0].Calls()+all[1].Calls() < 2 })
+		wait.Until(t, "it has ended", func() bool { return all[0].Calls()+all[1].Calls() < 2 })
 	}
 }
 
@@ -279,37 +268,37 @@ func TestAHomeThatHasNotHeardThatItIsNoneAnyMorePassesOnWhatIsNotItsOwn(t *testi
 	first, second := newShaky(st), newShaky(st)
 	second.silent = true
 	all := replicasOf(t, first, second)
-	came, wait := all[1].asks(), all[1].waits()
+	came, waiting := all[1].asks(), all[1].waits()
 	in := all[0].able(nil)
 	moveTo(t, st, all[0], all[1], in)
 	s := all[1].stream(legacyCall("1", "ask", ""), in)
 	defer s.body.Close() //nolint:errcheck // it has served
 	question := s.next()
-	all[1].begin(t, wait, "2", "mark", in)
+	all[1].begin(t, waiting, "2", "mark", in)
 	if open, _ := all[0].Open(); open != 1 {
 		t.Fatalf("%d sessions are open where it was", open)
 	}
 	if res, body := all[0].post(bobsAnswer(question), in); res.StatusCode != http.StatusAccepted {
 		t.Errorf("the answer: %s %s", res.Status, body)
 	}
-	if err := within(t, "the answer", came); err != nil {
+	if err := wait.Receive(t, "the answer", came); err != nil {
 		t.Error(err)
 	}
 	all[0].post(cancel("2"), in) //nolint:bodyclose // post has read it
-	within(t, "the call that is cancelled ends", wait.ended)
+	wait.Receive(t, "the call that is cancelled ends", waiting.ended)
 }
 
 func TestTheEndOfASessionEndsWhatItHasLeftBehind(t *testing.T) {
 	st := store.NewMemory()
 	all := replicasOf(t, st, st, st)
-	wait := all[0].waits()
+	waiting := all[0].waits()
 	in := all[0].session(nil)
-	all[0].begin(t, wait, "1", "mark", in)
+	all[0].begin(t, waiting, "1", "mark", in)
 	moveTo(t, st, all[0], all[1], in)
 	if res, _ := all[2].do(http.MethodDelete, "/mcp", "", in); res.StatusCode != http.StatusNoContent {
 		t.Fatal(res.Status)
 	}
-	within(t, "the call ends", wait.ended)
+	wait.Receive(t, "the call ends", waiting.ended)
 }
 
 // Law 7.
@@ -325,7 +314,7 @@ func TestWhatIsSaidOfACallThatIsGoneWithItsReplicaIsAnswered(t *testing.T) {
 	defer all[0].Cut()
 	defer s.body.Close() //nolint:errcheck // it has served
 	for i, r := range all[1:] {
-		until(t, "an answer to nobody is refused", func() bool { // what is on its way as it is killed is lost
+		wait.Until(t, "an answer to nobody is refused", func() bool { // what is on its way as it is killed is lost
 			res, body := r.post(bobsAnswer(question), in)
 			return res.StatusCode == http.StatusBadRequest && strings.Contains(body, "nothing that was asked")
 		})

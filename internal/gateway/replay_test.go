@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // steps makes a tool that tells of progress once for each step, and has a result
@@ -130,6 +131,7 @@ func TestASecondOfSilenceIsBrokenByWhereToResume(t *testing.T) {
 }
 
 func TestAnEventIDMeansNothingInAnotherSession(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	inBubble(t, func(t *testing.T, w *world, _ *pipes) {
 		bob := w.session(head{"Authorization": "Bearer bob"})
 		steps := w.steps()

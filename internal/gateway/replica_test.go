@@ -12,11 +12,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A replica is one of several worlds that have one store.
@@ -50,7 +51,7 @@ func replicasOf(t *testing.T, stores ...store.Store) []*replica {
 		t.Cleanup(func() { stop(); c.Close() })
 		all = append(all, &replica{w, c})
 	}
-	until(t, "all replicas know each other", func() bool {
+	wait.Until(t, "all replicas know each other", func() bool {
 		for _, r := range all {
 			if others, err := r.cluster.Others(t.Context()); err != nil || len(others) != len(stores)-1 {
 				return false
@@ -59,17 +60,6 @@ func replicasOf(t *testing.T, stores ...store.Store) []*replica {
 		return true
 	})
 	return all
-}
-
-// until waits for what comes about by itself.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 30 seconds: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
 }
 
 func TestASessionGoesOnInTheNextProcess(t *testing.T) {
@@ -205,7 +195,7 @@ func TestAParkedCallIsReachedInOneHop(t *testing.T) {
 
 	state, key = asked(t, all[0].try(try{h: bob}))
 	all[0].kill()
-	until(t, "what is parked at a replica that is gone is gone too", func() bool {
+	wait.Until(t, "what is parked at a replica that is gone is gone too", func() bool {
 		return strings.Contains(all[1].try(try{state: state, answers: `{"` + key + `":` + bobSays + `}`, h: bob}), "used already, has expired")
 	})
 }
@@ -230,7 +220,7 @@ func TestASessionIsTakenOverWhenItsReplicaIsGone(t *testing.T) {
 			}
 			end(all[0])
 			// What is sent while the connection breaks is under way at the one that is killed.
-			until(t, "the others have noticed", func() bool {
+			wait.Until(t, "the others have noticed", func() bool {
 				res, body := all[1].post(legacyCall("1", "echo", ""), in)
 				return res.StatusCode == http.StatusOK || !strings.Contains(body, string(switchboard.CodeOutcomeUnknown))
 			})
@@ -268,6 +258,7 @@ func TestASessionIsTakenOverWhenItsReplicaIsGone(t *testing.T) {
 }
 
 func TestACallThatIsLostWithItsReplicaHasAnUnknownOutcome(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	all := replicas(t, 2)
 	began, over := make(chan struct{}), make(chan struct{})
 	defer close(over)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 const listChanged = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
@@ -48,17 +50,19 @@ func (e *ear) event() (wire.Event, error) {
 func (e *ear) next() string {
 	e.t.Helper()
 	ev, err := e.event()
-	if err != nil {
-		e.t.Fatalf("the stream ended: %v", err)
-	}
+	wait.Answered(e.t, e.res.Request.Context(), "the stream ended", err)
 	return string(ev.Data)
 }
 
 // ends waits for the end of the stream, before which nothing may come.
 func (e *ear) ends() {
 	e.t.Helper()
-	if ev, err := e.event(); err == nil {
+	ev, err := e.event()
+	if err == nil {
 		e.t.Fatalf("the stream goes on: %s", ev.Data)
+	}
+	if errors.Is(e.res.Request.Context().Err(), context.DeadlineExceeded) {
+		wait.Late(e.t, "the stream does not end")
 	}
 }
 
@@ -108,6 +112,7 @@ func TestModernClientHearsWhatItAskedForAndNoMore(t *testing.T) {
 }
 
 func TestAZ11_ARevokedKeyHearsNoMore(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	w := newWorld(t)
 	in := w.session(head{"Authorization": "Bearer bob"})
 	e := w.listen(t.Context(), http.MethodGet, "", in)
@@ -236,6 +241,7 @@ func TestJS06_AnIDIsUnderWayOncePerClient(t *testing.T) {
 }
 
 func TestAZ03_TwoHundredCallersWithTheSameIDsGetTheirOwn(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	const callers, calls = 200, 10
 	w := newWorld(t)
 	w.play("mark", func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
@@ -298,6 +304,7 @@ func TestNoNotificationIsLostAndNoneComesAfterTheResult(t *testing.T) {
 }
 
 func TestSE01_SessionsAreUnguessableAndNeverAdopted(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	w := newWorld(t)
 	var ids []string
 	for range 50 {

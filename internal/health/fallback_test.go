@@ -14,6 +14,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A tool whose repeat is harmless, and one of which nobody says so.
@@ -23,6 +24,7 @@ var (
 )
 
 func TestACallMovesOnlyWhereThatIsSafe(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	var (
 		vetoed  = &switchboard.Error{Code: switchboard.CodeDenied, Text: "no"}
 		waiting = &switchboard.Error{Code: switchboard.CodeApprovalPending, Text: "ask"}
@@ -162,6 +164,7 @@ func TestTheLogSaysOfACallThatIsMovedWhatWasTried(t *testing.T) {
 }
 
 func TestACallThatGoesOnWithAnotherDoesNotMove(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	for _, params := range []string{`{"name":"x","requestState":"s"}`, `{"name":"x","inputResponses":{}}`} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, "a", "b")
@@ -176,6 +179,7 @@ func TestACallThatGoesOnWithAnotherDoesNotMove(t *testing.T) {
 }
 
 func TestACallWhoseClientWasAskedIsNotMadeAgain(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		c := callOf(harmless, "a", "b")

@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // server counts what it executes, and answers as it is told.
@@ -97,6 +98,7 @@ func (h *house) does(c *switchboard.Call) string {
 }
 
 func TestACallWithAKeyIsMadeOnce(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	s := new(server)
 	shared := store.NewMemory()
 	one, two := newHouse(shared, s), newHouse(shared, s)
@@ -256,6 +258,7 @@ func TestAPanicLeavesTheOutcomeUnknown(t *testing.T) {
 }
 
 func TestNothingIsGivenAgainThatPolicyDeniesNow(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	s := new(server)
 	h := newHouse(store.NewMemory(), s)
 	defer h.Close()
@@ -273,6 +276,7 @@ func TestNothingIsGivenAgainThatPolicyDeniesNow(t *testing.T) {
 }
 
 func TestWhatAnotherToolHasServedIsGivenOnlyWhileBothMayBeUsed(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	other := &switchboard.Tool{ID: switchboard.ToolID{Server: "o", Name: "send"}}
 	moved := &switchboard.Moved{To: other.ID, Tried: []switchboard.Try{{Tool: post.ID}}}
 	s := &server{answer: func(*switchboard.Call, int64) (switchboard.Result, error) {
@@ -311,6 +315,7 @@ func TestWhatAnotherToolHasServedIsGivenOnlyWhileBothMayBeUsed(t *testing.T) {
 }
 
 func TestThoseWhoRaceForAKeyAllGetTheOneOutcome(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: 40 * time.Second} // for longer than a lease
 		shared := store.NewMemory()
@@ -417,6 +422,7 @@ func (s *cut) Publish(ctx context.Context, topic string, data []byte) error {
 }
 
 func TestWhoeverIsKilledLeavesAnUnknownOutcome(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: time.Minute}
 		shared := store.NewMemory()
@@ -555,6 +561,7 @@ func (s *forgetful) forget(t *testing.T) {
 }
 
 func TestAClaimThatTheStoreHasLostIsMadeUpForByItsOutcome(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		f := &forgetful{Memory: store.NewMemory()}
 		s := new(server)

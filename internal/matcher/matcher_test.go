@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // shelf is a catalog that matches exactly and by prefix, and counts how often
@@ -117,6 +118,7 @@ func apply(t *testing.T, x *matcher.Index, r *switchboard.Requirement) (on, drop
 }
 
 func TestOnlyWhatCarriesTheConstraintsInAllThatItDoesGoesOn(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	for _, tt := range []struct {
 		name  string
 		tool  []string // its capabilities
@@ -242,6 +244,7 @@ func TestToolsByName(t *testing.T) {
 }
 
 func TestByNameIsRefusedToATenantThatMayNot(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
 	q := &decide.Question{Tenant: &switchboard.Tenant{}, Task: &switchboard.Task{ID: "t"}, Requirement: requirement("tools a/*")}
 	on, err := x.Filter().Apply(t.Context(), q, nil, nil)

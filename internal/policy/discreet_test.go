@@ -1,8 +1,13 @@
 package policy
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+)
 
 func TestAReasonDoesNotRepeatTheArguments(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	for _, tt := range []struct{ reason, arguments, want string }{
 		{"outside of the workspace: /etc/passwd-of-all", `{"path":"/etc/passwd-of-all"}`, "outside of the workspace: ***"},
 		{"host evil.example.com is not allowed", `{"a":[{"b":"https://EVIL.example.com/x"}]}`, "host *** is not allowed"},

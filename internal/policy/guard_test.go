@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // gate is a guard before a server that answers every call with result.
@@ -112,6 +113,7 @@ inside if {
 }
 
 func TestACallThatNobodyJudgedIsRefused(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
 	for name, change := range map[string]func(*switchboard.Call){
@@ -133,6 +135,7 @@ func TestACallThatNobodyJudgedIsRefused(t *testing.T) {
 }
 
 func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
 	if _, err := g.caller.Call(t.Context(), call); err != nil {
@@ -153,6 +156,7 @@ func TestAVetoHoldsForACallThatWasSelectedBefore(t *testing.T) {
 }
 
 func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	g := newGate(of(t, "", allowAll+`deny[c.id] contains "x" if { some c in input.candidate_tools; not "analyst" in input.principal.roles }`, ""), `{}`)
 	call := g.bind(t, brave, `{}`)
 	g.lost = []string{"analyst"}
@@ -165,6 +169,7 @@ func TestWhatAPrincipalHasLostCountsAtOnce(t *testing.T) {
 }
 
 func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
 		const late = `late if time.clock(time.now_ns())[0] >= 9` + "\n"
 		hides := newGate(of(t, "", late+allowAll+`deny["brave/search"] contains "x" if late`, ""), `{}`)
@@ -187,6 +192,7 @@ func TestWhatTheClockHidesIsHiddenAndWhatItForbidsIsForbidden(t *testing.T) {
 }
 
 func TestWhatWouldNotBeListedIsNotSelected(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	p := of(t, "", allowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
 	q := ask(policy.PhaseSelect, "", brave, google)
 	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, nil)
@@ -246,6 +252,7 @@ func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
 }
 
 func TestACallIsJudgedAgainAsItWasJudged(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	const rules = allowAll + `
 deny[c.id] contains "outside" if { some c in input.candidate_tools; input.phase == "call"; not startswith(input.call.arguments.path, "/w") }
 obligations[c.id] contains {"type": "log", "level": "info"} if { some c in input.candidate_tools; input.call.arguments.path == "/w/noted" }

@@ -5,11 +5,13 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A tool is asked about where its requirements selected it, and each of them may
 // deny it.
 func TestWhatAnyOfItsRequirementsDeniesIsNotPermitted(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	p := of(t, "", allowAll+`deny[c.id] contains "not now" if { input.phase == "expand"; input.requirement.verb == "write"; some c in input.candidate_tools }`+"\n", "")
 	one, two := tool("a/one"), tool("a/two")
 	who := ask(policy.PhaseExpand, "").Principal

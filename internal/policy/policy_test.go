@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 var engine = policy.NewEngine(0, 0)
@@ -112,6 +113,7 @@ func allowed(q *policy.Question, a *policy.Answer) string {
 }
 
 func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
 	for name, tt := range map[string]struct{ word, operator, tenant, want string }{
 		"no layer allows everything":             {"", "", "", "brave/search google/search poster/post"},
 		"a layer without rules allows nothing":   {"", "x := 1", "", ""},
@@ -346,6 +348,7 @@ func TestACandidateThatMakesALayerFailFailsAlone(t *testing.T) {
 }
 
 func TestTheSameQuestionHasTheSameAnswerAlsoWhereItAsksForSomethingRandom(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	p := of(t, "", `allowed_tools contains c.id if { some i, c in input.candidate_tools; rand.intn(c.id, 2) == 1 }
 deny[c.id] contains uuid.rfc4122(c.id) if some c in input.candidate_tools`, "")
 	first := p.Judge(t.Context(), ask(policy.PhaseSelect, "", three...))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func compiled(t testing.TB, word, text string) (*Policy, error) {
@@ -145,6 +146,7 @@ late if input.now > "2026-11-23T12"
 // What is remembered, and what is judged alone, must never say anything else
 // than asking every layer about everything, at every call.
 func TestMemoryNeverDiffersFromAskingAgain(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	var lasting, alone, asked, refused int
 	def := func(name string, extra string) *switchboard.Tool {
 		return &switchboard.Tool{

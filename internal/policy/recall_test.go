@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // Conditions that read the input in each way, and what can fail.
@@ -60,6 +61,7 @@ var recalledRules = []string{
 }
 
 func TestWhatIsRecalledIsWhatWouldBeAnswered(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	tools := []*switchboard.Tool{
 		{ID: switchboard.ToolID{Server: "a", Name: "x"}},
 		{ID: switchboard.ToolID{Server: "b", Name: "x"}},

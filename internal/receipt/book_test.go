@@ -16,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // keyA and keyB sign in tests.
@@ -323,6 +324,7 @@ func TestWhileTheStoreIsGoneWritersFailAtOnceAndTheRestWaits(t *testing.T) {
 }
 
 func TestWhatTheStoreHasTakenWithoutSayingSoIsNotWrittenTwice(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -343,6 +345,7 @@ func TestWhatTheStoreHasTakenWithoutSayingSoIsNotWrittenTwice(t *testing.T) {
 }
 
 func TestWhatIsLostIsCountedInAReceipt(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		o := options()

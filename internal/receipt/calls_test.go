@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 var reads = switchboard.Contract{ReadOnly: switchboard.Fact{Holds: true, Source: "operator", Trusted: true}}
@@ -42,6 +43,7 @@ func fails(err error) switchboard.CallerFunc {
 }
 
 func TestAnIntentIsStoredBeforeACallWithAnEffectIsMade(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	trusted := func(f switchboard.Fact) switchboard.Fact { f.Trusted = true; return f }
 	said := switchboard.Fact{Holds: true, Source: switchboard.FromHint}
 	for name, tt := range map[string]struct {
@@ -145,6 +147,7 @@ func TestAReceiptSaysHowTheCallEnded(t *testing.T) {
 }
 
 func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -180,6 +183,7 @@ func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 }
 
 func TestAReceiptSaysWhoDidWhatAndNoValues(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		b := openBook(t, s, options())
@@ -242,6 +246,7 @@ func TestAReceiptSaysWhoDidWhatAndNoValues(t *testing.T) {
 // Whatever the store does, each call has one receipt of what came of it, and those
 // with an effect were made only where their intent is stored.
 func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory(), slow: time.Millisecond}
 		b := openBook(t, s, options())

@@ -18,7 +18,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 var kills = flag.Int("kills", 10, "how often a writer is killed")
@@ -81,6 +83,7 @@ func writeUntilKilled(where, round string) error {
 }
 
 func TestNothingAcknowledgedIsLostToAKill(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
 		killed(t, "file:"+filepath.Join(t.TempDir(), "store.db"))
@@ -146,6 +149,7 @@ func killed(t *testing.T, where string) {
 // Redis is killed under load, and later paused for longer than a write may take.
 func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	redis := redistest.Start(t)
 	s, err := store.Open(t.Context(), redis.URL(), store.Options{})
 	if err != nil {
@@ -187,16 +191,17 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 			}
 		})
 	}
+	halt := sync.OnceFunc(func() {
+		close(stop)
+		writers.Wait()
+	})
+	defer halt()
 	serves := func(n int) {
 		for range n {
 			<-served
 		}
 	}
-	fails := func() {
-		for b.Status().Fault == "" {
-			<-time.After(time.Millisecond)
-		}
-	}
+	fails := func() { wait.Until(t, "Status says so", func() bool { return b.Status().Fault != "" }) }
 	var took []time.Duration
 	for range 3 {
 		serves(50)
@@ -215,8 +220,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 	if slices.Sort(took); took[1] > 5*time.Second { // what holds up a machine that is busy is not ours
 		t.Errorf("served again after %s", took)
 	}
-	close(stop)
-	writers.Wait()
+	halt()
 	shut(t, b)
 	good(t, s)
 	if st := b.Status(); st.Fenced || st.Lost > 0 || refused == 0 {

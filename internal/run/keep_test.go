@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func found(t *testing.T, g *run.Registry, p switchboard.Principal, id switchboard.RunID) bool {
@@ -147,6 +148,7 @@ func TestARunGoesOnInAnotherProcess(t *testing.T) {
 }
 
 func TestNoTwoProcessesExpandMoreThanThereIsRoomFor(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		var tools []string

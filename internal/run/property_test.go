@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A flaky store takes its time, and fails some of a hundred uses before they are done, and as many after.
@@ -77,6 +78,7 @@ type step struct {
 // acknowledged of a run stays, what nobody asked for does not come, no other principal
 // finds it, and each refusal has its code.
 func TestNoFailureOfTheStoreLosesWhatWasAcknowledgedOfARun(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
 			process: rapid.IntRange(0, 1).Draw(t, "process"),

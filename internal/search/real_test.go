@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
@@ -54,6 +55,7 @@ var questions = []string{
 }
 
 func TestRealToolsAreFoundInTheSameOrderHoweverTheyCome(t *testing.T) {
+	law.Hold(t, law.Deterministic)
 	docs := analyse(realTools(t))
 	x := New(docs)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // refused tries to open the file: it must be refused, with words, and left as it was.
@@ -200,6 +202,7 @@ func harm(t *testing.T, data []byte, look func(*testing.T, *store.File) bool) (s
 }
 
 func TestAFileThatWasCutOffLosesNothingInSilence(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
 	data, err := os.ReadFile(path)
@@ -218,6 +221,7 @@ func TestAFileThatWasCutOffLosesNothingInSilence(t *testing.T) {
 }
 
 func TestAFlippedBitLosesNothingInSilence(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	look := contents(t, path)
 	data, err := os.ReadFile(path)
@@ -226,8 +230,9 @@ func TestAFlippedBitLosesNothingInSilence(t *testing.T) {
 	}
 	said := 0
 	const flips = 60
+	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
 	for range flips {
-		at, bit := rand.IntN(len(data)), byte(1)<<rand.IntN(8)
+		at, bit := luck.IntN(len(data)), byte(1)<<luck.IntN(8)
 		if at >= 24 && at < 28 || at >= 92 && at < 100 {
 			continue // counters of the header that only SQLite's caches use
 		}
@@ -302,6 +307,7 @@ func abandoned(t *testing.T) (files map[string][]byte, last uint64) {
 }
 
 func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	files, last := abandoned(t)
 	wal := files["-wal"]
 	laid := func(wal []byte) string {
@@ -338,11 +344,12 @@ func TestAWALThatWasHarmedLosesNothingInSilence(t *testing.T) {
 	if harm("not harmed", wal); said > 0 {
 		t.Error("what was not harmed was refused")
 	}
+	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
 	for i := range 20 {
 		harm(fmt.Sprintf("cut off at %d twentieths", i), wal[:i*len(wal)/20])
 		harmed := bytes.Clone(wal)
-		at := 32 + rand.IntN(len(wal)-32)
-		harmed[at] ^= 1 << rand.IntN(8)
+		at := 32 + luck.IntN(len(wal)-32)
+		harmed[at] ^= 1 << luck.IntN(8)
 		harm(fmt.Sprintf("bit of byte %d flipped", at), harmed)
 	}
 	if said < 20 {
@@ -407,7 +414,7 @@ func withoutSpace(path string) {
 		if f.Status().Fault == "" {
 			break
 		}
-		if time.Since(begun) > patience {
+		if time.Since(begun) > wait.Bound {
 			fail("there is space again, and it still says: %s", f.Status().Fault)
 		}
 	}
@@ -421,6 +428,7 @@ func withoutSpace(path string) {
 }
 
 func TestWithoutSpaceNothingIsLostAndItGoesOnWhenThereIsSome(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	out, err := child(t, "limited", path).Output()
 	if err != nil || !strings.HasPrefix(string(out), "ok ") {

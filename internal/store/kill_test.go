@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 const (
@@ -85,6 +87,7 @@ func underLoad(path string) {
 }
 
 func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	rounds := 100
 	if testing.Short() {
 		rounds = 10
@@ -94,6 +97,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 	taken := 0
 	var slowest time.Duration
 	slow := 0 // starts that took more than a second
+	luck := rand.New(rand.NewPCG(law.Seed(t), 0))
 	for round := range rounds {
 		cmd := child(t, "load", path)
 		out, err := cmd.StdoutPipe()
@@ -104,7 +108,7 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(out)
-		alive := 20 + rand.IntN(150)
+		alive := 20 + luck.IntN(150)
 		for n := 0; lines.Scan(); n++ {
 			if n == alive {
 				if err := cmd.Process.Kill(); err != nil {
@@ -203,6 +207,7 @@ func checkLog(t *testing.T, s store.Store, log string, last uint64) {
 }
 
 func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	path := filepath.Join(t.TempDir(), "store.db")
 	f := openFile(t, path)
 	cmd := child(t, "load", path)
@@ -218,8 +223,11 @@ func TestProcessesThatShareAFileAreAsIfOne(t *testing.T) {
 	sometime := func(use func() error) error {
 		for begun := time.Now(); ; {
 			err := use()
-			if err == nil || !strings.Contains(err.Error(), crowded) || time.Since(begun) > patience {
+			if err == nil || !strings.Contains(err.Error(), crowded) {
 				return err
+			}
+			if time.Since(begun) > wait.Bound {
+				wait.Late(t, "after %s: %v", wait.Bound, err)
 			}
 		}
 	}

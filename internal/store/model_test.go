@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A model is the contract in maps. Its values and its limits do not see the end of the test.
@@ -34,6 +35,7 @@ type modelLog struct {
 }
 
 func TestEachBackendDoesWhatTheModelDoes(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) { againstTheModel(t, r, b) })

@@ -14,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A load uses a store from many sides until it is ended, and remembers what it was told.
@@ -228,7 +230,7 @@ func (l *load) lost(s store.Store, gone time.Time) (lost int, reach time.Duratio
 // resumed waits until the load is served again, and returns how long that took.
 func (l *load) resumed(since time.Time) time.Duration {
 	l.t.Helper()
-	until(l.t, "nothing is done again", func() bool { return l.last.Load() > since.UnixNano() })
+	wait.Until(l.t, "something is done again", func() bool { return l.last.Load() > since.UnixNano() })
 	return time.Unix(0, l.last.Load()).Sub(since)
 }
 
@@ -239,6 +241,7 @@ const (
 )
 
 func TestNothingAcknowledgedIsLostWhenRedisIsKilled(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	noLeak(t)
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
@@ -250,7 +253,7 @@ func TestNothingAcknowledgedIsLostWhenRedisIsKilled(t *testing.T) {
 	var waits []time.Duration
 	for range kills {
 		before := l.good.Load()
-		until(t, "there is no load", func() bool { return l.good.Load() > before+200 })
+		wait.Until(t, "there is load", func() bool { return l.good.Load() > before+200 })
 		s.Kill()
 		s.Start()
 		waits = append(waits, l.resumed(time.Now()))
@@ -268,6 +271,7 @@ func TestNothingAcknowledgedIsLostWhenRedisIsKilled(t *testing.T) {
 }
 
 func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	s := redistest.Start(t, "--appendfsync", "everysec")
 	r := openRedis(t, s.URL(), store.RedisOptions{Relaxed: true})
 	if st := r.Status(); !strings.Contains(st.Survives, "two seconds") {
@@ -275,12 +279,12 @@ func TestOfALazyRedisNoMoreIsLostThanStatusSays(t *testing.T) {
 	}
 	for range 2 {
 		l := begin(t, r)
-		until(t, "there is no load", func() bool { return l.good.Load() > 2000 })
+		wait.Until(t, "there is load", func() bool { return l.good.Load() > 2000 })
 		gone := time.Now()
 		s.Kill()
 		l.end()
 		s.Start()
-		redistest.Until(t, "it is used", func() error {
+		wait.UntilNil(t, "it is used", func() error {
 			_, err := r.Value(t.Context(), store.Key{Group: "g", Name: "n"})
 			return err
 		})
@@ -298,14 +302,14 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
 	l := begin(t, r)
-	until(t, "there is no load", func() bool { return l.good.Load() > 500 })
+	wait.Until(t, "there is load", func() bool { return l.good.Load() > 500 })
 	paused := 10 * time.Second
 	if testing.Short() {
 		paused = 3 * time.Second
 	}
 	s.Pause()
 	begun := time.Now()
-	until(t, "Status does not say so", func() bool { return r.Status().Fault != "" })
+	wait.Until(t, "Status says so", func() bool { return r.Status().Fault != "" })
 	if took := time.Since(begun); took > resumesWithin {
 		t.Errorf("Status says so after %s", took)
 	}
@@ -326,7 +330,7 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 	if took > resumesWithin {
 		t.Errorf("it resumes after %s", took)
 	}
-	until(t, "it is not in use again", func() bool {
+	wait.Until(t, "it is in use again", func() bool {
 		return time.Since(time.Unix(0, l.last.Load())) < 20*time.Millisecond && r.Status().Fault == ""
 	})
 	l.end()
@@ -366,7 +370,7 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 		gone := c.Nodes[1]
 		fail.begin(gone)
 		begun := time.Now()
-		until(t, "Status does not say so", func() bool {
+		wait.Until(t, "Status says so", func() bool {
 			if err := use(groups[gone.Addr]); !errors.Is(err, store.ErrUnavailable) {
 				t.Fatalf("what the node has: %v", err)
 			}
@@ -392,7 +396,7 @@ func TestOfAClusterOnlyTheNodeThatIsGoneIsMissed(t *testing.T) {
 		fail.end(gone)
 		c.Wait() // a node that starts again is not written to for two seconds, by its own rule
 		back := time.Now()
-		until(t, "the node is not used", func() bool { return use(groups[gone.Addr]) == nil })
+		wait.Until(t, "the node is used", func() bool { return use(groups[gone.Addr]) == nil })
 		if took := time.Since(back); took > resumesWithin {
 			t.Errorf("it resumes after %s", took)
 		} else {
@@ -407,7 +411,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 		"killed": func(_ *testing.T, s *redistest.Server, _ *store.Redis) { s.Kill(); s.Start() },
 		"paused": func(t *testing.T, s *redistest.Server, r *store.Redis) {
 			s.Pause()
-			redistest.Until(t, "the connection is given up", func() error {
+			wait.UntilNil(t, "the connection is given up", func() error {
 				if r.Status().Fault == "" {
 					return errors.New("not yet")
 				}
@@ -431,7 +435,7 @@ func TestWhoMissedNoticesIsToldSo(t *testing.T) {
 			})()
 			publish := func(what string) {
 				t.Helper()
-				redistest.Until(t, "it is published", func() error { return other.Publish(t.Context(), "t", []byte(what)) })
+				wait.UntilNil(t, "it is published", func() error { return other.Publish(t.Context(), "t", []byte(what)) })
 			}
 			publish("one")
 			if got := next(t, heard); got != "one" {
@@ -468,7 +472,7 @@ func TestWhereTheMasterIsGoneItsReplicaIsUsed(t *testing.T) {
 	defer r.Subscribe("t", func(data []byte) { heard <- string(data) })()
 	w.Master.Kill()
 	begun := time.Now()
-	redistest.Until(t, "it is written to", func() error {
+	wait.UntilNil(t, "it is written to", func() error {
 		_, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "m", Was: store.Any, Data: []byte("y")}}})
 		return err
 	})
@@ -491,5 +495,5 @@ func mostly(waits []time.Duration) time.Duration {
 // noLeak fails the test where goroutines are left over that it began.
 func noLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { redistest.Until(t, "no goroutine is left", func() error { return goleak.Find(before) }) })
+	t.Cleanup(func() { wait.UntilNil(t, "no goroutine is left", func() error { return goleak.Find(before) }) })
 }

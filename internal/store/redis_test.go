@@ -18,7 +18,9 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestARedisThatWouldLoseWhatItHasAcknowledgedIsRefused(t *testing.T) {
@@ -106,6 +108,7 @@ func TestARedisThatIsNotTheOneMeantIsRefused(t *testing.T) {
 }
 
 func TestAPasswordIsSeenByNobody(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	s := redistest.Start(t)
 	s.Do("acl", "setuser", "me", "on", ">s3cr@t", "~*", "&*", "+@all")
 	r := openRedis(t, "redis://me@"+s.Addr, store.RedisOptions{Password: switchboard.NewSecret("s3cr@t")})
@@ -295,6 +298,7 @@ func TestEachUseIsOneRoundTrip(t *testing.T) {
 }
 
 func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	t.Run("redis", func(t *testing.T) {
 		s := redistest.Start(t)
 		p := newProxy(t, s.Addr, nil)
@@ -307,7 +311,7 @@ func TestWhatWasDoneIsFoundWhenTheAnswerIsLost(t *testing.T) {
 		p := newProxy(t, s.Addr, nil)
 		_, port, _ := net.SplitHostPort(p.addr)
 		s.Do("config", "set", "cluster-announce-port", port) // that clients are sent to
-		redistest.Until(t, "the node stands behind the proxy", func() error {
+		wait.UntilNil(t, "the node stands behind the proxy", func() error {
 			if slots := fmt.Sprint(s.Do("cluster", "slots")); !strings.Contains(slots, port) {
 				return errors.New(slots)
 			}
@@ -383,7 +387,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 	if _, wait, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Millisecond, Burst: 100}); wait != 0 || err != nil {
 		t.Fatal(wait, err)
 	}
-	redistest.Until(t, "only the schema is left", func() error {
+	wait.UntilNil(t, "only the schema is left", func() error {
 		if keys, _ := s.Do("keys", "*").([]any); len(keys) != 1 {
 			return fmt.Errorf("%v", keys)
 		}
@@ -408,7 +412,7 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	redistest.Until(t, "the index is healed", func() error {
+	wait.UntilNil(t, "the index is healed", func() error {
 		write(t, r, "g", "for ever", "x")
 		if n := s.Do("zcard", "switchboard:{g}i"); n != int64(1) {
 			return fmt.Errorf("%v names", n)
@@ -428,7 +432,7 @@ func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
 		}
 	}
 	var all []store.Named
-	redistest.Until(t, "a busy machine reads them in time", func() (err error) {
+	wait.UntilNil(t, "a busy machine reads them in time", func() (err error) {
 		all, err = r.List(t.Context(), "g")
 		return err
 	})
@@ -447,7 +451,7 @@ func TestWhatIsMoreThanOneAnswerHoldsIsGivenInSeveral(t *testing.T) {
 		}
 	}
 	var entries []store.Entry
-	redistest.Until(t, "a busy machine reads them in time", func() (err error) {
+	wait.UntilNil(t, "a busy machine reads them in time", func() (err error) {
 		entries, err = r.Read(t.Context(), "l", 1, 38)
 		return err
 	})
@@ -467,7 +471,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 	if _, err := r.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("y")}}}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("Apply = %v", err)
 	}
-	redistest.Until(t, "Status says so", func() error {
+	wait.UntilNil(t, "Status says so", func() error {
 		if st := r.Status(); !strings.Contains(st.Fault, "OOM") || st.Since.IsZero() {
 			return fmt.Errorf("%+v", st)
 		}
@@ -477,7 +481,7 @@ func TestARedisWithoutMemoryStillReads(t *testing.T) {
 		t.Errorf("it is %s", v.Data)
 	}
 	s.Do("config", "set", "maxmemory", "0")
-	redistest.Until(t, "Status says no more", func() error { // without anybody using it
+	wait.UntilNil(t, "Status says no more", func() error { // without anybody using it
 		if st := r.Status(); st.Fault != "" {
 			return errors.New(st.Fault)
 		}
@@ -497,12 +501,12 @@ func TestARedisThatComesBackLessDurableIsNotUsed(t *testing.T) {
 		t.Fatal("it has memory")
 	}
 	s.Do("config", "set", "maxmemory", "0")
-	redistest.Until(t, "it is refused", func() error {
+	wait.UntilNil(t, "it is refused", func() error {
 		if err := use(); err == nil || !strings.Contains(err.Error(), "appendfsync is no") {
 			return fmt.Errorf("Apply = %v", err) //nolint:errorlint // it may be nil
 		}
 		return nil
 	})
 	s.Do("config", "set", "appendfsync", "always")
-	redistest.Until(t, "it is used", use)
+	wait.UntilNil(t, "it is used", use)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A backend is one that keeps the contract.
@@ -94,24 +96,6 @@ func inTime(t *testing.T, f func(t *testing.T, s store.Store)) {
 				_ = s.Close() // its goroutines end in the bubble
 			})
 		})
-	}
-}
-
-// patience is how long a busy machine may take for what a test waits for.
-const patience = 30 * time.Second
-
-// until waits for ok, on the clock of the test.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("after %s: %s", patience, what)
-		}
 	}
 }
 
@@ -235,6 +219,7 @@ func TestWhatIsKeptIsACopy(t *testing.T) {
 }
 
 func TestAChangeOfWhatHasChangedMeanwhileIsRefused(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	onEach(t, func(t *testing.T, s store.Store) {
 		apply := func(was store.Version, data []byte) (store.Version, error) {
 			return s.Apply(t.Context(), store.Change{Group: "g", Writes: []store.Write{{Name: "n", Was: was, Data: data}}})
@@ -307,6 +292,7 @@ func TestNoTwoStatesHaveOneVersion(t *testing.T) {
 }
 
 func TestAChangeIsMadeWholeOrNotAtAll(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	onEach(t, func(t *testing.T, s store.Store) {
 		c := store.Change{Group: "g"}
 		for i := range store.MaxWrites {
@@ -422,7 +408,7 @@ func TestAValueIsGoneWhenItsTimeIsOver(t *testing.T) {
 		} else if time.Since(begun) < ttl {
 			t.Error("the short one was never there")
 		}
-		until(t, "the short value is still there", func() bool { return value(t, s, "g", "short").Version == 0 })
+		wait.Until(t, "the short value is gone", func() bool { return value(t, s, "g", "short").Version == 0 })
 		if gone := time.Since(begun); gone < ttl-2*time.Millisecond {
 			t.Errorf("it was gone after %s, want %s", gone, ttl)
 		}
@@ -596,6 +582,7 @@ func TestALimitThatBecameNarrowerCountsAsUsedUpAndNoMore(t *testing.T) {
 }
 
 func TestOfManyWhoRaceExactlyTheBurstIsGiven(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
 		of := []store.Store{open()}
 		if b.lasts {
@@ -754,6 +741,7 @@ func TestTheLastNumberOutlivesTheEntries(t *testing.T) {
 }
 
 func TestWhatWasKeptIsThereWhenThePlaceIsOpenedAgain(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
 		if !b.lasts {
 			return
@@ -830,7 +818,7 @@ func listen(t *testing.T, s store.Store) (heard <-chan string, stop func()) {
 			all <- string(data)
 		}
 	})
-	until(t, "the subscriber hears nothing", func() bool {
+	wait.Until(t, "the subscriber hears something", func() bool {
 		if err := s.Publish(t.Context(), "t", []byte("are you there")); err != nil {
 			t.Fatal(err)
 		}
@@ -841,13 +829,7 @@ func listen(t *testing.T, s store.Store) (heard <-chan string, stop func()) {
 
 func next(t *testing.T, heard <-chan string) string {
 	t.Helper()
-	select {
-	case n := <-heard:
-		return n
-	case <-time.After(patience):
-		t.Fatalf("no notice within %s", patience)
-		return ""
-	}
+	return wait.Receive(t, "a notice comes", heard)
 }
 
 func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
@@ -867,7 +849,7 @@ func TestASubscriberWhoIsSlowIsToldThatItMissedSome(t *testing.T) {
 			}
 		})
 		defer stop()
-		until(t, "the subscriber hears nothing", func() bool {
+		wait.Until(t, "the subscriber hears something", func() bool {
 			if err := s.Publish(t.Context(), "t", []byte("first")); err != nil {
 				t.Fatal(err)
 			}
@@ -936,7 +918,7 @@ func TestWhoHasStoppedHearsNoMore(t *testing.T) {
 		for next(t, quick) != "99" {
 		}
 		close(release)
-		until(t, "the subscriber hears nothing", func() bool { return heard.Load() > 1 })
+		wait.Until(t, "the subscriber hears something", func() bool { return heard.Load() > 1 })
 		if err := s.Publish(t.Context(), "t", []byte("end")); err != nil {
 			t.Fatal(err)
 		}

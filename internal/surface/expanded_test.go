@@ -10,6 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // grouped returns a surface with an own tool, an essential tool, and two groups.
@@ -114,6 +115,7 @@ func TestAModernClientThatWasBoundLaterHasNoOtherListThanBefore(t *testing.T) {
 }
 
 func TestWhatIsWithheldIsNeitherListedNorCallable(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	s := grouped(nil, false, "/one", "a/two")
 	one, _ := s.Lookup("one")
 	w := expand(s, "two").With(expand(s, "two").Expanded(), []switchboard.ToolID{one.Tool.ID})

@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 var shown = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -102,6 +103,7 @@ func TestEveryToolHasANameOfItsOwn(t *testing.T) {
 }
 
 func TestNothingThatWasShownIsRenamedOrReused(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawTools(t)
 		ever := map[string]switchboard.ToolID{}

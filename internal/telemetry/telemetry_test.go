@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // ends is a Caller whose calls end as the Target says.
@@ -168,6 +169,7 @@ func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
 }
 
 func TestATenantIsToldNothingOfOthers(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	v := view()
 	v.All, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
 	r := busy(t)

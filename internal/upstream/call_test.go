@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // heard collects what a call notifies of.
@@ -44,6 +46,7 @@ func later(f func() error) <-chan error {
 func do(what string) *switchboard.Call { return use("one", fmt.Sprintf(`{"do":%q}`, what)) }
 
 func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
 	_, err := f.Call(t.Context(), do("error"))
 	e, ok := errors.AsType[*switchboard.ServerError](err)
@@ -74,7 +77,7 @@ func TestAnswersThatNobodyAskedForAreDropped(t *testing.T) {
 	if err != nil || string(result.JSON) != `{"right":1}` {
 		t.Fatalf("%s, %v", result.JSON, err)
 	}
-	eventually(t, "four messages are dropped", func() bool { return status(t, f, "one").Dropped == 4 })
+	wait.Until(t, "four messages are dropped", func() bool { return status(t, f, "one").Dropped == 4 })
 }
 
 func TestAServersPingIsAnsweredAndNothingElse(t *testing.T) {
@@ -131,7 +134,7 @@ func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
 			for range tt.others {
 				wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
 			}
-			eventually(t, "the others are under way", func() bool { return underWay(f, "one") == tt.others })
+			wait.Until(t, "the others are under way", func() bool { return underWay(f, "one") == tt.others })
 			c := do("log")
 			c.LogLevel = tt.level
 			var h heard
@@ -195,13 +198,13 @@ func testCancelling(t *testing.T, kind string) {
 		_, err := f.Call(ctx, do("never"))
 		return err
 	})
-	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
 	cancel()
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
 	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.size() != 0 {
 		t.Errorf("%d calls are still counted", s.InFlight)
 	}
-	eventually(t, "the server is told", func() bool {
+	wait.Until(t, "the server is told", func() bool {
 		told, _ := os.ReadFile(record)
 		return bytes.HasPrefix(told, []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`))
 	})
@@ -238,7 +241,7 @@ func TestACallThatNeverLeftIsNotExecuted(t *testing.T) {
 		_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 		return err
 	})
-	eventually(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
 	_, err := f.Call(t.Context(), use("one", `{}`))
 	wantCode(t, err, switchboard.CodeNotExecuted)
 	wantCode(t, <-first, switchboard.CodeOutcomeUnknown)
@@ -253,7 +256,7 @@ func TestAChildKilledDuringACallEndsItAtOnceAndIsBack(t *testing.T) {
 		_, err := f.Call(t.Context(), do("never"))
 		return err
 	})
-	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
 	_, err := f.Call(t.Context(), do("die"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)
 	if e := refused(t, <-bystander, switchboard.CodeOutcomeUnknown); !strings.Contains(e.Error(), "exit status 9") {
@@ -282,7 +285,7 @@ func TestACallBeyondTheBoundIsShed(t *testing.T) {
 	for range 3 {
 		wg.Go(func() { _, _ = f.Call(ctx, do("never")) })
 	}
-	eventually(t, "three are under way", func() bool { return underWay(f, "one") == 3 })
+	wait.Until(t, "three are under way", func() bool { return underWay(f, "one") == 3 })
 	_, err := f.Call(t.Context(), do("anything"))
 	wantCode(t, err, switchboard.CodeOverloaded)
 	if _, err := f.Call(t.Context(), use("two", "{}")); err != nil {
@@ -313,6 +316,7 @@ func TestACallOfAServerThatIsNotThere(t *testing.T) {
 
 func TestEachPrincipalHasAProcessOfItsOwnUnlessShared(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	pid := func(f *Fleet, tenant, who string) float64 {
 		c := use("one", "{}")
 		c.Principal = switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: who}
@@ -369,7 +373,7 @@ func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
 	for _, who := range []string{"ann", "bob"} {
 		wg.Go(func() { _, _ = f.Call(ctx, as(who, "never")) })
 	}
-	eventually(t, "both are under way", func() bool {
+	wait.Until(t, "both are under way", func() bool {
 		st := status(t, f, "one")
 		return st.Connections == 3 && st.InFlight == 2
 	})
@@ -380,7 +384,7 @@ func TestConnectionsOfPrincipalsAreBoundedAndGivenUpWhenIdle(t *testing.T) {
 	if _, err := f.Call(t.Context(), as("eve", "anything")); err != nil {
 		t.Errorf("an idle connection does not make room: %v", err)
 	}
-	eventually(t, "only ours is left", func() bool { return status(t, f, "one").Connections == 1 })
+	wait.Until(t, "only ours is left", func() bool { return status(t, f, "one").Connections == 1 })
 	if _, err := f.Call(t.Context(), as("ann", "anything")); err != nil {
 		t.Errorf("after its connection was given up: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A heldPort keeps the goroutine of a call until it is let go.
@@ -125,7 +126,7 @@ func TestEveryRequestSaysWhatTheAddressAndTheHeadersSay(t *testing.T) {
 	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is asked for a stream", func() bool { return len(site.requests(http.MethodGet)) > 0 })
+	wait.Until(t, "it is asked for a stream", func() bool { return len(site.requests(http.MethodGet)) > 0 })
 	for _, r := range append(site.requests(http.MethodGet), site.requests(http.MethodPost)...) {
 		h := r.header
 		got := strings.Join([]string{r.host, r.uri, h.Get("Authorization"), h.Get("User-Agent"), h.Get("X-One")}, " ")
@@ -206,7 +207,7 @@ func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
 				return
 			}
 			p := f.server("one").http.pool
-			eventually(t, "the connection is kept", func() bool {
+			wait.Until(t, "the connection is kept", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return len(p.idle) > 0

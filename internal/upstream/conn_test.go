@@ -19,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A script is a server that answers the requests of each connection with the
@@ -268,7 +270,7 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 			} else {
 				_, _ = io.WriteString(server, last)
 			}
-			eventually(t, "it is seen", func() bool { return !c.quiet() })
+			wait.Until(t, "it is seen", func() bool { return !c.quiet() })
 			f := flightOf("{}")
 			if status, _, err := p.exchange(t.Context(), f); err != nil || status != 200 || executed.Load() != 2 {
 				t.Errorf("%d, %v, executed %d times", status, err, executed.Load())
@@ -406,7 +408,7 @@ func TestAHaltedRequestEndsAtOnceWhereverItIs(t *testing.T) {
 				_, _, err := p.exchange(t.Context(), f)
 				return err
 			})
-			eventually(t, "it has been answered", func() bool { return f.maybeSent() && len(s.answers) == 0 })
+			wait.Until(t, "it has been answered", func() bool { return f.maybeSent() && len(s.answers) == 0 })
 			f.halt()
 			if err := <-ended; err == nil {
 				t.Error("it has an answer")
@@ -468,7 +470,7 @@ func TestOverTLSConnectionsAreCheckedKeptAndSeenToBeClosed(t *testing.T) {
 		t.Error("an idle connection counts as closed")
 	}
 	_ = (<-far).Close()
-	eventually(t, "its end is seen", func() bool { return !c.quiet() })
+	wait.Until(t, "its end is seen", func() bool { return !c.quiet() })
 
 	site.TLS.MaxVersion = tls.VersionTLS11 //nolint:gosec // which is refused
 	p.close()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
@@ -153,7 +154,7 @@ func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	if n := len(site.requests("initialize")); n != 2 {
 		t.Errorf("%d sessions were opened", n)
 	}
-	eventually(t, "all is as before", func() bool {
+	wait.Until(t, "all is as before", func() bool {
 		s := status(t, f, "one")
 		return s.State == StateReady && s.LastFailure == nil && !s.Stale
 	})
@@ -224,7 +225,7 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 			site.mu.Unlock()
 			site.forget()
 			site.CloseClientConnections() // its streams end, so that it is looked at
-			eventually(t, "it is ready in the other era", func() bool {
+			wait.Until(t, "it is ready in the other era", func() bool {
 				s := status(t, f, "one")
 				return s.Era == other && s.State == StateReady
 			})
@@ -250,7 +251,7 @@ func TestAServerThatWasReplacedBeforeItHadBegunItsStreamIsFoundAgain(t *testing.
 	site.mu.Unlock()
 	site.forget()
 	close(replaced)
-	eventually(t, "it is ready in the other era", func() bool {
+	wait.Until(t, "it is ready in the other era", func() bool {
 		s := status(t, f, "one")
 		return s.Era == EraModern && s.State == StateReady
 	})

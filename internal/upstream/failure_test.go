@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // blame checks whether a refusal says that the call was not sent, and that the
@@ -71,6 +73,7 @@ func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
 
 func TestWhoFailedOnPipesAndWhetherTheCallWasSent(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	brief := func(s switchboard.Server) switchboard.Server { s.Timeout = time.Second; return s }
 	hurried := func(c *switchboard.Call) *switchboard.Call { c.NoWait = true; return c }
 	bound := func(c *switchboard.Call) *switchboard.Call {
@@ -110,7 +113,7 @@ func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 		f := ready(t, Options{MaxInFlight: 1}, child("one", "calls"))
 		ctx, cancel := context.WithCancel(t.Context())
 		first := later(func() error { _, err := f.Call(ctx, do("never")); return err })
-		eventually(t, "one is under way", func() bool { return underWay(f, "one") == 1 })
+		wait.Until(t, "one is under way", func() bool { return underWay(f, "one") == 1 })
 		_, err := f.Call(t.Context(), do("anything"))
 		blame(t, err, true, false)
 		cancel()
@@ -131,10 +134,10 @@ func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 			_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 			return err
 		})
-		eventually(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+		wait.Until(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
 		ctx, cancel := context.WithCancel(t.Context())
 		second := later(func() error { _, err := f.Call(ctx, use("one", `{}`)); return err })
-		eventually(t, "the second is there", func() bool { return status(t, f, "one").InFlight == 2 })
+		wait.Until(t, "the second is there", func() bool { return status(t, f, "one").InFlight == 2 })
 		cancel()
 		blame(t, <-second, true, false)
 		blame(t, <-first, false, true) // a part of it has left
@@ -142,7 +145,7 @@ func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 	t.Run("we close", func(t *testing.T) {
 		f := ready(t, Options{}, child("one", "calls"))
 		call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
-		eventually(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+		wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.Close(now)
@@ -151,6 +154,7 @@ func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 }
 
 func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	raw := func(last string) func(http.ResponseWriter, *http.Request, *msg) {
 		return func(w http.ResponseWriter, _ *http.Request, _ *msg) {
 			c, _, err := http.NewResponseController(w).Hijack()
@@ -225,6 +229,7 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 }
 
 func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	says := func(code int) func(*older, *visit, http.ResponseWriter) {
 		return func(_ *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(code) }
 	}

@@ -15,24 +15,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
-
-// eventually waits until ok holds.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: not yet: %s", patience, what)
-		}
-		<-tick.C
-	}
-}
 
 // child returns the configuration of a fake on stdio.
 func child(id, kind string, env ...string) switchboard.Server {
@@ -87,14 +71,12 @@ func status(t *testing.T, f *Fleet, id switchboard.ServerID) ServerStatus {
 
 func await(t *testing.T, f *Fleet, id switchboard.ServerID, want State) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for status(t, f, id).State != want {
-		if time.Now().After(deadline) {
-			s := status(t, f, id)
-			t.Fatalf("%s is %s, want %s; %+v", id, s.State, want, s.LastFailure)
+	wait.UntilNil(t, string(id)+" is "+string(want), func() error {
+		if s := status(t, f, id); s.State != want {
+			return fmt.Errorf("it is %s; %+v", s.State, s.LastFailure)
 		}
-		time.Sleep(0)
-	}
+		return nil
+	})
 }
 
 // use returns a call of the tool echo with the arguments.
@@ -196,10 +178,10 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "thirty are ready", func() bool { return good() == 30 })
+	wait.Until(t, "thirty are ready", func() bool { return good() == 30 })
 	t.Logf("thirty of forty were ready after %s", time.Since(began).Round(time.Millisecond))
 	f.Ready(t.Context())
-	if took := time.Since(began); took > deadline+patience/2 {
+	if took := time.Since(began); took > deadline+wait.Bound {
 		t.Errorf("Ready took %s", took)
 	}
 	if n := good(); n != 30 {
@@ -219,7 +201,7 @@ func TestFortyServersOfWhichTenAreBad(t *testing.T) {
 			t.Errorf("%s is ready", s.ID)
 		}
 		if isBad {
-			eventually(t, "what is wrong with "+string(s.ID)+" is said to be: "+says, func() bool {
+			wait.Until(t, "what is wrong with "+string(s.ID)+" is said to be: "+says, func() bool {
 				e := status(t, f, s.ID).LastFailure
 				return e != nil && strings.Contains(e.Message, says)
 			})
@@ -241,7 +223,7 @@ func TestSetKeepsWhatIsTheSameAndLetsCallsEnd(t *testing.T) {
 		_, err := f.Call(t.Context(), use("gone", `{"do":"wait"}`))
 		return err
 	})
-	eventually(t, "the call is under way", func() bool { return underWay(f, "gone") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return underWay(f, "gone") == 1 })
 
 	same.Timeout, same.Class = time.Minute, "free" // needs no new process
 	other = child("other", "calls", "X=y")         // does
@@ -270,16 +252,16 @@ func TestAServerThatSaysThatItsToolsHaveChangedIsAskedAgain(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			var changes atomic.Int32
 			f := ready(t, Options{OnChange: func() { changes.Add(1) }}, child("one", kind))
-			eventually(t, "the first change is told", func() bool { return changes.Load() >= 1 && len(f.Offers()) == 1 })
+			wait.Until(t, "the first change is told", func() bool { return changes.Load() >= 1 && len(f.Offers()) == 1 })
 			before, began := changes.Load(), time.Now()
 			const storm = 500
 			if _, err := f.Call(t.Context(), use("one", fmt.Sprintf(`{"times":%d}`, storm))); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the last change is known", func() bool {
+			wait.Until(t, "the last change is known", func() bool {
 				return bytes.Contains(f.Offers()[0].Tools[0], fmt.Appendf(nil, `"t-%d"`, storm))
 			})
-			eventually(t, "the change is told", func() bool { return changes.Load() > before })
+			wait.Until(t, "the change is told", func() bool { return changes.Load() > before })
 			result, err := f.Call(t.Context(), use("one", `{"times":0}`))
 			if err != nil {
 				t.Fatal(err)
@@ -310,7 +292,7 @@ func TestPagesOfToolsEndWhateverTheServerSays(t *testing.T) {
 		{"none", 0, "", "no list of tools"},
 	} {
 		t.Run(tt.pages, func(t *testing.T) {
-			f := open(t, Options{StartDeadline: patience}, child("one", "list", "PAGES="+tt.pages))
+			f := open(t, Options{StartDeadline: wait.Bound}, child("one", "list", "PAGES="+tt.pages))
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if tt.fails != "" {
@@ -341,7 +323,7 @@ func TestAServerThatEndsWhenProbedCostsOneRestartEver(t *testing.T) {
 		if _, err := f.Call(t.Context(), use("one", "{}")); err == nil {
 			t.Fatal("no error")
 		}
-		eventually(t, "it is back", func() bool { s := status(t, f, "one"); return s.State == StateReady && s.Restarts == i+1 })
+		wait.Until(t, "it is back", func() bool { s := status(t, f, "one"); return s.State == StateReady && s.Restarts == i+1 })
 	}
 }
 
@@ -354,7 +336,7 @@ func TestAFloodIsCutAndNobodyElseNoticesIt(t *testing.T) {
 	for range 200 {
 		wg.Go(func() { _, _ = f.Call(ctx, use("one", `{"do":"never"}`)) })
 	}
-	eventually(t, "the calls are under way", func() bool { return underWay(f, "one") == 200 })
+	wait.Until(t, "the calls are under way", func() bool { return underWay(f, "one") == 200 })
 	for _, what := range []string{"flood-notifications", "flood-answers", "flood-requests"} {
 		_, err := f.Call(t.Context(), use("one", `{"do":"`+what+`"}`))
 		e := refused(t, err, switchboard.CodeOutcomeUnknown)
@@ -377,7 +359,7 @@ func TestWhatAServerOfferedIsKeptAndMarkedWhileItIsAway(t *testing.T) {
 		t.Fatal("no error")
 	}
 	await(t, f, "one", StateRetrying)
-	eventually(t, "it has failed to start again", func() bool {
+	wait.Until(t, "it has failed to start again", func() bool {
 		s := status(t, f, "one")
 		return s.LastFailure != nil && s.LastFailure.Stage == StageConnect && s.State == StateRetrying
 	})

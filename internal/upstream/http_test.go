@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 var eras = []Era{EraLegacy, EraModern}
@@ -90,6 +92,7 @@ func TestWhatALegacyAndAModernServerGetOverHTTP(t *testing.T) {
 
 func TestNoCallIsExecutedTwiceOverHTTP(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	var executed atomic.Int32
 	hijack := func(w http.ResponseWriter, last string) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -308,7 +311,7 @@ func TestCancellingOverHTTPTellsTheServerInTheWayOfItsEra(t *testing.T) {
 				}
 				return
 			}
-			eventually(t, "it is told by name", func() bool {
+			wait.Until(t, "it is told by name", func() bool {
 				told := site.requests("notifications/cancelled")
 				return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
 			})
@@ -325,13 +328,13 @@ func TestALegacyServerIsToldOfEachOfManyCallsThatAreCancelledAtOnce(t *testing.T
 	for range n {
 		wg.Go(func() { _, _ = f.Call(ctx, use("one", "{}")) })
 	}
-	eventually(t, "all are under way", func() bool { return len(site.requests("tools/call")) == n })
+	wait.Until(t, "all are under way", func() bool { return len(site.requests("tools/call")) == n })
 	cancel()
 	wg.Wait()
 	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.size() != 0 || underWay(f, "one") != 0 {
 		t.Errorf("%+v", st)
 	}
-	eventually(t, "it is told of each", func() bool {
+	wait.Until(t, "it is told of each", func() bool {
 		told := map[string]bool{}
 		for _, r := range site.requests("notifications/cancelled") {
 			told[string(r.msg.Params.RequestID)] = true
@@ -361,7 +364,7 @@ func TestACallWhoseTimeIsOverIsCancelledAtItsServer(t *testing.T) {
 			wantCode(t, err, switchboard.CodeOutcomeUnknown)
 			<-ended
 			want := map[Era]int{EraLegacy: 1}[era]
-			eventually(t, "it is told", func() bool { return len(site.requests("notifications/cancelled")) == want })
+			wait.Until(t, "it is told", func() bool { return len(site.requests("notifications/cancelled")) == want })
 		})
 	}
 }
@@ -382,13 +385,13 @@ func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 			}
 			become("second")
 			site.changed <- struct{}{}
-			eventually(t, "the second is offered", offered("second"))
+			wait.Until(t, "the second is offered", offered("second"))
 			become("third")
 			site.CloseClientConnections() // nobody says that it has changed
-			eventually(t, "the third is offered", offered("third"))
+			wait.Until(t, "the third is offered", offered("third"))
 			become("fourth")
 			site.changed <- struct{}{} // a stream has been opened again
-			eventually(t, "the fourth is offered", offered("fourth"))
+			wait.Until(t, "the fourth is offered", offered("fourth"))
 			if s := status(t, f, "one"); s.Restarts != 0 {
 				t.Errorf("%d restarts", s.Restarts)
 			}
@@ -397,6 +400,7 @@ func TestListChangesOverHTTPAreHeardAlsoAfterTheStreamHasEnded(t *testing.T) {
 }
 
 func TestAStreamThatALegacyServerEndsIsResumedAndTheCallNotRepeated(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	var call atomic.Pointer[msg]
 	site := newSite(t, EraLegacy, func(w http.ResponseWriter, r *http.Request, m *msg) bool {
 		switch {
@@ -497,12 +501,12 @@ func TestAStreamIsOpenedAgainAlsoByAServerThatRefusesAtFirst(t *testing.T) {
 				return true
 			})
 			f := ready(t, Options{}, site.server())
-			eventually(t, "it is heard again", func() bool { return opened.Load() == 3 })
+			wait.Until(t, "it is heard again", func() bool { return opened.Load() == 3 })
 			site.mu.Lock()
 			site.tools = tool("second")
 			site.mu.Unlock()
 			site.changed <- struct{}{}
-			eventually(t, "the second is offered", func() bool { return string(f.Offers()[0].Tools[0]) == tool("second") })
+			wait.Until(t, "the second is offered", func() bool { return string(f.Offers()[0].Tools[0]) == tool("second") })
 		})
 	}
 }
@@ -534,6 +538,7 @@ func TestAServersRequestsOverHTTPAreAnswered(t *testing.T) {
 }
 
 func TestSessionsArePerPrincipalAndModernServersNeedNone(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	for _, era := range eras {
 		site := newSite(t, era, nil)
 		cfg := site.server()
@@ -569,7 +574,7 @@ func TestAServerThatWasAwayIsFoundAgainByACall(t *testing.T) {
 				t.Errorf("offers %+v", offers)
 			}
 
-			eventually(t, "two attempts have failed", func() bool { return status(t, f, "one").Failed >= 2 })
+			wait.Until(t, "two attempts have failed", func() bool { return status(t, f, "one").Failed >= 2 })
 
 			site.forget() // it comes back as a process that knows nothing
 			listener, err := net.Listen("tcp", address)

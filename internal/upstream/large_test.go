@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // much writes a text of n bytes without having it.
@@ -118,7 +119,7 @@ func TestAnAnswerThatIsTooLargeSaysSoOnEachTransportAndIsNeverHeldWhole(t *testi
 					t.Errorf("%d bytes of memory were taken for an answer of %d where %d are allowed", took, n, limit)
 				}
 			}
-			eventually(t, "it serves the next", func() bool {
+			wait.Until(t, "it serves the next", func() bool {
 				_, err := f.Call(t.Context(), use("one", "{}"))
 				return err == nil
 			})
@@ -143,7 +144,7 @@ func TestAnAnswerThatIsTooLargeHurtsNoOtherOnTheSameStream(t *testing.T) {
 	})
 	f := ready(t, Options{}, site.server())
 	other := later(func() error { _, err := f.Call(t.Context(), do("wait")); return err })
-	eventually(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
 	_, err := f.Call(t.Context(), do("large"))
 	wantCode(t, err, switchboard.CodeResultInvalid)
 	if err := <-other; err != nil {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
@@ -59,6 +61,7 @@ func TestWhatIsRepaidTwiceIsLentOnce(t *testing.T) {
 }
 
 func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
 			site := newSite(t, era, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
@@ -97,6 +100,7 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 }
 
 func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	f := ready(t, Options{}, child("one", "legacy"))
 	var all sync.WaitGroup
 	for i := range 4 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // library is a server on stdio that has everything. MODERN, BARE (it declares
@@ -208,7 +209,7 @@ func TestAChangeHasOnlyItsOwnKindListedAgain(t *testing.T) {
 			f := ready(t, Options{}, child("one", "library", "LIST=prompts/list=fail"))
 			asked(t, f, said(method))
 			var got []string
-			eventually(t, "it is listed again", func() bool {
+			wait.Until(t, "it is listed again", func() bool {
 				got = asked(t, f, `{}`)
 				return !slices.ContainsFunc(again, func(list string) bool { return count(got, list) < 2 })
 			})
@@ -245,7 +246,7 @@ func (u *updates) take() (uris []string) {
 
 func (u *updates) await(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("updates %q", want), func() bool {
+	wait.Until(t, fmt.Sprintf("updates %q", want), func() bool {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		return len(u.uris) >= len(want)
@@ -315,7 +316,7 @@ func TestUpdatesReachThoseWhoSubscribedOnce(t *testing.T) {
 			}
 			stopFirst()
 			if !modern {
-				eventually(t, "the server is told", func() bool { return count(asked(t, f, `{}`), "resources/unsubscribe x:1") == 1 })
+				wait.Until(t, "the server is told", func() bool { return count(asked(t, f, `{}`), "resources/unsubscribe x:1") == 1 })
 			}
 			update(t, f, modern, "x:1", "x:1")
 			update(t, f, modern, "x:2", "x:2")

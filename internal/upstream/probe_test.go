@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // links notes what OnLink is told.
@@ -46,9 +48,9 @@ func (l *links) heard(want ...string) func() bool {
 func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
 	var l links
 	f := open(t, Options{OnLink: l.on}, child("one", "calls"))
-	eventually(t, "it is up", l.heard("one up"))
+	wait.Until(t, "it is up", l.heard("one up"))
 	_, _ = f.Call(t.Context(), do("die"))
-	eventually(t, "it was lost and is back", l.heard("one up", "one down at serve", "one up"))
+	wait.Until(t, "it was lost and is back", l.heard("one up", "one down at serve", "one up"))
 
 	// What is replaced says no more.
 	was := f.server("one")
@@ -61,7 +63,7 @@ func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
 		}
 	}()
 	f.Set([]switchboard.Server{child("one", "exit")})
-	eventually(t, "the new one fails", func() bool {
+	wait.Until(t, "the new one fails", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return slices.Equal(l.said[:min(4, len(l.said))], []string{"one up", "one down at serve", "one up", "one down at connect"})
@@ -213,8 +215,8 @@ func TestARestartEndsAllProcessesOnceTheirCallsHaveEndedAndLosesNone(t *testing.
 	s.Share = switchboard.SharePrincipal
 	f := ready(t, Options{OnLink: l.on}, s)
 	call := do("wait")
-	wait := later(func() error { _, err := f.Call(t.Context(), call); return err })
-	eventually(t, "both processes run", func() bool { return len(status(t, f, "one").PIDs) == 2 && status(t, f, "one").InFlight == 1 })
+	waiting := later(func() error { _, err := f.Call(t.Context(), call); return err })
+	wait.Until(t, "both processes run", func() bool { return len(status(t, f, "one").PIDs) == 2 && status(t, f, "one").InFlight == 1 })
 	before := status(t, f, "one").PIDs
 	if err := f.Restart("one"); err != nil {
 		t.Fatal(err)
@@ -226,13 +228,13 @@ func TestARestartEndsAllProcessesOnceTheirCallsHaveEndedAndLosesNone(t *testing.
 	if pid := int(fields(t, result.JSON)["pid"].(float64)); slices.Contains(before, pid) {
 		t.Errorf("it was answered by the old process %d", pid)
 	}
-	if err := <-wait; err != nil {
+	if err := <-waiting; err != nil {
 		t.Errorf("a call under way was lost: %v", err)
 	}
 	for _, pid := range before {
 		assertGone(t, pid)
 	}
-	eventually(t, "it is said", l.heard("one up", "one down at connect", "one up"))
+	wait.Until(t, "it is said", l.heard("one up", "one down at connect", "one up"))
 	if err := f.Restart("none"); err == nil {
 		t.Error("a server that is not there was restarted")
 	}
@@ -245,7 +247,7 @@ func TestARestartDoesNotWaitForACallThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, Options{}, s)
 			call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
-			eventually(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+			wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
 			if err := f.Restart("one"); err != nil {
 				t.Fatal(err)
 			}
@@ -277,6 +279,7 @@ func TestARequestOfWhichAPipeTookNothingWasNotSent(t *testing.T) {
 }
 
 func TestAPartOfALineMayHaveBeenTaken(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // procState returns the letter of the process's state in /proc, or "" when
@@ -38,17 +40,18 @@ func procState(pid int) string {
 // assertGone waits until there is no such process, and no zombie either.
 func assertGone(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d is gone", pid), func() bool { return procState(pid) == "" })
+	wait.Until(t, fmt.Sprintf("process %d is gone", pid), func() bool { return procState(pid) == "" })
 }
 
 // assertDead is assertGone for processes that were not ours to wait for: in a
 // container nobody may do so.
 func assertDead(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d is dead", pid), func() bool { s := procState(pid); return s == "" || s == "Z" })
+	wait.Until(t, fmt.Sprintf("process %d is dead", pid), func() bool { s := procState(pid); return s == "" || s == "Z" })
 }
 
 func TestAChildSeesItsOwnVariablesAndNothingElseOfUs(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	t.Setenv("SWITCHBOARD_CANARY", "must-not-be-seen")
 	inherited, err := os.Open(os.Args[0]) // as if our parent had left it to us
 	if err != nil {
@@ -115,7 +118,7 @@ func TestCloseEndsTheStubbornAndTheirFamilies(t *testing.T) {
 
 	began := time.Now()
 	f.Close(t.Context()) // in no hurry
-	if took := time.Since(began); took < graceInput+graceTerm || took > graceInput+graceTerm+patience/2 {
+	if took := time.Since(began); took < graceInput+graceTerm || took > graceInput+graceTerm+wait.Bound {
 		t.Errorf("it took %s, with one that only SIGKILL ends", took)
 	}
 	for i, pid := range pids {
@@ -142,7 +145,7 @@ func TestCloseInAHurryDoesNotWaitForCalls(t *testing.T) {
 		_, err := f.Call(t.Context(), do("never"))
 		return err
 	})
-	eventually(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
+	wait.Until(t, "the call is under way", func() bool { return underWay(f, "one") == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	began := time.Now()
@@ -316,7 +319,7 @@ func TestAGuardThatIsKilledTakesItsServerWithItAndBothComeBack(t *testing.T) {
 	}
 	_ = syscall.Kill(guard, syscall.SIGKILL)
 	assertDead(t, first)
-	eventually(t, "it is back", func() bool { return status(t, f, "one").Restarts == 1 })
+	wait.Until(t, "it is back", func() bool { return status(t, f, "one").Restarts == 1 })
 	second := status(t, f, "one").PIDs[0]
 	guard = guardOf(second)
 	f.Close(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // An input of the SDKs' tool.
@@ -143,7 +144,7 @@ func TestServersMadeWithTheSDKsAreServedInTheEraTheyPrefer(t *testing.T) {
 			if _, err := f.Call(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the new tool is offered", func() bool { return len(f.Offers()[0].Tools) == 3 })
+			wait.Until(t, "the new tool is offered", func() bool { return len(f.Offers()[0].Tools) == 3 })
 		})
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // An older is a server over HTTP with SSE, whose streams are at the address that
@@ -199,7 +201,7 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 
 			probes := len(site.requests("POST /base/sse"))
 			site.end()
-			eventually(t, "it is back", func() bool {
+			wait.Until(t, "it is back", func() bool {
 				s := status(t, f, "one")
 				return s.Restarts == 1 && s.State == StateReady
 			})
@@ -214,6 +216,7 @@ func TestAServerOverHTTPWithSSEIsFoundAndRemembered(t *testing.T) {
 }
 
 func TestAnEndpointOfAnotherOriginIsSentNothing(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	var robbed atomic.Int32
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { robbed.Add(1) }))
 	defer thief.Close()
@@ -286,7 +289,7 @@ func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
 	site.instead = newer
 	site.mu.Unlock()
 	site.end()
-	eventually(t, "it is ready again", func() bool {
+	wait.Until(t, "it is ready again", func() bool {
 		s := status(t, f, "one")
 		return s.State == StateReady && !s.SSE && s.Era == EraModern
 	})
@@ -294,6 +297,7 @@ func TestAServerThatHasLearntTheNewerTransportIsFoundAgain(t *testing.T) {
 
 func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	hangUp := func(w http.ResponseWriter) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -386,7 +390,7 @@ func TestNoCallIsExecutedTwiceOverSSE(t *testing.T) {
 			site.mu.Lock()
 			site.special = nil
 			site.mu.Unlock()
-			eventually(t, "it serves the next", func() bool {
+			wait.Until(t, "it serves the next", func() bool {
 				_, err := f.Call(t.Context(), use("one", "{}"))
 				return err == nil
 			})
@@ -427,6 +431,7 @@ func TestWhatASSEServerSaysBeforeTheResultReachesTheCall(t *testing.T) {
 }
 
 func TestASSEServersQuestionReachesTheClientOfItsStreamAndNoOther(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	answers := make(map[string]chan string) // by visit
 	var mu sync.Mutex
 	answer := func(v *visit) chan string {
@@ -499,7 +504,7 @@ func TestCancellingOverSSETellsTheServer(t *testing.T) {
 	id := <-started
 	cancel()
 	wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
-	eventually(t, "it is told by name", func() bool {
+	wait.Until(t, "it is told by name", func() bool {
 		told := site.requests("notifications/cancelled")
 		return len(told) == 1 && string(told[0].msg.Params.RequestID) == id
 	})

@@ -98,11 +98,11 @@ func (s *stderr) read(r io.Reader) {
 		if !whole {
 			text = bytes.Clone(text)
 		}
-		wait(pace, len(text))
+		keepPace(pace, len(text))
 		for errors.Is(err, bufio.ErrBufferFull) { // the rest of the line
 			var rest []byte
 			rest, err = lines.ReadSlice('\n')
-			wait(pace, len(rest))
+			keepPace(pace, len(rest))
 		}
 		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
 			s.mu.Lock()
@@ -116,8 +116,8 @@ func (s *stderr) read(r io.Reader) {
 	}
 }
 
-// wait keeps to the pace of n bytes, of which there are fewer than its burst.
-func wait(pace *rate.Limiter, n int) {
+// keepPace waits as the pace demands for n bytes, of which there are fewer than its burst.
+func keepPace(pace *rate.Limiter, n int) {
 	if d := pace.ReserveN(time.Now(), n).Delay(); d > 0 {
 		time.Sleep(d)
 	}

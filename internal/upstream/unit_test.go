@@ -20,6 +20,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
@@ -92,6 +93,7 @@ func FuzzSkim(f *testing.F) {
 }
 
 func TestSecretsAreMaskedInEveryForm(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	m := newMask(&switchboard.Server{
 		URL: "https://user:url-password@example.com/",
 		Headers: map[string]switchboard.Secret{
@@ -480,6 +482,7 @@ type recorder struct {
 func (r *recorder) Write(b []byte) (int, error) { return r.wrote.Write(b) }
 
 func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	r := &recorder{}
 	c := newConn(nil, r, r)
 	kept, gone := &flight{body: []byte("kept ")}, &flight{body: []byte("gone ")}

@@ -29,6 +29,8 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/agents"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/programs"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // patience is how long an agent may take for its whole conversation.
@@ -236,14 +238,17 @@ func (a agent) run(t *testing.T, model string, s endpoint) string {
 	if hosts := asked.hosts(); len(hosts) > 0 {
 		t.Errorf("%s asked the network for %q, in vain", a.name, hosts)
 	}
-	if err != nil {
-		t.Errorf("%s: %v", a.name, err)
-	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("it said:\n%s\n%s", &out, &errs)
 		}
 	})
+	if ctx.Err() != nil {
+		wait.Late(t, "%s: not after %s:\n%s\n%s", a.name, patience, &out, &errs)
+	}
+	if err != nil {
+		t.Errorf("%s: %v", a.name, err)
+	}
 	return out.String()
 }
 
@@ -500,16 +505,6 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// switchboard builds the program that is tested, once.
-var switchboard = sync.OnceValues(func() (string, error) {
-	file := filepath.Join(scratch, "switchboard")
-	out, err := exec.Command("go", "build", "-o", file, "../../cmd/switchboard").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build switchboard: %w\n%s", err, out)
-	}
-	return file, nil
-})
-
 // serve starts a switchboard, and returns its address.
 func serve(t *testing.T, program, config string) string {
 	t.Helper()
@@ -544,7 +539,7 @@ func TestAgentsThatAreNotOursWorkThroughSwitchboard(t *testing.T) {
 		for _, transport := range []string{"http", "stdio"} {
 			t.Run(a.name+"/"+transport, func(t *testing.T) {
 				a.find(t)
-				program, err := switchboard()
+				program, err := programs.Plain()
 				if err != nil {
 					t.Fatal(err)
 				}

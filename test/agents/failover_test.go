@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/agents"
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 // search is a server with one tool, which gives its own name and the arguments
@@ -42,7 +43,7 @@ func TestAnAgentIsServedByAnotherServerInTheMiddleOfItsConversation(t *testing.T
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)
-			program, err := switchboard()
+			program, err := programs.Plain()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/test/agents"
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 // words is a server each of whose tools gives its own name and a word. One is too
@@ -87,7 +88,7 @@ func TestAgentsWorkWithToolsThatAreOnDemand(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)
-			program, err := switchboard()
+			program, err := programs.Plain()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
@@ -44,7 +46,7 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 // the resumption of the call.
 func gateways(t *testing.T, era string) string {
 	t.Helper()
-	program := built(t, switchboard)
+	program := built(t, programs.Switchboard)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		behind, listens := tap(t, r.FormValue("behind"))
 		front, stop, err := serve(t, program, behind)

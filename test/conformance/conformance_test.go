@@ -30,7 +30,9 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 const (
@@ -41,12 +43,6 @@ const (
 // patience is how long anything may take on a busy machine.
 const patience = time.Minute
 
-// programs is the folder of the built programs. TestMain removes it.
-var programs string
-
-// buildFlags are those of the switchboard that is tested.
-var buildFlags []string
-
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "client" {
 		if err := runClient(os.Args[2], os.Args[3], os.Args[4]); err != nil {
@@ -55,41 +51,16 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(runTests(m))
+	os.Exit(programs.Run(m))
 }
 
-func runTests(m *testing.M) int {
-	var err error
-	if programs, err = os.MkdirTemp("", "conformance-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(programs) }()
-	// Children that are built for the race detector would sleep at their end.
-	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
-
-// The programs, each built once. The SDK's are of the version in go.mod.
+// The programs of the SDK, of the version in go.mod.
 var (
-	switchboard = sync.OnceValues(func() (string, error) { return build("switchboard", "../../cmd/switchboard", buildFlags...) })
-	sdkServer   = sync.OnceValues(func() (string, error) { return build("everything-server", sdk+"everything-server") })
-	sdkClient   = sync.OnceValues(func() (string, error) { return build("everything-client", sdk+"everything-client") })
+	sdkServer = sync.OnceValues(func() (string, error) { return programs.Build("everything-server", sdk+"everything-server") })
+	sdkClient = sync.OnceValues(func() (string, error) { return programs.Build("everything-client", sdk+"everything-client") })
 )
 
 const sdk = "github.com/modelcontextprotocol/go-sdk/conformance/"
-
-func build(name, pkg string, flags ...string) (string, error) {
-	file := filepath.Join(programs, name)
-	out, err := exec.Command("go", slices.Concat([]string{"build"}, flags, []string{"-o", file, pkg})...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
-	}
-	return file, nil
-}
 
 // built ends the test where a program could not be built.
 func built(t *testing.T, program func() (string, error)) string {
@@ -116,6 +87,9 @@ func suite(t *testing.T, args ...string) results {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, slices.Concat([]string{"node_modules/@modelcontextprotocol/conformance/dist/index.js"}, args, []string{"-o", dir})...)
 	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		wait.Late(t, "conformance %s: not after %s:\n%s", args, 2*patience, out)
+	}
 	if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		t.Fatalf("conformance %s: %v\n%s", args, err, out)
 	}
@@ -226,14 +200,14 @@ func fixture(t *testing.T, era string) string {
 	if _, err := start(t, exec.Command(built(t, sdkServer), "-http="+addr, fmt.Sprintf("-stateless=%t", era == modern)), &speech{}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", addr); err == nil {
+	wait.For(t, patience, "the SDK's server serves", func() error {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
 			_ = conn.Close()
-			return "http://" + addr + "/"
 		}
-	}
-	t.Fatal("the SDK's server does not serve")
-	return ""
+		return err
+	})
+	return "http://" + addr + "/"
 }
 
 // modernOnly is a server in front of one that also takes what is legacy, and

@@ -3,6 +3,8 @@ package conformance_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 // directions are what Switchboard is run in: the era of the suite as a client
@@ -39,7 +41,7 @@ func TestWhatAServerPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 						if front == "legacy" && back == "modern" {
 							url = modernOnly(t, url)
 						}
-						through, _, err := serve(t, built(t, switchboard), url)
+						through, _, err := serve(t, built(t, programs.Switchboard), url)
 						if err != nil {
 							t.Fatal(err)
 						}

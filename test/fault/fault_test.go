@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // This binary is also the programs that clients start: what stands before the
@@ -626,9 +627,7 @@ func (w *world) brace(k fault.Kind) {
 	case fault.HangBefore:
 		w.first, w.stream = silence, silence
 		w.sent = func() {
-			for end := time.Now().Add(patience); w.executed("faulty") == 0 && time.Now().Before(end); {
-				<-time.After(5 * time.Millisecond)
-			}
+			wait.Until(w.t, "the faulty call is executed", func() bool { return w.executed("faulty") > 0 })
 		}
 	case fault.HangAfter:
 		w.stream, w.more = silence, silence

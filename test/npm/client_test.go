@@ -21,6 +21,8 @@ import (
 	mcpgo "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // An op is one thing that a client is asked to do: to list, or to call a tool.
@@ -109,7 +111,7 @@ func (l *locked) String() string {
 // serve starts a switchboard, and stops it after the test.
 func serve(t *testing.T, dir string) gateway {
 	t.Helper()
-	g := gateway{program: program(t), dir: dir}
+	g := gateway{program: switchboard(t), dir: dir}
 	cmd := exec.Command(g.program, "serve", "--config", filepath.Join(dir, "switchboard.yaml"), "--tenant", "example", "--listen", "127.0.0.1:0")
 	log := &locked{}
 	cmd.Stderr = log
@@ -151,6 +153,9 @@ func command(t *testing.T, in string, args ...string) (stdout, stderr string, co
 	// What a client keeps for its user it keeps away from the real one's.
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		wait.Late(t, "%s: not after %s:\n%s\n%s", args, 2*patience, &out, &errs)
+	}
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
@@ -291,15 +296,12 @@ func mcpgoOpen(t *testing.T, c *mcpgo.Client, seen *locked) func(op) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	t.Cleanup(cancel)
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	wait.Answered(t, ctx, "start", c.Start(ctx))
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Initialize(ctx, mcp.InitializeRequest{Params: mcp.InitializeParams{
+	_, err := c.Initialize(ctx, mcp.InitializeRequest{Params: mcp.InitializeParams{
 		ProtocolVersion: modern, ClientInfo: mcp.Implementation{Name: "test", Version: "1"},
-	}}); err != nil {
-		t.Fatalf("initialize: %v", err)
-	}
+	}})
+	wait.Answered(t, ctx, "initialize", err)
 	if c.ProtocolVersion() != modern {
 		t.Fatalf("mcp-go speaks %s", c.ProtocolVersion())
 	}
@@ -311,6 +313,9 @@ func mcpgoOpen(t *testing.T, c *mcpgo.Client, seen *locked) func(op) answer {
 			_, err = c.ListTools(ctx, mcp.ListToolsRequest{})
 		} else {
 			_, err = c.CallTool(ctx, mcp.CallToolRequest{Params: mcp.CallToolParams{Name: o.Name, RawArguments: o.Args, Arguments: o.Args}})
+		}
+		if ctx.Err() != nil {
+			wait.Late(t, "%s %q: %v", o.Op, o.Name, err)
 		}
 		a, ok := last(seen.String()[before:])
 		if !ok || (err == nil) != (a.err == nil) {

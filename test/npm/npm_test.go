@@ -6,48 +6,25 @@
 package npm_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 // patience is how long one exchange may take on a busy machine.
 const patience = 2 * time.Minute
 
-// programs holds the switchboard that is tested. TestMain removes it.
-var programs string
+func TestMain(m *testing.M) { os.Exit(programs.Run(m)) }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if programs, err = os.MkdirTemp("", "npm-test-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(programs) }()
-	return m.Run()
-}
-
-// switchboard builds the program that is tested, once.
-var switchboard = sync.OnceValues(func() (string, error) {
-	file := filepath.Join(programs, "switchboard")
-	out, err := exec.Command("go", "build", "-o", file, "../../cmd/switchboard").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build switchboard: %w\n%s", err, out)
-	}
-	return file, nil
-})
-
-func program(t *testing.T) string {
+// switchboard returns the program that is tested.
+func switchboard(t *testing.T) string {
 	t.Helper()
-	file, err := switchboard()
+	file, err := programs.Plain()
 	if err != nil {
 		t.Fatal(err)
 	}

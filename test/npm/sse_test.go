@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // listens starts a program of Node that serves HTTP at the port that its
@@ -48,6 +49,9 @@ func listens(t *testing.T, ready, port string, env []string, args ...string) (ba
 	lines := bufio.NewReader(out)
 	for line := ""; !strings.Contains(line, ready) || !strings.Contains(line, at); {
 		if line, err = lines.ReadString('\n'); err != nil {
+			if !watchdog.Stop() {
+				wait.Late(t, "%s does not start within %s", args[0], patience)
+			}
 			t.Fatalf("%s does not start: %v", args[0], err)
 		}
 	}

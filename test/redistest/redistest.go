@@ -22,10 +22,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
-
-// patience is how long a server may take to do what a test waits for.
-const patience = 30 * time.Second
 
 // A T is a *testing.T, or a Process.
 type T interface {
@@ -219,6 +217,9 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) Do(args ...any) any {
 	s.t.Helper()
 	answer, err := s.Try(args...)
+	if test, is := s.t.(testing.TB); is && errors.Is(err, context.DeadlineExceeded) {
+		wait.Late(test, "%v: %v", args, err)
+	}
 	if err != nil {
 		s.t.Fatalf("%v: %v", args, err)
 	}
@@ -245,7 +246,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 func init() { redis.SetLogger(quiet{}) }
 
 func (s *Server) do(f func(context.Context, *redis.Client) error) error {
-	const most = patience / 3 // for one command; its client would not wait for so long
+	const most = wait.Bound / 3 // for one command; its client would not wait for so long
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	c := redis.NewClient(&redis.Options{
@@ -355,12 +356,16 @@ sentinel failover-timeout main 2000
 // URL is how the store names it.
 func (w *Watched) URL() string { return "redis+sentinel://" + w.Sentinel.Addr + "/main" }
 
-// Until waits for ok to return nil.
+// Until waits for ok to return nil. A test is late if that takes too long.
 func Until(t T, what string, ok func() error) {
 	t.Helper()
+	if test, is := t.(testing.TB); is {
+		wait.UntilNil(test, what, ok)
+		return
+	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(wait.Bound)
 	for {
 		err := ok()
 		if err == nil {
@@ -369,7 +374,7 @@ func Until(t T, what string, ok func() error) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("not after %s: %s: %v", patience, what, err)
+			t.Fatalf("not after %s: %s: %v", wait.Bound, what, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestAServerThatIsKilledComesBackWithWhatItHad(t *testing.T) {
@@ -32,7 +33,7 @@ func TestASentinelPutsTheReplicaInThePlaceOfItsMaster(t *testing.T) {
 	w.Master.Do("set", "k", "v")
 	w.Master.Do("wait", 1, 5000)
 	w.Master.Kill()
-	redistest.Until(t, "the replica is master", func() error {
+	wait.UntilNil(t, "the replica is master", func() error {
 		role, err := w.Replica.Try("role")
 		if err == nil && !strings.HasPrefix(fmt.Sprint(role), "[master") {
 			err = errors.New(fmt.Sprint(role))

@@ -12,13 +12,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	mcpgo "github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 	mcpgoserver "github.com/mark3labs/mcp-go/server"
 	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A person answers what its client is asked.
@@ -307,6 +309,7 @@ func text(t *testing.T, m message) string {
 
 func TestEachClientIsAskedWhatItsOwnCallNeeds(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	keys, rows := map[string]string{}, ""
 	for _, who := range []string{"ann", "ben"} {
 		key, row := newKey(t, who)
@@ -377,6 +380,7 @@ func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 
 func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	const params = `{"message":"who?"}`
 	t.Run("modern", func(t *testing.T) {
 		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
@@ -536,13 +540,8 @@ func TestAClientHearsThatAnElicitationIsComplete(t *testing.T) {
 			if _, err := s.CallTool(t.Context(), &gosdk.CallToolParams{Name: "asker", Arguments: map[string]any{"do": "complete"}}); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case id := <-heard:
-				if id != "e-1" {
-					t.Errorf("it hears of %q", id)
-				}
-			case <-time.After(patience):
-				t.Error("it hears nothing")
+			if id := wait.Receive(t, "that the elicitation is complete", heard); id != "e-1" {
+				t.Errorf("it hears of %q", id)
 			}
 		})
 	}

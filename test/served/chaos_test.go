@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // The chaos matrix: every fault, on every transport, of every kind of tool, with
@@ -50,10 +52,6 @@ func serverOf(on fault.Transport, company string) string {
 // newStage starts all of it, for the transports on which there is the fault.
 func newStage(t *testing.T, f *fault.Fault) *stage {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stage{ledger: fault.Ledger(filepath.Join(t.TempDir(), "ledger")), cues: map[string]*fault.Cue{}}
 	over := func(on fault.Transport, name string) (url string, restart func()) {
 		h := fault.NewHandler(on, name, s.ledger)
@@ -91,7 +89,7 @@ func newStage(t *testing.T, f *fault.Fault) *stage {
 				}
 				t.Cleanup(p.Close)
 				s.cues[name] = &p.Cue
-				command, _ := json.Marshal(append([]string{self, "fault-program"}, p.Args(self, "fault-server", name, string(s.ledger))...))
+				command, _ := json.Marshal(append([]string{fakeProgram, "fault-program"}, p.Args(fakeProgram, "fault-server", name, string(s.ledger))...))
 				how = "transport: stdio, command: " + string(command)
 			} else {
 				url, restart := over(on, name)
@@ -134,6 +132,7 @@ type cell struct {
 	back    time.Duration // from the end of the fault until the server serves a client again
 	total   int           // executions, on both servers
 	tries   int           // of calls before and after
+	late    string        // why the server was not well within patience
 }
 
 func (c *cell) String() string {
@@ -179,7 +178,7 @@ const moved = "answer, moved"
 const after = " after"
 
 // wait returns a new client, which is of a run of its own, once the server serves
-// it.
+// it, or nil with the reason in the cell if that is late.
 func (s *stage) wait(t *testing.T, c *cell) *httpSession {
 	why := ""
 	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
@@ -196,7 +195,7 @@ func (s *stage) wait(t *testing.T, c *cell) *httpSession {
 		}
 		client.end(t)
 	}
-	t.Errorf("%s: the server is not well: %s", c.key, why)
+	c.late = why
 	return nil
 }
 
@@ -299,6 +298,7 @@ func (c *cell) must(f *fault.Fault) string {
 }
 
 func TestChaosEveryRequestEndsRightlyAndNoneIsExecutedTwice(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	results := map[fault.Kind][]*cell{}
 	var mu sync.Mutex
 	began := time.Now()
@@ -344,7 +344,14 @@ func chaos(t *testing.T, f *fault.Fault) (cells []*cell) {
 	}
 	work.Wait()
 	for _, c := range cells {
-		s.audit(t, f, c)
+		if c.took > 0 { // it was made
+			s.audit(t, f, c)
+		}
+	}
+	for _, c := range cells {
+		if c.late != "" {
+			wait.Late(t, "%s: the server is not well: %s", c.key, c.late)
+		}
 	}
 	return cells
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // twoSearches are two web searches of different servers, whose arguments have
@@ -121,6 +123,7 @@ func TestACallMovesToADeclaredEquivalentWithItsArguments(t *testing.T) {
 
 func TestNoCallMovesWhereNothingIsDeclared(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	dir, mark, brave := twoSearches(t, true, ", constraints: [readonly]", "      []")
 	g := serve(t, dir)
 	s := g.open("/mcp", true)

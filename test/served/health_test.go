@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // A pair is two servers with the same tools: a, which is preferred and stands
@@ -140,15 +141,7 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 					t.Errorf("a call of the dead server gave %s", got)
 				}
 			}
-			for {
-				line, err := pipe.out.ReadString('\n')
-				if err != nil {
-					t.Fatal(err)
-				}
-				if strings.Contains(line, "notifications/tools/list_changed") {
-					break
-				}
-			}
+			pipe.hears(t)
 			long := "b__" + fault.Stateful // a's name is not given to another
 			for name, s := range map[string]session{"stdio": pipe, "modern": modern} {
 				eventually(t, name+" sees the next server", func() string {
@@ -310,6 +303,7 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 // chosen or for the arguments of the call.
 func TestPO09_AVetoedEquivalentTakesNoCall(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	for name, veto := range map[string]string{
 		"always":            `c.server == "b"`,
 		"for its arguments": `c.server == "b"; startswith(input.call.arguments.key, "no-")`,

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // repeated is what a client needs to see of a call with a key.
@@ -71,6 +73,7 @@ func lines(t *testing.T, file string) int { return strings.Count(fileOf(t, file)
 
 func TestACallWithAKeyIsExecutedOnceForClientsOfBothEras(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, tape := filepath.Join(dir, "marks"), filepath.Join(dir, "tape")
 	url := overHTTP(t, "marks="+marks, "tape="+tape, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))
@@ -135,6 +138,7 @@ func callWith(t *testing.T, s session, params string) message {
 
 func TestFiftyWhoRaceWithOneKeyExecuteOnce(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	dir := t.TempDir()
 	marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"))+"\nTENANTS\n", "",
@@ -190,6 +194,7 @@ func onceRequest(ctx context.Context, t *testing.T, s *httpSession, key, tool, a
 
 func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	for _, modern := range []bool{true, false} {
 		dir := t.TempDir()
 		marks, release := filepath.Join(dir, "marks"), filepath.Join(dir, "release")
@@ -228,6 +233,7 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 
 func TestAVetoBeatsWhatIsKeptUnderAKey(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "get"))+"\nTENANTS\n", "",
 		map[string]resident{"acme": {rego: allowAll}})
@@ -265,6 +271,7 @@ func (h *house) killed(t *testing.T) {
 }
 
 func TestKeysAndLimitsOutliveAProcessThatIsKilled(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	t.Parallel() // a lease has to run out
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "post"), fmt.Sprintf(tool, "rare"))+"\nTENANTS\n", "",

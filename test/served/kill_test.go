@@ -23,7 +23,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A clerk is a fake behind that writes down when it executes what, by the id in the
@@ -91,29 +93,6 @@ func (s *survivor) Write(p []byte) (int, error) {
 	return s.log.Write(p)
 }
 
-// plain is the switchboard as people run it: how long it takes to start is not what the
-// race detector makes of it.
-func plain(t *testing.T) string {
-	t.Helper()
-	name, err := buildPlain()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-var buildPlain = sync.OnceValues(func() (string, error) {
-	if len(buildFlags) == 0 {
-		return binary, nil
-	}
-	name := binary + "-plain"
-	out, err := exec.Command("go", "build", "-o", name, "../../cmd/switchboard").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return name, err
-})
-
 func newSurvivor(t *testing.T, redis *redistest.Server) *survivor {
 	t.Helper()
 	paced := `{"name":"paced","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
@@ -124,7 +103,7 @@ func newSurvivor(t *testing.T, redis *redistest.Server) *survivor {
 	if redis != nil {
 		settings = fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL())
 	}
-	s := &survivor{t: t, binary: plain(t), clerk: c, redis: redis}
+	s := &survivor{t: t, binary: plain, clerk: c, redis: redis}
 	s.turn = sync.NewCond(&s.mu)
 	s.dir = layOut(t, fmt.Sprintf(`
 -- secret --
@@ -187,7 +166,7 @@ func (s *survivor) begin() <-chan string {
 func (s *survivor) live() {
 	s.t.Helper()
 	began := time.Now()
-	url := <-s.begin()
+	url := wait.Receive(s.t, "its address", s.begin())
 	if url == "" {
 		s.t.Fatalf("life %d: it does not serve", s.life)
 	}
@@ -293,7 +272,7 @@ func (s *survivor) answered() int {
 
 // work calls until there is nobody to call: mostly something new, and now and then once
 // more what was answered under a key.
-func (s *survivor) work(c *client, first, step int) {
+func (s *survivor) work(c *client, luck *rand.Rand, first, step int) {
 	var kept []int
 	for id := first; ; id += step {
 		l, there := s.call(c, id, false, false)
@@ -303,8 +282,8 @@ func (s *survivor) work(c *client, first, step int) {
 		if l.good() && keyed(id) {
 			kept = append(kept, id)
 		}
-		if len(kept) > 0 && rand.IntN(8) == 0 {
-			if _, there := s.call(c, kept[rand.IntN(len(kept))], true, true); !there {
+		if len(kept) > 0 && luck.IntN(8) == 0 {
+			if _, there := s.call(c, kept[luck.IntN(len(kept))], true, true); !there {
 				return
 			}
 		}
@@ -314,6 +293,7 @@ func (s *survivor) work(c *client, first, step int) {
 // Laws 6 and 9: whenever it is killed, nothing that a client was told is lost, nothing with
 // a key is done twice, and no limit is exceeded.
 func TestAHundredKillsUnderLoadBreakNoLaw(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	const kills = 100
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
@@ -349,6 +329,8 @@ func mend(t *testing.T, redis *redistest.Server) {
 // survive has it killed so often, and whatever else happens now and then, and looks at what
 // is left.
 func (s *survivor) survive(kills int, besides func()) {
+	seed := law.Seed(s.t)
+	luck := rand.New(rand.NewPCG(seed, 0))
 	s.live()
 	var clientele []*client
 	for i := range 4 {
@@ -361,10 +343,10 @@ func (s *survivor) survive(kills int, besides func()) {
 	}
 	var working sync.WaitGroup
 	for i, c := range clientele {
-		working.Go(func() { s.work(c, i+1, len(clientele)) })
+		working.Go(func() { s.work(c, rand.New(rand.NewPCG(seed, uint64(i+1))), i+1, len(clientele)) })
 	}
 	for n := range kills {
-		want := s.answered() + rand.IntN(30)
+		want := s.answered() + luck.IntN(30)
 		eventually(s.t, "calls are answered", func() string {
 			if got := s.answered(); got < want {
 				return fmt.Sprintf("life %d: %d of %d", s.life, got, want)
@@ -377,7 +359,7 @@ func (s *survivor) survive(kills int, besides func()) {
 		s.kill()
 		if n%10 == 9 { // as it starts
 			s.begin()
-			<-time.After(rand.N(300 * time.Millisecond))
+			<-time.After(time.Duration(luck.IntN(300)) * time.Millisecond)
 			s.kill()
 		}
 		s.live()
@@ -385,7 +367,7 @@ func (s *survivor) survive(kills int, besides func()) {
 	s.close(true)
 	working.Wait()
 	s.close(false)
-	s.settle(clientele)
+	late := s.settle(clientele)
 	s.stop()
 	s.judge(besides != nil)
 	s.judgeLimit()
@@ -402,10 +384,14 @@ func (s *survivor) survive(kills int, besides func()) {
 		s.t.Errorf("%d of %d starts took more than a second", slow, n)
 	}
 	s.t.Logf("%d calls in %d lives; until it serves: p50 %s, p95 %s, at most %s; %d took more than a second", len(s.all), n, s.starts[n/2], s.starts[n*95/100], s.starts[n-1], slow)
+	if len(late) > 0 {
+		wait.Late(s.t, "the store did not answer: %v", late)
+	}
 }
 
-// settle asks once more for what was lost and had a key, until somebody knows.
-func (s *survivor) settle(clientele []*client) {
+// settle asks once more for what was lost and had a key, until somebody knows. It returns
+// what the store was late for.
+func (s *survivor) settle(clientele []*client) (late []attempt) {
 	lost := map[int]bool{}
 	for _, l := range s.all {
 		if l.err != nil && !l.again && keyed(l.id) {
@@ -422,6 +408,12 @@ func (s *survivor) settle(clientele []*client) {
 				<-time.After(20 * time.Millisecond)
 				l, _ = s.call(&client{httpSession: &web}, id, true, false)
 			}
+			if codeOf(l.answer) == "SB-ROUT-004" {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				late = append(late, l.attempt)
+				return
+			}
 			if code := codeOf(l.answer); !l.good() && code != "SB-EXEC-004" && code != "SB-ROUT-002" {
 				s.t.Errorf("lost, and asked for again: %v", l.attempt)
 			}
@@ -429,6 +421,7 @@ func (s *survivor) settle(clientele []*client) {
 	}
 	settling.Wait()
 	s.t.Logf("%d calls with a key were lost, and asked for again", len(lost))
+	return late
 }
 
 // judge holds what the clients saw against what was executed and what is in the receipts.

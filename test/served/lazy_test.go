@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // lazy is a configuration in which all of a cloud's tools are on demand. BUDGET
@@ -138,6 +141,7 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 // asked of a stub.
 func TestAStubTellsNothingOfWhatIsHidden(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	sessions(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)), func(t *testing.T, _ string, s session) {
 		for _, args := range []string{`{"action":"list"}`, `{"action":"list","service":"s3"}`, `{"action":"search","query":"list buckets","limit":20}`, `{"action":"search","query":"s3_list_buckets"}`} {
 			if text, code := helper(t, s, args); code != "" || strings.Contains(text, "s3_list_buckets (") || strings.Contains(text, "hidden") {
@@ -165,6 +169,7 @@ func TestAStubTellsNothingOfWhatIsHidden(t *testing.T) {
 
 func TestAnExpansionThatPolicyDeniesIsRefusedWhole(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	rule := `deny[c.id] contains "no writes now" if { input.phase == "expand"; some c in input.candidate_tools; startswith(c.tool, "ec2_") }`
 	sessions(t, layOut(t, lazily(8000, rule)), func(t *testing.T, _ string, s session) {
 		before := tokens(t, s)
@@ -234,6 +239,7 @@ func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 // PO-04
 func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	dir := layOut(t, lazily(8000, ""))
 	g := serve(t, dir)
 	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
@@ -247,15 +253,11 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 			t.Fatal(code)
 		}
 	}
-	<-heard // of the expansion
+	wait.Receive(t, "that the tools are expanded", heard)
 	stream()
 	file := filepath.Join(dir, "tenants/default/policies/own.rego")
 	write(t, file, fileOf(t, file)+"\n"+`deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)
-	select {
-	case <-heard:
-	case <-time.After(patience):
-		t.Error("the legacy client has not heard that its list is another")
-	}
+	wait.Receive(t, "that the legacy client's list is another", heard)
 	for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
 		if got := names(t, s); slices.Contains(got, "s3_list_buckets") {
 			t.Errorf("%s lists %q", name, got)
@@ -282,7 +284,7 @@ func TestALegacyClientIsToldOfAnExpansionAndAModernOneIsNot(t *testing.T) {
 			t.Fatal(code)
 		}
 	}
-	if got := <-heard; !strings.Contains(got, "legacy") {
+	if got := wait.Receive(t, "that the tools are expanded", heard); !strings.Contains(got, "legacy") {
 		t.Errorf("%s was told", got)
 	}
 	select {
@@ -312,6 +314,7 @@ required_capabilities: [{verb: notify, resource: slack}]
 
 func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
 	sessions(t, layOut(t, ceiling), func(t *testing.T, name string, s session) {
 		legacy := strings.HasSuffix(name, "legacy")
 		own := []string{"switchboard_status", "switchboard_declare_task"}
@@ -378,6 +381,7 @@ func TestAClientDeclaresItsTaskOnceAndWithinTheCeiling(t *testing.T) {
 
 func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
 	dir := layOut(t, ceiling)
 	g := serve(t, dir)
 	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
@@ -385,11 +389,7 @@ func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
 		heard := make(chan string, 1)
 		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
 		change()
-		select {
-		case <-heard:
-		case <-time.After(patience):
-			t.Fatal("the legacy client has not heard that its list is another")
-		}
+		wait.Receive(t, "that the legacy client's list is another", heard)
 	}
 	all := map[string]session{"legacy": legacy, "modern": modern}
 	changes(func() {
@@ -559,6 +559,7 @@ required_capabilities:
 // What stands in the way of a tool stands in the way of the stub that calls it.
 func TestAToolThatNeedsAPersonIsRefusedThroughItsStubToo(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	sessions(t, layOut(t, `
 -- switchboard.yaml --
 servers:
@@ -591,6 +592,7 @@ required_capabilities: [{verb: notify, resource: slack, load: on_demand, group: 
 // A key that names tasks allows these, and no task that is made up.
 func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
 	free, rows := newKey(t, "free")
 	bound, more := newKey(t, "bound", "--task", "other")
 	dir := layOut(t, strings.Replace(ceiling, "tenant: default\n", "tenant: default\nkeys:\n"+rows+more, 1))

@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 const tool = `{"name":"%s","inputSchema":{"type":"object"}}`
@@ -248,15 +251,7 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 	}
 	three := strings.Replace(strings.Replace(string(text), "  b:", "  c:", 1), `\"two\"`, `\"three\"`, 1)
 	write(t, filepath.Join(dir, "switchboard.yaml"), three)
-	for {
-		line, err := all.out.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(line, "notifications/tools/list_changed") {
-			break
-		}
-	}
+	all.hears(t)
 	if got := names(t, all); !slices.Equal(got, []string{"one", "three"}) {
 		t.Errorf("after the reload it lists %q", got)
 	}
@@ -363,6 +358,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 
 // AZ-03: ids are each client's own.
 func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	g := serve(t, layOut(t, fakes(
 		fakeServer("a", fmt.Sprintf(tool, "one")), fakeServer("b", fmt.Sprintf(tool, "two")), fakeServer("c", fmt.Sprintf(tool, "three")))))
 	var wg sync.WaitGroup
@@ -405,12 +401,7 @@ func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
 				t.Fatalf("grow: %s", m.raw)
 			}
 			for range 2 {
-				select {
-				case who := <-heard:
-					t.Logf("%s heard of it", who)
-				case <-time.After(patience):
-					t.Fatal("a client did not hear of the change")
-				}
+				t.Logf("%s heard of it", wait.Receive(t, "a client hears of the change", heard))
 			}
 			for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
 				if got := names(t, s); !slices.Equal(got, []string{"one", "two"}) {

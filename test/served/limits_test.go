@@ -6,10 +6,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 func TestReplicasAskForALimitLessOftenThanTheyCallAndNeverExceedIt(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	const rate, burst, calls = 1000, 500, 1500
 	limited := `{"name":"post","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
 	book, url := keepLedger(t, 0, limited)

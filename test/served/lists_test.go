@@ -9,13 +9,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // Some fakes are made with the official SDK, or repeat what they are asked.
@@ -196,6 +198,7 @@ func TestEverythingThatServersOfferIsListedReadAndCompletedInBothEras(t *testing
 
 func TestATaskOfSingleToolsSeesNothingElseOfTheirServer(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	g := serve(t, libraries(t, false))
 	for _, modern := range []bool{false, true} {
 		s := g.open("/mcp/tasks/tool", modern)
@@ -254,13 +257,8 @@ func (r *reader) do(t *testing.T, server, what, uri string) {
 
 func (r *reader) hears(t *testing.T, what string, c <-chan string, want string) {
 	t.Helper()
-	select {
-	case got := <-c:
-		if got != want {
-			t.Errorf("%s: heard %q, want %q", what, got, want)
-		}
-	case <-time.After(patience):
-		t.Fatalf("%s: heard nothing", what)
+	if got := wait.Receive(t, what, c); got != want {
+		t.Errorf("%s: heard %q, want %q", what, got, want)
 	}
 }
 
@@ -293,7 +291,7 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 			dir := libraries(t, tt.modernBehind)
 			var tr mcp.Transport
 			if tt.stdio {
-				cmd := exec.Command(binary, "stdio")
+				cmd := tested("stdio")
 				cmd.Dir = dir
 				tr = &mcp.CommandTransport{Command: cmd}
 			} else {
@@ -331,9 +329,12 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 			}
 			// A modern client only closes its stream, and nobody acknowledges that: what
 			// is underway at that moment may be heard. What comes after is not.
-			others := func() string {
+			both := func() {
 				r.do(t, "a", "update", "doc://shared")
 				r.do(t, "b", "update", "doc://shared")
+			}
+			eventually(t, "an update of the other alone", func() string {
+				both()
 				select {
 				case got := <-r.updated:
 					if got == ofB {
@@ -343,14 +344,12 @@ func TestAClientHearsOfUpdatesAlsoAfterTheServerHasRestarted(t *testing.T) {
 				case <-time.After(5 * time.Second):
 					return "heard nothing"
 				}
-			}
-			eventually(t, "an update of the other alone", others)
+			})
 			for len(r.updated) > 0 {
 				<-r.updated
 			}
-			if wrong := others(); wrong != "" {
-				t.Errorf("after it was unsubscribed: %s", wrong)
-			}
+			both()
+			r.hears(t, "an update after it was unsubscribed", r.updated, ofB)
 			if _, err := r.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: ofB}); err != nil {
 				t.Error(err)
 			}

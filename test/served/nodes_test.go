@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
 func TestReplicasOverAClusterOutliveOneOfThemAndANode(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	cluster := redistest.StartCluster(t, 3)
 	outlived(t, cluster.URL(), func() {
 		cluster.Nodes[1].Kill()
@@ -24,6 +26,7 @@ func TestReplicasOverAClusterOutliveOneOfThemAndANode(t *testing.T) {
 
 func TestReplicasOverSentinelOutliveOneOfThemAndTheMaster(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	watched := redistest.StartWatched(t)
 	outlived(t, watched.URL(), func() {
 		watched.Master.Kill()

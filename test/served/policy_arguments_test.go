@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // PO-03: what a rule judges is what the server gets, however it is spelt.
 func TestPO03_ARuleOnArgumentsSeesWhatTheServerWouldGet(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "open"))+"\nTENANTS\n", "", map[string]resident{
 		"acme": {rego: allowAll + `

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/programs"
 )
 
 // failures are layers of tenants that fail while COND holds, and their codes. A
@@ -82,7 +84,7 @@ func failing(t *testing.T, ways []string) {
 		}
 	}
 	repeats := "100000" // more than two seconds
-	if len(buildFlags) > 0 {
+	if programs.HasRace() {
 		repeats = "3000" // as long, where all is slower
 	}
 	put := func(cond string) {

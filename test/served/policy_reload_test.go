@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // The ways in which a reload ends, as the log has them.
@@ -103,6 +105,7 @@ func (n *turn) wants(tool string, known int64) []string {
 // force; a policy that is broken is never in force, and never silently; nobody
 // is judged by two policies, and no call is lost.
 func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	t.Parallel()                   // with what only waits
 	const reloads, every = 200, 10 // and every tenth is broken
 	policy := func(n int64) string {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // What a reload takes from a key, it takes from whatever is open: also from a
@@ -77,29 +79,36 @@ func (h *house) begin(t *testing.T, tenant, method, name, params string) (end fu
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
 	if err != nil {
-		t.Fatal(err)
+		broken(t, "a connection", err)
+		t.FailNow()
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, withMeta(params))
 	in := bufio.NewReader(conn)
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\nMcp-Name: %s\r\nExpect: 100-continue\r\n\r\n", h.keys[tenant], len(body), method, name)
-	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusContinue { //nolint:bodyclose // it has none
-		t.Fatalf("%v, %v", resp, err)
+	resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // it has none
+	if err != nil {
+		broken(t, "the answer to the head", err)
+		t.FailNow()
+	}
+	if resp.StatusCode != http.StatusContinue {
+		t.Fatal(resp.Status)
 	}
 	return func() message {
 		t.Helper()
-		if _, err := io.WriteString(conn, body); err != nil {
-			t.Fatal(err)
+		var text []byte
+		_, err := io.WriteString(conn, body)
+		if err == nil {
+			resp, err = http.ReadResponse(in, nil)
 		}
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
+		if err == nil {
+			defer func() { _ = resp.Body.Close() }()
+			text, err = io.ReadAll(resp.Body)
 		}
-		defer func() { _ = resp.Body.Close() }()
-		text, err := io.ReadAll(resp.Body)
 		if err != nil {
-			t.Fatal(err)
+			broken(t, "the answer to the body", err)
+			t.FailNow()
 		}
 		return parse(text)
 	}
@@ -118,6 +127,7 @@ tools:
 
 func TestTheModeSaysWhatAnAgentMayDoAlone(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
 	marks := filepath.Join(t.TempDir(), "marks")
 	h := inhabit(t, desk(marks), "", map[string]resident{
 		"free":     {},

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
@@ -51,6 +52,7 @@ func receipts(t *testing.T, dir string, args ...string) (all []receiptLine) {
 // intent where it may have an effect.
 func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	dir := layOut(t, samples)
 	g := serve(t, dir)
 	calls := 0
@@ -112,6 +114,7 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 // what only reads is.
 func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	dir := layOut(t, samples)
 	full := filepath.Join(dir, ".switchboard")
 	if err := os.MkdirAll(full, 0o700); err != nil {
@@ -157,6 +160,7 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 // them is counted, in /metrics and status, and the chain that is gone on with says how many.
 func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	dir := layOut(t, judged)
 	g := serve(t, dir)
 	s := g.open("/mcp", true)
@@ -520,6 +524,7 @@ func TestAKeyIsRotatedWithoutARestart(t *testing.T) {
 // that the rule itself tells of each call.
 func TestAFlippedPolicyChangesExactlyTheCallsThatItWould(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.Deterministic)
 	const calls = 120 // by each of two tenants, each with arguments of its own
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "open"), fmt.Sprintf(tool, "close"))+"\nTENANTS\n", "", map[string]resident{
 		"acme":     {rego: sizeRule, more: "record: policy_inputs\n"},

@@ -44,7 +44,7 @@ type mortal struct {
 // start starts it over HTTP, and returns when it listens.
 func (m *mortal) start() {
 	m.t.Helper()
-	m.cmd = exec.Command(os.Args[0], "fault-backend", string(m.on), m.addr, string(m.ledger))
+	m.cmd = exec.Command(fakeProgram, "fault-backend", string(m.on), m.addr, string(m.ledger))
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	if err == nil {
@@ -100,7 +100,7 @@ func outlive(t *testing.T, on fault.Transport) string {
 		t.Fatal(err)
 	}
 	m := &mortal{t: t, on: on, addr: addr, ledger: fault.Ledger(filepath.Join(t.TempDir(), "ledger"))}
-	server := fmt.Sprintf("one: {transport: stdio, command: [%q, fault-server, one, %q], trust: operator, timeout: 10s}", os.Args[0], m.ledger)
+	server := fmt.Sprintf("one: {transport: stdio, command: [%q, fault-server, one, %q], trust: operator, timeout: 10s}", fakeProgram, m.ledger)
 	if on != fault.Stdio {
 		m.start()
 		defer func() { _ = m.cmd.Process.Kill(); _ = m.cmd.Wait() }()

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // branch is a replica whose switchboard.yaml is a link to a file in a folder that nobody
@@ -116,7 +116,7 @@ func (n *notices) so() int64 {
 	if err := n.store.Publish(n.t.Context(), topicReloads, []byte(ours)); err != nil {
 		n.t.Fatal(err)
 	}
-	<-n.ours
+	wait.Receive(n.t, "what was published", n.ours)
 	return n.told.Load()
 }
 
@@ -145,11 +145,7 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 	}
 	all[1].signal(t, syscall.SIGHUP)
 	for range 6 {
-		select {
-		case <-heard:
-		case <-time.After(patience):
-			t.Fatal("not every client hears that its list has changed")
-		}
+		wait.Receive(t, "that every client's list has changed", heard)
 	}
 	for i, s := range sessions {
 		eventually(t, "the new tool is listed", func() string {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // branches is a configuration of a fake at an address, and of samples that each replica
@@ -177,11 +179,7 @@ func TestAChangedListIsHeardWhicheverReplicaSawTheChange(t *testing.T) {
 			t.Fatalf("grow: %s", m.raw)
 		}
 		for range 4 {
-			select {
-			case <-heard:
-			case <-time.After(patience):
-				t.Fatalf("the change of replica %d is not heard by all", i)
-			}
+			wait.Receive(t, fmt.Sprintf("the change of replica %d", i), heard)
 		}
 		for who, s := range map[string]session{"legacy": legacy, "modern": modern} {
 			for range 3 {
@@ -231,6 +229,7 @@ func (c *company) load(calls, clients int, stop <-chan struct{}, made *atomic.In
 
 func TestOneReplicaIsKilledAndOneReplacedDuringTwoThousandCalls(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	const calls = 2000
 	book, url := keepLedger(t, 2*time.Millisecond, fmt.Sprintf(tool, "post"))
 	c := found(t, defaultTask(branches(url)))
@@ -288,6 +287,7 @@ func TestOneReplicaIsKilledAndOneReplacedDuringTwoThousandCalls(t *testing.T) {
 
 func TestALimitHoldsOverAllReplicas(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingAckedLost)
 	const burst = 20
 	limited := `{"name":"post","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"notify","resource":"slack","constraints":["rate_limited"]}]}}`
 	book, url := keepLedger(t, 0, limited)
@@ -309,6 +309,7 @@ func TestALimitHoldsOverAllReplicas(t *testing.T) {
 
 func TestAKeyThatIsSentToAllReplicasAtOnceExecutesOnce(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NeverTwice)
 	book, url := keepLedger(t, 100*time.Millisecond, fmt.Sprintf(tool, "post"))
 	c := found(t, defaultTask(branches(url)))
 	for i := range 5 {

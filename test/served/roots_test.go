@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -88,7 +87,7 @@ func rove(t *testing.T, tr mcp.Transport, name string) *rover {
 
 // pipeTo is a switchboard for one client over stdio.
 func pipeTo(dir string) mcp.Transport {
-	cmd := exec.Command(binary, "stdio")
+	cmd := tested("stdio")
 	cmd.Dir = dir
 	return &mcp.CommandTransport{Command: cmd}
 }

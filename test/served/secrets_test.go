@@ -22,6 +22,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
 
@@ -93,6 +94,7 @@ func (p planted) nowhere(t *testing.T, place, text string, but ...string) {
 // LK-02, LK-03: what is secret goes where it belongs, and nowhere else: whatever becomes
 // of the calls, in both eras, with each store.
 func TestASecretIsFoundInNoOtherPlace(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	p := planted{}
 	env := map[string]string{
 		"SB_LK_BEARER": p.plant("header Authorization"),
@@ -165,7 +167,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 start_deadline: 20s
 servers:
   web: {transport: http, url: "`+behind.URL+"/mcp?site="+url+`", headers: {Authorization: "Bearer ${env:SB_LK_BEARER}", X-Second: "Basic ${env:SB_LK_BASIC}", X-Api-Key: "${file:secrets/api}"}}
-  db: {transport: stdio, env: {API_TOKEN: "${env:SB_LK_TOKEN}", DATABASE_URL: "${env:SB_LK_DSN}", GORACE: `+noSleep+`}, command: [sh, -c, 'env >&2; exec "$@"', sh, FAKE, '`+finder+`', '`+fmt.Sprintf(tool, "get")+`']}
+  db: {transport: stdio, env: {API_TOKEN: "${env:SB_LK_TOKEN}", DATABASE_URL: "${env:SB_LK_DSN}"}, command: [sh, -c, 'env >&2; exec "$@"', sh, FAKE, '`+finder+`', '`+fmt.Sprintf(tool, "get")+`']}
 TENANTS
 -- overlays/web.yaml --
 server: web
@@ -426,6 +428,7 @@ obligations["web/noted"] contains {"type": "redact", "fields": [concat("/", ["",
 // LK-06: what cannot be served, or not as it is, is said without what is secret in it.
 func TestARefusalDoesNotShowTheSecret(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	p := planted{}
 	say := func(what, config string, args ...string) {
 		t.Helper()

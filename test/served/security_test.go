@@ -3,7 +3,6 @@ package served_test
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +15,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // newKey makes a key with the command line, as a person would.
@@ -80,6 +82,7 @@ required_capabilities: [{tools: ["b/*"]}]
 
 func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	for _, tt := range []struct {
@@ -140,6 +143,7 @@ func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
 // AZ-01, SE-01, SE-02: what is another's is as if it did not exist.
 func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	alice := g.open("/mcp", false, "Authorization", "Bearer "+keys["alice"])
@@ -170,6 +174,7 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 // What was open before a reload is no way around it.
 func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OnlyNarrower)
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
@@ -263,6 +268,7 @@ func mint(t *testing.T, g *gateway, key, task string) string {
 // AZ-02: under load, no answer is another's.
 func TestNoAnswerCrossesTenants(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	var wg sync.WaitGroup
@@ -300,6 +306,7 @@ func TestAListenerOnAnotherAddressNeedsAKey(t *testing.T) {
 
 // CD-01, LK-01, LK-02: secrets go where they belong and nowhere else.
 func TestSecretsReachTheirServerAndNothingElse(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	const headerCanary, envCanary, ownCanary = "canary-header-5f2a", "canary-env-77c1", "canary-own-9b3d"
 	t.Setenv("SB_TEST_HEADER", headerCanary)
 	t.Setenv("SB_TEST_ENV", envCanary)
@@ -485,18 +492,20 @@ func raw(t *testing.T, g *gateway, request string) (status []int) {
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "http://"))
 	if err != nil {
-		t.Fatal(err)
+		broken(t, "a connection", err)
+		t.FailNow()
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
+		broken(t, "the request", err)
+		t.FailNow()
 	}
 	for in := bufio.NewReader(conn); ; {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("the connection was not closed")
+			if overdue(err) {
+				wait.Late(t, "the connection was not closed, after answers %d", status)
 			}
 			return status
 		}

@@ -17,8 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,14 +29,15 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/test/fault"
+	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// binary is the switchboard that is tested, built once with buildFlags.
-var (
-	binary     string
-	buildFlags []string
-)
+// binary is the switchboard that is tested, and plain the one that starts what is not
+// tested: the sample servers, and the guards of servers. fakeProgram is this test binary.
+// Only binary has the race detector, with which programs take five times as long to start.
+var binary, plain, fakeProgram string
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "fake" {
@@ -79,53 +79,57 @@ func runTests(m *testing.M) int {
 			return 1
 		}
 	}
-	dir, err := os.MkdirTemp("", "served-")
-	if err != nil {
+	var err [3]error
+	binary, err[0] = programs.Switchboard()
+	plain, err[1] = programs.Plain()
+	fakeProgram, err[2] = programs.Build("served-fakes", "../../test/served", "-c")
+	if err := errors.Join(err[:]...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "switchboard")
-	if err := os.Setenv("GORACE", noSleep); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	build := exec.Command("go", slices.Concat([]string{"build"}, buildFlags, []string{"-o", binary, "../../cmd/switchboard"})...)
-	build.Stdout, build.Stderr = os.Stdout, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build switchboard:", err)
-		return 1
-	}
-	return m.Run()
+	return programs.Run(m)
 }
 
-// noSleep is for programs that are built for the race detector: they would sleep a
-// second at their end.
-const noSleep = "atexit_sleep_ms=0"
+// patience is how long anything may take on a busy machine before it is late.
+const patience = wait.Bound
 
-// onStdio is a server that Switchboard starts, with an environment of its own.
-var onStdio = regexp.MustCompile(`(?m)\{transport: stdio, (.*)$`)
+// overdue reports whether err says that something did not come within its time.
+func overdue(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+}
 
-// patience is how long anything may take on a busy machine before a test gives
-// up on it.
-const patience = 30 * time.Second
+// broken fails the test, because err came in place of an answer: as late if the answer did
+// not come within its time, and as wrong for any other reason. It goes on if it is wrong.
+// On a goroutine of its own, which cannot end the test, everything is wrong.
+func broken(t *testing.T, what string, err error) {
+	t.Helper()
+	if overdue(err) && onTest() {
+		wait.Late(t, "%s: %v", what, err)
+	}
+	t.Errorf("%s: %v", what, err)
+}
+
+// onTest reports whether it is called from the goroutine of a test.
+func onTest() bool {
+	callers := make([]uintptr, 64)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
+	for {
+		frame, more := frames.Next()
+		if frame.Function == "testing.tRunner" {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
 
 // layOut writes the files of a txtar archive into a folder of their own. BIN
-// stands for the switchboard binary, and FAKE for the start of a fake server's
+// stands for the plain switchboard, and FAKE for the start of a fake server's
 // command line.
 func layOut(t *testing.T, archive string) string {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	archive = strings.NewReplacer("BIN", fmt.Sprintf("%q", binary), "FAKE", fmt.Sprintf("%q, fake", self)).Replace(archive)
-	archive = onStdio.ReplaceAllStringFunc(archive, func(row string) string {
-		if len(buildFlags) == 0 || strings.Contains(row, " env: ") {
-			return row
-		}
-		return strings.Replace(row, "stdio,", "stdio, env: {GORACE: "+noSleep+"},", 1)
-	})
+	archive = strings.NewReplacer("BIN", fmt.Sprintf("%q", plain), "FAKE", fmt.Sprintf("%q, fake", fakeProgram)).Replace(archive)
 	dir := t.TempDir()
 	for _, f := range txtar.Parse([]byte(archive)).Files {
 		write(t, filepath.Join(dir, f.Name), string(f.Data))
@@ -141,6 +145,14 @@ func write(t *testing.T, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// tested returns the command of the switchboard that is tested. It runs its guards by its
+// own name, which is that of the plain.
+func tested(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Args[0] = plain
+	return cmd
 }
 
 // A gateway is a switchboard that serves over HTTP.
@@ -173,7 +185,7 @@ func (g *gateway) logged() string {
 func serve(t *testing.T, dir string, more ...string) *gateway {
 	t.Helper()
 	g := &gateway{t: t, dir: dir}
-	g.cmd = exec.Command(binary, append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...)
+	g.cmd = tested(append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...)
 	g.cmd.Dir = dir
 	g.cmd.Stderr = g
 	out, err := g.cmd.StdoutPipe()
@@ -317,13 +329,13 @@ func (s *httpSession) post(t *testing.T, body string, extra http.Header) (messag
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Errorf("%.200s: %v", body, err)
+		broken(t, fmt.Sprintf("%.200s", body), err)
 		return message{}, response{Response: &http.Response{Header: http.Header{}}}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	all, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Errorf("%.200s: %v", body, err)
+		broken(t, fmt.Sprintf("%.200s", body), err)
 	}
 	r := response{Response: resp}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
@@ -351,13 +363,14 @@ type stdioSession struct {
 	modern bool
 	in     io.WriteCloser
 	out    *bufio.Reader
+	pipe   *os.File // what out reads
 	next   int
 }
 
 // stdio starts a switchboard for one client over stdio.
 func stdio(t *testing.T, dir string, modern bool, args ...string) *stdioSession {
 	t.Helper()
-	s := &stdioSession{modern: modern, cmd: exec.Command(binary, append([]string{"stdio"}, args...)...)}
+	s := &stdioSession{modern: modern, cmd: tested(append([]string{"stdio"}, args...)...)}
 	var log bytes.Buffer
 	s.cmd.Dir, s.cmd.Stderr = dir, &log
 	var err error
@@ -368,17 +381,20 @@ func stdio(t *testing.T, dir string, modern bool, args ...string) *stdioSession 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.out = bufio.NewReader(out)
+	s.out, s.pipe = bufio.NewReader(out), out.(*os.File)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = s.in.Close()
 		timer := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
-		if err := s.cmd.Wait(); err != nil {
+		err := s.cmd.Wait()
+		if !timer.Stop() {
+			wait.Late(t, "switchboard stdio did not end:\n%s", &log)
+		}
+		if err != nil {
 			t.Errorf("switchboard stdio ended with %v:\n%s", err, &log)
 		}
-		timer.Stop()
 	})
 	if !modern {
 		if m, _ := s.ask(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`); m.Error != nil {
@@ -412,9 +428,9 @@ func (s *stdioSession) exchange(t *testing.T, body string) (message, []string) {
 	fmt.Fprintln(s.in, body)
 	var said []string
 	for {
-		line, err := s.out.ReadBytes('\n')
+		line, err := s.line()
 		if err != nil {
-			t.Errorf("%.200s: %v", body, err)
+			broken(t, fmt.Sprintf("%.200s", body), err)
 			return message{}, nil
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
@@ -422,6 +438,28 @@ func (s *stdioSession) exchange(t *testing.T, body string) (message, []string) {
 			return m, said
 		}
 		said = append(said, string(line))
+	}
+}
+
+// line returns the next line that it says, if it says one in time.
+func (s *stdioSession) line() ([]byte, error) {
+	_ = s.pipe.SetReadDeadline(time.Now().Add(patience))
+	defer func() { _ = s.pipe.SetReadDeadline(time.Time{}) }()
+	return s.out.ReadBytes('\n')
+}
+
+// hears waits until it is told that its list of tools has changed.
+func (s *stdioSession) hears(t *testing.T) {
+	t.Helper()
+	for {
+		line, err := s.line()
+		if err != nil {
+			broken(t, "that the list has changed", err)
+			t.FailNow()
+		}
+		if bytes.Contains(line, []byte("notifications/tools/list_changed")) {
+			return
+		}
 	}
 }
 
@@ -444,35 +482,35 @@ func names(t *testing.T, s session) []string {
 	return got
 }
 
-// eventually waits until f gives "", and fails with what it gave last.
+// eventually waits until f gives "". The test is late, with what f gave last, if that takes
+// longer than patience.
 func eventually(t *testing.T, what string, f func() string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	wait.For(t, patience, what, func() error {
 		why := f()
 		if why == "" {
-			return
+			return nil
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s", what, why)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+		<-time.After(20 * time.Millisecond) // f may start a program
+		return errors.New(why)
+	})
 }
 
 // command runs switchboard with args in dir. cmd/switchboard tests each of its commands with
 // the race detector, for which they would take five times the time to start.
 func command(t *testing.T, dir string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	program := plain(t) // which may have to be built
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, plain, args...)
 	var out, errs strings.Builder
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &errs
 	err := cmd.Run()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
+	}
+	if err != nil && ctx.Err() != nil && onTest() {
+		wait.Late(t, "switchboard %q did not end; it says:\n%s%s", args, &out, &errs)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // asker is a server over HTTP with SSE whose tool asks the client for a name.
@@ -77,9 +79,7 @@ func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 		}()
 	}
 	for range 2 {
-		if err := <-greeted; err != nil {
-			t.Error(err)
-		}
+		wait.Answered(t, ctx, "a greeting", <-greeted)
 	}
 	if out, errs, _ := command(t, g.dir, "status", "--url", g.url); !strings.Contains(out, "(HTTP+SSE)") {
 		t.Errorf("status does not say what it speaks:\n%s%s", out, errs)

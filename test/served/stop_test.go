@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // stopped waits for the gateway's end and says how long it took from now on.
@@ -152,13 +154,8 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 	}
 	for i, said := range told {
 		want := []string{"retry: 1000\n", `"resultType":"complete"`}[i%2]
-		select {
-		case got := <-said:
-			if !strings.Contains(got, want) {
-				t.Errorf("stream %d was told %q", i, got)
-			}
-		case <-time.After(patience):
-			t.Fatalf("stream %d goes on", i)
+		if got := wait.Receive(t, fmt.Sprintf("the end of stream %d", i), said); !strings.Contains(got, want) {
+			t.Errorf("stream %d was told %q", i, got)
 		}
 	}
 	if g.cmd.ProcessState != nil {
@@ -200,10 +197,14 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	write(t, until, "now")
 	answered := map[string]bool{}
 	for {
-		line, err := s.out.ReadString('\n')
+		text, err := s.line()
+		if overdue(err) {
+			wait.Late(t, "only %d calls were answered", len(answered))
+		}
 		if err != nil {
 			break
 		}
+		line := string(text)
 		for i := range calls {
 			if strings.Contains(line, fmt.Sprintf(`"id":"call-%d"`, i)) && strings.Contains(line, fmt.Sprintf(`mark-%d.`, i)) {
 				answered[line] = true

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // sessions opens every kind of client on the same files.
@@ -48,6 +50,7 @@ required_capabilities:
 
 func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	dir := layOut(t, samples)
 	sessions(t, dir, func(t *testing.T, _ string, s session) {
 		got := names(t, s)
@@ -71,6 +74,7 @@ func TestExactlyTheSelectedToolsAreListedAndCallable(t *testing.T) {
 // every transport, by any spelling.
 func TestAToolThatWasNotSelectedIsUnknownByAnySpelling(t *testing.T) {
 	t.Parallel()
+	law.Hold(t, law.OneDecision)
 	dir := layOut(t, samples)
 	refused := 0
 	sessions(t, dir, func(t *testing.T, _ string, s session) {

@@ -1,0 +1,105 @@
+// Package programs builds the programs that tests start, each once for all the packages of
+// a run: the runner of `make test` names a folder for them, which it removes at the end.
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Env is the variable by which the runner names the folder.
+const Env = "SWITCHBOARD_TEST_PROGRAMS"
+
+// raceFlags are the flags of `go build` for a test binary that has the race detector.
+var raceFlags []string
+
+// HasRace reports whether this test binary has the race detector.
+func HasRace() bool { return len(raceFlags) > 0 }
+
+// Switchboard returns the path of the program that is tested. It has the race detector if
+// this test binary has it. The zero value is ready, and safe for concurrent use.
+var Switchboard = sync.OnceValues(func() (string, error) {
+	if !HasRace() {
+		return Plain()
+	}
+	return Build("switchboard-race", module+"cmd/switchboard", raceFlags...)
+})
+
+// Plain returns the path of the program without the race detector: as people run it.
+var Plain = sync.OnceValues(func() (string, error) { return Build("switchboard", module+"cmd/switchboard") })
+
+const module = "github.com/summit-switchboard/switchboard/"
+
+// Build returns the path of the program called name, which is built from pkg with the
+// flags unless it is there. It is safe for concurrent use, also by several processes.
+func Build(name, pkg string, flags ...string) (string, error) {
+	dir, err := folder()
+	if err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() //nolint:errcheck // nothing is written to it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("%s: %w", lock.Name(), err)
+	}
+	file := filepath.Join(dir, name)
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	verb := "build"
+	if slices.Contains(flags, "-c") {
+		verb = "test"
+	}
+	fresh := file + ".new"
+	out, err := exec.Command("go", slices.Concat([]string{verb}, flags, []string{"-o", fresh, pkg})...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	return file, os.Rename(fresh, file)
+}
+
+var own struct {
+	sync.Mutex
+	dir string
+}
+
+func folder() (string, error) {
+	if dir := os.Getenv(Env); dir != "" {
+		return dir, nil
+	}
+	own.Lock()
+	defer own.Unlock()
+	var err error
+	if own.dir == "" {
+		if own.dir, err = os.MkdirTemp("", "programs-"); err == nil {
+			err = os.Chmod(own.dir, 0o711) // children of other users run what is here
+		}
+	}
+	return own.dir, err
+}
+
+// Run runs the tests, and removes what was built for them unless the runner does.
+func Run(m interface{ Run() int }) int {
+	// A program with the race detector would sleep for a second at its end.
+	err := os.Setenv("GORACE", "atexit_sleep_ms=0")
+	code := m.Run()
+	own.Lock()
+	defer own.Unlock()
+	if own.dir != "" {
+		err = errors.Join(err, os.RemoveAll(own.dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}

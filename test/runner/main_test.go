@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"runner": main})
+}
+
+// Each script has `go test` fail in earnest.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			for _, name := range []string{"GOCACHE", "GOPATH", "GOROOT"} {
+				out, err := exec.Command("go", "env", name).Output()
+				if err != nil {
+					return err
+				}
+				env.Setenv(name, strings.TrimSpace(string(out)))
+			}
+			env.Setenv("GOFLAGS", "-vet=off")
+			for _, name := range []string{"wait", "law"} { // the scripts' own module has these two
+				if err := os.CopyFS(filepath.Join(env.WorkDir, name), os.DirFS("../"+name)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+}
+
+func TestARunThatIsCutOffIsRed(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, false, nil)
+	events := `{"Action":"start","Package":"example/cut"}
+{"Action":"run","Package":"example/cut","Test":"TestA"}
+{"Action":"output","Package":"example/cut","Test":"TestA","Output":"so far\n"}
+`
+	if err := r.read(strings.NewReader(events), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	if r.finish() || !strings.Contains(out.String(), "--- FAIL: TestA (example/cut, not ended)\nso far\n") {
+		t.Errorf("the report is\n%s", &out)
+	}
+}
