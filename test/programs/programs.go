@@ -3,32 +3,39 @@
 package programs
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
 
-// Env is the variable by which the runner names the folder.
-const Env = "SWITCHBOARD_TEST_PROGRAMS"
+const (
+	// DirEnv is the variable by which the runner names the folder.
+	DirEnv = "SWITCHBOARD_TEST_PROGRAMS"
+	// RaceEnv is the variable by which the runner asks for a Switchboard with the race
+	// detector. A test binary that was built with the race detector asks for it as well.
+	RaceEnv = "SWITCHBOARD_TEST_RACE"
+)
 
-// raceFlags are the flags of `go build` for a test binary that has the race detector.
-var raceFlags []string
+//go:embed race.flags
+var raceFlags string // of go build and go test
 
-// HasRace reports whether this test binary has the race detector.
-func HasRace() bool { return len(raceFlags) > 0 }
+// HasRace reports whether Switchboard has the race detector.
+func HasRace() bool { return builtWithRace || os.Getenv(RaceEnv) != "" }
 
-// Switchboard returns the path of the program that is tested. It has the race detector if
-// this test binary has it. The zero value is ready, and safe for concurrent use.
+// Switchboard returns the path of the program that is tested. It is safe for concurrent
+// use.
 var Switchboard = sync.OnceValues(func() (string, error) {
 	if !HasRace() {
 		return Plain()
 	}
-	return Build("switchboard-race", module+"cmd/switchboard", raceFlags...)
+	return Build("switchboard-race", module+"cmd/switchboard", strings.Fields(raceFlags)...)
 })
 
 // Plain returns the path of the program without the race detector: as people run it.
@@ -73,7 +80,7 @@ var own struct {
 }
 
 func folder() (string, error) {
-	if dir := os.Getenv(Env); dir != "" {
+	if dir := os.Getenv(DirEnv); dir != "" {
 		return dir, nil
 	}
 	own.Lock()

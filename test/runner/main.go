@@ -10,7 +10,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -24,6 +23,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -37,7 +39,11 @@ func main() {
 		o.skips = append(o.skips, s)
 		return nil
 	})
-	flag.StringVar(&o.alone, "alone", "^$", "packages whose path matches this `regexp` run one by one, after all others, which run two at a time")
+	flag.Func("watched", "add these `flags` of go test for the packages of the program, and not for those below test/; they build the race detector in", func(s string) error {
+		o.watched = strings.Fields(s)
+		return nil
+	})
+	flag.StringVar(&o.first, "first", "", "start with the packages whose `paths` end in one of these, with commas between them: those that take longest")
 	flag.StringVar(&o.lateFile, "late", "", "append the tests that were late to this `file`, as rows of Markdown")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: runner [flags] [-- flags of go test] [packages]")
@@ -64,45 +70,65 @@ func main() {
 type options struct {
 	require  bool
 	skips    []string
-	alone    string   // a regular expression
+	watched  []string // flags of go test for the packages that have the race detector
+	first    string
 	lateFile string   // "" is none
 	flags    []string // of go test
 	patterns []string // none is ./...
 }
 
+// isOutside reports whether the package tests the program from outside: then the program
+// has the race detector, and the test does not.
+func isOutside(pkg string) bool { return strings.Contains(pkg, "/test/") }
+
+// flagsFor returns the flags of go test for the package.
+func (o *options) flagsFor(pkg string) []string {
+	if isOutside(pkg) {
+		return o.flags
+	}
+	return slices.Concat(o.flags, o.watched)
+}
+
 // run runs the tests, prints the report, and returns whether the run is green.
 func run(o options) (green bool, err error) {
-	alone, err := regexp.Compile(o.alone)
-	if err != nil {
-		return false, err
-	}
 	packages, err := list(o)
 	if err != nil {
 		return false, err
 	}
-	r := newReport(os.Stdout, o.require, o.skips)
-	var together, apart []string
+	dir, err := os.MkdirTemp("", "switchboard-test-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	env := append(os.Environ(), wait.Env+"=1", programs.DirEnv+"="+dir)
+	if len(o.watched) > 0 {
+		env = append(env, programs.RaceEnv+"=1")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r := newReport(os.Stdout, o.require, o.skips, cancel)
+	// Two tracks run at a time, each one package after the other: most tests wait more than
+	// they compute.
+	var outside, inside []string
 	for _, p := range packages {
-		if alone.MatchString(p) {
-			apart = append(apart, p)
+		if isOutside(p) {
+			outside = append(outside, p)
 		} else {
-			together = append(together, p)
+			inside = append(inside, p)
 		}
 	}
-	for _, group := range []struct {
-		atOnce   int
-		packages []string
-	}{{2, together}, {1, apart}} {
-		if len(group.packages) == 0 || r.brokenLaw != "" {
-			continue
+	var tracks errgroup.Group
+	for _, track := range [][]string{outside, inside} {
+		if len(track) > 0 {
+			tracks.Go(func() error { return test(ctx, r, env, slices.Concat(o.flagsFor(track[0]), track)) })
 		}
-		if err := test(r, slices.Concat([]string{fmt.Sprintf("-p=%d", group.atOnce)}, o.flags, group.packages)); err != nil {
-			return false, err
-		}
+	}
+	if err := tracks.Wait(); err != nil {
+		return false, err
 	}
 	r.close()
 	if len(r.failures) == 0 && len(r.late) < tooMany {
-		if err := again(r, o.flags); err != nil {
+		if err := again(ctx, r, env, &o); err != nil {
 			return false, err
 		}
 	}
@@ -113,6 +139,7 @@ func run(o options) (green bool, err error) {
 	return green, err
 }
 
+// list returns the packages in the order in which they are to start.
 func list(o options) ([]string, error) {
 	args := []string{"list"}
 	for _, f := range o.flags {
@@ -129,15 +156,24 @@ func list(o options) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	return strings.Fields(string(out)), nil
+	packages := strings.Fields(string(out))
+	first := strings.Split(o.first, ",")
+	place := func(p string) int {
+		if i := slices.IndexFunc(first, func(end string) bool { return strings.HasSuffix(p, "/"+end) }); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	slices.SortStableFunc(packages, func(a, b string) int { return place(a) - place(b) })
+	return packages, nil
 }
 
 // again runs each late test once more, alone.
-func again(r *report, flags []string) error {
+func again(ctx context.Context, r *report, env []string, o *options) error {
 	for _, l := range r.late {
 		fmt.Fprintf(r.out, "late: %s (%s) runs once more, alone\n", l.name, l.pkg)
-		second := newReport(io.Discard, r.require, nil)
-		if err := test(second, slices.Concat([]string{"-p=1"}, flags, []string{"-run=^" + regexp.QuoteMeta(l.name) + "$", l.pkg})); err != nil {
+		second := newReport(io.Discard, r.require, nil, func() {})
+		if err := test(ctx, second, env, append(o.flagsFor(l.pkg), "-run=^"+regexp.QuoteMeta(l.name)+"$", l.pkg)); err != nil {
 			return err
 		}
 		second.close()
@@ -155,12 +191,10 @@ func again(r *report, flags []string) error {
 	return nil
 }
 
-// test has r read what `go test -json` prints, and ends that once a law is broken.
-func test(r *report, args []string) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1"}, args...)...)
-	cmd.Env = append(os.Environ(), wait.Env+"=1")
+// test has r read what `go test -json` prints, until it ends or ctx does.
+func test(ctx context.Context, r *report, env, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-p=1"}, args...)...)
+	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	out, err := cmd.StdoutPipe()
@@ -171,19 +205,17 @@ func test(r *report, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	failed := len(r.failures)
-	if err := r.read(out, cancel); err != nil {
+	failures, err := r.read(out)
+	if err != nil {
 		return err
 	}
 	var exit *exec.ExitError
 	err = cmd.Wait()
 	switch {
-	case r.brokenLaw != "" || err == nil:
+	case err == nil || failures > 0 || ctx.Err() != nil:
 		return nil
-	case errors.As(err, &exit) && len(r.failures) > failed:
-		return nil
-	case errors.As(err, &exit): // go test has said why, but not as JSON
-		r.fail(key{cmp.Or(args[len(args)-1], "go test"), "go test"}, "", &aTest{lines: []string{err.Error()}})
+	case errors.As(err, &exit): // go test has said why, and not as JSON
+		r.fail(key{args[len(args)-1], "go test"}, "", &aTest{lines: []string{err.Error()}})
 		return nil
 	}
 	return fmt.Errorf("go test: %w", err)

@@ -40,12 +40,12 @@ func TestScript(t *testing.T) {
 
 func TestARunThatIsCutOffIsRed(t *testing.T) {
 	var out strings.Builder
-	r := newReport(&out, false, nil)
+	r := newReport(&out, false, nil, func() {})
 	events := `{"Action":"start","Package":"example/cut"}
 {"Action":"run","Package":"example/cut","Test":"TestA"}
 {"Action":"output","Package":"example/cut","Test":"TestA","Output":"so far\n"}
 `
-	if err := r.read(strings.NewReader(events), func() {}); err != nil {
+	if _, err := r.read(strings.NewReader(events)); err != nil {
 		t.Fatal(err)
 	}
 	r.close()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
@@ -83,6 +84,8 @@ type failure struct {
 
 // report is what has been read so far.
 type report struct {
+	stop    func()     // ends all tests
+	mu      sync.Mutex // held while an event is taken
 	out     io.Writer
 	require bool
 	skips   []string // reasons, each once
@@ -111,34 +114,45 @@ type timed struct {
 	seconds float64
 }
 
-func newReport(out io.Writer, require bool, skips []string) *report {
-	return &report{out: out, require: require, skips: skips, tests: map[key]*aTest{}, builds: map[string]*aTest{}, laws: map[key]string{}, seeds: map[key]string{}}
+func newReport(out io.Writer, require bool, skips []string, stop func()) *report {
+	return &report{stop: stop, out: out, require: require, skips: skips, tests: map[key]*aTest{}, builds: map[string]*aTest{}, laws: map[key]string{}, seeds: map[key]string{}}
 }
 
-// read takes events to their end, and calls stop once a law is broken. A line that is no
-// event is printed as it is.
-func (r *report) read(from io.Reader, stop func()) error {
+// read takes events to their end, and returns how many failures they told of. It may be
+// called for several streams at once. Once a law is broken all of them are stopped. A line
+// that is no event is printed as it is.
+func (r *report) read(from io.Reader) (failures int, err error) {
 	in := bufio.NewReader(from)
 	for {
 		line, err := in.ReadString('\n')
-		var e event
-		if json.Unmarshal([]byte(line), &e) == nil && e.Action != "" {
-			r.take(&e)
-			if r.brokenLaw != "" {
-				stop()
-				_, _ = io.Copy(io.Discard, in)
-				return nil
-			}
-		} else if line != "" {
-			fmt.Fprint(r.out, line)
-		}
+		failures += r.takeLine(line)
 		switch {
 		case err == io.EOF:
-			return nil
+			return failures, nil
 		case err != nil:
-			return err
+			return failures, err
 		}
 	}
+}
+
+// takeLine takes an event, or prints the line, and returns how many failures it told of.
+func (r *report) takeLine(line string) (failures int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.brokenLaw != "" {
+		return 0 // what is stopped fails
+	}
+	before := len(r.failures)
+	var e event
+	if json.Unmarshal([]byte(line), &e) == nil && e.Action != "" {
+		r.take(&e)
+	} else if line != "" {
+		fmt.Fprint(r.out, line)
+	}
+	if r.brokenLaw != "" {
+		r.stop()
+	}
+	return len(r.failures) - before
 }
 
 // packageLine says how a package ended.

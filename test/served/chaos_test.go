@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/programs"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -42,6 +43,13 @@ type stage struct {
 	ledger  fault.Ledger
 	gateway *gateway
 	cues    map[string]*fault.Cue // by server
+}
+
+func init() {
+	if programs.HasRace() {
+		chaosDeadline, chaosSlack = 3*time.Second, 10*time.Second
+		chaosTools = []string{fault.Stateful, fault.Idempotent}
+	}
 }
 
 // serverOf is the server that fails.
