@@ -1,5 +1,8 @@
+# make check  compiles and lints everything and runs the pure tests, in half a
+#             minute: for every minute
 # make test   runs all the tests; it installs for itself what its suites need
-#             beyond Go, and says at the end what it had to skip
+#             beyond Go, and says at the end what it had to skip; ARGS="-run=NAME
+#             ./test/served" and the like go to go test
 # make test-agents  runs agents of others against Switchboard, and installs
 #             them: a gigabyte from npm, then a minute
 # make bench  measures Switchboard against a plain proxy and a naive gateway,
@@ -8,13 +11,16 @@
 #             every transport, as one table, in half a minute
 # make microbench  runs the benchmarks of the packages, each beside its baseline
 
-.PHONY: test test-agents chaos bench microbench lint fmt
+.PHONY: check test test-agents chaos bench microbench lint fmt
+
+check:
+	@scripts/check
 
 test:
-	@scripts/test
+	@scripts/test $(ARGS)
 
 test-agents:
-	@go test -tags agents -count=1 -timeout 20m -v ./test/agents
+	@AGENTS=1 scripts/test ./test/agents
 
 chaos:
 	@scripts/chaos

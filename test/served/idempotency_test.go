@@ -207,7 +207,8 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 		over := make(chan error, 1)
 		go func() {
 			resp, err := http.DefaultClient.Do(req)
-			if err == nil {
+			if err == nil { // the stream of the answer has begun
+				_, err = io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 			}
 			over <- err
