@@ -206,7 +206,7 @@ func TestAHopEndsWhenNothingIsHeardOfItsReplica(t *testing.T) {
 	began, over := make(chan struct{}), make(chan struct{})
 	hangs := join(t, st, secret, func(http.ResponseWriter, *http.Request) { close(began); <-over })
 	defer close(over)
-	answer := make(chan error)
+	answer := make(chan error, 1)
 	go func() { answer <- first.Forward(httptest.NewRecorder(), request(""), nil, bob, hangs.Self()) }()
 	<-began
 	hangs.Leave(t.Context()) // as far as the store knows

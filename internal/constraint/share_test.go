@@ -162,6 +162,7 @@ func TestAProcessThatUsesALimitMuchHardlyAsksForIt(t *testing.T) {
 }
 
 func TestASlowLimitIsCountedExactly(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Store: store.NewMemory()}
 		limits := perSecond(19, 40)

@@ -181,10 +181,10 @@ func TestNothingAcknowledgedIsLostWhenTheProcessIsKilled(t *testing.T) {
 	if taken > killBurst {
 		t.Errorf("%d were given, of %d", taken, killBurst)
 	}
-	if slow > rounds/2 { // what holds up a machine that is busy is not ours
-		t.Errorf("%d times of %d it took more than a second to open the file after a kill, once %s", slow, rounds, slowest)
-	}
 	t.Logf("%d kills: the slowest start took %s; %d of %d were taken and told of", rounds, slowest, taken, killBurst)
+	if slow > rounds/2 {
+		wait.Late(t, "%d times of %d it took more than a second to open the file after a kill, once %s", slow, rounds, slowest)
+	}
 }
 
 // checkLog reads the log behind last: each entry says its own number.

@@ -59,6 +59,7 @@ func TestTheServersOwnErrorComesThroughButNotItsSecret(t *testing.T) {
 }
 
 func TestAFailedResultComesThroughButNotItsSecretAndAGoodOneUntouched(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	f := ready(t, Options{}, child("one", "calls", "TOKEN=hunter2-hunter2"))
 	for what, want := range map[string]string{
 		"fail": `{"content":[{"type":"text","text":"token is ***"}], "isError" : true, "n":1.0}`,
@@ -233,6 +234,7 @@ func TestACallThatWasSentEndsAtItsDeadlineWithAnUnknownOutcome(t *testing.T) {
 }
 
 func TestACallThatNeverLeftIsNotExecuted(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	s := child("one", "deaf")
 	s.Timeout = time.Second
 	f := ready(t, Options{}, s)

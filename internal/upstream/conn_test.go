@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -336,6 +337,7 @@ type shutConn struct{ net.Conn }
 func (shutConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestARequestOfWhichTheSystemTookNothingWasNotSent(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
 	near, far := net.Pipe()
 	_ = far.Close()
 	plain := newConn(nil, shutConn{near}, shutConn{near})

@@ -360,6 +360,7 @@ func TestAProgramThatCannotRunIsSaidToByItsGuardToo(t *testing.T) {
 }
 
 func TestStderrIsLoggedBoundedEscapedAndWithoutSecrets(t *testing.T) {
+	law.Hold(t, law.NothingLeaks)
 	var mu sync.Mutex
 	var log bytes.Buffer
 	o := Options{Log: slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {

@@ -1,6 +1,5 @@
-// Package law marks the tests that hold the laws of the design. The runner of `make test`
-// ends the whole run as soon as one of them fails, since no later result can make the
-// build good.
+// Package law marks the tests of the laws in the design. If such a test fails, the runner
+// of `make test` ends the whole run: no later result can make the build good.
 package law
 
 import (
@@ -14,7 +13,7 @@ import (
 // A Law is the number of a law in the design.
 type Law int
 
-// The laws whose broken claim ends a run.
+// These laws have tests.
 const (
 	Deterministic    Law = 1
 	OneDecision      Law = 3
@@ -25,22 +24,22 @@ const (
 )
 
 const (
-	// Attr is the attribute of a test that holds a law. Its value is the number.
+	// Attr is the attribute of a test of a law. Its value is the number of the law.
 	Attr = "law"
-	// SeedAttr is the attribute of a test that draws at random. Its value is the seed.
+	// SeedAttr is the attribute of a test that uses random numbers. Its value is the seed.
 	SeedAttr = "seed"
-	// SeedEnv is the variable that makes Seed return the same seed again.
+	// SeedEnv is an environment variable. If it is set, Seed returns its value.
 	SeedEnv = "SWITCHBOARD_TEST_SEED"
 )
 
-// Hold marks the test and its subtests as claims about the law.
+// Hold marks the test and its subtests as tests of the law.
 func Hold(t testing.TB, law Law) {
 	t.Helper()
 	t.Attr(Attr, fmt.Sprint(int(law)))
 }
 
-// Seed returns a seed for what the test draws at random, and has the runner print it if
-// the test fails. It is a new seed each time, or that of SeedEnv.
+// Seed returns a seed for random numbers. The seed is new each time, unless SeedEnv is set.
+// If the test fails, the runner prints the seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

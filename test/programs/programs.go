@@ -23,8 +23,15 @@ const (
 	RaceEnv = "SWITCHBOARD_TEST_RACE"
 )
 
-//go:embed race.flags
-var raceFlags string // of go build and go test
+var (
+	// raceFlags are the flags of `go build` and `go test` for the race detector.
+	//go:embed race.flags
+	raceFlags string
+	// startupFlags leave out the packages that take a third of the time to start when they
+	// are watched. The tests of the packages that use them watch them.
+	//go:embed startup.flags
+	startupFlags string
+)
 
 // HasRace reports whether Switchboard has the race detector.
 func HasRace() bool { return builtWithRace || os.Getenv(RaceEnv) != "" }
@@ -35,7 +42,7 @@ var Switchboard = sync.OnceValues(func() (string, error) {
 	if !HasRace() {
 		return Plain()
 	}
-	return Build("switchboard-race", module+"cmd/switchboard", strings.Fields(raceFlags)...)
+	return Build("switchboard-race", module+"cmd/switchboard", strings.Fields(raceFlags+startupFlags)...)
 })
 
 // Plain returns the path of the program without the race detector: as people run it.
@@ -67,7 +74,7 @@ func Build(name, pkg string, flags ...string) (string, error) {
 		verb = "test"
 	}
 	fresh := file + ".new"
-	out, err := exec.Command("go", slices.Concat([]string{verb}, flags, []string{"-o", fresh, pkg})...).CombinedOutput()
+	out, err := exec.Command("go", slices.Concat([]string{verb, "-trimpath", "-ldflags=-w"}, flags, []string{"-o", fresh, pkg})...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}

@@ -217,7 +217,7 @@ func (s *Server) signal(sig syscall.Signal) {
 func (s *Server) Do(args ...any) any {
 	s.t.Helper()
 	answer, err := s.Try(args...)
-	if test, is := s.t.(testing.TB); is && errors.Is(err, context.DeadlineExceeded) {
+	if test, is := s.t.(testing.TB); is && wait.TimedOut(err) {
 		wait.Late(test, "%v: %v", args, err)
 	}
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,11 +40,11 @@ func main() {
 		o.skips = append(o.skips, s)
 		return nil
 	})
-	flag.Func("watched", "add these `flags` of go test for the packages of the program, and not for those below test/; they build the race detector in", func(s string) error {
-		o.watched = strings.Fields(s)
+	flag.Func("race", "add these `flags` of go test for the packages of the program; those below test/ start a Switchboard that is built with them", func(s string) error {
+		o.raceFlags = strings.Fields(s)
 		return nil
 	})
-	flag.StringVar(&o.first, "first", "", "start with the packages whose `paths` end in one of these, with commas between them: those that take longest")
+	flag.StringVar(&o.startWith, "start-with", "", "start with the packages whose `paths` end in one of these, with commas between them: those that take longest")
 	flag.StringVar(&o.lateFile, "late", "", "append the tests that were late to this `file`, as rows of Markdown")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: runner [flags] [-- flags of go test] [packages]")
@@ -68,13 +69,13 @@ func main() {
 }
 
 type options struct {
-	require  bool
-	skips    []string
-	watched  []string // flags of go test for the packages that have the race detector
-	first    string
-	lateFile string   // "" is none
-	flags    []string // of go test
-	patterns []string // none is ./...
+	require   bool
+	skips     []string
+	raceFlags []string // flags of go test for the packages that have the race detector
+	startWith string
+	lateFile  string   // "" is none
+	flags     []string // of go test
+	patterns  []string // none is ./...
 }
 
 // isOutside reports whether the package tests the program from outside: then the program
@@ -86,7 +87,7 @@ func (o *options) flagsFor(pkg string) []string {
 	if isOutside(pkg) {
 		return o.flags
 	}
-	return slices.Concat(o.flags, o.watched)
+	return slices.Concat(o.flags, o.raceFlags)
 }
 
 // run runs the tests, prints the report, and returns whether the run is green.
@@ -101,10 +102,16 @@ func run(o options) (green bool, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	env := append(os.Environ(), wait.Env+"=1", programs.DirEnv+"="+dir)
-	if len(o.watched) > 0 {
+	if len(o.raceFlags) > 0 {
 		env = append(env, programs.RaceEnv+"=1")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	// A tenth of the time of a test with the race detector is garbage collection.
+	if os.Getenv("GOGC") == "" {
+		env = append(env, "GOGC=400")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := newReport(os.Stdout, o.require, o.skips, cancel)
 	// Two tracks run at a time, each one package after the other: most tests wait more than
@@ -123,23 +130,22 @@ func run(o options) (green bool, err error) {
 			tracks.Go(func() error { return test(ctx, r, env, slices.Concat(o.flagsFor(track[0]), track)) })
 		}
 	}
-	if err := tracks.Wait(); err != nil {
-		return false, err
-	}
+	err = tracks.Wait()
 	r.close()
-	if len(r.failures) == 0 && len(r.late) < tooMany {
-		if err := again(ctx, r, env, &o); err != nil {
-			return false, err
-		}
+	if err == nil && len(r.failures) == 0 && len(r.late) < tooMany {
+		err = again(ctx, r, env, &o)
 	}
 	green = r.finish()
 	if o.lateFile != "" {
-		err = r.appendLate(o.lateFile, time.Now())
+		err = errors.Join(err, r.appendLate(o.lateFile, time.Now()))
 	}
-	return green, err
+	if ctx.Err() != nil && r.brokenLaw == "" {
+		err = errors.Join(err, errors.New("the run was interrupted"))
+	}
+	return green && err == nil, err
 }
 
-// list returns the packages in the order in which they are to start.
+// list returns the packages in their starting order.
 func list(o options) ([]string, error) {
 	args := []string{"list"}
 	for _, f := range o.flags {
@@ -157,12 +163,12 @@ func list(o options) ([]string, error) {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	packages := strings.Fields(string(out))
-	first := strings.Split(o.first, ",")
+	front := strings.Split(o.startWith, ",")
 	place := func(p string) int {
-		if i := slices.IndexFunc(first, func(end string) bool { return strings.HasSuffix(p, "/"+end) }); i >= 0 {
+		if i := slices.IndexFunc(front, func(end string) bool { return strings.HasSuffix(p, "/"+end) }); i >= 0 {
 			return i
 		}
-		return len(first)
+		return len(front)
 	}
 	slices.SortStableFunc(packages, func(a, b string) int { return place(a) - place(b) })
 	return packages, nil
@@ -179,19 +185,26 @@ func again(ctx context.Context, r *report, env []string, o *options) error {
 		second.close()
 		switch {
 		case len(second.failures) > 0:
+			l.alone = wrongAlone
 			r.failures = append(r.failures, second.failures...)
 		case len(second.late) > 0:
-			l.twice = true
+			l.alone = lateAgain
 		case second.passed == 0:
-			r.fail(l.key, ", was late and did not run again", &aTest{lines: []string{"go test ran no test of that name"}})
+			l.alone = wrongAlone
+			r.fail(l.key, ", was late and did not run again", &openTest{lines: []string{"go test ran no test of that name"}})
 		default:
+			l.alone = passedAlone
 			r.passed++
+		}
+		if second.brokenLaw != "" {
+			r.brokenLaw = second.brokenLaw
+			return nil
 		}
 	}
 	return nil
 }
 
-// test has r read what `go test -json` prints, until it ends or ctx does.
+// test runs go test, and has r read its events.
 func test(ctx context.Context, r *report, env, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-p=1"}, args...)...)
 	cmd.Env = env
@@ -215,7 +228,9 @@ func test(ctx context.Context, r *report, env, args []string) error {
 	case err == nil || failures > 0 || ctx.Err() != nil:
 		return nil
 	case errors.As(err, &exit): // go test has said why, and not as JSON
-		r.fail(key{args[len(args)-1], "go test"}, "", &aTest{lines: []string{err.Error()}})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fail(key{args[len(args)-1], "go test"}, "", &openTest{lines: []string{err.Error()}})
 		return nil
 	}
 	return fmt.Errorf("go test: %w", err)

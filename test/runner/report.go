@@ -39,22 +39,22 @@ func (k key) top() key {
 	return key{k.pkg, name}
 }
 
-// aTest is a test that has not ended, with what it has printed.
-type aTest struct {
+// An openTest is a test that has not ended, with its output so far.
+type openTest struct {
 	lines []string
 	open  bool // the last of them goes on
 	left  int  // out, between the first and the last
 	late  bool
 }
 
-// Of a failure the beginning says what was wrong, and the end how it ended.
+// The first lines of a failure say what failed, and the last lines how it ended.
 const first, last, width = 40, 40, 1000
 
-// framing is what the runner of the tests adds to what they print.
+// framing matches the lines that package testing adds to the output of tests.
 var framing = regexp.MustCompile(`^(=== |\s*--- (PASS|FAIL|SKIP): |(PASS|FAIL)$|exit status )`)
 
 // print takes a piece of output, which is a line or a part of a long one.
-func (t *aTest) print(output string) {
+func (t *openTest) print(output string) {
 	piece, ends := strings.CutSuffix(output, "\n")
 	switch n := len(t.lines); {
 	case t.open:
@@ -76,13 +76,13 @@ func cut(line string) string {
 	return strings.ToValidUTF8(line[:width], "") + "…"
 }
 
-// A failure is of a test, or of what the name says instead.
+// A failure is a failed test, or another failed step: then the name says which one.
 type failure struct {
 	key
 	text string
 }
 
-// report is what has been read so far.
+// report holds the events so far.
 type report struct {
 	stop    func()     // ends all tests
 	mu      sync.Mutex // held while an event is taken
@@ -90,9 +90,9 @@ type report struct {
 	require bool
 	skips   []string // reasons, each once
 
-	tests           map[key]*aTest
-	builds          map[string]*aTest // by ImportPath
-	laws, seeds     map[key]string    // by the test that has the attribute
+	tests           map[key]*openTest
+	builds          map[string]*openTest // by ImportPath
+	laws, seeds     map[key]string       // by the test that has the attribute
 	failures        []failure
 	late            []*lateTest
 	passed, skipped int
@@ -105,8 +105,18 @@ type report struct {
 type lateTest struct {
 	key
 	text, load string
-	twice      bool // it was late again when it ran alone
+	alone      outcome // when it ran once more, alone
 }
+
+// An outcome is how a late test ended when it ran once more, alone.
+type outcome int
+
+const (
+	notRun outcome = iota // the run was red already
+	passedAlone
+	lateAgain
+	wrongAlone
+)
 
 // timed is how long a test or a package took.
 type timed struct {
@@ -115,7 +125,7 @@ type timed struct {
 }
 
 func newReport(out io.Writer, require bool, skips []string, stop func()) *report {
-	return &report{stop: stop, out: out, require: require, skips: skips, tests: map[key]*aTest{}, builds: map[string]*aTest{}, laws: map[key]string{}, seeds: map[key]string{}}
+	return &report{stop: stop, out: out, require: require, skips: skips, tests: map[key]*openTest{}, builds: map[string]*openTest{}, laws: map[key]string{}, seeds: map[key]string{}}
 }
 
 // read takes events to their end, and returns how many failures they told of. It may be
@@ -187,15 +197,15 @@ func (r *report) take(e *event) {
 }
 
 // of returns the test of that key, which may be new.
-func of[K comparable](tests map[K]*aTest, k K) *aTest {
+func of[K comparable](tests map[K]*openTest, k K) *openTest {
 	if tests[k] == nil {
-		tests[k] = &aTest{}
+		tests[k] = &openTest{}
 	}
 	return tests[k]
 }
 
 // end takes the end of a test, or of a package.
-func (r *report) end(e *event, k key, t *aTest) {
+func (r *report) end(e *event, k key, t *openTest) {
 	if e.Test == "" {
 		r.packages = append(r.packages, timed{k, e.Elapsed})
 	} else if k == k.top() {
@@ -212,7 +222,7 @@ func (r *report) end(e *event, k key, t *aTest) {
 	case e.Action == "skip":
 		r.skip(k, t)
 	case len(t.lines) > 0 || !r.blames(func(f key) bool { return f.pkg == k.pkg && strings.HasPrefix(f.name, k.name+"/") }):
-		r.fail(k, fmt.Sprintf(", %.2fs", e.Elapsed), t)
+		r.failTest(k, fmt.Sprintf(", %.2fs", e.Elapsed), t)
 	}
 }
 
@@ -220,11 +230,17 @@ func (r *report) blames(which func(key) bool) bool {
 	return slices.ContainsFunc(r.failures, func(f failure) bool { return which(f.key) })
 }
 
-func (r *report) fail(k key, how string, t *aTest) {
+// failTest notes that the test k failed, and whether that breaks a law.
+func (r *report) failTest(k key, how string, t *openTest) {
 	if number, holds := attribute(r.laws, k); holds {
 		r.brokenLaw = number
 		how += ", a claim about law " + number
 	}
+	r.fail(k, how, t)
+}
+
+// fail notes that k failed.
+func (r *report) fail(k key, how string, t *openTest) {
 	if seed, draws := attribute(r.seeds, k); draws {
 		how += ", with " + law.SeedEnv + "=" + seed
 	}
@@ -246,7 +262,7 @@ func attribute(of map[key]string, k key) (value string, there bool) {
 }
 
 // text is what the test has printed, without its middle if that is long.
-func (t *aTest) text() string {
+func (t *openTest) text() string {
 	lines := t.lines
 	if t.left > 0 {
 		lines = slices.Insert(slices.Clone(lines), first, fmt.Sprintf("    … %d lines …", t.left))
@@ -256,7 +272,7 @@ func (t *aTest) text() string {
 
 // addLate notes that the test k was late, with the load of the machine. A test at the top
 // level counts once, however many of its parts were late.
-func (r *report) addLate(k key, t *aTest) {
+func (r *report) addLate(k key, t *openTest) {
 	if slices.ContainsFunc(r.late, func(l *lateTest) bool { return l.key == k.top() }) {
 		return
 	}
@@ -274,12 +290,12 @@ func load() string {
 
 // failPackage blames each test that had not ended when the package did: it has
 // panicked, exited, or was waited for for too long.
-func (r *report) failPackage(k key, t *aTest, unbuilt bool) {
+func (r *report) failPackage(k key, t *openTest, unbuilt bool) {
 	for _, other := range slices.SortedFunc(maps.Keys(r.tests), func(a, b key) int { return strings.Compare(a.name, b.name) }) {
 		if unended := r.tests[other]; other.pkg == k.pkg && other.name != "" {
 			delete(r.tests, other)
 			if len(unended.lines) > 0 {
-				r.fail(other, ", not ended", unended)
+				r.failTest(other, ", not ended", unended)
 			}
 		}
 	}
@@ -291,7 +307,7 @@ func (r *report) failPackage(k key, t *aTest, unbuilt bool) {
 // position is where a test logs.
 var position = regexp.MustCompile(`^\s+\w+\.go:\d+: `)
 
-func (r *report) skip(k key, t *aTest) {
+func (r *report) skip(k key, t *openTest) {
 	r.skipped++
 	why := k.name + " says not why"
 	if n := len(t.lines); n > 0 {
@@ -310,7 +326,7 @@ func (r *report) skip(k key, t *aTest) {
 func (r *report) close() {
 	for _, k := range slices.Collect(maps.Keys(r.tests)) {
 		if k.name != "" && r.brokenLaw == "" {
-			r.failPackage(key{pkg: k.pkg}, &aTest{}, false)
+			r.failPackage(key{pkg: k.pkg}, &openTest{}, false)
 		}
 	}
 	// A late test whose other parts failed is wrong.
@@ -327,15 +343,17 @@ func (r *report) finish() bool {
 	red := len(r.failures)
 	for _, l := range r.late {
 		fmt.Fprintf(r.out, "\n--- LATE: %s (%s, load %s)\n%s\n", l.name, l.pkg, l.load, l.text)
-		switch {
-		case l.twice:
-			red++
-			fmt.Fprintln(r.out, "It was late again when it ran alone: that is a failure.")
-		case len(r.failures) > 0 || len(r.late) >= tooMany:
+		switch l.alone {
+		case notRun:
 			red++
 			fmt.Fprintln(r.out, "It did not run again, since the run is red.")
-		default:
+		case passedAlone:
 			fmt.Fprintln(r.out, "It passed when it ran alone.")
+		case lateAgain:
+			red++
+			fmt.Fprintln(r.out, "It was late again when it ran alone: that is a failure.")
+		case wrongAlone: // which is among the failures
+			fmt.Fprintln(r.out, "It failed when it ran alone.")
 		}
 	}
 	if len(r.late) >= tooMany {

@@ -70,7 +70,16 @@ cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}
 		balancer.Close()
 	})
 	c.url = balancer.URL
+	t.Cleanup(func() { stopTogether(c.replicas) })
 	return c
+}
+
+// stopTogether asks all of the replicas to stop. Each one tells load balancers so for some
+// seconds, unless it is asked again: the cleanup of each asks again.
+func stopTogether(replicas []*gateway) {
+	for _, g := range replicas {
+		_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	}
 }
 
 // patient makes a call of load again for as long as it is refused because the store has

@@ -29,6 +29,7 @@ func replicate(t *testing.T, dir string, n int) (all []*gateway, redis *redistes
 		write(t, file, fmt.Sprintf("store: %q\ncluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n", redis.URL())+fileOf(t, file))
 		all = append(all, serve(t, own))
 	}
+	t.Cleanup(func() { stopTogether(all) })
 	return all, redis
 }
 
