@@ -197,7 +197,8 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 	})
 	mend := func() {} // brings Redis back
 	// kept checks, once, that all that was acknowledged is there.
-	kept := sync.OnceFunc(func() {
+	var once sync.Once
+	kept := func() {
 		for _, e := range entries(t, s, receipt.Query{}) {
 			if told[e.ID()] == e.Receipt.Note {
 				delete(told, e.ID())
@@ -206,7 +207,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 		if len(told) > 0 {
 			t.Errorf("%d acknowledged receipts are lost", len(told))
 		}
-	})
+	}
 	defer func() { // what there is when the test is late
 		mend()
 		halt()
@@ -217,7 +218,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 			_, err := s.Value(t.Context(), store.Key{Group: "g", Name: "n"})
 			return err
 		})
-		kept()
+		once.Do(kept)
 	}()
 	serves := func(n int) {
 		for range n {
@@ -259,7 +260,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 			intents[e.Receipt.Of]--
 		}
 	}
-	kept()
+	once.Do(kept)
 	for id, n := range intents {
 		if n != 0 {
 			t.Errorf("%s has not one outcome", id)

@@ -344,7 +344,8 @@ func TestARedisThatIsPausedHoldsNobodyUp(t *testing.T) {
 	if testing.Short() {
 		paused = 3 * time.Second
 	}
-	resume := sync.OnceFunc(s.Resume)
+	var once sync.Once
+	resume := func() { once.Do(s.Resume) }
 	s.Pause()
 	defer resume()
 	begun := time.Now()

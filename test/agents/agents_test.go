@@ -243,7 +243,7 @@ func (a agent) run(t *testing.T, model string, s endpoint) string {
 			t.Logf("it said:\n%s\n%s", &out, &errs)
 		}
 	})
-	if ctx.Err() != nil {
+	if wait.Overdue(ctx, err) {
 		wait.Late(t, "%s: not after %s:\n%s\n%s", a.name, patience, &out, &errs)
 	}
 	if err != nil {

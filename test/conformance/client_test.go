@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/programs"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
@@ -47,6 +48,8 @@ func TestWhatAClientPassesDirectItPassesThroughSwitchboard(t *testing.T) {
 func gateways(t *testing.T, era string) string {
 	t.Helper()
 	program := built(t, programs.Switchboard)
+	var late wait.Lateness
+	t.Cleanup(func() { late.State(t) })
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		behind, listens := tap(t, r.FormValue("behind"))
 		front, stop, err := serve(t, program, behind)
@@ -60,7 +63,7 @@ func gateways(t *testing.T, era string) string {
 			select {
 			case <-listens:
 			case <-time.After(patience / 4):
-				t.Errorf("%s: no GET", behind)
+				late.Add("%s: no GET", behind)
 			}
 		}
 		fmt.Fprintln(w, front)

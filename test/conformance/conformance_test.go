@@ -87,7 +87,7 @@ func suite(t *testing.T, args ...string) results {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, slices.Concat([]string{"node_modules/@modelcontextprotocol/conformance/dist/index.js"}, args, []string{"-o", dir})...)
 	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
+	if wait.Overdue(ctx, err) {
 		wait.Late(t, "conformance %s: not after %s:\n%s", args, 2*patience, out)
 	}
 	if exit := new(exec.ExitError); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {

@@ -136,7 +136,8 @@ func (w *world) open() {
 		resp, err := http.ReadResponse(bufio.NewReader(streaming), nil)
 		w.must(err)
 		w.says = newFeed(resp.Body)
-		first, _ := w.says.take("\n\n", 1, patience, patience)
+		first, end := w.says.take("\n\n", 1, patience, patience)
+		w.intime("the address", end)
 		w.url = strings.TrimSuffix(w.url, "/mcp") + strings.TrimPrefix(strings.Join(first, ""), "event: endpoint\ndata: ")
 	}
 	w.conn = w.dial(w.url)
@@ -146,9 +147,18 @@ func (w *world) open() {
 	}
 	w.session = w.post(initialize, 1).header.Get("Mcp-Session-Id")
 	if w.on == fault.SSE {
-		w.says.take("\n\n", 1, patience, patience)
+		_, end := w.says.take("\n\n", 1, patience, patience)
+		w.intime("the answer to initialize", end)
 	}
 	w.post(initialized, 0)
+}
+
+// intime ends the test as late if what it waited for patiently did not come.
+func (w *world) intime(what, end string) {
+	w.t.Helper()
+	if end == "silence" {
+		wait.Late(w.t, "%s: not after %s", what, patience)
+	}
 }
 
 func (w *world) dial(address string) net.Conn {
@@ -607,14 +617,17 @@ func (w *world) meet(f *fault.Fault) (s sight) {
 		_ = w.program.Wait()
 		w.start()
 		_, s.end = w.says.take("\n", 1, patience, patience)
+		w.intime("the end of the program", s.end)
 		return s
 	}
 	_ = w.conn.SetReadDeadline(time.Now().Add(patience))
-	if _, err := w.in.ReadByte(); how(err) != "eof" && how(err) != "reset" {
+	_, err := w.in.ReadByte()
+	w.intime("the end of an idle connection", how(err))
+	if how(err) != "eof" && how(err) != "reset" {
 		w.t.Errorf("a connection that was idle: %v", err)
 	}
 	u, _ := url.Parse(w.url)
-	_, err := net.Dial("tcp", u.Host)
+	_, err = net.Dial("tcp", u.Host)
 	s.end = how(err)
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -124,22 +125,50 @@ func serve(t *testing.T, dir string) gateway {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		watchdog := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		if err := cmd.Wait(); err != nil {
+		dog := watch(patience, cmd)
+		defer dog.check(t)
+		err := cmd.Wait()
+		dog.Stop()
+		if err != nil && !dog.bit.Load() {
 			t.Errorf("switchboard serve ended with %v", err)
 		}
-		watchdog.Stop()
 		if t.Failed() {
 			t.Logf("the log:\n%s", log)
 		}
 	})
+	dog := watch(patience, cmd)
 	line, err := bufio.NewReader(out).ReadString('\n')
+	dog.Stop()
 	if err != nil {
+		dog.check(t)
 		t.Fatalf("no address: %v\n%s", err, log)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
 	return g
+}
+
+// A watchdog kills a program that takes too long.
+type watchdog struct {
+	*time.Timer
+	bit atomic.Bool // it has killed
+}
+
+func watch(bound time.Duration, cmd *exec.Cmd) *watchdog {
+	dog := &watchdog{}
+	dog.Timer = time.AfterFunc(bound, func() {
+		dog.bit.Store(true)
+		_ = cmd.Process.Kill()
+	})
+	return dog
+}
+
+// check ends the test as late if the program was killed.
+func (dog *watchdog) check(t *testing.T) {
+	t.Helper()
+	if dog.bit.Load() {
+		wait.Late(t, "the program took too long, and was killed")
+	}
 }
 
 // command runs a program to its end.
@@ -153,7 +182,7 @@ func command(t *testing.T, in string, args ...string) (stdout, stderr string, co
 	// What a client keeps for its user it keeps away from the real one's.
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	err := cmd.Run()
-	if ctx.Err() != nil {
+	if wait.Overdue(ctx, err) {
 		wait.Late(t, "%s: not after %s:\n%s\n%s", args, 2*patience, &out, &errs)
 	}
 	if cmd.ProcessState == nil {
@@ -190,16 +219,21 @@ func typescript(t *testing.T, args ...string) func(op) answer {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(5*patience, func() { _ = cmd.Process.Kill() })
+	dog := watch(5*patience, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
+		err := cmd.Wait()
+		dog.Stop()
+		dog.check(t)
+		if err != nil {
 			t.Errorf("legacy-client.mjs ended with %v\n%s", err, log)
 		}
-		watchdog.Stop()
 	})
 	lines := bufio.NewReader(out)
 	hello, err := lines.ReadString('\n')
+	if err != nil {
+		dog.check(t)
+	}
 	if err != nil || !strings.HasPrefix(hello, `{"protocol":"`+legacy+`"`) {
 		t.Fatalf("it began with %q, %v\n%s", hello, err, log)
 	}
@@ -209,6 +243,9 @@ func typescript(t *testing.T, args ...string) func(op) answer {
 			t.Fatal(err)
 		}
 		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			dog.check(t)
+		}
 		var did struct {
 			Result, Error json.RawMessage
 			Raw           string
@@ -277,13 +314,15 @@ func mcpgoStdio(t *testing.T, g gateway, task string) func(op) answer {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	watchdog := time.AfterFunc(5*patience, func() { _ = cmd.Process.Kill() })
+	dog := watch(5*patience, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
+		err := cmd.Wait()
+		dog.Stop()
+		dog.check(t)
+		if err != nil {
 			t.Errorf("switchboard stdio ended with %v\n%s", err, log)
 		}
-		watchdog.Stop()
 	})
 	seen := &locked{}
 	c := mcpgo.NewClient(transport.NewIO(io.TeeReader(out, seen), in, io.NopCloser(strings.NewReader(""))))
@@ -314,7 +353,7 @@ func mcpgoOpen(t *testing.T, c *mcpgo.Client, seen *locked) func(op) answer {
 		} else {
 			_, err = c.CallTool(ctx, mcp.CallToolRequest{Params: mcp.CallToolParams{Name: o.Name, RawArguments: o.Args, Arguments: o.Args}})
 		}
-		if ctx.Err() != nil {
+		if wait.Overdue(ctx, err) {
 			wait.Late(t, "%s %q: %v", o.Op, o.Name, err)
 		}
 		a, ok := last(seen.String()[before:])

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	words "github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -47,6 +46,7 @@ type pipe struct {
 	in   io.Writer
 	out  *bufio.Reader
 	next int
+	dog  *watchdog
 }
 
 // dial starts a server and talks to it in the era given.
@@ -71,17 +71,17 @@ func dial(t *testing.T, era string, s words.Server) *pipe {
 		t.Fatal(err)
 	}
 	// A server that says nothing ends the test, not the other way round.
-	watchdog := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	dog := watch(patience, cmd)
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		watchdog.Stop()
+		dog.Stop()
 		if t.Failed() {
 			t.Logf("%s said on stderr:\n%s", s.ID, &log)
 		}
 	})
-	p := &pipe{era: era, in: in, out: bufio.NewReaderSize(out, 1<<20)}
+	p := &pipe{era: era, in: in, out: bufio.NewReaderSize(out, 1<<20), dog: dog}
 	if era == legacy {
 		hello := p.ask(t, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 		if hello.err != nil {
@@ -107,6 +107,7 @@ func (p *pipe) ask(t *testing.T, method, params string) answer {
 	for {
 		line, err := p.out.ReadBytes('\n')
 		if err != nil {
+			p.dog.check(t)
 			t.Fatalf("%s: the server hung up: %v", method, err)
 		}
 		if id, a, ok := parse(line); ok && id == fmt.Sprint(p.next) {

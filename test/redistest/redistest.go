@@ -183,6 +183,12 @@ func (s *Server) Wait() {
 	})
 }
 
+// Serves reports whether the server answers.
+func (s *Server) Serves() bool {
+	_, err := s.Try("ping")
+	return err == nil
+}
+
 // Kill ends the server as a failing machine does: with SIGKILL. It may be killed twice.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {

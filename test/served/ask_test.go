@@ -279,7 +279,7 @@ func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, true))))
-			s := g.open("/mcp", true)
+			s := g.open(t, "/mcp", true)
 			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + fakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
 			ask := argument("ask", "method", "elicitation/create", "params", params)
 			m := able(t, s, ask)
@@ -372,7 +372,7 @@ func TestAServerThatAsksForRootsAtItsStartGetsThoseOfItsClient(t *testing.T) {
 		}
 	}
 	// Whoever has declared no roots is not asked for any.
-	m, _ := g.open("/mcp", false).ask(t, "tools/call", `{"name":"asker","arguments":{"do":"roots"}}`)
+	m, _ := g.open(t, "/mcp", false).ask(t, "tools/call", `{"name":"asker","arguments":{"do":"roots"}}`)
 	if got := text(t, m); !strings.Contains(got, `"code":-32601`) {
 		t.Errorf("without roots the server hears %s", got)
 	}
@@ -384,7 +384,7 @@ func TestAServerThatDiesWhileItsClientIsAskedLeavesTheOutcomeUnknown(t *testing.
 	const params = `{"message":"who?"}`
 	t.Run("modern", func(t *testing.T) {
 		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
-		s, until := g.open("/mcp", true), filepath.Join(t.TempDir(), "die")
+		s, until := g.open(t, "/mcp", true), filepath.Join(t.TempDir(), "die")
 		ask := argument("ask-and-die", "params", params, "until", until)
 		m := able(t, s, ask)
 		state := field(t, m.Result, "requestState")
@@ -415,7 +415,7 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 	again := func(t *testing.T, answer string) message {
 		t.Helper()
 		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
-		s := g.open("/mcp", true)
+		s := g.open(t, "/mcp", true)
 		m := able(t, s, ask)
 		if got, want := field(t, m.Result, "inputRequests"), `{"1":{"method":"elicitation/create","params":`+params+`}}`; got != want {
 			t.Errorf("asked for\n%s\nwant\n%s", got, want)
@@ -442,7 +442,7 @@ func TestAServerAsksForNothingThatItsClientHasNotDeclared(t *testing.T) {
 	for _, transport := range []string{"stdio", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, transport, false))))
-			s := g.open("/mcp", true)
+			s := g.open(t, "/mcp", true)
 			for _, ask := range []string{
 				argument("ask", "method", "sampling/createMessage", "params", questions[1].params),
 				argument("ask", "method", "tools/list", "params", "{}"),
@@ -467,7 +467,7 @@ func TestAStateThatALegacyServerCannotKnowIsNotSentToIt(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
-	m := able(t, g.open("/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
+	m := able(t, g.open(t, "/mcp", true), argument("echo")+`,"requestState":"switchboard-1.BEFORE.x.y","inputResponses":{}`)
 	if m.Error == nil || m.Error.Code != -32602 {
 		t.Errorf("it is answered with %s", m.raw)
 	}
@@ -506,7 +506,7 @@ func TestALegacyClientGetsAnElicitationIDForAURL(t *testing.T) {
 func TestWhatAServerSaysBeforeItAsksIsHeardBefore(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false))))
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	ask := argument("ask", "method", "elicitation/create", "params", `{}`, "steps", "500")
 	body := strings.Replace(withMeta(`{"name":"asker",`+ask+`}`), `"io.modelcontextprotocol/clientCapabilities":{}`, `"progressToken":1,`+canBeAsked, 1)
 	for range 5 {

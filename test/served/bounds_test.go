@@ -21,7 +21,7 @@ func p99(t *testing.T, g *gateway, n int, tool string) time.Duration {
 	var took []time.Duration
 	var wg sync.WaitGroup
 	for i := range 4 {
-		s := g.open("/mcp", i%2 == 1)
+		s := g.open(t, "/mcp", i%2 == 1)
 		wg.Go(func() {
 			for range n / 4 {
 				began := time.Now()
@@ -46,7 +46,7 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	marks := filepath.Join(t.TempDir(), "marks")
 	hung := strings.Replace(fakeServer("hung", "marks="+marks, fmt.Sprintf(tool, "hang")), "{", fmt.Sprintf("{max_calls: %d, max_waiting: %d, ", under, waiting), 1)
 	g := serve(t, layOut(t, fakes(hung, fakeServer("well", fmt.Sprintf(tool, "work")))))
-	names(t, g.open("/mcp", false))
+	names(t, g.open(t, "/mcp", false))
 	before := p99(t, g, 400, "work")
 
 	var mu sync.Mutex
@@ -70,10 +70,10 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 		}
 	}
 	for range 3 {
-		call(g.open("/mcp", true), under/3)
+		call(g.open(t, "/mcp", true), under/3)
 	}
 	arrived(t, marks, under)
-	call(g.open("/mcp", true), all-under)
+	call(g.open(t, "/mcp", true), all-under)
 	during := p99(t, g, 400, "work")
 	eventually(t, "what waited is refused", func() string {
 		mu.Lock()
@@ -97,7 +97,7 @@ func TestRX10_TwoHundredCallsToAServerThatHangsAreBoundedAndNobodyElseWaits(t *t
 	if most := max(before, after); during > 3*most/2+3*time.Second { // who waits there is refused after 5s
 		t.Errorf("calls to another server took %v, and %v without those that hang", during, most)
 	}
-	if m, _ := g.open("/mcp", true).ask(t, "tools/call", `{"name":"hang","arguments":{}}`); codeOf(m) != "" {
+	if m, _ := g.open(t, "/mcp", true).ask(t, "tools/call", `{"name":"hang","arguments":{}}`); codeOf(m) != "" {
 		t.Errorf("its places were not freed: %s", m.raw)
 	}
 }
@@ -107,7 +107,7 @@ func TestAClientThatReadsNothingDoesNotKeepItsPlaceAtTheServer(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
 	one := strings.Replace(fakeServer("one", "marks="+marks, fmt.Sprintf(tool, "work")), "{", "{max_calls: 1, ", 1)
 	g := serve(t, layOut(t, fakes(one)))
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	names(t, s)
 	c, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
 	if err != nil {

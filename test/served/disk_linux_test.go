@@ -106,7 +106,7 @@ func (s *survivor) runsOut(take, give func()) {
 	g := &gateway{t: t, url: s.url, dir: s.dir}
 	var clients []*client
 	for _, modern := range []bool{false, true} {
-		clients = append(clients, &client{httpSession: g.open("/mcp", modern)})
+		clients = append(clients, &client{httpSession: g.open(t, "/mcp", modern)})
 	}
 	n := 0
 	do := func(tool string, key bool) lived {
@@ -185,7 +185,7 @@ func (s *survivor) refused() string {
 func (s *survivor) some() {
 	s.live()
 	for i, modern := range []bool{false, true} {
-		c := &client{httpSession: (&gateway{t: s.t, url: s.url}).open("/mcp", modern)}
+		c := &client{httpSession: (&gateway{t: s.t, url: s.url}).open(s.t, "/mcp", modern)}
 		for n := range 24 {
 			s.call(c, i+1+2*n, false, false)
 		}
@@ -248,7 +248,7 @@ func TestADamagedFileIsRefusedOrAsItWas(t *testing.T) {
 	t.Logf("%d of 12 flips were noticed; the others changed nothing that is kept", noticed)
 	put(whole)
 	s.live()
-	if l, _ := s.call(&client{httpSession: (&gateway{t: t, url: s.url}).open("/mcp", true)}, 1001, false, false); !l.good() {
+	if l, _ := s.call(&client{httpSession: (&gateway{t: t, url: s.url}).open(t, "/mcp", true)}, 1001, false, false); !l.good() {
 		t.Errorf("the whole file: %v", l.attempt)
 	}
 	s.stop()
@@ -280,8 +280,10 @@ func TestAFolderThatCannotBeWrittenToIsNamed(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		}
 		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
 		_ = cmd.Run()
+		if !late.Stop() {
+			wait.Late(t, "it does not end: %s", &errs)
+		}
 		return errs.String(), cmd.ProcessState.ExitCode()
 	}
 	chmod := func(mode fs.FileMode, file string) {

@@ -90,7 +90,7 @@ func TestACallMovesToADeclaredEquivalentWithItsArguments(t *testing.T) {
 			dir, _, brave := twoSearches(t, modern, "", toGoogle)
 			g := serve(t, dir)
 			for _, era := range []bool{false, true} {
-				s := g.open("/mcp", era)
+				s := g.open(t, "/mcp", era)
 				m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"phishing","country":"de"}}`)
 				if got, want := m.text(), `{"country":"de","query":"phishing"}`; got != want {
 					t.Fatalf("%s, want %s", got, want)
@@ -100,7 +100,7 @@ func TestACallMovesToADeclaredEquivalentWithItsArguments(t *testing.T) {
 			if !strings.Contains(out, "its calls may move to google/web_search") {
 				t.Errorf("explain does not say where calls may move:\n%s", out)
 			}
-			legacy, now := g.open("/mcp", false), g.open("/mcp", true)
+			legacy, now := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 			listed := names(t, legacy)
 			brave.Close()
 			for name, s := range map[string]session{"legacy": legacy, "modern": now} {
@@ -126,7 +126,7 @@ func TestNoCallMovesWhereNothingIsDeclared(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	dir, mark, brave := twoSearches(t, true, ", constraints: [readonly]", "      []")
 	g := serve(t, dir)
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	if got := names(t, s); len(got) != 2 {
 		t.Fatal(got)
 	}
@@ -146,7 +146,7 @@ func TestADeclarationThatCannotBeRightIsShownAndMovesNothing(t *testing.T) {
 	t.Parallel()
 	dir, _, brave := twoSearches(t, true, "", "      - {tool: google/web_search, map: {query: qq}, defaults: {num: many}}")
 	g := serve(t, dir)
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	m, _ := s.ask(t, "tools/call", `{"name":"search_web","arguments":{"query":"x"}}`)
 	if got := m.text(); got != `{"query":"x"}` {
 		t.Fatal(got)
@@ -265,7 +265,7 @@ task_id: work
 required_capabilities:
   - {verb: search, resource: internet}
 `, servers[0], servers[1], label, label)))
-		m, _ := g.open("/mcp", true).ask(t, "tools/call", `{"name":"count","arguments":{}}`)
+		m, _ := g.open(t, "/mcp", true).ask(t, "tools/call", `{"name":"count","arguments":{}}`)
 		switch {
 		case readonly && !strings.Contains(string(m.Result), `"hits":1`):
 			t.Errorf("the call did not move: %s", m.raw)

@@ -125,7 +125,7 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, tr, ", health: {every: 1s}")
 			g := serve(t, p.dir)
-			pipe, modern := stdio(t, p.dir, false), g.open("/mcp", true)
+			pipe, modern := stdio(t, p.dir, false), g.open(t, "/mcp", true)
 			for _, s := range []session{pipe, modern} {
 				if got := p.served(t, s, fault.Stateful, "first"); got != "a" {
 					t.Fatalf("%s serves at first", got)
@@ -169,7 +169,7 @@ func TestARunLeavesAServerThatIsGoneForTheNextInRank(t *testing.T) {
 			if got := p.served(t, modern, long, "third"); got != "b" {
 				t.Errorf("%s serves those who had left", got)
 			}
-			if got := p.served(t, g.open("/mcp", false), fault.Stateful, "fourth"); got != "a" {
+			if got := p.served(t, g.open(t, "/mcp", false), fault.Stateful, "fourth"); got != "a" {
 				t.Errorf("%s serves a new session", got)
 			}
 			for i := range 3 {
@@ -200,7 +200,7 @@ func TestAServerIsProbedAsItIsConfigured(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, fault.Legacy, ", "+tt.rows)
 			g := serve(t, p.dir)
-			s := g.open("/mcp", true)
+			s := g.open(t, "/mcp", true)
 			if got := p.served(t, s, fault.Stateful, "first"); !strings.HasPrefix(tt.name, "by a path") && got != "a" {
 				t.Fatalf("%s serves", got)
 			}
@@ -243,7 +243,7 @@ func TestACallOfADeadServerIsServedByTheEquivalentThatSaysSo(t *testing.T) {
 			p := newPair(t, tr, ", trust: operator")
 			g := serve(t, p.dir)
 			for _, modern := range []bool{false, true} {
-				s := g.open("/mcp", modern)
+				s := g.open(t, "/mcp", modern)
 				before := names(t, s)
 				p.a.Arm(fault.Order{Kind: fault.Refuse})
 				for i := range 3 {
@@ -322,7 +322,7 @@ deny[c.id] contains "not there" if {
 `)
 			g := serve(t, p.dir)
 			for _, modern := range []bool{false, true} {
-				s := g.open("/mcp", modern)
+				s := g.open(t, "/mcp", modern)
 				if got := p.served(t, s, fault.Deterministic, "first"); got != "a" {
 					t.Fatalf("%s serves at first", got)
 				}

@@ -225,7 +225,10 @@ func TestAClientThatHangsUpFindsTheOutcomeUnderItsKey(t *testing.T) {
 			t.Errorf("modern %v: it was answered before it hung up", modern)
 		}
 		again := make(chan repeated, 1)
-		go func() { again <- once(t, s, "k", "post", arguments) }()
+		go func() {
+			defer close(again)
+			again <- once(t, s, "k", "post", arguments)
+		}()
 		write(t, release, "")
 		if got := <-again; got.code != "" || !got.given || lines(t, marks) != 1 {
 			t.Errorf("modern %v: %+v, executed %d times", modern, got, lines(t, marks))

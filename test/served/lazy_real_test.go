@@ -108,7 +108,7 @@ func TestWhatIsChargedIsWhatIsListedAndNeverOverTheBudget(t *testing.T) {
 	done, refused := 0, 0
 	for i := range tasks {
 		for _, modern := range []bool{false, true} {
-			s := g.open(fmt.Sprint("/mcp/tasks/t", i), modern)
+			s := g.open(t, fmt.Sprint("/mcp/tasks/t", i), modern)
 			w := &lazyWorld{t: t, c: c, s: s, modern: modern, r: r, where: fmt.Sprintf("task %d, modern %v", i, modern)}
 			w.know()
 			for range 40 {
@@ -361,7 +361,7 @@ func TestFiveThousandExpansionsAtOnceKeepToTheBudget(t *testing.T) {
 	codes := make([]map[string]int, 50)
 	for i := range codes {
 		codes[i] = map[string]int{}
-		s := g.open(path, i%2 == 0)
+		s := g.open(t, path, i%2 == 0)
 		wait.Go(func() {
 			for j := range 100 {
 				action := "expand"
@@ -388,7 +388,7 @@ func TestFiveThousandExpansionsAtOnceKeepToTheBudget(t *testing.T) {
 	if got[""]+got["SB-LAZY-001"] != 5000 || got[""] == 0 {
 		t.Errorf("ended in %v", got)
 	}
-	s := g.open(path, false)
+	s := g.open(t, path, false)
 	_, _, sum := received(t, c, s)
 	if st := tokens(t, s); st.Used != sum || sum > 1500 {
 		t.Errorf("%d tokens are listed, and %d charged, of 1500", sum, st.Used)

@@ -204,7 +204,7 @@ func TestNoServiceIsNoneThatCanBeExpanded(t *testing.T) {
 func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, lazily(8000, ""))
-	s := serve(t, dir).open("/mcp", false)
+	s := serve(t, dir).open(t, "/mcp", false)
 	base := tokens(t, s).Used
 	helper(t, s, `{"action":"expand","service":"s3"}`)
 	all := tokens(t, s).Used
@@ -230,7 +230,7 @@ func TestAnExpansionOverTheBudgetIsRefusedWithWhatWouldMakeRoom(t *testing.T) {
 		}
 	})
 	write(t, filepath.Join(dir, "switchboard.yaml"), strings.Replace(fileOf(t, filepath.Join(dir, "switchboard.yaml")), fmt.Sprint(all), fmt.Sprint(base-1), 1))
-	m, _ := serve(t, dir).open("/mcp", true).ask(t, "tools/list", "")
+	m, _ := serve(t, dir).open(t, "/mcp", true).ask(t, "tools/list", "")
 	if codeOf(m) != "SB-LAZY-001" || !strings.Contains(string(m.raw), "aws_helper") || !strings.Contains(string(m.raw), fmt.Sprintf("budget is %d", base-1)) {
 		t.Errorf("essential tools alone are over the budget: %s", m.raw)
 	}
@@ -242,7 +242,7 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 	law.Hold(t, law.OneDecision)
 	dir := layOut(t, lazily(8000, ""))
 	g := serve(t, dir)
-	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 	heard := make(chan string, 1)
 	stream := func() {
 		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
@@ -274,7 +274,7 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 func TestALegacyClientIsToldOfAnExpansionAndAModernOneIsNot(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, lazily(8000, "")))
-	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 	heard := make(chan string, 8)
 	listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
 	listen(t, heard, "modern", http.MethodPost, modern.url, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
@@ -384,7 +384,7 @@ func TestADeclaredTaskStaysBoundUntilTheCeilingForbidsIt(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	dir := layOut(t, ceiling)
 	g := serve(t, dir)
-	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 	changes := func(change func()) {
 		heard := make(chan string, 1)
 		listen(t, heard, "legacy", http.MethodGet, legacy.url, "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
@@ -470,7 +470,7 @@ func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, lazily(900, ""))
 	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\nlazy: {on_full: collapse_oldest}\n")
-	s := serve(t, dir).open("/mcp", false)
+	s := serve(t, dir).open(t, "/mcp", false)
 	all := []string{"s3_list_buckets", "ec2_describe_regions", "iam_list_users", "sqs_list_queues", "lambda_list_functions", "iam_list_policies"}
 	for i, name := range all {
 		if text, code := helper(t, s, fmt.Sprintf(`{"action":"expand","tools":[%q]}`, name)); code != "" {
@@ -524,7 +524,7 @@ required_capabilities:
   - {tools: ["calm/spare"], load: on_demand, group: aws}
 `)
 	g := serve(t, dir)
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	if _, code := helper(t, s, `{"action":"expand","tools":["spare"]}`); code != "" {
 		t.Fatal(code)
 	}
@@ -600,7 +600,7 @@ func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
 	const args = `{"name":"switchboard_declare_task","arguments":{"required_capabilities":[{"verb":"search","resource":"internet"}]}}`
 	for _, modern := range []bool{false, true} {
 		for key, may := range map[string]bool{free: true, bound: false} {
-			s := g.open("/mcp", modern, "Authorization", "Bearer "+key)
+			s := g.open(t, "/mcp", modern, "Authorization", "Bearer "+key)
 			if got := slices.Contains(names(t, s), "switchboard_declare_task"); got != may {
 				t.Errorf("modern %v: it may declare: %v, want %v", modern, got, may)
 			}
@@ -615,7 +615,7 @@ func TestAKeyThatNamesItsTasksDeclaresNone(t *testing.T) {
 // does not exist, whatever a stub is asked.
 func TestTheTimeOfAnAnswerTellsNothingOfWhatIsHidden(t *testing.T) {
 	t.Parallel()
-	s := serve(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`))).open("/mcp", true)
+	s := serve(t, layOut(t, lazily(8000, `deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`))).open(t, "/mcp", true)
 	for _, ask := range []string{
 		`{"action":"call","tool":%q,"arguments":{}}`, `{"action":"expand","tools":[%q]}`, `{"action":"collapse","tools":[%q]}`,
 		`{"action":"search","query":%q}`, `{"action":"list","service":%q}`,

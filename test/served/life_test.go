@@ -106,7 +106,7 @@ func TestThirtyServersAreReadyWhileTenOthersHangExitOrFlood(t *testing.T) {
 		}
 	}
 	g := serve(t, layOut(t, strings.Replace(fakes(servers...), "start_deadline: 30s", "start_deadline: 2s", 1)))
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	eventually(t, "half of the good servers are listed", func() string { // forty programs take a while
 		m, _ := s.ask(t, "tools/list", "")
 		if n := strings.Count(string(m.Result), `"name":"tool_`); n < 15 {
@@ -143,7 +143,7 @@ func TestStatusTellsToolsServedFromToolsRefusedAndCountsFailedStarts(t *testing.
 	t.Parallel()
 	bad := `{"name":"bad","inputSchema":{"type":"object"},"_meta":{"x-summit-capabilities":[{"verb":"destroy","resource":"fs"}]}}`
 	g := serve(t, layOut(t, fakes(fakeServer("half", fmt.Sprintf(tool, "good"), bad), fakeServer("none", "mood=exit"))))
-	names(t, g.open("/mcp", true))
+	names(t, g.open(t, "/mcp", true))
 	eventually(t, "status says so", func() string {
 		out, errs, code := command(t, g.dir, "status", "--url", g.url)
 		for _, want := range []string{`half +healthy +[0-9]+s +1, 1 refused `, `none +quarantine +[0-9]+s +0 .*; [0-9]+ attempts failed`, `(?s)Wrong in what servers.*server "half", tool "bad"`} {
@@ -158,7 +158,7 @@ func TestStatusTellsToolsServedFromToolsRefusedAndCountsFailedStarts(t *testing.
 func TestAChildThatDiesEndsItsCallAtOnceAndComesBack(t *testing.T) {
 	marks := filepath.Join(t.TempDir(), "marks")
 	g := serve(t, layOut(t, fakes(fakeServer("frail", "marks="+marks, fmt.Sprintf(tool, "work")), fakeServer("other", fmt.Sprintf(tool, "rest")))))
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	began := time.Now()
 	m, _ := s.ask(t, "tools/call", `{"name":"work","arguments":{"do":"die"}}`)
 	if !strings.Contains(string(m.raw), "SB-EXEC-004") {
@@ -206,7 +206,7 @@ func TestNoChildOutlivesSwitchboard(t *testing.T) {
 			// One has a child in a session of its own.
 			servers = append(servers, `clan: {transport: stdio, command: [sh, -c, 'setsid sleep 987654 & exec "$0" "$@"', FAKE, '`+fmt.Sprintf(tool, "kin")+`']}`)
 			g := serve(t, layOut(t, strings.Replace(fakes(servers...), "start_deadline: 30s", "start_deadline: 1s", 1)))
-			s := g.open("/mcp", true)
+			s := g.open(t, "/mcp", true)
 			eventually(t, "the clan is there", func() string {
 				m, _ := s.ask(t, "tools/call", `{"name":"kin","arguments":{}}`)
 				return codeOf(m)
@@ -241,7 +241,7 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one")), fakeServer("b", fmt.Sprintf(tool, "two"))))
 	write(t, filepath.Join(dir, "tenants/default/tasks/only-a.yaml"), "task_id: only-a\nrequired_capabilities:\n  - {tools: [\"a/*\"]}\n")
 	g := serve(t, dir)
-	all, onlyA := stdio(t, dir, false), g.open("/mcp/tasks/only-a", true)
+	all, onlyA := stdio(t, dir, false), g.open(t, "/mcp/tasks/only-a", true)
 	if got := names(t, all); !slices.Equal(got, []string{"one", "two"}) {
 		t.Fatalf("listed %q", got)
 	}
@@ -273,7 +273,7 @@ func TestAClientHearsOfAChangedListAndOfNoOther(t *testing.T) {
 		}
 		return ""
 	})
-	if got := names(t, g.open("/mcp", true)); !slices.Equal(got, []string{"one", "three"}) {
+	if got := names(t, g.open(t, "/mcp", true)); !slices.Equal(got, []string{"one", "three"}) {
 		t.Errorf("with a faulty file it lists %q", got)
 	}
 	write(t, filepath.Join(dir, "switchboard.yaml"), three)
@@ -319,7 +319,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
 	g := serve(t, dir)
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	names(t, s)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -331,7 +331,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 					return
 				default:
 				}
-				c := g.open("/mcp", true)
+				c := g.open(t, "/mcp", true)
 				if m, _ := c.ask(t, "tools/call", `{"name":"one","arguments":{"x":"y"}}`); !strings.Contains(string(m.raw), `\"x\":\"y\"`) {
 					t.Errorf("a call during a reload gave %s", m.raw)
 					return
@@ -345,7 +345,7 @@ func TestCallsInFlightFinishWhileEverythingIsReloaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the new task is there", func() string {
-			m, _ := g.open(fmt.Sprintf("/mcp/tasks/t%d", i), true).ask(t, "tools/list", "")
+			m, _ := g.open(t, fmt.Sprintf("/mcp/tasks/t%d", i), true).ask(t, "tools/list", "")
 			if m.Error != nil {
 				return string(m.raw)
 			}
@@ -364,7 +364,7 @@ func TestClientsWhoUseTheSameIdsGetTheirOwnAnswers(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
-			s := g.open("/mcp", i%2 == 0)
+			s := g.open(t, "/mcp", i%2 == 0)
 			for j := range 20 {
 				name := []string{"one", "two", "three"}[(i+j)%3]
 				mark := fmt.Sprintf("client-%d-call-%d", i, j)
@@ -388,7 +388,7 @@ func TestAServersNewToolReachesClientsOfBothEras(t *testing.T) {
 				args = append([]string{"modern"}, args...)
 			}
 			g := serve(t, layOut(t, fakes(fakeServer("a", args...))))
-			legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+			legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 			names(t, legacy)
 			names(t, modern)
 			heard := make(chan string, 2)

@@ -201,7 +201,7 @@ func TestATaskOfSingleToolsSeesNothingElseOfTheirServer(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	g := serve(t, libraries(t, false))
 	for _, modern := range []bool{false, true} {
-		s := g.open("/mcp/tasks/tool", modern)
+		s := g.open(t, "/mcp/tasks/tool", modern)
 		if got := names(t, s); !slices.Equal(got, []string{"do-a"}) {
 			t.Fatalf("tools %q", got)
 		}
@@ -238,7 +238,7 @@ func TestExplainAndStatusSayWhatThereIsBesidesTools(t *testing.T) {
 		t.Errorf("explain tool: exit %d\n%s%s", code, out, errs)
 	}
 	g := serve(t, dir)
-	g.open("/mcp", false) // it answers once the servers have
+	g.open(t, "/mcp", false) // it answers once the servers have
 	if out, errs, code := command(t, dir, "status", "--url", g.url); code != 0 || strings.Count(out, "1, 4 resources, 2 prompts") != 2 {
 		t.Errorf("status: exit %d\n%s%s", code, out, errs)
 	}

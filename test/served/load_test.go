@@ -2,6 +2,7 @@ package served_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // everyServer is a configuration of a fake of each era on each transport, whose
@@ -72,8 +74,7 @@ func (c talk) message(id int, modern bool) string {
 
 // all makes calls at once, and returns what each heard, the answer last. Over
 // stdio, where all come by one pipe, they are told apart by their mark.
-func (c *talker) all(t *testing.T, talks []talk) map[string][]string {
-	t.Helper()
+func (c *talker) all(talks []talk) (map[string][]string, error) {
 	heard := map[string][]string{}
 	if c.stdio != nil {
 		go func() {
@@ -84,8 +85,7 @@ func (c *talker) all(t *testing.T, talks []talk) map[string][]string {
 		for answers := 0; answers < len(talks); {
 			line, err := c.stdio.line()
 			if err != nil {
-				broken(t, c.name, err)
-				return heard
+				return heard, err
 			}
 			for _, call := range talks {
 				if strings.Contains(string(line), call.mark) {
@@ -96,24 +96,26 @@ func (c *talker) all(t *testing.T, talks []talk) map[string][]string {
 				answers++
 			}
 		}
-		return heard
+		return heard, nil
 	}
 	var mu sync.Mutex
 	var work sync.WaitGroup
+	var failed error
 	for i, call := range talks {
 		work.Go(func() {
 			header := http.Header{}
 			if c.modern {
 				header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {call.tool}}
 			}
-			m, r := c.http.post(t, call.message(i, c.modern), header)
+			m, r, err := c.http.exchange(call.message(i, c.modern), header)
 			mu.Lock()
 			defer mu.Unlock()
+			failed = errors.Join(failed, err)
 			heard[call.mark] = append(r.said, string(m.raw))
 		})
 	}
 	work.Wait()
-	return heard
+	return heard, failed
 }
 
 // complete checks that a call heard all of its own, in order, and then its
@@ -159,8 +161,8 @@ func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 	// Each has a switchboard of its own, and so processes behind of its own: a
 	// log message of a process is of a call only while that is alone there.
 	clients := []*talker{
-		{name: "http legacy", http: serve(t, dir).open("/mcp", false)},
-		{name: "http modern", http: serve(t, dir).open("/mcp", true), modern: true},
+		{name: "http legacy", http: serve(t, dir).open(t, "/mcp", false)},
+		{name: "http modern", http: serve(t, dir).open(t, "/mcp", true), modern: true},
 		{name: "stdio legacy", stdio: stdio(t, dir, false)},
 		{name: "stdio modern", stdio: stdio(t, dir, true), modern: true},
 	}
@@ -175,6 +177,7 @@ func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var work sync.WaitGroup
+			var late wait.Lateness
 			for _, client := range clients {
 				var talks []talk
 				for _, name := range tools {
@@ -187,13 +190,21 @@ func TestNothingThatIsSaidBeforeAResultIsLostOrReordered(t *testing.T) {
 					}
 				}
 				work.Go(func() {
-					heard := client.all(t, talks)
+					heard, err := client.all(talks)
+					if wait.TimedOut(err) {
+						late.Add("%s: %v", client.name, err)
+						return
+					}
+					if err != nil {
+						t.Errorf("%s: %v", client.name, err)
+					}
 					for _, call := range talks {
 						call.complete(t, client.name, heard[call.mark])
 					}
 				})
 			}
 			work.Wait()
+			late.State(t)
 		})
 	}
 }
@@ -209,10 +220,11 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 
 	var all []*httpSession
 	for i := range sessions {
-		all = append(all, g.open("/mcp", i%2 == 0))
+		all = append(all, g.open(t, "/mcp", i%2 == 0))
 	}
 	start := time.Now()
 	var work sync.WaitGroup
+	var late wait.Lateness
 	for n, s := range all {
 		ids := make(chan int)
 		go func() {
@@ -231,7 +243,15 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 					if s.modern {
 						header = http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {c.tool}}
 					}
-					m, r := s.post(t, body, header)
+					m, r, err := s.exchange(body, header)
+					if wait.TimedOut(err) {
+						late.Add("session %d, call %d of %s: %v", n, id, c.tool, err)
+						continue
+					}
+					if err != nil {
+						t.Errorf("session %d, call %d of %s: %v", n, id, c.tool, err)
+						continue
+					}
 					heard := strings.Join(append(r.said, string(m.raw)), "\n")
 					if len(r.said) != 1 || strings.Count(heard, nonce) != 2 || strings.Count(heard, "nonce-") != 2 || !strings.Contains(string(m.raw), fmt.Sprintf(`"id":%d,`, id)) {
 						t.Errorf("session %d, call %d of %s heard: %s", n, id, c.tool, heard)
@@ -242,4 +262,5 @@ func TestAZ03_EveryAnswerOfTwoHundredSessionsGoesToItsCaller(t *testing.T) {
 	}
 	work.Wait()
 	t.Logf("%d calls in %v", sessions*calls, time.Since(start))
+	late.State(t)
 }

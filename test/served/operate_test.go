@@ -37,10 +37,11 @@ func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 	marks, until := filepath.Join(t.TempDir(), "marks"), filepath.Join(t.TempDir(), "until")
 	dir := layOut(t, fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest"))))
 	g := serve(t, dir)
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	names(t, s)
-	under := make(chan message)
+	under := make(chan message, 1)
 	go func() {
+		defer close(under)
 		m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q,"mark":"went on"}}`, until))
 		under <- m
 	}()
@@ -56,7 +57,7 @@ func TestADisabledServerTakesNoNewCallsUntilItIsEnabled(t *testing.T) {
 		t.Errorf("another server: %s", m.raw)
 	}
 	write(t, until, "now")
-	if m := <-under; !strings.Contains(string(m.raw), "went on") || m.Result == nil {
+	if m := wait.Receive(t, "the call under way", under); !strings.Contains(string(m.raw), "went on") || m.Result == nil {
 		t.Errorf("the call under way: %s", m.raw)
 	}
 
@@ -89,7 +90,7 @@ func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, fault.Legacy, "")
 	g := serve(t, p.dir)
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	names(t, s)
 	if got := p.served(t, s, fault.Stateful, "before"); got != "a" {
 		t.Fatalf("served by %s", got)
@@ -107,7 +108,7 @@ func TestARunLeavesADisabledServerForTheNextInRank(t *testing.T) {
 func TestARestartedServerIsAnotherProcess(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	names(t, s)
 	pids := func() map[string][]int {
 		var all []struct {
@@ -146,7 +147,7 @@ func serveWithKey(t *testing.T) (g *gateway, key string) {
 
 func TestWhoHasAKeyDoesNothingToServers(t *testing.T) {
 	g, key := serveWithKey(t)
-	names(t, g.open("/mcp", true, "Authorization", "Bearer "+key))
+	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key))
 	t.Setenv("SWITCHBOARD_KEY", key)
 	for _, what := range []string{"disable", "enable", "restart"} {
 		g.do(1, `SB-AUTH-002`, "server", what, "a")
@@ -198,7 +199,7 @@ func (g *gateway) metrics(header ...string) (series map[string]int, values map[s
 func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work")), fakeServer("b", fmt.Sprintf(tool, "rest")))))
-	legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+	legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 	for range 5 {
 		legacy.ask(t, "tools/call", `{"name":"work","arguments":{}}`)
 		modern.ask(t, "tools/call", `{"name":"rest","arguments":{}}`)
@@ -257,7 +258,7 @@ func TestWhoHasAKeyIsToldNothingOfOthersCalls(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.NothingLeaks)
 	g, key := serveWithKey(t)
-	names(t, g.open("/mcp", true, "Authorization", "Bearer "+key))
+	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key))
 	series, _ := g.metrics("Authorization", "Bearer "+key)
 	if series["switchboard_server_state"] == 0 || series["switchboard_server_calls_in_flight"]+series["switchboard_refusals_total"]+series["switchboard_runs"] != 0 {
 		t.Errorf("with a key there are %v", series)

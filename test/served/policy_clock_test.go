@@ -73,7 +73,7 @@ func TestAListIsWhatPolicySaysAtTheMomentInWhichItIsAsked(t *testing.T) {
 		fakeServer("b", "marks="+marks, `prompts={"name":"greet"}`, `resources={"uri":"doc://x","name":"x"}`, fmt.Sprintf(tool, "sooner"))+"\nTENANTS\n", "",
 		map[string]resident{"acme": {rego: turns(time.Now().Add(time.Hour))}})
 	clients := h.clients(t, "acme")
-	clients["a run of its own"] = h.open("/mcp/runs/"+mint(t, h.gateway, h.keys["acme"], "all"), true, "Authorization", "Bearer "+h.keys["acme"])
+	clients["a run of its own"] = h.open(t, "/mcp/runs/"+mint(t, h.gateway, h.keys["acme"], "all"), true, "Authorization", "Bearer "+h.keys["acme"])
 	for name, s := range clients {
 		if got := names(t, s); !slices.Equal(got, []string{"always", "sooner"}) {
 			t.Fatalf("%s lists %q", name, got)

@@ -192,7 +192,7 @@ func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 	const good = "package switchboard.tenant\n" + allowAll
 	write(t, file, good)
 	g := serve(t, dir)
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	if got := called(t, s, "one", `{}`); got != "" {
 		t.Fatal(got)
 	}

@@ -141,7 +141,7 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 		}
 	}
 	for i := range 4 {
-		s := g.open("/mcp", i%2 == 0)
+		s := g.open(t, "/mcp", i%2 == 0)
 		work.Go(func() {
 			for j := 0; !stop.Load(); j++ {
 				check(s, []string{"one", "two"}[(i/2+j)%2])
@@ -161,7 +161,7 @@ func TestPO07_TwoHundredReloadsUnderLoadDecideNothingWrong(t *testing.T) {
 	})
 
 	broken := []string{"", "package switchboard\nx := ", policy(0) + "y := input.nope\n", "package other\n", policy(1) + `deny["a/one"] := http.send({})`}
-	var modern, legacy session = g.open("/mcp", true), g.open("/mcp", false)
+	var modern, legacy session = g.open(t, "/mcp", true), g.open(t, "/mcp", false)
 	for i := range reloads {
 		if i%every == every/2 {
 			before := g.reloads(refused)

@@ -18,6 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/policies"
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // A house is a configuration of several tenants, each with a key of its own and
@@ -77,7 +78,7 @@ func layerFile(tenant string) string {
 // as opens a client of a tenant.
 func (h *house) as(tenant string, modern bool) *httpSession {
 	h.t.Helper()
-	return h.open("/mcp", modern, "Authorization", "Bearer "+h.keys[tenant])
+	return h.open(h.t, "/mcp", modern, "Authorization", "Bearer "+h.keys[tenant])
 }
 
 // clients are the tenant's, one of each era on each transport.
@@ -112,16 +113,10 @@ func (h *house) look(t *testing.T, tenant, path string) (status int, body string
 		req.Header.Set("Authorization", "Bearer "+h.keys[tenant])
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		broken(t, path, err)
-		t.FailNow()
-	}
+	wait.Read(t, path, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		broken(t, path, err)
-		t.FailNow()
-	}
+	wait.Read(t, path, err)
 	return resp.StatusCode, string(text)
 }
 

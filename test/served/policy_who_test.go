@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // What a reload takes from a key, it takes from whatever is open: also from a
@@ -28,7 +29,7 @@ deny["a/three"] contains "x" if input.user_tier != "pro"
 deny["a/four"] contains "x" if { input.phase == "call"; not "analyst" in input.principal.roles }
 `}})
 	open := h.clients(t, "acme")
-	open["a run of its own"] = h.open("/mcp/runs/"+mint(t, h.gateway, h.keys["acme"], "all"), true, "Authorization", "Bearer "+h.keys["acme"])
+	open["a run of its own"] = h.open(t, "/mcp/runs/"+mint(t, h.gateway, h.keys["acme"], "all"), true, "Authorization", "Bearer "+h.keys["acme"])
 	for name, s := range open {
 		if got := names(t, s); !slices.Equal(got, []string{"four", "one", "three", "two"}) {
 			t.Fatalf("%s lists %q", name, got)
@@ -78,20 +79,14 @@ deny["a/four"] contains "x" if { input.phase == "call"; not "analyst" in input.p
 func (h *house) begin(t *testing.T, tenant, method, name, params string) (end func() message) {
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
-	if err != nil {
-		broken(t, "a connection", err)
-		t.FailNow()
-	}
+	wait.Read(t, "a connection", err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, withMeta(params))
 	in := bufio.NewReader(conn)
 	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: %s\r\nMcp-Name: %s\r\nExpect: 100-continue\r\n\r\n", h.keys[tenant], len(body), method, name)
 	resp, err := http.ReadResponse(in, nil) //nolint:bodyclose // it has none
-	if err != nil {
-		broken(t, "the answer to the head", err)
-		t.FailNow()
-	}
+	wait.Read(t, "the answer to the head", err)
 	if resp.StatusCode != http.StatusContinue {
 		t.Fatal(resp.Status)
 	}
@@ -106,10 +101,7 @@ func (h *house) begin(t *testing.T, tenant, method, name, params string) (end fu
 			defer func() { _ = resp.Body.Close() }()
 			text, err = io.ReadAll(resp.Body)
 		}
-		if err != nil {
-			broken(t, "the answer to the body", err)
-			t.FailNow()
-		}
+		wait.Read(t, "the answer to the body", err)
 		return parse(text)
 	}
 }

@@ -61,7 +61,7 @@ func TestAProposedVetoIsShownBeforeItIsInForce(t *testing.T) {
 	g := serve(t, dir)
 	var open []session
 	for range 20 {
-		open = append(open, g.open("/mcp", false), g.open("/mcp", true), g.open("/mcp/tasks/impossible", true))
+		open = append(open, g.open(t, "/mcp", false), g.open(t, "/mcp", true), g.open(t, "/mcp/tasks/impossible", true))
 	}
 	for _, modern := range []bool{false, true} {
 		open = append(open, stdio(t, dir, modern))

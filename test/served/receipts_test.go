@@ -57,7 +57,7 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 	g := serve(t, dir)
 	calls := 0
 	for _, modern := range []bool{false, true} {
-		s := g.open("/mcp", modern)
+		s := g.open(t, "/mcp", modern)
 		for _, params := range []string{
 			`{"name":"web_search","arguments":{"query":"x"}}`,
 			`{"name":"no_such_tool","arguments":{}}`,
@@ -121,7 +121,7 @@ func TestNothingIsDoneThatCannotBeRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := serve(t, dir)
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	if m, _ := s.ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); m.Error != nil {
 		t.Fatal(m.raw)
 	}
@@ -163,7 +163,7 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	dir := layOut(t, judged)
 	g := serve(t, dir)
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	read := func() {
 		t.Helper()
 		if m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{}}`); m.Error != nil || codeOf(m) != "" {
@@ -238,7 +238,7 @@ cluster: {secret: "${file:secret}", listen: "127.0.0.1:0"}
 		t.Fatal(err)
 	}
 	g := serve(t, dir)
-	if m, _ := g.open("/mcp", true).ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); codeOf(m) != "" {
+	if m, _ := g.open(t, "/mcp", true).ask(t, "tools/call", `{"name":"web_search","arguments":{"query":"x"}}`); codeOf(m) != "" {
 		t.Errorf("%s", m.raw)
 	}
 	if log := g.logged(); !strings.Contains(log, "node=r1") || !strings.Contains(log, "node=r2") {
@@ -321,7 +321,7 @@ func TestARefusalNamesItsReceipt(t *testing.T) {
 	dir := layOut(t, judged)
 	g := serve(t, dir)
 	for _, modern := range []bool{false, true} {
-		s := g.open("/mcp", modern)
+		s := g.open(t, "/mcp", modern)
 		for _, tt := range []struct{ name, params, code, kind string }{
 			{"a call that policy denies", `{"name":"post","arguments":{"a":"no"}}`, "SB-POL-001", "call"},
 			{"one that only reads", `{"name":"find","arguments":{"a":"no"}}`, "SB-POL-001", "call"},
@@ -337,7 +337,7 @@ func TestARefusalNamesItsReceipt(t *testing.T) {
 			refusedWith(t, dir, fmt.Sprintf("%s, modern %v", tt.name, modern), m, tt.code, tt.kind)
 		}
 	}
-	m, _ := g.open("/mcp/tasks/impossible", true).ask(t, "tools/list", "")
+	m, _ := g.open(t, "/mcp/tasks/impossible", true).ask(t, "tools/list", "")
 	refusedWith(t, dir, "a task that cannot be met, modern", m, "SB-CAP-004", "decision")
 	legacy := &httpSession{url: g.url + "/mcp/tasks/impossible"}
 	m = legacy.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
@@ -380,7 +380,7 @@ func TestWhatIsExpandedHasAReceipt(t *testing.T) {
 	dir := layOut(t, judged)
 	g := serve(t, dir)
 	for _, modern := range []bool{false, true} {
-		s := g.open("/mcp", modern)
+		s := g.open(t, "/mcp", modern)
 		for _, args := range []string{
 			`{"action":"expand","tools":["s3_list_buckets"]}`,
 			`{"action":"expand","tools":["s3_list_buckets"]}`, // it is already
@@ -480,7 +480,7 @@ func TestAKeyIsRotatedWithoutARestart(t *testing.T) {
 	}
 	for round := range 3 {
 		g := serve(t, dir)
-		s := g.open("/mcp", true)
+		s := g.open(t, "/mcp", true)
 		call := func() {
 			t.Helper()
 			if m, _ := s.ask(t, "tools/call", `{"name":"post","arguments":{}}`); m.Error != nil || strings.Contains(string(m.raw), "SB-") {

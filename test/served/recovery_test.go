@@ -1,7 +1,6 @@
 package served_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/test/fault"
 	"github.com/summit-switchboard/switchboard/test/scratch"
+	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
 // backend is the real server over HTTP in a process of its own, so that it can be
@@ -53,9 +53,8 @@ func (m *mortal) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		m.t.Fatal(err)
-	}
+	_, err = firstLine(out)
+	wait.Read(m.t, "its address", err)
 }
 
 // kill kills it with SIGKILL.
@@ -109,7 +108,7 @@ func outlive(t *testing.T, on fault.Transport) string {
 	g := serve(t, layOut(t, fakes(server)))
 	var sessions []*httpSession
 	for i := range clients {
-		s := g.open("/mcp", i%2 == 1)
+		s := g.open(t, "/mcp", i%2 == 1)
 		names(t, s)
 		sessions = append(sessions, s)
 	}

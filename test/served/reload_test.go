@@ -128,7 +128,7 @@ func TestAReloadOfOneReplicaIsOneReloadOfEachAndIsToldOnce(t *testing.T) {
 	heard := make(chan string, 6)
 	var sessions []session
 	for i, g := range all {
-		legacy, modern := g.open("/mcp", false), g.open("/mcp", true)
+		legacy, modern := g.open(t, "/mcp", false), g.open(t, "/mcp", true)
 		sessions = append(sessions, legacy, modern)
 		listen(t, heard, fmt.Sprint("legacy ", i), http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
 		listen(t, heard, fmt.Sprint("modern ", i), http.MethodPost, g.url+"/mcp",
@@ -250,7 +250,7 @@ func TestAFileThatChangesAtOneReplicaHasTheOthersReadTheirsAndWhoDiffersIsFoundO
 	if _, values := all[2].metrics(); values["switchboard_configuration_refused"] != 1 || !strings.Contains(all[2].logged(), "reload refused; the running configuration stays") {
 		t.Errorf("it is refused: %v", values["switchboard_configuration_refused"])
 	}
-	if got := names(t, all[2].open("/mcp", true)); len(got) != 1 {
+	if got := names(t, all[2].open(t, "/mcp", true)); len(got) != 1 {
 		t.Errorf("it keeps what it has: %q", got)
 	}
 	// The first one's task is not the second one's.
@@ -322,7 +322,7 @@ func TestReadAgainTheSameSecretsAreNoChangeAndAnotherTakesEffect(t *testing.T) {
 	child := strings.Replace(fakeServer("b", fmt.Sprintf(tool, "two")), "stdio,", `stdio, env: {X_TOKEN: "${file:token}"},`, 1)
 	all, _ := branchesOf(t, 1, fakes(fmt.Sprintf(`a: {transport: http, url: %q, headers: {X-Token: "${file:token}"}}`, server.URL), child)+"-- token --\nfirst-token\n")
 	b := all[0]
-	names(t, b.open("/mcp", true))
+	names(t, b.open(t, "/mcp", true))
 	connected, was := behind.connected.Load(), children(b.cmd.Process.Pid)
 	if got := *behind.token.Load(); got != "first-token" || connected == 0 || len(was) == 0 {
 		t.Fatalf("asked with %q, connected to %d times, children %v", got, connected, was)

@@ -154,9 +154,9 @@ func (c *company) end(g *gateway, signal syscall.Signal) {
 }
 
 // open opens a client through the load balancer.
-func (c *company) open(who string, modern bool) *httpSession {
-	c.t.Helper()
-	return (&gateway{t: c.t, url: c.url}).open("/mcp", modern, asks, who)
+func (c *company) open(t *testing.T, who string, modern bool) *httpSession {
+	t.Helper()
+	return (&gateway{t: t, url: c.url}).open(t, "/mcp", modern, asks, who)
 }
 
 // turn returns the replicas that are ready, beginning with the one whose turn it is.

@@ -111,14 +111,14 @@ func TestTheOfficialSDKLosesNothingWhenItsConnectionIsCutInACall(t *testing.T) {
 		}
 	}
 	if len(heard) < times {
-		wait.Late(t, "of the progress only the first %d have come", len(heard))
+		t.Fatalf("of the progress only the first %d have come", len(heard))
 	}
 }
 
 func TestALostStreamIsResumedByItsLastEventID(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, fakes(fakeServer("one", fmt.Sprintf(tool, "speak")))))
-	s := g.open("/mcp", false)
+	s := g.open(t, "/mcp", false)
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
 	// read returns up to n messages of the stream, and the last id.

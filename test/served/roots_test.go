@@ -166,7 +166,7 @@ func TestNoServerHearsOfRootsOfAClientThatCannotBeToldApartOrOfAnotherEra(t *tes
 			file := filepath.Join(t.TempDir(), "marks")
 			g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", tt.modern, "marks="+file)+tt.more)))
 			if tt.ourModern {
-				s := g.open("/mcp", true)
+				s := g.open(t, "/mcp", true)
 				able(t, s, argument("echo"))
 				s.post(t, changed, http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"notifications/roots/list_changed"}})
 				able(t, s, argument("echo")) // comes after what the server would be told

@@ -98,7 +98,7 @@ func TestAKeyBindsTheTasksThatItNamesAndSeesItsOwnTenantOnly(t *testing.T) {
 		{"mallory", "/mcp/tasks/rest", "SB-TASK-001"},
 		{"nobody", "/mcp", "SB-AUTH-001"},
 	} {
-		s := g.open(tt.path, true, "Authorization", "Bearer "+keys[tt.who])
+		s := g.open(t, tt.path, true, "Authorization", "Bearer "+keys[tt.who])
 		if m, _ := s.ask(t, "tools/list", ""); m.Error != nil {
 			if !strings.Contains(string(m.Error.Data), tt.want) {
 				t.Errorf("%s at %s: %s, want %s", tt.who, tt.path, m.raw, tt.want)
@@ -113,7 +113,7 @@ func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
 	t.Setenv("SWITCHBOARD_KEY", keys["alice"])
-	names(t, g.open("/mcp", true, "Authorization", "Bearer "+keys["alice"])) // all servers have answered
+	names(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+keys["alice"])) // all servers have answered
 	out, errs, code := command(t, dir, "status", "--url", g.url)
 	if code != 0 || strings.Contains(out, "refused") {
 		t.Errorf("while all is well: exit %d\n%s%s", code, out, errs)
@@ -146,12 +146,12 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	dir, keys := twoTenants(t)
 	g := serve(t, dir)
-	alice := g.open("/mcp", false, "Authorization", "Bearer "+keys["alice"])
+	alice := g.open(t, "/mcp", false, "Authorization", "Bearer "+keys["alice"])
 	if alice.id == "" {
 		t.Fatal("no session id")
 	}
 	run := mint(t, g, keys["alice"], "work")
-	if got := names(t, g.open("/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
+	if got := names(t, g.open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys["alice"])); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("alice's own run lists %q", got)
 	}
 	for _, who := range []string{"bob", "mallory"} {
@@ -160,8 +160,8 @@ func TestSessionsAndRunsAreTheirPrincipalsAlone(t *testing.T) {
 		if r.StatusCode != http.StatusNotFound {
 			t.Errorf("%s with alice's session gets %d", who, r.StatusCode)
 		}
-		m, _ := g.open("/mcp/runs/"+run, true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
-		never, _ := g.open("/mcp/runs/"+strings.Repeat("0", 32), true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
+		m, _ := g.open(t, "/mcp/runs/"+run, true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
+		never, _ := g.open(t, "/mcp/runs/"+strings.Repeat("0", 32), true, "Authorization", "Bearer "+keys[who]).ask(t, "tools/list", "")
 		if m.Error == nil || string(m.raw) != string(never.raw) {
 			t.Errorf("%s with alice's run gets %s, with one that never was %s", who, m.raw, never.raw)
 		}
@@ -185,10 +185,10 @@ func TestAReloadThatNarrowsOrRemovesAKeyReachesItsOpenSessions(t *testing.T) {
 	auth := []string{"Authorization", "Bearer " + keys["alice"]}
 	run := mint(t, g, keys["alice"], "rest")
 	open := map[string]*httpSession{
-		"a session": g.open("/mcp/tasks/rest", false, auth...), "a run": g.open("/mcp/runs/"+run, true, auth...), "the base run": g.open("/mcp/tasks/rest", true, auth...),
+		"a session": g.open(t, "/mcp/tasks/rest", false, auth...), "a run": g.open(t, "/mcp/runs/"+run, true, auth...), "the base run": g.open(t, "/mcp/tasks/rest", true, auth...),
 	}
-	work := g.open("/mcp", false, auth...)
-	bob := g.open("/mcp", false, "Authorization", "Bearer "+keys["bob"])
+	work := g.open(t, "/mcp", false, auth...)
+	bob := g.open(t, "/mcp", false, "Authorization", "Bearer "+keys["bob"])
 	for who, s := range open {
 		if got := names(t, s); !slices.Equal(got, []string{"one"}) {
 			t.Fatalf("%s lists %q", who, got)
@@ -278,7 +278,7 @@ func TestNoAnswerCrossesTenants(t *testing.T) {
 			if i%2 == 0 {
 				who, name = "mallory", "two"
 			}
-			s := g.open("/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
+			s := g.open(t, "/mcp", i%4 < 2, "Authorization", "Bearer "+keys[who])
 			for range 40 {
 				m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"tenant":%q}}`, name, who))
 				other := map[string]string{"alice": "mallory", "mallory": "alice"}[who]
@@ -344,7 +344,7 @@ required_capabilities: [{tools: ["*/*"]}]
 	}
 	write(t, filepath.Join(dir, "switchboard.yaml"), "start_deadline: 5s\n"+string(text))
 	g := serve(t, dir)
-	s := g.open("/mcp", true, "Authorization", "Bearer "+key)
+	s := g.open(t, "/mcp", true, "Authorization", "Bearer "+key)
 	if m, _ := s.ask(t, "tools/call", `{"name":"web","arguments":{}}`); m.Error != nil {
 		t.Fatalf("call: %s", m.raw)
 	}
@@ -380,7 +380,7 @@ required_capabilities: [{tools: ["*/*"]}]
 func TestABadRequestGetsAClearErrorAndHurtsNobody(t *testing.T) {
 	t.Parallel()
 	g := serve(t, layOut(t, samples))
-	good := g.open("/mcp", true)
+	good := g.open(t, "/mcp", true)
 	want := names(t, good)
 	for _, tt := range []struct {
 		name   string
@@ -451,9 +451,11 @@ func TestAnOddPathIsAnsweredHereAndNotSentElsewhere(t *testing.T) {
 			t.Errorf("%s: %s %v", path, resp.Status, resp.Header)
 		}
 	}
-	if got := raw(t, g, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); len(got) != 1 || got[0] != 404 {
+	got, err := raw(t, g, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	if len(got) > 1 || len(got) == 1 && got[0] != 404 || len(got) == 0 && err == nil {
 		t.Errorf("OPTIONS *: %d", got)
 	}
+	wait.Read(t, "the end of the connection", err)
 }
 
 // JS-11: net/http takes Content-Length away where Transfer-Encoding overrides it
@@ -468,6 +470,7 @@ func TestJS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testing.T) {
 		return "POST /mcp HTTP/" + version + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" + strings.Join(more, "\r\n") + "\r\n\r\n"
 	}
 	length := func(n int) string { return fmt.Sprint("Content-Length: ", n) }
+	var late wait.Lateness
 	for _, tt := range []struct {
 		name, request string
 		answers       int
@@ -479,35 +482,34 @@ func TestJS11_NothingIsReadBehindARequestThatMayEndInTwoPlaces(t *testing.T) {
 		{"two lengths", head("1.1", length(len(ping)), length(len(ping)+1)) + ping, 1},
 		{"another encoding", head("1.1", "Transfer-Encoding: gzip, chunked") + chunked, 1},
 	} {
-		got := raw(t, g, tt.request+strings.Replace(hidden, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
-		if len(got) != tt.answers {
+		got, err := raw(t, g, tt.request+strings.Replace(hidden, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+		switch {
+		case len(got) > tt.answers || len(got) < tt.answers && err == nil:
 			t.Errorf("%s: %d answers: %d", tt.name, len(got), got)
+		case err != nil:
+			late.Add("%s: after answers %d the connection was not closed: %v", tt.name, got, err)
 		}
 	}
+	late.State(t)
 }
 
 // raw sends bytes and returns the status of each answer, until the connection is
-// closed.
-func raw(t *testing.T, g *gateway, request string) (status []int) {
+// closed. The error says that this took too long.
+func raw(t *testing.T, g *gateway, request string) (status []int, late error) {
 	t.Helper()
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", strings.TrimPrefix(g.url, "http://"))
-	if err != nil {
-		broken(t, "a connection", err)
-		t.FailNow()
-	}
+	wait.Read(t, "a connection", err)
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, request); err != nil {
-		broken(t, "the request", err)
-		t.FailNow()
-	}
+	_, err = io.WriteString(conn, request)
+	wait.Read(t, "the request", err)
 	for in := bufio.NewReader(conn); ; {
 		resp, err := http.ReadResponse(in, nil)
+		if wait.TimedOut(err) {
+			return status, err
+		}
 		if err != nil {
-			if overdue(err) {
-				wait.Late(t, "the connection was not closed, after answers %d", status)
-			}
-			return status
+			return status, nil
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()

@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,37 +91,6 @@ func runTests(m *testing.M) int {
 
 // patience is how long anything may take on a busy machine before it is late.
 const patience = wait.Bound
-
-// overdue reports whether err says that something did not come within its time.
-func overdue(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// broken fails the test, because err came in place of an answer: as late if the answer did
-// not come within its time, and as wrong for any other reason. It goes on if it is wrong.
-// On a goroutine of its own, which cannot end the test, everything is wrong.
-func broken(t *testing.T, what string, err error) {
-	t.Helper()
-	if overdue(err) && onTest() {
-		wait.Late(t, "%s: %v", what, err)
-	}
-	t.Errorf("%s: %v", what, err)
-}
-
-// onTest reports whether it is called from the goroutine of a test.
-func onTest() bool {
-	callers := make([]uintptr, 64)
-	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
-	for {
-		frame, more := frames.Next()
-		if frame.Function == "testing.tRunner" {
-			return true
-		}
-		if !more {
-			return false
-		}
-	}
-}
 
 // layOut writes the files of a txtar archive into a folder of their own. BIN
 // stands for the plain switchboard, and FAKE for the start of a fake server's
@@ -207,13 +175,23 @@ func serve(t *testing.T, dir string, more ...string) *gateway {
 			t.Errorf("the log tells of a race or a panic:\n%s", g.logged())
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err := firstLine(out)
 	if err != nil {
-		t.Fatalf("no address: %v\n%s", err, g.logged())
+		err = fmt.Errorf("%w\n%s", err, g.logged())
 	}
+	wait.Read(t, "the address", err)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
 	return g
+}
+
+// firstLine returns the first line of a program, if it comes in time.
+func firstLine(out io.Reader) (string, error) {
+	if pipe, is := out.(*os.File); is {
+		_ = pipe.SetReadDeadline(time.Now().Add(patience))
+		defer func() { _ = pipe.SetReadDeadline(time.Time{}) }()
+	}
+	return bufio.NewReader(out).ReadString('\n')
 }
 
 // A message is one JSON-RPC answer, as bytes.
@@ -245,19 +223,19 @@ type httpSession struct {
 }
 
 // open opens a client of g at path.
-func (g *gateway) open(path string, modern bool, header ...string) *httpSession {
-	g.t.Helper()
+func (g *gateway) open(t *testing.T, path string, modern bool, header ...string) *httpSession {
+	t.Helper()
 	s := &httpSession{url: g.url + path, modern: modern, header: http.Header{}}
 	for i := 0; i < len(header); i += 2 {
 		s.header.Add(header[i], header[i+1])
 	}
 	if !modern {
-		m, resp := s.post(g.t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
+		m, resp := s.post(t, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`, nil)
 		if m.Error != nil {
-			g.t.Fatalf("initialize: %s", m.raw)
+			t.Fatalf("initialize: %s", m.raw)
 		}
 		s.id = resp.Header.Get("Mcp-Session-Id")
-		s.post(g.t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
+		s.post(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, nil)
 	}
 	return s
 }
@@ -278,10 +256,17 @@ func withMeta(params string) string {
 
 func (s *httpSession) ask(t *testing.T, method, params string) (message, []string) {
 	t.Helper()
+	body, extra := s.request(method, params)
+	m, resp := s.post(t, body, extra)
+	return m, resp.said
+}
+
+// request returns what ask posts.
+func (s *httpSession) request(method, params string) (body string, extra http.Header) {
 	if params == "" {
 		params = "{}"
 	}
-	extra := http.Header{}
+	extra = http.Header{}
 	if s.modern {
 		params = withMeta(params)
 		extra.Set("Mcp-Protocol-Version", "2026-07-28")
@@ -294,8 +279,7 @@ func (s *httpSession) ask(t *testing.T, method, params string) (message, []strin
 			extra.Set("Mcp-Name", wire.EncodeHeader(cmp.Or(p.Name, p.URI)))
 		}
 	}
-	m, resp := s.post(t, fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params), extra)
-	return m, resp.said
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params), extra
 }
 
 func (s *httpSession) send(t *testing.T, body string) message {
@@ -312,11 +296,19 @@ type response struct {
 
 func (s *httpSession) post(t *testing.T, body string, extra http.Header) (message, response) {
 	t.Helper()
+	m, r, err := s.exchange(body, extra)
+	wait.Read(t, fmt.Sprintf("%.200s", body), err)
+	return m, r
+}
+
+// exchange is post without a test.
+func (s *httpSession) exchange(body string, extra http.Header) (message, response, error) {
+	nothing := response{Response: &http.Response{Header: http.Header{}}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		return message{}, nothing, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
@@ -329,13 +321,12 @@ func (s *httpSession) post(t *testing.T, body string, extra http.Header) (messag
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		broken(t, fmt.Sprintf("%.200s", body), err)
-		return message{}, response{Response: &http.Response{Header: http.Header{}}}
+		return message{}, nothing, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	all, err := io.ReadAll(resp.Body)
 	if err != nil {
-		broken(t, fmt.Sprintf("%.200s", body), err)
+		return message{}, nothing, err
 	}
 	r := response{Response: resp}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
@@ -348,7 +339,7 @@ func (s *httpSession) post(t *testing.T, body string, extra http.Header) (messag
 			all, r.said = []byte(r.said[n-1]), r.said[:n-1]
 		}
 	}
-	return parse(all), r
+	return parse(all), r, nil
 }
 
 func parse(raw []byte) message {
@@ -429,10 +420,7 @@ func (s *stdioSession) exchange(t *testing.T, body string) (message, []string) {
 	var said []string
 	for {
 		line, err := s.line()
-		if err != nil {
-			broken(t, fmt.Sprintf("%.200s", body), err)
-			return message{}, nil
-		}
+		wait.Read(t, fmt.Sprintf("%.200s", body), err)
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		if m := parse(line); m.Result != nil || m.Error != nil {
 			return m, said
@@ -453,10 +441,7 @@ func (s *stdioSession) hears(t *testing.T) {
 	t.Helper()
 	for {
 		line, err := s.line()
-		if err != nil {
-			broken(t, "that the list has changed", err)
-			t.FailNow()
-		}
+		wait.Read(t, "that the list has changed", err)
 		if bytes.Contains(line, []byte("notifications/tools/list_changed")) {
 			return
 		}
@@ -509,7 +494,7 @@ func command(t *testing.T, dir string, args ...string) (stdout, stderr string, c
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	if err != nil && ctx.Err() != nil && onTest() {
+	if wait.Overdue(ctx, err) {
 		wait.Late(t, "switchboard %q did not end; it says:\n%s%s", args, &out, &errs)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()

@@ -48,7 +48,7 @@ func TestAServerThatOneReplicaHasFoundDeadIsNotTriedByAnother(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, fault.Modern, ", trust: operator, health: {every: 1h}")
 	all, _ := replicate(t, p.dir, 2)
-	first, second := all[0].open("/mcp", true), all[1].open("/mcp", true)
+	first, second := all[0].open(t, "/mcp", true), all[1].open(t, "/mcp", true)
 	for i, s := range []session{first, second} {
 		if got := p.served(t, s, fault.Deterministic, fmt.Sprint("before-", i)); got != "a" {
 			t.Fatalf("served by %s", got)
@@ -126,7 +126,7 @@ func TestWithoutItsStoreAReplicaServesWhatNeedsNoneAndSaysSo(t *testing.T) {
 	p := newPair(t, fault.Modern, "")
 	all, redis := replicate(t, p.dir, 2)
 	g := all[0]
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	if got := p.served(t, s, fault.Deterministic, "before"); got != "a" {
 		t.Fatalf("served by %s", got)
 	}

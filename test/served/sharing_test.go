@@ -86,7 +86,7 @@ required_capabilities:
 			t.Errorf("%s: %s", params, m.raw)
 		}
 	}
-	first, second, third := one.open("/mcp", true), two.open("/mcp", true), three.open("/mcp", true)
+	first, second, third := one.open(t, "/mcp", true), two.open(t, "/mcp", true), three.open(t, "/mcp", true)
 	executed := 0
 	// both makes the same call at one replica and, while it is under way, at another.
 	both := func(params string) {
@@ -95,14 +95,19 @@ required_capabilities:
 		until := filepath.Join(dir, fmt.Sprint("until ", executed))
 		params = fmt.Sprintf(params, until)
 		done := make(chan message, 2)
-		go func() { m, _ := first.ask(t, "tools/call", params); done <- m }()
+		ask := func(s session) {
+			var m message
+			defer func() { done <- m }()
+			m, _ = s.ask(t, "tools/call", params)
+		}
+		go ask(first)
 		arrived(t, marks, executed)
 		two.refusedOnce(func() {
-			go func() { m, _ := second.ask(t, "tools/call", params); done <- m }()
+			go ask(second)
 		})
 		write(t, until, "")
 		for range 2 {
-			if m := <-done; codeOf(m) != "" {
+			if m := <-done; codeOf(m) != "" || m.Result == nil {
 				t.Errorf("%s", m.raw)
 			}
 		}
@@ -122,7 +127,7 @@ required_capabilities:
 	three.grows("switchboard_idempotent_calls_total conflict", func() { call(third, keyed("k", `{"a":2}`), "SB-CAP-006") })
 	two.grows("switchboard_idempotent_calls_total waited", func() { both(keyed("k2", `{"do":"await","until":%q}`)) })
 
-	legacy := one.open("/mcp", false)
+	legacy := one.open(t, "/mcp", false)
 	names(t, legacy)
 	two.grows("switchboard_hops_total answered", func() { names(t, legacy.at(two)) })
 	c.end(one, syscall.SIGKILL)

@@ -73,7 +73,7 @@ func TestAServerOverHTTPWithSSEServesClientsAndAsksEachOfThem(t *testing.T) {
 				case <-progress:
 					return nil
 				case <-ctx.Done():
-					return fmt.Errorf("%s heard of no progress", who)
+					return fmt.Errorf("%s heard of no progress: %w", who, ctx.Err())
 				}
 			}()
 		}()

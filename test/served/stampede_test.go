@@ -100,7 +100,7 @@ func TestACrowdDoesNotStormTheStoreWhenThatIsBack(t *testing.T) {
 			g := &gateway{t: t, url: s.url, dir: s.dir}
 			var clients []*client
 			for i := range sessions {
-				clients = append(clients, &client{httpSession: g.open("/mcp", i%2 == 0)})
+				clients = append(clients, &client{httpSession: g.open(t, "/mcp", i%2 == 0)})
 			}
 			const pause = 100 * time.Millisecond // so that there is room for all receipts while it is away
 			served := func(from time.Time) {

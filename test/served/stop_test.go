@@ -97,13 +97,13 @@ func TestOnSIGTERMTwoHundredCallsAndFiftyStreamsComeToTheirEnds(t *testing.T) {
 
 	var legacy []*httpSession
 	for range streams / 2 {
-		legacy = append(legacy, g.open("/mcp", false))
+		legacy = append(legacy, g.open(t, "/mcp", false))
 	}
 	var work sync.WaitGroup
 	for i := range calls {
 		s := legacy[i%len(legacy)]
 		if i%2 == 0 {
-			s = g.open("/mcp", true)
+			s = g.open(t, "/mcp", true)
 		}
 		name := []string{"near", "far"}[i/2%2]
 		work.Go(func() {
@@ -198,7 +198,7 @@ func TestOnSIGTERMOverStdioCallsInFlightComeToTheirEnds(t *testing.T) {
 	answered := map[string]bool{}
 	for {
 		text, err := s.line()
-		if overdue(err) {
+		if wait.TimedOut(err) {
 			wait.Late(t, "only %d calls were answered", len(answered))
 		}
 		if err != nil {
@@ -231,7 +231,7 @@ func TestASecondSignalHurries(t *testing.T) {
 			dir := layOut(t, strings.Replace(fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"))), "start_deadline", "grace: 5m\nstart_deadline", 1))
 			g := serve(t, dir)
 			over := stdio(t, dir, false)
-			near := g.open("/mcp", false)
+			near := g.open(t, "/mcp", false)
 			var work sync.WaitGroup
 			work.Go(func() {
 				if m, _ := near.ask(t, "tools/call", `{"name":"work","arguments":{"do":"wait"}}`); !strings.Contains(string(m.Result), "SB-EXEC-004") {
@@ -278,7 +278,7 @@ func TestItStopsWithinTheGraceThoughServersAndCallsDoNot(t *testing.T) {
 		// One that neither reads on nor ends when it is told to.
 		`deaf: {transport: stdio, command: [sh, -c, 'trap "" TERM INT HUP; "$0" "$@"; while :; do sleep 1; done', FAKE, '`+fmt.Sprintf(tool, "deaf")+`']}`)
 	g := serve(t, layOut(t, strings.Replace(archive, "start_deadline", "grace: 2s\nstart_deadline", 1)))
-	s := g.open("/mcp", true)
+	s := g.open(t, "/mcp", true)
 	names(t, s)
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -302,7 +302,7 @@ func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 	dir := layOut(t, strings.Replace(fakes(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work"))), "start_deadline", "grace: 2s\nstart_deadline", 1))
 	g := serve(t, dir)
 	over := stdio(t, dir, false)
-	clients := map[string]session{"legacy": g.open("/mcp", false), "modern": g.open("/mcp", true), "stdio": over}
+	clients := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true), "stdio": over}
 	var wg sync.WaitGroup
 	for name, s := range clients {
 		wg.Go(func() {
@@ -337,7 +337,7 @@ func TestOnStopAClientIsToldOfACallThatDidNotEnd(t *testing.T) {
 
 func TestStreamsDoNotKeepItFromStopping(t *testing.T) {
 	g := serve(t, layOut(t, strings.Replace(fakes(fakeServer("a", fmt.Sprintf(tool, "one"))), "start_deadline", "grace: 5m\nstart_deadline", 1)))
-	legacy, heard := g.open("/mcp", false), make(chan string, 2)
+	legacy, heard := g.open(t, "/mcp", false), make(chan string, 2)
 	listen(t, heard, "legacy", http.MethodGet, g.url+"/mcp", "", http.Header{"Mcp-Session-Id": {legacy.id}, "Mcp-Protocol-Version": {"2025-11-25"}})
 	listen(t, heard, "modern", http.MethodPost, g.url+"/mcp",
 		`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,

@@ -16,7 +16,7 @@ func sessions(t *testing.T, dir string, f func(t *testing.T, name string, s sess
 	g := serve(t, dir)
 	for _, modern := range []bool{false, true} {
 		era := map[bool]string{false: "legacy", true: "modern"}[modern]
-		t.Run("http/"+era, func(t *testing.T) { f(t, "http/"+era, g.open("/mcp", modern)) })
+		t.Run("http/"+era, func(t *testing.T) { f(t, "http/"+era, g.open(t, "/mcp", modern)) })
 		t.Run("stdio/"+era, func(t *testing.T) { f(t, "stdio/"+era, stdio(t, dir, modern)) })
 	}
 }
@@ -105,7 +105,7 @@ func TestATaskThatLacksSomethingDoesNotStart(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, samples)
 	g := serve(t, dir)
-	modern := g.open("/mcp/tasks/impossible", true)
+	modern := g.open(t, "/mcp/tasks/impossible", true)
 	legacy := &httpSession{url: g.url + "/mcp/tasks/impossible"}
 	list, _ := modern.ask(t, "tools/list", "")
 	initialize := legacy.send(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
@@ -157,10 +157,10 @@ required_capabilities:
 `)
 	g := serve(t, dir)
 	for name, s := range map[string]session{
-		"URL, modern":    g.open("/mcp/tasks/tell", true),
-		"URL, legacy":    g.open("/mcp/tasks/tell", false),
-		"header, modern": g.open("/mcp", true, "Switchboard-Task", "tell"),
-		"header, legacy": g.open("/mcp", false, "Switchboard-Task", "tell"),
+		"URL, modern":    g.open(t, "/mcp/tasks/tell", true),
+		"URL, legacy":    g.open(t, "/mcp/tasks/tell", false),
+		"header, modern": g.open(t, "/mcp", true, "Switchboard-Task", "tell"),
+		"header, legacy": g.open(t, "/mcp", false, "Switchboard-Task", "tell"),
 		"command line":   stdio(t, dir, false, "--task", "tell"),
 	} {
 		got := names(t, s)
@@ -169,7 +169,7 @@ required_capabilities:
 		}
 	}
 	for _, path := range []string{"/mcp/tasks/none"} {
-		m, _ := g.open(path, true).ask(t, "tools/list", "")
+		m, _ := g.open(t, path, true).ask(t, "tools/list", "")
 		if m.Error == nil || !strings.Contains(string(m.Error.Data), "SB-TASK-001") {
 			t.Errorf("%s: %s", path, m.raw)
 		}

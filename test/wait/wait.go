@@ -173,7 +173,7 @@ func Context(t testing.TB) context.Context {
 
 // Answered ends the test if err is not nil: as late if Overdue(ctx, err), and as wrong if
 // not.
-func Answered(t testing.TB, ctx context.Context, what string, err error) { //nolint:revive // t comes first in tests
+func Answered(t testing.TB, ctx context.Context, what string, err error) {
 	t.Helper()
 	ended(t, what, err, Overdue(ctx, err))
 }
