@@ -114,8 +114,8 @@ func run(o options) (green bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := newReport(os.Stdout, o.require, o.skips, cancel)
-	// Two tracks run at a time, each one package after the other: most tests wait more than
-	// they compute.
+	// Three packages run at a time, since most tests wait more than they compute: one that
+	// tests from outside, whose tests run beside each other, and two of the others.
 	var outside, inside []string
 	for _, p := range packages {
 		if isOutside(p) {
@@ -125,9 +125,10 @@ func run(o options) (green bool, err error) {
 		}
 	}
 	var tracks errgroup.Group
-	for _, track := range [][]string{outside, inside} {
+	for atOnce, track := range map[int][]string{1: outside, 2: inside} {
 		if len(track) > 0 {
-			tracks.Go(func() error { return test(ctx, r, env, slices.Concat(o.flagsFor(track[0]), track)) })
+			flags := append([]string{fmt.Sprintf("-p=%d", atOnce)}, o.flagsFor(track[0])...)
+			tracks.Go(func() error { return test(ctx, r, env, slices.Concat(flags, track)) })
 		}
 	}
 	err = tracks.Wait()
@@ -206,7 +207,7 @@ func again(ctx context.Context, r *report, env []string, o *options) error {
 
 // test runs go test, and has r read its events.
 func test(ctx context.Context, r *report, env, args []string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-p=1"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1"}, args...)...)
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
