@@ -414,7 +414,7 @@ func withoutSpace(path string) {
 		if f.Status().Fault == "" {
 			break
 		}
-		if time.Since(begun) > wait.Bound {
+		if time.Since(begun) > 2*wait.Bound {
 			fail("there is space again, and it still says: %s", f.Status().Fault)
 		}
 	}

@@ -481,9 +481,6 @@ func (e *ear) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// scratch holds the switchboard that is tested. TestMain removes it.
-var scratch string
-
 func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == "relay" {
 		if err := relay(os.Args[2], os.Args[3:]); err != nil {
@@ -492,17 +489,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if scratch, err = os.MkdirTemp("", "agents-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-	return m.Run()
+	os.Exit(programs.Run(m))
 }
 
 // serve starts a switchboard, and returns its address.

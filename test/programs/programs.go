@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// DirEnv is the variable by which the runner names the folder.
+	// DirEnv is the environment variable with the folder of the programs; the runner sets it.
 	DirEnv = "SWITCHBOARD_TEST_PROGRAMS"
-	// RaceEnv is the variable by which the runner asks for a Switchboard with the race
-	// detector. A test binary that was built with the race detector asks for it as well.
+	// RaceEnv is the environment variable that asks for a Switchboard with the race
+	// detector; the runner sets it. A test binary with the race detector asks for one too.
 	RaceEnv = "SWITCHBOARD_TEST_RACE"
 )
 
@@ -94,9 +94,7 @@ func folder() (string, error) {
 	defer own.Unlock()
 	var err error
 	if own.dir == "" {
-		if own.dir, err = os.MkdirTemp("", "programs-"); err == nil {
-			err = os.Chmod(own.dir, 0o711) // children of other users run what is here
-		}
+		own.dir, err = os.MkdirTemp("", "programs-")
 	}
 	return own.dir, err
 }

@@ -205,7 +205,7 @@ func again(ctx context.Context, r *report, env []string, o *options) error {
 	return nil
 }
 
-// test runs go test, and has r read its events.
+// test runs go test, and r reads its events.
 func test(ctx context.Context, r *report, env, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1"}, args...)...)
 	cmd.Env = env

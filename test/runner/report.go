@@ -17,8 +17,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// An event is a line of what is read: see `go doc test2json`, and `go help
-// buildjson` for those of the compiler.
+// An event is a line of JSON, as `go doc test2json` describes it, or `go help buildjson`
+// for the compiler.
 type event struct {
 	Action      string
 	Package     string
@@ -30,7 +30,7 @@ type event struct {
 	Key, Value  string  // of an attribute
 }
 
-// A key names a test; its name is "" for what a package prints outside of any.
+// A key names a test. The name "" stands for the output of a package outside of any test.
 type key struct{ pkg, name string }
 
 // top returns the key of the test that k is part of.
@@ -329,7 +329,7 @@ func (r *report) close() {
 			r.failPackage(key{pkg: k.pkg}, &openTest{}, false)
 		}
 	}
-	// A late test whose other parts failed is wrong.
+	// If another part of a late test failed, the test is wrong.
 	r.late = slices.DeleteFunc(r.late, func(l *lateTest) bool {
 		return r.blames(func(f key) bool { return f.top() == l.key })
 	})

@@ -89,8 +89,8 @@ func runTests(m *testing.M) int {
 	return programs.Run(m)
 }
 
-// patience is how long anything may take on a busy machine before it is late.
-const patience = wait.Bound
+// patience is how long one exchange may take on a busy machine.
+const patience = 2 * wait.Bound
 
 // layOut writes the files of a txtar archive into a folder of their own. BIN
 // stands for the plain switchboard, and FAKE for the start of a fake server's
@@ -468,10 +468,10 @@ func names(t *testing.T, s session) []string {
 }
 
 // eventually waits until f gives "". The test is late, with what f gave last, if that takes
-// longer than patience.
+// longer than wait.Bound.
 func eventually(t *testing.T, what string, f func() string) {
 	t.Helper()
-	wait.For(t, patience, what, func() error {
+	wait.For(t, wait.Bound, what, func() error {
 		why := f()
 		if why == "" {
 			return nil

@@ -21,7 +21,7 @@ import (
 )
 
 // Bound is how long an event may take on a busy machine before it is late.
-const Bound = 30 * time.Second
+const Bound = 15 * time.Second
 
 const (
 	// Env is set by the runner. It tells a test binary that the runner understands Attr.
