@@ -116,7 +116,7 @@ func (s *stderr) read(r io.Reader) {
 	}
 }
 
-// keepPace waits as the pace demands for n bytes, of which there are fewer than its burst.
+// keepPace waits until the pace allows n more bytes. n is smaller than its burst.
 func keepPace(pace *rate.Limiter, n int) {
 	if d := pace.ReserveN(time.Now(), n).Delay(); d > 0 {
 		time.Sleep(d)
