@@ -3,8 +3,11 @@ package upstream
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -124,15 +127,63 @@ func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T)
 	}
 }
 
-func TestAServerThatSpeaksBothErasIsModernThoughItIsSlowToStart(t *testing.T) {
-	t.Parallel() // it waits for a silence
-	var servers []switchboard.Server
-	for i := range 6 { // hardly all would be so by chance
-		servers = append(servers, child(fmt.Sprint("s", i), "speaks-both-late"), child(fmt.Sprint("t", i), "speaks-both-late-and-legacy-first"))
+// A logBook keeps what is logged.
+type logBook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
+	t.Parallel() // it waits for silences
+	var logs logBook
+	eras := map[switchboard.ServerID]Era{
+		"at-once": EraModern,
+		"starts":  EraModern, // what it has not read counts as no silence
+		"late":    EraLegacy,
+		"reverse": EraLegacy,
 	}
-	for _, s := range ready(t, Options{}, servers...).Status() {
-		if s.Era != EraModern {
-			t.Errorf("%s is taken for %s", s.ID, s.Era)
+	if runtime.GOOS != "linux" {
+		eras["starts"] = EraLegacy
+	}
+	f := open(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
+		child("at-once", "speaks-both"), child("starts", "speaks-both-but-starts-late"),
+		child("late", "speaks-both-late"), child("reverse", "speaks-both-late-and-legacy-first"))
+	f.Ready(t.Context())
+	for id, era := range eras {
+		for range 3 {
+			if err := f.Probe(t.Context(), id); err != nil {
+				t.Errorf("%s: a probe: %v", id, err)
+			}
+		}
+		if _, err := f.Call(t.Context(), use(string(id), "{}")); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+		if s := status(t, f, id); s.Era != era || s.Restarts != 0 || s.Dropped != 0 {
+			t.Errorf("%s: %+v, want the era %s", id, s, era)
+		}
+	}
+	if text := logs.String(); strings.Contains(text, "WARN") {
+		t.Errorf("our own question caused a warning:\n%s", text)
+	}
+}
+
+func TestAProbeThatTheErasOfAConnectionCannotAnswerMakesANewConnection(t *testing.T) {
+	f := ready(t, Options{}, child("one", "discovers-once"))
+	for range 3 {
+		if err := f.Probe(t.Context(), "one"); err != nil {
+			t.Errorf("a probe: %v", err)
 		}
 	}
 }

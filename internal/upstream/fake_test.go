@@ -174,16 +174,21 @@ var fakes = map[string]func(f *fake){
 	"silent-when-probed": func(f *fake) {
 		f.serve(func(m *msg) bool { return m.Method == "server/discover" })
 	},
-	"speaks-both-late": func(f *fake) { // so late that it is asked for both, and it answers at once
-		probe, open := f.next(), f.next()
-		f.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n"+`{"jsonrpc":"2.0","id":%s,"result":%s}`, probe.ID, modernHello, open.ID, legacyHello)
-		f.serve(f.modern)
-	},
-	"speaks-both-late-and-legacy-first": func(f *fake) {
-		probe, open := f.next(), f.next()
-		f.result(open.ID, legacyHello)
-		f.result(probe.ID, modernHello)
-		f.serve(f.modern)
+	// Of both eras, as the official SDK makes them: initialize fixes the era of the connection.
+	"speaks-both":                       func(f *fake) { f.speakBoth() },
+	"speaks-both-but-starts-late":       func(f *fake) { time.Sleep(3 * probeSilence / 2); f.speakBoth() },
+	"speaks-both-late":                  func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(a, b) },
+	"speaks-both-late-and-legacy-first": func(f *fake) { a, b := f.next(), f.next(); f.speakBoth(b, a) },
+	"discovers-once": func(f *fake) { // and then is legacy on this connection, for a reason of its own
+		asked := false
+		f.serve(func(m *msg) bool {
+			if m.Method == "server/discover" && asked {
+				f.error(m.ID, -32601, "Method not found")
+				return true
+			}
+			asked = asked || m.Method == "server/discover"
+			return f.modern(m)
+		})
 	},
 	"empty-discover": func(f *fake) {
 		f.serve(func(m *msg) bool {
@@ -367,6 +372,29 @@ func (f *fake) modern(m *msg) bool {
 		return false
 	}
 	return true
+}
+
+// speakBoth serves both eras as the official SDK does: initialize makes the connection
+// legacy. It answers the messages that were read before first.
+func (f *fake) speakBoth(before ...*msg) {
+	legacy := false
+	special := func(m *msg) bool {
+		legacy = legacy || m.Method == "initialize"
+		switch {
+		case !legacy:
+			return f.modern(m)
+		case m.Method == "server/discover":
+			f.error(m.ID, -32601, "Method not found")
+			return true
+		}
+		return false
+	}
+	for _, m := range before {
+		if !special(m) && m.Method == "initialize" {
+			f.result(m.ID, legacyHello)
+		}
+	}
+	f.serve(special)
 }
 
 // call does what the argument "do" says.

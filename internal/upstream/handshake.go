@@ -24,13 +24,9 @@ const (
 
 // How long to wait for a server to answer.
 const (
-	// A server on stdio that does not answer server/discover so long is also
-	// sent initialize. It may just be slow to start, so that the first of the
-	// two that it answers well decides.
+	// A server on stdio that has read server/discover and does not answer it for so
+	// long is also sent initialize.
 	probeSilence = 2 * time.Second
-
-	// Where it answers initialize well, this is how much later it may answer the other.
-	probeMoment = 500 * time.Millisecond
 
 	// Over HTTP a server is up when it takes the request.
 	probePatience = 5 * time.Second
@@ -254,8 +250,7 @@ func greetPipes(ctx context.Context, l *link, known *memory) (h hello, err error
 	var found Era
 	switch {
 	case era == EraModern:
-		found = EraModern
-		h, err = l.discover(ctx)
+		h, found, err = l.discoverFirst(ctx)
 	case era == EraLegacy || shy:
 		h, found, err = l.initializeFirst(ctx)
 	default:
@@ -291,61 +286,78 @@ func (l *link) initializeFirst(ctx context.Context) (hello, Era, error) {
 	return hello{}, "", err
 }
 
-// probe asks server/discover first, and initialize when that is answered with an
-// error or not at all. A server that is slow to start is not taken for one
-// that keeps silent: whichever it answers well decides, and where it answers both within
-// a moment, it is modern.
+// discoverFirst is for a server that was modern when it was asked last.
+func (l *link) discoverFirst(ctx context.Context) (hello, Era, error) {
+	h, err := l.discover(ctx)
+	if err == nil || asFault(err).code != wire.CodeMethodNotFound {
+		return h, EraModern, err
+	}
+	h, err = l.initialize(ctx)
+	return h, EraLegacy, err
+}
+
+// probe asks server/discover first. It sends initialize after an error, and after
+// probeSilence: some legacy servers do not answer a method that they do not know. A
+// server that answers both is legacy on this connection, since servers of both eras
+// fix the era of a connection when they read initialize.
 func (l *link) probe(ctx context.Context) (hello, Era, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	type answer struct {
 		hello hello
-		era   Era
 		err   error
 	}
-	answers := make(chan answer, 2)
-	open := func() {
-		h, err := l.initialize(ctx)
-		answers <- answer{h, EraLegacy, err}
+	ask := func(method func(context.Context) (hello, error)) <-chan answer {
+		answered := make(chan answer, 1)
+		// An answer that comes after the other one must still find its request: the
+		// link's end ends that.
+		ctx := context.WithoutCancel(ctx)
+		go func() {
+			h, err := method(ctx)
+			answered <- answer{h, err}
+		}()
+		return answered
 	}
-	go func() {
-		h, err := l.discover(ctx)
-		answers <- answer{h, EraModern, err}
-	}()
-	waiting, opened := 1, false
-	silence := time.NewTimer(probeSilence)
+	var modern, legacy *answer // nil until they are there
+	discovered, initialized := ask(l.discover), (<-chan answer)(nil)
+	silence := time.NewTicker(probeSilence)
 	defer silence.Stop()
-	var last error
-	for waiting > 0 {
-		var a answer
+	for {
+		silent := false
 		select {
-		case a = <-answers:
-			waiting--
-			switch {
-			case a.err == nil && a.era == EraLegacy && waiting > 0:
-				late := time.AfterFunc(probeMoment, cancel)
-				other := <-answers
-				late.Stop()
-				if other.err == nil {
-					a = other
-				}
-				return a.hello, a.era, nil
-			case a.err == nil:
-				return a.hello, a.era, nil
-			case last == nil || a.era == EraLegacy:
-				last = a.err
-			}
-			if opened || saysNothing(a.err) || modernOnly(a.err) {
-				continue
-			}
+		case a := <-discovered:
+			modern = &a
+			silence.Reset(probeSilence) // from now on for the answer to initialize
+		case a := <-initialized:
+			legacy = &a
 		case <-silence.C:
-			if opened {
-				continue
-			}
+			silent = !l.port.(*stdio).proc.hasUnread()
+		case <-ctx.Done():
+			return hello{}, "", l.unanswered(initialized != nil)
 		}
-		opened = true
-		waiting++
-		go open()
+		discovers := modern != nil && modern.err == nil
+		switch {
+		case legacy != nil && legacy.err == nil:
+			return legacy.hello, EraLegacy, nil
+		case discovers && (initialized == nil || legacy != nil || silent):
+			return modern.hello, EraModern, nil
+		case modern != nil && legacy != nil:
+			return hello{}, "", legacy.err
+		case initialized != nil: // the answer to it, or to both, is still to come
+		case modern != nil && (saysNothing(modern.err) || modernOnly(modern.err)):
+			return hello{}, "", modern.err
+		case modern != nil || silent:
+			initialized = ask(l.initialize)
+		}
 	}
-	return hello{}, "", last
+}
+
+// unanswered is the fault of a child that answers nothing by which the link is made.
+func (l *link) unanswered(initialize bool) error {
+	if l.port.(*stdio).proc.hasUnread() {
+		return faultf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", startPatience)
+	}
+	method := wire.MethodDiscover
+	if initialize {
+		method = wire.MethodInitialize
+	}
+	return faultf(kindSilent, true, "no answer to %s in time", method)
 }

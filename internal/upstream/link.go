@@ -220,10 +220,15 @@ func (l *link) enlist(f *flight) error {
 
 // ping asks the server whether it is there. The modern era has no ping, but asks
 // who a server is with each connection. A server that knows no such method is
-// there. The error is a *fault.
+// there. A modern server that knows no server/discover any more is no longer what the
+// connection was made with, so that the connection ends. The error is a *fault.
 func (l *link) ping(ctx context.Context) error {
 	if l.hello().modern() {
 		_, err := l.discover(ctx)
+		if err != nil && asFault(err).code == wire.CodeMethodNotFound {
+			err = faultf(kindGone, false, "it no longer answers %s on this connection", wire.MethodDiscover)
+			l.fail(err)
+		}
 		return err
 	}
 	result, err := l.ask(ctx, wire.MethodPing, nil)
@@ -366,6 +371,10 @@ func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) 
 		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finishIn(lent, m, 0, nil) {
 			return true
 		}
+		if via == nil && f == nil && l.hasAsked(m.ID) {
+			l.log.Debug("a server answered too late", "id", string(m.ID))
+			return false
+		}
 		l.drop("it answers nothing that was asked")
 	case wire.Notification:
 		l.hear(m, via)
@@ -373,6 +382,13 @@ func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) 
 		l.reply(m, via)
 	}
 	return false
+}
+
+// hasAsked reports whether a request with that id was ever made on the link. The
+// answer to one that was cancelled may come all the same.
+func (l *link) hasAsked(id []byte) bool {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	return err == nil && n >= 1 && n <= l.id.Load()
 }
 
 // hear takes a notification.

@@ -404,15 +404,15 @@ func (s *server) trouble(stage Stage, err error) {
 	}
 }
 
-// probe asks the server whether it is there. A session that it has forgotten is
-// made anew first.
+// probe asks the server whether it is there. Where it has forgotten the session, a new
+// session is the answer.
 func (s *server) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for again := false; ; again = true {
 		l, err := s.main.get(ctx, patient)
-		if err == nil {
+		if err == nil && !again {
 			err = l.ping(ctx)
 		}
 		if path := s.config().Probe.Path; err == nil && path != "" {

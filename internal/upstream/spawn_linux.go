@@ -45,3 +45,15 @@ func closeOnExec() error {
 	}
 	return nil
 }
+
+// hasUnread reports whether the program has not read all that was written to its
+// stdin. A program that is still starting, or that npx is still fetching, has not.
+func (p *process) hasUnread() bool {
+	raw, err := p.stdin.SyscallConn()
+	if err != nil {
+		return false
+	}
+	unread := 0
+	err = raw.Control(func(fd uintptr) { unread, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && unread > 0
+}

@@ -14,3 +14,6 @@ func waitUnreaped(int) {}
 // closeOnExec has nothing to do: Go opens files so, and systems other than
 // Linux have no cheap way to find those that our parent left to us.
 func closeOnExec() error { return nil }
+
+// hasUnread reports false: only Linux tells the writer of a pipe what is unread.
+func (p *process) hasUnread() bool { return false }
