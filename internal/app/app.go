@@ -114,6 +114,7 @@ type App struct {
 	building sync.Mutex
 	state    atomic.Pointer[state]
 	ready    chan struct{} // closed once state holds the servers' first offers
+	waiting  atomic.Pointer[waiting]
 
 	fault atomic.Pointer[reloadFault]
 	seen  atomic.Pointer[map[string]bool] // the files and folders that the last load looked at
@@ -123,12 +124,20 @@ type App struct {
 
 	metrics telemetry.Recorder
 
-	offers     *news      // that the other replicas are told of
+	offers     *news // that the other replicas are told of
+	answered   *news // that are to be remembered
+	memories   atomic.Pointer[map[switchboard.ServerID]memory]
 	everything everything // for operators
 
 	stopping *stopping
 	stop     context.CancelFunc
 	work     sync.WaitGroup
+}
+
+// waiting are the servers for which runs wait, since all runs are bound by that.
+type waiting struct {
+	starting []switchboard.ServerID
+	next     chan struct{} // closed when there is another
 }
 
 // reloadFault is why the last reload was refused, and since when all were.
@@ -144,7 +153,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews()}
+	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
 	r, err := a.load(ctx)
 	if err != nil {
 		return nil, err
@@ -177,8 +186,10 @@ func New(ctx context.Context, o Options) (*App, error) {
 			default:
 			}
 		},
-		OnOffer: a.offers.add,
-		OnLink:  a.linked,
+		OnOffer:  a.offers.add,
+		OnAnswer: a.answered.add,
+		Recall:   a.recalled,
+		OnLink:   a.linked,
 	})
 	a.stopping = newStopping(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
 	a.health = health.New(health.Options{
@@ -244,13 +255,22 @@ func New(ctx context.Context, o Options) (*App, error) {
 	})
 	r.digest = r.sum(a.cluster.Key(configurationKey))
 	a.cluster.Serving(r.digest)
-	a.state.Store(newState(r, o.Tenant, nil, nil))
+	starting := make([]switchboard.ServerID, len(c.Servers))
+	for i := range c.Servers {
+		starting[i] = c.Servers[i].ID
+	}
+	slices.Sort(starting)
+	a.state.Store(newState(r, o.Tenant, nil, starting, nil))
+	a.waiting.Store(&waiting{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
+	a.recall(ctx)
 	a.set(c.Servers)
+	a.refresh(ctx)
 	a.work.Go(func() { a.follow(ctx, changed, moved) })
+	a.work.Go(func() { a.remember(ctx) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.sweep(ctx) })
 	a.work.Go(func() { a.tellOffers(ctx) })
@@ -263,16 +283,22 @@ func New(ctx context.Context, o Options) (*App, error) {
 	return a, nil
 }
 
-// follow takes in what the servers offer: once all have answered or the start
-// deadline is over, and whenever one changes after that.
+// follow takes in what the servers offer, whenever one changes. It is ready once all have
+// answered or the start deadline is over.
 func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
-	a.fleet.Ready(ctx)
-	a.refresh(ctx)
-	close(a.ready)
+	settled := make(chan struct{})
+	a.work.Go(func() {
+		a.fleet.Ready(ctx)
+		close(settled)
+	})
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-settled:
+			a.refresh(ctx)
+			close(a.ready)
+			settled = nil
 		case <-changed:
 			a.refresh(ctx)
 		case <-moved:
@@ -321,7 +347,7 @@ func (a *App) refresh(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
-	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), was))
+	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), a.fleet.Starting(), was))
 }
 
 // swap puts s in place and binds all runs again. The caller holds a.building.
@@ -343,8 +369,9 @@ func (a *App) swap(ctx context.Context, s *state) {
 		}
 	}
 	a.runs.Rebind(ctx)
+	close(a.waiting.Swap(&waiting{s.starting, make(chan struct{})}).next)
 	for _, r := range a.runs.All() {
-		if err := r.Err(); err != nil {
+		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
 		}
 	}
@@ -385,10 +412,11 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
+	a.recall(ctx)
 	a.set(both(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), was))
+	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), a.fleet.Starting(), was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
 	a.records.reloaded(nil)
@@ -459,11 +487,8 @@ func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchb
 	return a.state.Load().resolve(p, task)
 }
 
-// Bind implements run.Binder. It waits for the servers' first answers.
+// Bind implements run.Binder. It waits for no server.
 func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	if err := a.Ready(ctx); err != nil {
-		return nil, err
-	}
 	switch {
 	case was.Declared != nil:
 		task = was.Declared.ID
@@ -472,10 +497,23 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	}
 	s, err := a.state.Load().bind(ctx, p, task, was, a.unfit(was), a.info, a.records.decision)
 	a.tidy()
-	if err != nil {
+	if err != nil && s == nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
 	return s, err
+}
+
+// Starting implements run.Binder.
+func (a *App) Starting(id switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	w := a.waiting.Load()
+	if len(w.starting) == 0 {
+		return nil, w.next
+	}
+	t := a.state.Load().tenants[id]
+	if t == nil {
+		return nil, w.next
+	}
+	return t.own(w.starting), w.next
 }
 
 // Lasts implements run.Binder.

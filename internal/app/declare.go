@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
@@ -36,7 +37,12 @@ func (a *App) declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	if err := a.runs.Declare(ctx, r, task); err != nil {
+	err = a.runs.Declare(ctx, r, task)
+	if errors.As(err, new(*run.Starting)) {
+		a.runs.AwaitOffers(ctx, r)
+		err = a.runs.Declare(ctx, r, task)
+	}
+	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
 	a.log.Info("task declared", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "run", r.ID(), "requirements", fmt.Sprint(task.Requirements))

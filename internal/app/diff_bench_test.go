@@ -73,7 +73,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 	for id, p := range reading.policies {
 		reading.policies[id] = p.Recalling() // for what is measured needs decisions, however they were made
 	}
-	st := newState(reading, "tenant-0", offers, nil)
+	st := newState(reading, "tenant-0", offers, nil, nil)
 	dir := newNotes(b)
 	for id, t := range st.tenants {
 		for who := range principals {

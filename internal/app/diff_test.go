@@ -165,7 +165,7 @@ func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil)
+	st := newState(r, "acme", offers, nil, nil)
 	n := 0
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
@@ -236,7 +236,7 @@ func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 			for i := range offers {
 				offers[i].Stale = away
 			}
-			digests = append(digests, newState(r, "acme", offers, nil).tenants["acme"].texts()[textCatalog].Digest)
+			digests = append(digests, newState(r, "acme", offers, nil, nil).tenants["acme"].texts()[textCatalog].Digest)
 		}
 		if digests[0] != digests[1] {
 			t.Fatalf("archived twice: %s", digests)

@@ -40,6 +40,10 @@ type Explanation struct {
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
+	// Starting are the servers of the tenant that have not answered since they were
+	// started, and of which it is not known what they offer: with them it may be another.
+	Starting []switchboard.ServerID `json:"starting,omitempty"`
+
 	// Whole are the servers whose resources and prompts the client sees too.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
@@ -137,11 +141,9 @@ type Bill struct {
 }
 
 // Explain makes the decision for a task that p may bind, and says what happened. That the task may not start is no error: see
-// Explanation.Refused.
+// Explanation.Refused. It waits for no server: see Explanation.Starting.
 func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) (*Explanation, error) {
-	if err := a.Ready(ctx); err != nil {
-		return nil, err
-	}
+	starting, _ := a.Starting(p.Tenant) // before the state, which may hold more answers
 	st := a.state.Load()
 	task, err := st.resolve(p, ask.Task)
 	if err != nil {
@@ -154,7 +156,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(p, d)}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(p, d), Starting: starting}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {

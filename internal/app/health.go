@@ -95,6 +95,9 @@ func (a *App) unfit(was run.Before) decide.Unfit {
 	bound := servers(was.Surface)
 	unfit := decide.Unfit{}
 	for id, state := range now {
+		if state == health.Starting {
+			continue // calls wait for it
+		}
 		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
 			unfit[id] = string(state)
 		}
@@ -108,8 +111,8 @@ func (a *App) unfit(was run.Before) decide.Unfit {
 	return unfit
 }
 
-// own is unfit without what is none of the tenant's.
-func (t *tenant) own(unfit decide.Unfit) decide.Unfit {
+// ownUnfit is unfit without what is none of the tenant's.
+func (t *tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	var own decide.Unfit
 	for id, state := range unfit {
 		if !t.serves(id.Server) {

@@ -45,6 +45,9 @@ type ledger struct {
 	// receipts do.
 	sessionKey switchboard.Secret
 
+	// offerKey is likewise that of digests of how servers are configured.
+	offerKey switchboard.Secret
+
 	// open goes on with the chain of a node that no other process is; nil where nothing
 	// outlives this process, and there are no receipts.
 	open   func(context.Context) (*volume, error)
@@ -77,7 +80,7 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 	l := &ledger{log: o.Log, retain: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}}
 	status := st.Status()
 	if status.Kind == "memory" {
-		l.digests, l.sessionKey = receipt.NewDigests(receipt.NewKey()), receipt.NewKey()
+		l.digests, l.sessionKey, l.offerKey = receipt.NewDigests(receipt.NewKey()), receipt.NewKey(), receipt.NewKey()
 		return l, nil
 	}
 	secrets := []switchboard.Secret{c.Cluster.Secret}
@@ -95,6 +98,7 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 	oldest := secrets[len(secrets)-1] // so that what is kept under digests, and who has a session, goes on when the key is rotated
 	digestKey := derived(oldest, "digests")
 	l.sessionKey = derived(oldest, "sessions")
+	l.offerKey = derived(oldest, "offers")
 	l.digests = receipt.NewDigests(digestKey)
 	opts := receipt.Options{DigestKey: digestKey, Version: o.Version, Log: o.Log}
 	if name := c.Receipts.Anchor; name != "" {

@@ -21,7 +21,7 @@ func TestWhatWasDecidedLastIsRecordedBeforeTheReceiptsAreClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made = newState(r, "acme", drawOffers(t), nil)
+		made = newState(r, "acme", drawOffers(t), nil, nil)
 		return true
 	}).Example(1)
 	d, err := made.decide(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, "a", nil, time.Now())

@@ -34,7 +34,7 @@ func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil)
+	st := newState(r, "acme", offers, nil, nil)
 	for _, p := range []switchboard.Principal{{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, {Tenant: "umbrella", ID: "ci", Auth: switchboard.AuthAPIKey}} {
 		p, err := st.current(p)
 		if err != nil {
@@ -128,7 +128,7 @@ func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil)
+	st := newState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
 	own := st.tenants["acme"]
 	who := switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
 	d, err := own.decide(t.Context(), who, own.Tasks["all"], nil, time.Now())

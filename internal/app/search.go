@@ -48,18 +48,16 @@ func (e *everything) index(c *catalog.Snapshot) *search.Index {
 }
 
 // Search finds the tools of all servers that fit the query, for the operator:
-// whatever any tenant or task may see of them.
-func (a *App) Search(ctx context.Context, query string) (*Found, error) {
-	if err := a.Ready(ctx); err != nil {
-		return nil, err
-	}
-	c := a.state.Load().catalog
-	f := &Found{Tools: []FoundTool{}, Of: len(c.Tools())}
+// whatever any tenant or task may see of them. It waits for no server: see Found.Starting.
+func (a *App) Search(query string) *Found {
+	s := a.state.Load()
+	c := s.catalog
+	f := &Found{Tools: []FoundTool{}, Of: len(c.Tools()), Starting: s.starting}
 	for _, m := range a.everything.index(c).Search(query, search.MaxMatches) {
 		t, _ := c.Tool(m.ID)
 		f.Tools = append(f.Tools, FoundTool{m.ID.Server, m.ID.Name, m.Score, description(t)})
 	}
-	return f, nil
+	return f
 }
 
 // inspectSearch is Search over HTTP, for the local principal: others have no
@@ -68,11 +66,7 @@ func (a *App) inspectSearch(ctx context.Context, p switchboard.Principal, q url.
 	if p.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may search the tools of all servers")
 	}
-	f, err := a.Search(ctx, q.Get("query"))
-	if err != nil {
-		return nil, err
-	}
-	return encode(f), nil
+	return encode(a.Search(q.Get("query"))), nil
 }
 
 // description is what the tool says of itself; one that is no text is none.

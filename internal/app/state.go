@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
@@ -32,6 +33,10 @@ type state struct {
 	offers   map[switchboard.ServerID]switchboard.Offer
 	tenants  map[switchboard.TenantID]*tenant
 
+	// starting are the servers that have not answered since they were started, and of
+	// which it is not known what they offer.
+	starting []switchboard.ServerID
+
 	tokens *token.Counter
 }
 
@@ -51,9 +56,9 @@ type tenant struct {
 
 // newState builds a state. was, where not nil, is the one before: what has not
 // changed is not worked out again.
-func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, was *state) *state {
+func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
 	c := r.config
-	s := &state{reading: r, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &state{reading: r, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -207,7 +212,7 @@ func (s *state) decideFor(ctx context.Context, p switchboard.Principal, task swi
 
 // decide makes the decision for one of the tenant's tasks.
 func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
-	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot, Unfit: t.own(unfit)}
+	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot, Unfit: t.ownUnfit(unfit)}
 	if t.policy.ReadsClock() {
 		in.Now = now
 	}
@@ -224,6 +229,11 @@ func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchbo
 	d, err := s.decideFor(ctx, p, task, was.Declared, unfit, time.Now())
 	if err != nil {
 		return nil, err
+	}
+	if d.Err() != nil {
+		if servers := s.tenants[p.Tenant].own(s.starting); len(servers) > 0 {
+			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo}), &run.Starting{Task: d.Task.ID, Servers: servers}
+		}
 	}
 	var shown *surface.Surface
 	var decided func() recorded
@@ -256,6 +266,16 @@ func (s *state) whole(id switchboard.TenantID, d *decide.Decision) []switchboard
 		offers = append(offers, o)
 	}
 	return offers
+}
+
+// own returns those of the servers that the tenant may use.
+func (t *tenant) own(servers []switchboard.ServerID) (own []switchboard.ServerID) {
+	for _, id := range servers {
+		if t.serves(id) {
+			own = append(own, id)
+		}
+	}
+	return own
 }
 
 // serves reports whether the tenant may use the server.

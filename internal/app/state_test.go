@@ -29,7 +29,7 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newState(r, "acme", nil, nil)
+	return newState(r, "acme", nil, nil, nil)
 }
 
 // A run is bound again by what its principal may do now, not by what it might

@@ -45,6 +45,10 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	if ok && entry.Role == surface.Own {
 		return g.serveOwn(ctx, q, r, name)
 	}
+	if !ok {
+		g.awaitServers(ctx, r, func(s *surface.Surface) bool { _, shown := s.Lookup(name); return shown })
+		entry, ok = r.Surface().Lookup(name)
+	}
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -207,11 +208,27 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	if err != nil {
 		return g.refusal(q, err)
 	}
+	g.runs.AwaitOffers(ctx, r)
 	g.runs.Refresh(ctx, r)
-	if err := r.Err(); err != nil {
+	if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 		return g.refusal(q, err)
 	}
 	return answer{result: r.Surface().List(k, q.modern)}
+}
+
+// startWait is how long a request waits for servers that are starting, while it is not
+// known which of them it is for. Most clients give a call a minute.
+const startWait = 50 * time.Second
+
+// awaitServers waits for servers that are starting, while the run shows only our own
+// tools for want of them, or does not show what the request is for.
+func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, shows func(*surface.Surface) bool) {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	g.runs.Await(ctx, r, func() bool {
+		err := r.Err()
+		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
+	})
 }
 
 // met returns why the run shows nothing, where that is so now.

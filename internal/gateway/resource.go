@@ -32,10 +32,14 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	if err != nil {
 		return g.refusal(q, err)
 	}
+	to, f := routed(r, q)
+	if f != nil {
+		g.awaitServers(ctx, r, func(*surface.Surface) bool { _, f := routed(r, q); return f == nil })
+		to, f = routed(r, q)
+	}
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}
-	to, f := routed(r, q)
 	if f != nil {
 		return answer{failure: f}
 	}

@@ -249,6 +249,7 @@ func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
 		q.client.subscriptions.remove(uri)
 		return answer{result: []byte("{}")}
 	}
+	g.awaitServers(ctx, r, func(s *surface.Surface) bool { _, listed := s.Resource(uri); return listed })
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}

@@ -33,12 +33,18 @@ type Binder interface {
 	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
 
 	// Bind decides for a resolved task. What was shown before keeps its name. A
-	// task that cannot be met is an error, and shows nothing.
+	// task that cannot be met is an error, and shows nothing. With the error *Starting it
+	// returns what is shown meanwhile.
 	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was Before) (*surface.Surface, error)
 
 	// Lasts reports whether what Bind gives for the tenant holds until the
 	// next Rebind. Where it does not, it changes with time alone.
 	Lasts(tenant switchboard.TenantID) bool
+
+	// Starting returns the servers of the tenant that have not answered since they were
+	// started, and of which it is not known what they offer. next is closed when all runs
+	// are bound to what may be others.
+	Starting(tenant switchboard.TenantID) (servers []switchboard.ServerID, next <-chan struct{})
 }
 
 // Before is what a run showed until now. The zero Before is of a run that is bound
@@ -124,8 +130,9 @@ type Run struct {
 	principal switchboard.Principal
 	task      switchboard.TaskID
 
-	shown atomic.Pointer[shown]
-	used  atomic.Int64 // unix nanoseconds
+	shown    atomic.Pointer[shown]
+	used     atomic.Int64 // unix nanoseconds
+	patience atomic.Int64 // until when lists wait for servers that are starting; 0 while none has
 
 	// binding holds one while the run is bound again: what is shown follows
 	// what was shown before, names and all. bound is when that began last, and kept
@@ -183,7 +190,8 @@ func (r *Run) Surface() *surface.Surface {
 }
 
 // Err says why the run shows nothing, where a change of the catalog or the
-// configuration has left its task unmet.
+// configuration has left its task unmet; or, as a *Starting, why it shows our own tools
+// only.
 func (r *Run) Err() error { return r.shown.Load().err }
 
 // Peek is Surface for those who look in from the side: it does not count as use of
@@ -314,11 +322,14 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	r := g.base[key]
 	g.mu.RUnlock()
 	if r != nil {
-		if r.Err() != nil {
+		if err := r.Err(); err != nil && !isStarting(err) {
 			now := time.Now()
 			g.again(ctx, []*Run{r}, change{skip: func(r *Run) bool { return r.bound.After(now) }})
 		}
-		return r, r.Err()
+		if err := r.Err(); err != nil && !isStarting(err) {
+			return nil, err
+		}
+		return r, nil
 	}
 	// Where nobody knows what was kept, it begins as for whoever comes first: that
 	// shows nothing that it may not. Follow hears when the store is back.
@@ -436,11 +447,13 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		if was != nil {
 			before = was.before()
 		}
+		var unbound error // that servers are starting
 		if s == nil || was != nil || !g.binder.Lasts(p.Tenant) {
 			var err error
-			if s, err = g.binder.Bind(ctx, p, task, before); err != nil {
+			if s, err = g.binder.Bind(ctx, p, task, before); err != nil && !isStarting(err) {
 				return nil, err
 			}
+			unbound = err
 		}
 		g.mu.Lock()
 		if g.generation != generation {
@@ -448,14 +461,15 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			continue
 		}
 		r := &Run{of: g, principal: p, task: task, binding: make(chan struct{}, 1)}
-		if was == nil {
-			g.fresh[key] = s
-		} else {
+		if was != nil {
 			g.restored.Add(1)
 			r.kept, r.renamed = was.kept, true
+		} else if unbound == nil {
+			g.fresh[key] = s
 		}
 		r.used.Store(time.Now().UnixNano())
-		r.shown.Store(&shown{surface: s, named: s, left: leftOf(before.Left, s), declared: before.Declared})
+		now := after(before, s, unbound)
+		r.shown.Store(&now)
 		r, err := put(r)
 		g.mu.Unlock()
 		return r, err
@@ -673,10 +687,23 @@ func (g *Registry) next(ctx context.Context, r *Run, was Before) shown {
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
-	if err != nil {
+	if err != nil && !isStarting(err) {
 		return shown{g.nothing, err, was.Surface, was.Left, was.Declared}
 	}
-	return shown{surface: s, named: s, left: leftOf(was.Left, s), declared: was.Declared}
+	return after(was, s, err)
+}
+
+// after is what a run shows that is bound to s, or that shows s while servers are
+// starting.
+func after(was Before, s *surface.Surface, starting error) shown {
+	if starting == nil {
+		return shown{surface: s, named: s, left: leftOf(was.Left, s), declared: was.Declared}
+	}
+	named := was.Surface
+	if named == nil {
+		named = s
+	}
+	return shown{s, starting, named, was.Left, was.Declared}
 }
 
 // leftOf are those of the servers that s does not show again.

@@ -27,6 +27,9 @@ type binder struct {
 	binds int
 	turns bool             // what Bind gives changes with time
 	prev  *surface.Surface // of the last bind
+
+	starting []switchboard.ServerID
+	next     chan struct{}
 }
 
 func (b *binder) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
@@ -43,6 +46,9 @@ func (b *binder) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.
 	defer b.mu.Unlock()
 	b.binds++
 	b.prev = was.Surface
+	if b.err != nil && len(b.starting) > 0 {
+		return surface.New(surface.Input{}), &run.Starting{Task: "browse", Servers: b.starting}
+	}
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -61,6 +67,26 @@ func (b *binder) Lasts(switchboard.TenantID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.turns
+}
+
+func (b *binder) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = make(chan struct{})
+	}
+	return b.starting, b.next
+}
+
+// start has the servers starting, and whoever waits look again.
+func (b *binder) start(servers ...switchboard.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.starting = servers
+	if b.next != nil {
+		close(b.next)
+	}
+	b.next = make(chan struct{})
 }
 
 func (b *binder) set(err error, tools ...string) {

@@ -174,6 +174,10 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 	}
 }
 
+// StartWait is how long a call waits for a server that has not answered since it was
+// started, unless its own time is shorter. Most clients give a call a minute.
+const StartWait = 50 * time.Second
+
 // connected returns the link of a slot that has none yet. In a hurry it makes one
 // only where the server is well, and tries that once.
 func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, error) {
@@ -190,7 +194,11 @@ func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, 
 		}
 		how = once
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.StartDeadline)
+	bound := s.opts.StartDeadline
+	if s.starting() {
+		bound = max(bound, StartWait)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	return sl.get(ctx, how)
 }

@@ -53,6 +53,16 @@ type Options struct {
 	// for anything. nil means that nobody wants to know.
 	OnOffer func(id switchboard.ServerID)
 
+	// OnAnswer is called when a server has said what it offers, for the first time or
+	// something else than before, so that it can be remembered: see Remembered. It must
+	// not wait for anything. nil means that nobody wants to know.
+	OnAnswer func(id switchboard.ServerID)
+
+	// Recall returns what was remembered of a server that is configured in the same way,
+	// if anything was. The server's offer counts as stale until the server answers. nil
+	// means that nothing was.
+	Recall func(s *switchboard.Server) (Memory, bool)
+
 	// OnLink is called when our own connection to a server is up and what the
 	// server offers is known, and when it was lost or could not be made: why
 	// is nil in the first case. Of one server it is called in the order in which
@@ -310,6 +320,18 @@ func (f *Fleet) Ready(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// Starting returns the servers of the last Set that are starting and of which it is not
+// known what they offer, sorted by id. Each has answered, or failed, after
+// a minute at most.
+func (f *Fleet) Starting() (ids []switchboard.ServerID) {
+	for _, s := range f.all() {
+		if s.unknown() {
+			ids = append(ids, s.id)
+		}
+	}
+	return ids
 }
 
 // Offers returns what the servers of the last Set offer, sorted by id: the last

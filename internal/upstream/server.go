@@ -98,6 +98,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s.update(cfg)
 	s.main = s.newSlot(owner{own: true})
 	s.state = StateStarting
+	if old == nil && f.opts.Recall != nil {
+		if m, ok := f.opts.Recall(&cfg); ok {
+			s.recall(m)
+		}
+	}
 	if old != nil {
 		old.mu.Lock()
 		defer old.mu.Unlock()
@@ -305,6 +310,9 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	if changed {
 		s.moved()
 	}
+	if changed && s.opts.OnAnswer != nil {
+		s.opts.OnAnswer(s.id)
+	}
 	if other && s.opts.OnOffer != nil {
 		s.opts.OnOffer(s.id)
 	}
@@ -363,7 +371,32 @@ func (s *server) begin(now time.Time) {
 }
 
 // first notes that the first attempt is over.
-func (s *server) first() { s.once.Do(func() { close(s.tried) }) }
+func (s *server) first() {
+	s.once.Do(func() {
+		close(s.tried)
+		s.moved()
+	})
+}
+
+// starting reports whether the first attempt is still under way.
+func (s *server) starting() bool {
+	select {
+	case <-s.tried:
+		return false
+	default:
+		return true
+	}
+}
+
+// unknown reports whether the server is starting and it is not known what it offers.
+func (s *server) unknown() bool {
+	if !s.starting() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offer == nil
+}
 
 // down notes that the server is away, and when it is tried again.
 func (s *server) down(stage Stage, err error, wait time.Duration) {

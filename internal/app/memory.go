@@ -1,0 +1,132 @@
+package app
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/canonical"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream"
+)
+
+// The store keeps what each server offered last, so that lists are whole as soon as
+// Switchboard starts again. It counts for a server that is configured in the same way,
+// until the server answers.
+
+const (
+	groupOffers = "offers"
+
+	recallTime  = 2 * time.Second     // for the store to give all of it
+	maxMemory   = 64 << 20            // bytes of one when it is unpacked
+	memoryLives = 90 * 24 * time.Hour // also of a server that is configured no more
+)
+
+// A memory is what is kept of one server.
+type memory struct {
+	Config switchboard.Digest `json:"config"` // keyed, since it is made of secrets too
+	upstream.Memory
+}
+
+// configOf digests how a server is configured, as far as it could offer something else
+// otherwise.
+func (a *App) configOf(s *switchboard.Server) switchboard.Digest {
+	secrets := func(m map[string]switchboard.Secret) map[string]string {
+		out := map[string]string{}
+		for name, v := range m {
+			out[name] = v.Reveal()
+		}
+		return out
+	}
+	mac := hmac.New(sha256.New, []byte(a.records.offerKey.Reveal()))
+	_, _ = mac.Write(encode([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
+	return canonical.Sum(mac.Sum(nil))
+}
+
+// recall reads what is kept of all servers. Where the store does not give it in time,
+// nothing is.
+func (a *App) recall(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recallTime)
+	defer cancel()
+	all := map[switchboard.ServerID]memory{}
+	kept, err := a.store.List(ctx, groupOffers)
+	if err != nil {
+		a.log.Warn("what the servers offered last is not known", "err", err)
+	}
+	for _, v := range kept {
+		var m memory
+		if err := unpack(v.Data, &m); err != nil {
+			a.log.Warn("what a server offered last cannot be read", "server", v.Name, "err", err)
+			continue
+		}
+		all[switchboard.ServerID(v.Name)] = m
+	}
+	a.memories.Store(&all)
+}
+
+// recalled is upstream.Options.Recall.
+func (a *App) recalled(s *switchboard.Server) (upstream.Memory, bool) {
+	m, ok := (*a.memories.Load())[s.ID]
+	return m.Memory, ok && m.Config == a.configOf(s)
+}
+
+// remember keeps what the servers offer, until ctx is done.
+func (a *App) remember(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.answered.wake:
+		}
+		servers := a.state.Load().config.Servers
+		for id := range a.answered.take() {
+			for i := range servers {
+				if servers[i].ID != id {
+					continue
+				}
+				if err := a.keepOffer(ctx, &servers[i]); err != nil {
+					a.log.Warn("what a server offers is not kept for the next start", "server", id, "err", err)
+				}
+			}
+		}
+	}
+}
+
+func (a *App) keepOffer(ctx context.Context, s *switchboard.Server) error {
+	known, ok := a.fleet.Remembered(s.ID)
+	if !ok {
+		return nil // it is away again
+	}
+	data, err := pack(memory{a.configOf(s), known})
+	if err != nil {
+		return err
+	}
+	_, err = a.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(s.ID), Was: store.Any, Data: data, TTL: memoryLives}}})
+	return err
+}
+
+func pack(v any) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func unpack(data []byte, v any) error {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(io.LimitReader(r, maxMemory)).Decode(v)
+}

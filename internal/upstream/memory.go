@@ -1,0 +1,38 @@
+package upstream
+
+import "github.com/summit-switchboard/switchboard/internal/switchboard"
+
+// A Memory is what is known of a server that has answered: what it offered, and how it
+// wants to be spoken to. The next start need not find that out.
+type Memory struct {
+	Offer switchboard.Offer
+	Era   Era
+	SSE   bool // see ServerStatus
+	Shy   bool // its process ends when it is asked server/discover first
+}
+
+// Remembered returns what is known of a server of the last Set; ok is false while the
+// server is away.
+func (f *Fleet) Remembered(id switchboard.ServerID) (m Memory, ok bool) {
+	s := f.server(id)
+	if s == nil {
+		return m, false
+	}
+	s.known.mu.Lock()
+	m.Era, m.SSE, m.Shy = s.known.era, s.known.sse, s.known.shy
+	s.known.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offer == nil || s.offer.Stale {
+		return m, false
+	}
+	m.Offer = *s.offer
+	return m, true
+}
+
+// recall begins with what is remembered.
+func (s *server) recall(m Memory) {
+	s.known.era, s.known.sse, s.known.shy = m.Era, m.SSE, m.Shy
+	m.Offer.Server, m.Offer.Stale = s.id, true
+	s.offer = &m.Offer
+}

@@ -1,0 +1,191 @@
+package served_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Servers that start when a file of their name is there: with it.
+const gated = `
+-- switchboard.yaml --
+servers:
+  files: {transport: stdio, command: [sh, -c, "while ! test -e files; do sleep 0.02; done; test $(cat files) = well && exec \"$@\"", sh, FAKE, '{"name":"read_file","inputSchema":{"type":"object"}}']}
+  web: {transport: stdio, command: [sh, -c, "while ! test -e web; do sleep 0.02; done; test $(cat web) = well && exec \"$@\"", sh, FAKE, '{"name":"fetch","inputSchema":{"type":"object"}}']}
+tenants:
+  default: {servers: ["*"], allow: [by_name]}
+-- overlays/files.yaml --
+server: files
+tools:
+  read_file: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: work
+-- tenants/default/tasks/work.yaml --
+task_id: work
+required_capabilities:
+  - {verb: read, resource: fs}
+-- tenants/default/tasks/loose.yaml --
+task_id: loose
+required_capabilities:
+  - {tools: ["*/*"]}
+`
+
+// begin lets a gated server start, or fail.
+func begin(t *testing.T, dir, server, how string) { write(t, filepath.Join(dir, server), how) }
+
+// end has a gated server wait when it starts the next time.
+func end(t *testing.T, dir, server string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, server)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// starts are the ways in which a client can meet a Switchboard that is starting.
+var starts = map[string]func(t *testing.T, dir, task string) session{
+	"HTTP legacy": func(t *testing.T, dir, task string) session {
+		return serve(t, dir).open(t, "/mcp/tasks/"+task, false)
+	},
+	"HTTP modern": func(t *testing.T, dir, task string) session {
+		return serve(t, dir).open(t, "/mcp/tasks/"+task, true)
+	},
+	"stdio legacy": func(t *testing.T, dir, task string) session { return stdio(t, dir, false, "--task", task) },
+	"stdio modern": func(t *testing.T, dir, task string) session { return stdio(t, dir, true, "--task", task) },
+}
+
+func TestFirstMinutes2AClientIsWelcomeWhileServersStart(t *testing.T) {
+	t.Parallel()
+	for name, open := range starts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := layOut(t, gated)
+			s := open(t, dir, "work") // no server is there
+			m, _ := s.ask(t, "tools/call", `{"name":"switchboard_status","arguments":{}}`)
+			if text := string(m.Result); !strings.Contains(text, "files, web") {
+				t.Errorf("the status does not name the servers that are starting: %s", m.raw)
+			}
+			begin(t, dir, "web", "well") // which does not meet the requirement
+			begin(t, dir, "files", "well")
+			if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+				t.Errorf("a call does not wait for its server: %s", m.raw)
+			}
+			if got := names(t, s); !slices.Equal(got, []string{"read_file"}) {
+				t.Errorf("it lists %q", got)
+			}
+		})
+	}
+}
+
+func TestFirstMinutes2AFirstListWaitsForServersThatStart(t *testing.T) {
+	t.Parallel()
+	for name, open := range starts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := layOut(t, gated)
+			s := open(t, dir, "work")
+			begin(t, dir, "files", "well") // it takes a while to start
+			begin(t, dir, "web", "well")
+			if got := names(t, s); !slices.Equal(got, []string{"read_file"}) {
+				t.Errorf("a client that lists once has %q", got)
+			}
+		})
+	}
+}
+
+func TestFirstMinutes2ARequirementThatIsUnmetOnceAllHaveAnsweredIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, open := range starts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := layOut(t, gated)
+			s := open(t, dir, "work")
+			begin(t, dir, "web", "well")
+			begin(t, dir, "files", "ill")
+			for _, request := range [][2]string{{"tools/list", ""}, {"tools/call", `{"name":"read_file","arguments":{}}`}, {"tools/call", `{"name":"fetch","arguments":{}}`}} {
+				eventually(t, request[0]+" says that the requirement is unmet", func() string {
+					if m, _ := s.ask(t, request[0], request[1]); m.Error == nil || code(m) != "SB-CAP-004" {
+						return string(m.raw)
+					}
+					return ""
+				})
+			}
+			begin(t, dir, "files", "well")
+			eventually(t, "a server that comes later meets it", func() string {
+				if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+					return string(m.raw)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, gated)
+	begin(t, dir, "web", "well")
+	begin(t, dir, "files", "well")
+	var want []string
+	t.Run("the first start", func(t *testing.T) {
+		if want = names(t, stdio(t, dir, false, "--task", "loose")); len(want) != 2 {
+			t.Fatalf("it lists %q", want)
+		}
+	})
+	end(t, dir, "web")
+	end(t, dir, "files")
+	for name, open := range starts {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, dir, "loose")
+			if got := names(t, s); !slices.Equal(got, want) {
+				t.Errorf("before any server answers it lists %q, want %q", got, want)
+			}
+			begin(t, dir, "files", "well")
+			if m, _ := s.ask(t, "tools/call", `{"name":"read_file","arguments":{}}`); m.Error != nil {
+				t.Errorf("a call does not wait for its server: %s", m.raw)
+			}
+			end(t, dir, "files")
+		})
+	}
+	t.Run("another configuration", func(t *testing.T) {
+		file := filepath.Join(dir, "switchboard.yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, strings.Replace(string(text), `"name":"read_file"`, `"name":"read_text"`, 1))
+		s := stdio(t, dir, false, "--task", "loose")
+		if got := names(t, s); !slices.Equal(got, []string{"fetch"}) {
+			t.Errorf("it lists %q, and one of them is of another configuration", got)
+		}
+	})
+}
+
+func TestFirstMinutes2TheImplicitTaskListsWhatIsThereAndTellsOfTheRest(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, gated)
+	begin(t, dir, "files", "well")
+	s := stdio(t, dir, false, "--task", "loose")
+	if got := names(t, s); !slices.Equal(got, []string{"read_file"}) { // after 8 s
+		t.Errorf("it lists %q", got)
+	}
+	begin(t, dir, "web", "well")
+	s.hears(t)
+	if got := names(t, s); !slices.Equal(got, []string{"read_file", "fetch"}) && !slices.Equal(got, []string{"fetch", "read_file"}) {
+		t.Errorf("it lists %q", got)
+	}
+}
+
+// code is the code of Switchboard's own with which m was refused.
+func code(m message) string {
+	var data struct {
+		Code string `json:"code"`
+	}
+	if m.Error != nil {
+		_ = json.Unmarshal(m.Error.Data, &data) // or it has none
+	}
+	return data.Code
+}
