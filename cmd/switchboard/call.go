@@ -22,7 +22,7 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if err := json.Unmarshal([]byte(c.Arguments), &arguments); err != nil {
 		return usageError{fmt.Errorf("the arguments are no JSON object: %w", err)}
 	}
-	conn, err := c.connect(ctx, log, c.data())
+	conn, err := c.connect(ctx, io, log, c.data(), c.Tool)
 	if err != nil {
 		return err
 	}

@@ -11,11 +11,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -24,8 +27,27 @@ import (
 // that it starts for itself.
 type target struct {
 	common
-	URL  string             `name:"url" help:"Ask the Switchboard that runs at URL. Its key, if it wants one, is taken from the environment: SWITCHBOARD_KEY." placeholder:"URL"`
+	asked
 	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
+}
+
+// asked says which Switchboard a command asks that could start one for itself, and how
+// long it waits for servers.
+type asked struct {
+	URL   string        `name:"url" env:"SWITCHBOARD_URL" help:"Ask the Switchboard that runs at URL. Without it: the one that serves from this folder, or else one that is started for this. A key, if it wants one, is taken from the environment: SWITCHBOARD_KEY." placeholder:"URL"`
+	Alone bool          `help:"Start the servers for this, though a Switchboard serves from this folder."`
+	Wait  time.Duration `help:"Wait so long for servers that have not answered since they were started." placeholder:"TIME" default:"60s"`
+}
+
+// url is where the running Switchboard is that is asked; "" means that one is started.
+func (a *asked) url(c *common) string {
+	if a.URL != "" || a.Alone || c.MCPConfig != "" {
+		return a.URL
+	}
+	if at, ok := c.served(); ok && at.Tenant == c.Tenant {
+		return at.URL
+	}
+	return ""
 }
 
 // maxAnswer bounds what a command reads of one answer.
@@ -39,15 +61,37 @@ type client struct {
 }
 
 // connect returns a client of the target, which keeps in the folder data what outlives
-// it; "" means nothing. Call its stop in the end.
-func (t *target) connect(ctx context.Context, log *slog.Logger, data string) (*client, error) {
-	if t.URL != "" {
+// it; "" means nothing. A target that is started is waited for until it shows the tool.
+// Call its stop in the end.
+func (t *target) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*client, error) {
+	if t.URL = t.url(&t.common); t.URL != "" {
 		return t.overHTTP()
 	}
 	a, err := t.start(ctx, log, app.Options{Data: data})
 	if err != nil {
 		return nil, err
 	}
+	if err := t.await(ctx, io, a, tool); err != nil {
+		a.Stop()
+		return nil, err
+	}
+	return t.overPipes(ctx, a), nil
+}
+
+// await waits for servers that are starting, until the task shows the tool.
+func (t *target) await(ctx context.Context, io streams, a *app.App, tool string) error {
+	_, err := untilAnswered(ctx, io, t.Wait, func() (any, []switchboard.ServerID, error) {
+		x, err := a.Explain(ctx, identity.Local(t.Tenant), app.Asking{Task: t.Task})
+		if err != nil || slices.ContainsFunc(x.Tools, func(e app.Exposed) bool { return e.Name == tool }) {
+			return nil, nil, nil // the call says what is wrong
+		}
+		return nil, x.Starting, nil
+	})
+	return err
+}
+
+// overPipes returns a client of a.
+func (t *target) overPipes(ctx context.Context, a *app.App) *client {
 	ctx, cancel := context.WithCancel(ctx)
 	clientIn, serverOut := io.Pipe()
 	serverIn, clientOut := io.Pipe()
@@ -78,7 +122,7 @@ func (t *target) connect(ctx context.Context, log *slog.Logger, data string) (*c
 			served.Wait()
 			a.Stop()
 		},
-	}, nil
+	}
 }
 
 // base returns where the target listens, without a path.

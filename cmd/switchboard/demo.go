@@ -56,24 +56,20 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		log = slog.New(slog.DiscardHandler) // the story is on stdout; -v shows the log too
 	}
 	began := time.Now()
-	a, err := files.start(ctx, log, app.Options{Listen: d.Listen})
+	a, err := files.start(ctx, log, app.Options{Serves: true, Listen: d.Listen})
 	if err != nil {
 		return err
 	}
 	defer a.Stop()
-	l, err := a.Listen()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served := make(chan error, 1)
-	go func() { served <- a.Serve(ctx, l) }()
+	go func() { served <- a.Serve(ctx) }()
 	if err := a.Ready(ctx); err != nil {
 		return err
 	}
 
-	s := story{w: io.out, a: a, url: "http://" + l.Addr().String(), took: time.Since(began)}
+	s := story{w: io.out, a: a, url: "http://" + a.Addr().String(), took: time.Since(began)}
 	if err := s.tell(ctx); err != nil {
 		return err
 	}
@@ -207,7 +203,7 @@ func (s *story) tell(ctx context.Context) error {
 
 // calls does what a client does: list, call, and meet two refusals.
 func (s *story) calls(ctx context.Context) error {
-	c, err := (&target{URL: s.url, Task: demoTask}).connect(ctx, nil, "")
+	c, err := (&target{asked: asked{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
 	if err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ import (
 
 type explainCmd struct {
 	common
+	asked
 	output
-	URL  string             `name:"url" help:"Ask the Switchboard that runs at URL." placeholder:"URL"`
 	Task switchboard.TaskID `arg:"" optional:"" help:"The task. Without it, the tenant's default task."`
 	Tool string             `help:"Speak of this one tool only, given as SERVER/TOOL." placeholder:"ID"`
 }
@@ -32,7 +32,7 @@ type explainCmd struct {
 // Run prints what happened to every candidate. It exits 1 when the task may
 // not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := explanation(ctx, target{common: e.common, URL: e.URL, Task: e.Task}, app.Asking{}, log)
+	x, err := explanation(ctx, io, target{common: e.common, asked: e.asked, Task: e.Task}, app.Asking{}, log)
 	if err != nil {
 		return err
 	}
@@ -58,15 +58,17 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 }
 
 // explanation asks the target why its task gets what it gets.
-func explanation(ctx context.Context, t target, ask app.Asking, log *slog.Logger) (*app.Explanation, error) {
+func explanation(ctx context.Context, io streams, t target, ask app.Asking, log *slog.Logger) (*app.Explanation, error) {
 	ask.Task = t.Task
-	if t.URL == "" {
+	if t.URL = t.url(&t.common); t.URL == "" {
 		a, err := t.start(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}
 		defer a.Stop()
-		return a.Explain(ctx, identity.Local(t.Tenant), ask)
+		return untilAnswered(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
+			return answered(a.Explain(ctx, identity.Local(t.Tenant), ask))
+		})
 	}
 	q := url.Values{"task": {string(t.Task)}}
 	if ask.Tokens {
@@ -75,8 +77,18 @@ func explanation(ctx context.Context, t target, ask app.Asking, log *slog.Logger
 	if ask.Budget > 0 {
 		q.Set("budget", strconv.Itoa(ask.Budget))
 	}
-	var x app.Explanation
-	return &x, t.inspect(ctx, "/v1/explain?"+q.Encode(), &x)
+	return untilAnswered(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
+		var x app.Explanation
+		return answered(&x, t.inspect(ctx, "/v1/explain?"+q.Encode(), &x))
+	})
+}
+
+// answered gives an explanation with the servers that could change it.
+func answered(x *app.Explanation, err error) (*app.Explanation, []switchboard.ServerID, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	return x, x.Starting, nil
 }
 
 // inspect reads what a running Switchboard says of itself at path into v.

@@ -10,7 +10,7 @@ import (
 )
 
 type readyCmd struct {
-	URL string `name:"url" help:"Ask the Switchboard at URL." placeholder:"URL" default:"http://127.0.0.1:7420"`
+	where
 }
 
 // readyPatience is how long an answer may take.
@@ -19,7 +19,7 @@ const readyPatience = 2 * time.Second
 // Run asks /readyz, which needs no key: for health checks in images that have no
 // other program.
 func (r *readyCmd) Run(ctx context.Context, out streams) error {
-	base, err := (&target{URL: r.URL}).base()
+	base, err := r.target().base()
 	if err != nil {
 		return err
 	}

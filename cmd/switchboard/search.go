@@ -10,12 +10,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type searchCmd struct {
 	common
+	asked
 	output
-	URL   string   `name:"url" help:"Ask the Switchboard that runs at URL." placeholder:"URL"`
 	Limit int      `help:"Print at most this many, 1 to 100." default:"10"`
 	Query []string `arg:"" help:"What the tool shall do, in words, or what it is called."`
 }
@@ -26,7 +27,7 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	if s.Limit < 1 || s.Limit > 100 {
 		return usageError{fmt.Errorf("--limit %d: want 1 to 100", s.Limit)}
 	}
-	f, err := s.find(ctx, strings.Join(s.Query, " "), log)
+	f, err := s.find(ctx, io, strings.Join(s.Query, " "), log)
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,9 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 			return err
 		}
 	}
+	if len(f.Starting) > 0 {
+		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnswered, s.Wait, list(f.Starting))
+	}
 	if len(f.Tools) == 0 {
 		fmt.Fprintf(io.err, "switchboard: none of %s has any of these words\n", count(f.Of, "tool"))
 		return errNo
@@ -54,16 +58,22 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	return nil
 }
 
-func (s *searchCmd) find(ctx context.Context, query string, log *slog.Logger) (*app.Found, error) {
-	t := target{common: s.common, URL: s.URL}
-	if s.URL == "" {
+func (s *searchCmd) find(ctx context.Context, io streams, query string, log *slog.Logger) (*app.Found, error) {
+	t := target{common: s.common, asked: s.asked}
+	if t.URL = t.url(&t.common); t.URL == "" {
 		a, err := t.start(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}
 		defer a.Stop()
-		return a.Search(ctx, query)
+		return untilAnswered(ctx, io, t.Wait, func() (*app.Found, []switchboard.ServerID, error) {
+			f := a.Search(query)
+			return f, f.Starting, nil
+		})
 	}
-	var f app.Found
-	return &f, t.inspect(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
+	return untilAnswered(ctx, io, t.Wait, func() (*app.Found, []switchboard.ServerID, error) {
+		var f app.Found
+		err := t.inspect(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
+		return &f, f.Starting, err
+	})
 }

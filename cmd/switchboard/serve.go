@@ -23,21 +23,18 @@ type serveCmd struct {
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx)})
+	a, err := s.start(ctx, log, app.Options{Serves: true, Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx)})
 	if err != nil {
 		return err
 	}
 	defer a.Stop()
-	l, err := a.Listen()
-	if err != nil {
-		return err
-	}
+	defer announce(&s.common, a.Addr(), log)()
 	watch(ctx, a, log)
 	// The first line on stdout is the address, for people and scripts alike.
-	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", l.Addr()); err != nil {
+	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", a.Addr()); err != nil {
 		return err
 	}
-	return a.Serve(ctx, l)
+	return a.Serve(ctx)
 }
 
 type stdioCmd struct {

@@ -22,7 +22,19 @@ type serverCmd struct {
 // running is the Switchboard that a command is for.
 type running struct {
 	output
-	URL string `name:"url" help:"Where Switchboard runs." default:"http://127.0.0.1:7420" placeholder:"URL"`
+	where
+}
+
+// where is where a running Switchboard is.
+type where struct {
+	URL    string `name:"url" env:"SWITCHBOARD_URL" help:"Ask the Switchboard that runs at URL. Without it: the one that serves from this folder, or else the address in the configuration." placeholder:"URL"`
+	Config string `help:"The configuration that it serves." placeholder:"FILE" default:"switchboard.yaml"`
+	Data   string `help:"Its folder, where that is not .switchboard beside the configuration." placeholder:"DIR"`
+}
+
+// target is the Switchboard itself.
+func (w *where) target() *target {
+	return &target{asked: asked{URL: (&common{Config: w.Config, Data: w.Data}).address(w.URL)}}
 }
 
 type serverListCmd struct{ running }
@@ -30,7 +42,7 @@ type serverListCmd struct{ running }
 // Run prints the servers. Whether all is well, status says.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
 	var st app.Status
-	if err := (&target{URL: s.URL}).inspect(ctx, "/v1/status", &st); err != nil {
+	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
 	if s.JSON {
@@ -77,7 +89,7 @@ func (s *running) operate(ctx context.Context, io streams, id switchboard.Server
 	if err := switchboard.CheckID(string(id)); err != nil {
 		return usageError{err}
 	}
-	base, err := (&target{URL: s.URL}).base()
+	base, err := s.target().base()
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 
 func (s *statusCmd) once(ctx context.Context, io streams) error {
 	var st app.Status
-	if err := (&target{URL: s.URL}).inspect(ctx, "/v1/status", &st); err != nil {
+	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
 	bad := st.Refused != nil || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.Differing()) > 0

@@ -30,9 +30,12 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := explanation(ctx, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget}, log)
+	x, err := explanation(ctx, io, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget}, log)
 	if err != nil {
 		return err
+	}
+	if len(x.Starting) > 0 {
+		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnswered, t.Wait, list(x.Starting))
 	}
 	if x.Why != "" {
 		fmt.Fprintln(io.err, "switchboard:", x.Why)

@@ -43,7 +43,7 @@ func TestWatchingGoesOnUntilItIsStoppedAndThatIsNoFailure(t *testing.T) {
 			if tt.terminal {
 				io = streams{out: escaper{&raw}, err: escaper{&raw}, raw: &raw}
 			}
-			s := statusCmd{running: running{URL: server.URL, output: output{JSON: tt.json}}}
+			s := statusCmd{running: running{where: where{URL: server.URL}, output: output{JSON: tt.json}}}
 			if err := s.watch(ctx, io, time.Millisecond); err != nil {
 				t.Errorf("stopped, it gives %v", err)
 			}
@@ -61,7 +61,7 @@ func TestWatchingGoesOnUntilItIsStoppedAndThatIsNoFailure(t *testing.T) {
 func TestWatchingWhereNobodyAnswersAtFirstFails(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	s := statusCmd{running: running{URL: server.URL}}
+	s := statusCmd{running: running{where: where{URL: server.URL}}}
 	if err := s.watch(t.Context(), streams{}, time.Millisecond); !errors.As(err, new(unreachable)) {
 		t.Errorf("it gives %v", err)
 	}

@@ -7,6 +7,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cache"
@@ -66,7 +68,9 @@ type Options struct {
 	// Tenant is that of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
 
-	// Listen overrides the configuration's address for Serve; "" keeps it.
+	// Serves has New listen for Serve, before anything is started, and Listen overrides the
+	// configuration's address for that; "" keeps it.
+	Serves bool
 	Listen string
 
 	Log     *slog.Logger
@@ -105,6 +109,8 @@ type App struct {
 	store   store.Store
 	keys    *idempotency.Keys
 	cluster *cluster.Cluster // the zero one where there are no other replicas
+
+	listener net.Listener // nil where nothing is served over HTTP
 
 	info    []byte           // what modern clients are told that answers
 	nothing *surface.Surface // what a run without a task shows
@@ -149,7 +155,7 @@ type reloadFault struct {
 // New reads the configuration and starts the servers that it names, without
 // waiting for them. The error is switchboard.Faults where the configuration is
 // refused. Call Stop in the end.
-func New(ctx context.Context, o Options) (*App, error) {
+func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
@@ -159,6 +165,16 @@ func New(ctx context.Context, o Options) (*App, error) {
 		return nil, err
 	}
 	c := r.config
+	if o.Serves {
+		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), len(c.Keys) == 0); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				_ = a.listener.Close()
+			}
+		}()
+	}
 	if a.store, err = openStore(ctx, o, c.Store); err != nil {
 		return nil, err
 	}
@@ -300,9 +316,29 @@ func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
 			close(a.ready)
 			settled = nil
 		case <-changed:
+			a.gather(ctx, changed)
 			a.refresh(ctx)
 		case <-moved:
 			a.runs.Leave(ctx, a.lost)
+		}
+	}
+}
+
+// gatherTime is how long it waits, once one of the servers that are starting has answered,
+// for the others: each decision in between would be of a moment.
+const gatherTime = 500 * time.Millisecond
+
+// gather waits until no server is starting, for gatherTime at most.
+func (a *App) gather(ctx context.Context, changed <-chan struct{}) {
+	over := time.NewTimer(gatherTime)
+	defer over.Stop()
+	for len(a.fleet.Starting()) > 0 {
+		select {
+		case <-changed:
+		case <-over.C:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -548,28 +584,40 @@ func (a *App) Ready(ctx context.Context) error {
 	}
 }
 
-// Listen opens the address for Serve. Beyond this machine it refuses to listen
-// without keys.
-func (a *App) Listen() (net.Listener, error) {
-	c := a.state.Load().config
-	addr := c.Listen
-	if a.o.Listen != "" {
-		addr = a.o.Listen
+// listen opens an address for Serve. Beyond this machine it refuses to listen without keys.
+func listen(addr string, keyless bool) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
 	}
-	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: listen address %q: want HOST:PORT, such as 127.0.0.1:7420: %w", switchboard.CodeConfig, addr, err)
 	}
-	if ip := net.ParseIP(host); len(c.Keys) == 0 && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(host); keyless && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("%s: listen address %q can be reached from other machines, and no key exists: make one with \"switchboard key new\", or listen on 127.0.0.1", switchboard.CodeConfig, addr)
 	}
-	return net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s: another program listens at %s. Is it Switchboard? \"switchboard status --url http://%s\" says so. To serve beside it: --listen 127.0.0.1:0, which picks a free port, or listen: in switchboard.yaml", switchboard.CodeConfig, addr, addr)
+	case err != nil:
+		return nil, fmt.Errorf("%s: listen address %q: %w", switchboard.CodeConfig, addr, err)
+	}
+	return l, nil
 }
 
-// Serve answers MCP over HTTP on l until ctx is done. Then it refuses new work,
+// Addr is where Serve answers; nil where nothing is served over HTTP.
+func (a *App) Addr() net.Addr {
+	if a.listener == nil {
+		return nil
+	}
+	return a.listener.Addr()
+}
+
+// Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work,
 // lets what is under way finish, tells the clients of calls that have not, and
 // closes: all within the configuration's grace, of which Stop gets what is left.
-func (a *App) Serve(ctx context.Context, l net.Listener) error {
+func (a *App) Serve(ctx context.Context) error {
 	s := &http.Server{
 		// No mux: it would answer paths that it finds odd before any of our
 		// checks. Neither may the server answer "OPTIONS *" itself.
@@ -582,7 +630,7 @@ func (a *App) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	go func() { served <- s.Serve(a.listener) }()
 	select {
 	case err := <-served:
 		return err
@@ -629,6 +677,9 @@ func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task 
 // ServeStdio have returned.
 func (a *App) Stop() {
 	a.stop()
+	if a.listener != nil {
+		_ = a.listener.Close() // unless Serve has
+	}
 	a.stopping.begin()
 	defer a.stopping.end()
 	a.gateway.Close()

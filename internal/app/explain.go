@@ -233,6 +233,12 @@ func (a *App) ailing(p switchboard.Principal, d *decide.Decision) (all []ServerH
 		}
 		all = append(all, ServerHealth{id, st})
 	}
+	st := a.state.Load()
+	for _, id := range st.tenants[d.Tenant].Servers {
+		if _, heard := st.offers[id]; !heard {
+			meet(id)
+		}
+	}
 	for _, o := range d.Outcomes {
 		for _, c := range slices.Concat(o.Selected, o.Others) {
 			meet(c.Tool.ID.Server)

@@ -90,7 +90,7 @@ func (a *App) remember(ctx context.Context) {
 				if servers[i].ID != id {
 					continue
 				}
-				if err := a.keepOffer(ctx, &servers[i]); err != nil {
+				if err := a.keepOffer(ctx, &servers[i]); err != nil && ctx.Err() == nil {
 					a.log.Warn("what a server offers is not kept for the next start", "server", id, "err", err)
 				}
 			}

@@ -28,7 +28,9 @@ func (c *clerk) Bind(_ context.Context, p switchboard.Principal, _ switchboard.T
 
 func (*clerk) Lasts(id switchboard.TenantID) bool { return id != "turns" }
 
-func (*clerk) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) { return nil, nil }
+func (*clerk) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	return nil, nil
+}
 
 func TestWhereTheClockCountsRunsAreBoundAgainAsMinutesBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight

@@ -15,6 +15,10 @@ import (
 type Found struct {
 	Tools []FoundTool `json:"tools"` // the best first
 	Of    int         `json:"of"`    // tools in all
+
+	// Starting are the servers whose tools are not among them: they have not answered since
+	// they were started.
+	Starting []switchboard.ServerID `json:"starting,omitempty"`
 }
 
 // A FoundTool is a tool, and how well it fits beside the others.
@@ -62,7 +66,7 @@ func (a *App) Search(query string) *Found {
 
 // inspectSearch is Search over HTTP, for the local principal: others have no
 // business with what is not their tenant's.
-func (a *App) inspectSearch(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
+func (a *App) inspectSearch(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
 	if p.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may search the tools of all servers")
 	}

@@ -86,7 +86,9 @@ func (d *desk) Bind(ctx context.Context, _ switchboard.Principal, task switchboa
 
 func (d *desk) Lasts(switchboard.TenantID) bool { return true }
 
-func (*desk) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) { return nil, nil }
+func (*desk) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	return nil, nil
+}
 
 var (
 	nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: gateway.ServerInfo("switchboard", "0.0-test")})

@@ -48,7 +48,9 @@ func (*grouped) Resolve(_ switchboard.Principal, task switchboard.TaskID) (switc
 
 func (*grouped) Lasts(switchboard.TenantID) bool { return true }
 
-func (*grouped) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) { return nil, nil }
+func (*grouped) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	return nil, nil
+}
 
 func (g *grouped) Bind(_ context.Context, _ switchboard.Principal, _ switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	g.mu.Lock()

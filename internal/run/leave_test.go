@@ -39,7 +39,9 @@ func (c *chooser) Bind(_ context.Context, _ switchboard.Principal, _ switchboard
 
 func (*chooser) Lasts(switchboard.TenantID) bool { return true }
 
-func (*chooser) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) { return nil, nil }
+func (*chooser) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	return nil, nil
+}
 
 func TestARunLeavesALostServerAndStaysWhereItHasGone(t *testing.T) {
 	ctx := t.Context()

@@ -40,6 +40,7 @@ func runProfiled(ctx context.Context) error {
 		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
 			return config.Load(ctx, "switchboard.yaml", config.Options{Env: os.LookupEnv, Watch: saw})
 		},
+		Serves:  true,
 		Listen:  "127.0.0.1:0",
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Data:    ".switchboard",
@@ -50,16 +51,12 @@ func runProfiled(ctx context.Context) error {
 		return err
 	}
 	defer a.Stop()
-	l, err := a.Listen()
-	if err != nil {
-		return err
-	}
 	side, err := sideDoor()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("http://%s/mcp %s\n", l.Addr(), side)
-	return a.Serve(ctx, l)
+	fmt.Printf("http://%s/mcp %s\n", a.Addr(), side)
+	return a.Serve(ctx)
 }
 
 // sideDoor serves profiles for as long as the process lives, and returns where.
