@@ -31,15 +31,14 @@ type target struct {
 	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
 }
 
-// asked says which Switchboard a command asks that could start one for itself, and how
-// long it waits for servers.
+// asked are the flags of commands that ask a running Switchboard or start one.
 type asked struct {
 	URL   string        `name:"url" env:"SWITCHBOARD_URL" help:"Ask the Switchboard that runs at URL. Without it: the one that serves from this folder, or else one that is started for this. A key, if it wants one, is taken from the environment: SWITCHBOARD_KEY." placeholder:"URL"`
 	Alone bool          `help:"Start the servers for this, though a Switchboard serves from this folder."`
 	Wait  time.Duration `help:"Wait so long for servers that have not answered since they were started." placeholder:"TIME" default:"60s"`
 }
 
-// url is where the running Switchboard is that is asked; "" means that one is started.
+// url returns the URL of the running Switchboard to ask; "" means to start one.
 func (a *asked) url(c *common) string {
 	if a.URL != "" || a.Alone || c.MCPConfig != "" {
 		return a.URL

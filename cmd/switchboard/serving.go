@@ -17,18 +17,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// servingFile stands in the data folder while a Switchboard serves from it. The process
-// holds a lock on it, so that what one that was killed has left says nothing.
+// servingFile lies in the data folder while a Switchboard serves from it. That process
+// holds a lock on the file: without the lock, the file is a rest of a killed process.
 const servingFile = "serving.json"
 
-// serving says where a Switchboard listens, and which tenant keyless callers are of.
+// serving is the content of servingFile: the address of a Switchboard, and the tenant of
+// its keyless callers.
 type serving struct {
 	URL    string               `json:"url"`
 	Tenant switchboard.TenantID `json:"tenant"`
 }
 
-// announce says in the data folder where we listen, until release is called. The first of
-// several that serve from one folder says so.
+// announce writes our address into the data folder, until release is called. Of several
+// that serve from one folder, the first does so.
 func announce(c *common, at net.Addr, log *slog.Logger) (release func()) {
 	dir := c.data()
 	if dir == "" {
@@ -66,7 +67,7 @@ func writeAll(w io.WriterAt, text []byte) error {
 	return err
 }
 
-// served returns where a Switchboard serves from the data folder; ok is false where none
+// served returns the Switchboard that serves from the data folder; ok is false if none
 // does.
 func (c *common) served() (at serving, ok bool) {
 	dir := c.data()
@@ -88,8 +89,8 @@ func (c *common) served() (at serving, ok bool) {
 	return at, true
 }
 
-// address is where the Switchboard is that a command is for: at url, if that is not "",
-// else the one that serves from the folder, else where the configuration there says.
+// address returns the URL of the Switchboard that a command asks: url if that is not "",
+// else that of the Switchboard that serves from the folder, else the configured one.
 func (c *common) address(url string) string {
 	if url != "" {
 		return url
@@ -100,7 +101,7 @@ func (c *common) address(url string) string {
 	return reachable(cmp.Or(config.ListenAddress(c.Config), config.DefaultListen))
 }
 
-// reachable is the URL by which this machine reaches who listens on the address.
+// reachable returns the URL at which this machine reaches a listener on the address.
 func reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {

@@ -9,16 +9,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// How often it is asked whether servers have answered, and after what time a person is
-// told that they have not.
+// The pause between two questions, and the time after which a terminal shows that the
+// command waits.
 const (
 	askAgain  = 200 * time.Millisecond
 	tellAfter = time.Second
 )
 
-// untilAnswered asks again and again, while servers have not answered since they were
-// started, for so long at most, and returns the last answer. On a terminal it says for
-// which servers it waits.
+// untilAnswered calls ask again and again while it names servers that are starting, for
+// the time wait at most, and returns its last answer. On a terminal it shows the names.
 func untilAnswered[T any](ctx context.Context, io streams, wait time.Duration, ask func() (T, []switchboard.ServerID, error)) (T, error) {
 	_, terminal := io.err.(escaper)
 	began, told := time.Now(), ""
@@ -40,10 +39,10 @@ func untilAnswered[T any](ctx context.Context, io streams, wait time.Duration, a
 	}
 }
 
-// notAnswered stands before the servers for which it was waited in vain.
+// notAnswered is printed before the names of servers that did not answer in time.
 const notAnswered = "these servers have not answered"
 
-// list is the ids, one after the other.
+// list returns the ids as text.
 func list(ids []switchboard.ServerID) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {

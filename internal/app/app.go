@@ -68,8 +68,8 @@ type Options struct {
 	// Tenant is that of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
 
-	// Serves has New listen for Serve, before anything is started, and Listen overrides the
-	// configuration's address for that; "" keeps it.
+	// Serves makes New open the address for Serve before it starts anything. Listen
+	// overrides the configuration's address; "" keeps it.
 	Serves bool
 	Listen string
 
@@ -140,10 +140,10 @@ type App struct {
 	work     sync.WaitGroup
 }
 
-// waiting are the servers for which runs wait, since all runs are bound by that.
+// waiting are the servers for which runs wait.
 type waiting struct {
 	starting []switchboard.ServerID
-	next     chan struct{} // closed when there is another
+	next     chan struct{} // closed when another waiting has taken its place
 }
 
 // reloadFault is why the last reload was refused, and since when all were.
@@ -324,8 +324,8 @@ func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
 	}
 }
 
-// gatherTime is how long it waits, once one of the servers that are starting has answered,
-// for the others: each decision in between would be of a moment.
+// gatherTime is how long a new state waits for more servers to answer, while some are
+// starting. It spares decisions that hold for a moment only.
 const gatherTime = 500 * time.Millisecond
 
 // gather waits until no server is starting, for gatherTime at most.

@@ -40,8 +40,8 @@ type Explanation struct {
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
-	// Starting are the servers of the tenant that have not answered since they were
-	// started, and of which it is not known what they offer: with them it may be another.
+	// Starting are the tenant's servers that are starting and have no known offer. Their
+	// tools can change the decision.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
 	// Whole are the servers whose resources and prompts the client sees too.

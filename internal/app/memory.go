@@ -16,9 +16,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// The store keeps what each server offered last, so that lists are whole as soon as
-// Switchboard starts again. It counts for a server that is configured in the same way,
-// until the server answers.
+// The store keeps the last offer of each server, so that lists are whole as soon as
+// Switchboard starts again. A kept offer counts while the server's configuration is the
+// same, until the server answers.
 
 const (
 	groupOffers = "offers"
@@ -28,14 +28,13 @@ const (
 	memoryLives = 90 * 24 * time.Hour // also of a server that is configured no more
 )
 
-// A memory is what is kept of one server.
+// A memory is the value that the store keeps of one server.
 type memory struct {
 	Config switchboard.Digest `json:"config"` // keyed, since it is made of secrets too
 	upstream.Memory
 }
 
-// configOf digests how a server is configured, as far as it could offer something else
-// otherwise.
+// configOf digests the part of a server's configuration that its offer can depend on.
 func (a *App) configOf(s *switchboard.Server) switchboard.Digest {
 	secrets := func(m map[string]switchboard.Secret) map[string]string {
 		out := map[string]string{}
@@ -49,20 +48,20 @@ func (a *App) configOf(s *switchboard.Server) switchboard.Digest {
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// recall reads what is kept of all servers. Where the store does not give it in time,
-// nothing is.
+// recall reads the memories of all servers. If the store does not answer in time, there
+// are none.
 func (a *App) recall(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recallTime)
 	defer cancel()
 	all := map[switchboard.ServerID]memory{}
 	kept, err := a.store.List(ctx, groupOffers)
 	if err != nil {
-		a.log.Warn("what the servers offered last is not known", "err", err)
+		a.log.Warn("the last offers of the servers are not known", "err", err)
 	}
 	for _, v := range kept {
 		var m memory
 		if err := unpack(v.Data, &m); err != nil {
-			a.log.Warn("what a server offered last cannot be read", "server", v.Name, "err", err)
+			a.log.Warn("the last offer of a server cannot be read", "server", v.Name, "err", err)
 			continue
 		}
 		all[switchboard.ServerID(v.Name)] = m
@@ -76,7 +75,7 @@ func (a *App) recalled(s *switchboard.Server) (upstream.Memory, bool) {
 	return m.Memory, ok && m.Config == a.configOf(s)
 }
 
-// remember keeps what the servers offer, until ctx is done.
+// remember keeps the offers of servers that have answered, until ctx is done.
 func (a *App) remember(ctx context.Context) {
 	for {
 		select {
@@ -91,7 +90,7 @@ func (a *App) remember(ctx context.Context) {
 					continue
 				}
 				if err := a.keepOffer(ctx, &servers[i]); err != nil && ctx.Err() == nil {
-					a.log.Warn("what a server offers is not kept for the next start", "server", id, "err", err)
+					a.log.Warn("the offer of a server is not kept for the next start", "server", id, "err", err)
 				}
 			}
 		}

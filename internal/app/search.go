@@ -16,8 +16,7 @@ type Found struct {
 	Tools []FoundTool `json:"tools"` // the best first
 	Of    int         `json:"of"`    // tools in all
 
-	// Starting are the servers whose tools are not among them: they have not answered since
-	// they were started.
+	// Starting are the servers that are starting and have no known offer.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 }
 

@@ -33,8 +33,7 @@ type state struct {
 	offers   map[switchboard.ServerID]switchboard.Offer
 	tenants  map[switchboard.TenantID]*tenant
 
-	// starting are the servers that have not answered since they were started, and of
-	// which it is not known what they offer.
+	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
 
 	tokens *token.Counter

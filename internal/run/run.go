@@ -41,9 +41,8 @@ type Binder interface {
 	// next Rebind. Where it does not, it changes with time alone.
 	Lasts(tenant switchboard.TenantID) bool
 
-	// Starting returns the servers of the tenant that have not answered since they were
-	// started, and of which it is not known what they offer. next is closed when all runs
-	// are bound to what may be others.
+	// Starting returns the tenant's servers that are starting and have no known offer. next
+	// is closed after servers have answered and all runs are bound again.
 	Starting(tenant switchboard.TenantID) (servers []switchboard.ServerID, next <-chan struct{})
 }
 
@@ -132,7 +131,7 @@ type Run struct {
 
 	shown    atomic.Pointer[shown]
 	used     atomic.Int64 // unix nanoseconds
-	patience atomic.Int64 // until when lists wait for servers that are starting; 0 while none has
+	patience atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list
 
 	// binding holds one while the run is bound again: what is shown follows
 	// what was shown before, names and all. bound is when that began last, and kept

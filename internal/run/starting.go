@@ -9,8 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Starting is why a run shows only our own tools for now: a requirement of its task is
-// unmet, and servers that may meet it have not answered since they were started.
+// Starting is the reason that a run shows only our own tools for now: a requirement of its
+// task is unmet, and servers that may meet it are starting.
 type Starting struct {
 	Task    switchboard.TaskID
 	Servers []switchboard.ServerID // never empty, sorted
@@ -19,7 +19,7 @@ type Starting struct {
 // Error implements error.
 func (s *Starting) Error() string { return s.refusal().Error() }
 
-// Unwrap returns what a call is refused with that has waited long enough.
+// Unwrap returns the refusal of a call that has waited long enough.
 func (s *Starting) Unwrap() error { return s.refusal() }
 
 func (s *Starting) refusal() *switchboard.Error {
@@ -43,12 +43,11 @@ func isStarting(err error) bool {
 }
 
 // ListPatience is how long the first lists of a run wait for servers that are starting.
-// Some clients list once and never again, and no client that is known gives up as soon.
+// Some clients list once and never again. No known client gives up within that time.
 const ListPatience = 8 * time.Second
 
-// AwaitOffers waits until the servers of the run's tenant have answered since they were
-// started, or ListPatience is over since it was first called for the run while they had
-// not, or ctx is done.
+// AwaitOffers waits until no server of the run's tenant is starting, or ctx is done. It
+// waits until ListPatience after it first waited for the run, and never after that.
 func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	starting, next := g.binder.Starting(r.principal.Tenant)
 	if len(starting) == 0 {
@@ -67,8 +66,8 @@ func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	}
 }
 
-// Await waits until done, as long as servers of the run's tenant have not answered since
-// they were started, or ctx is done. What the run shows only changes in between.
+// Await waits until done returns true, no server of the run's tenant is starting, or ctx
+// is done. It calls done whenever servers have answered and the run is bound again.
 func (g *Registry) Await(ctx context.Context, r *Run, done func() bool) {
 	for {
 		starting, next := g.binder.Starting(r.principal.Tenant)

@@ -53,14 +53,13 @@ type Options struct {
 	// for anything. nil means that nobody wants to know.
 	OnOffer func(id switchboard.ServerID)
 
-	// OnAnswer is called when a server has said what it offers, for the first time or
-	// something else than before, so that it can be remembered: see Remembered. It must
-	// not wait for anything. nil means that nobody wants to know.
+	// OnAnswer is called after the first offer of a server since it was started, and after
+	// each offer that differs from the one before. Remembered returns the offer. OnAnswer
+	// must not block. nil means that no offer is kept.
 	OnAnswer func(id switchboard.ServerID)
 
-	// Recall returns what was remembered of a server that is configured in the same way,
-	// if anything was. The server's offer counts as stale until the server answers. nil
-	// means that nothing was.
+	// Recall returns the memory of a server with the same configuration, if there is one.
+	// Its offer counts as stale until the server answers. nil means that there is none.
 	Recall func(s *switchboard.Server) (Memory, bool)
 
 	// OnLink is called when our own connection to a server is up and what the
@@ -322,9 +321,8 @@ func (f *Fleet) Ready(ctx context.Context) {
 	}
 }
 
-// Starting returns the servers of the last Set that are starting and of which it is not
-// known what they offer, sorted by id. Each has answered, or failed, after
-// a minute at most.
+// Starting returns the servers of the last Set that are starting and have no known offer,
+// sorted by id. Each server answers or fails within a minute.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 	for _, s := range f.all() {
 		if s.unknown() {

@@ -2,8 +2,8 @@ package upstream
 
 import "github.com/summit-switchboard/switchboard/internal/switchboard"
 
-// A Memory is what is known of a server that has answered: what it offered, and how it
-// wants to be spoken to. The next start need not find that out.
+// A Memory is the last offer and the era of a server that has answered. With it, the
+// next start knows both at once.
 type Memory struct {
 	Offer switchboard.Offer
 	Era   Era
@@ -11,8 +11,8 @@ type Memory struct {
 	Shy   bool // its process ends when it is asked server/discover first
 }
 
-// Remembered returns what is known of a server of the last Set; ok is false while the
-// server is away.
+// Remembered returns the memory of a server of the last Set; ok is false while the server
+// is away.
 func (f *Fleet) Remembered(id switchboard.ServerID) (m Memory, ok bool) {
 	s := f.server(id)
 	if s == nil {
@@ -30,7 +30,7 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (m Memory, ok bool) {
 	return m, true
 }
 
-// recall begins with what is remembered.
+// recall makes m the server's offer and era, until the server answers.
 func (s *server) recall(m Memory) {
 	s.known.era, s.known.sse, s.known.shy = m.Era, m.SSE, m.Shy
 	m.Offer.Server, m.Offer.Stale = s.id, true

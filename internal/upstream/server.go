@@ -388,7 +388,7 @@ func (s *server) starting() bool {
 	}
 }
 
-// unknown reports whether the server is starting and it is not known what it offers.
+// unknown reports whether the server is starting and has no known offer.
 func (s *server) unknown() bool {
 	if !s.starting() {
 		return false

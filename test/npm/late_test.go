@@ -114,7 +114,7 @@ func (g gateway) servers(t *testing.T) map[string]serverState {
 	t.Helper()
 	out, errs, code := command(t, "", g.program, "status", "--json", "--url", g.url)
 	var status struct{ Servers []serverState }
-	if err := json.Unmarshal([]byte(out), &status); err != nil || code != 0 {
+	if err := json.Unmarshal([]byte(out), &status); err != nil || code > 1 { // 1 says that a server is not well
 		t.Fatalf("status: %v, exit %d\n%s%s", err, code, out, errs)
 	}
 	servers := map[string]serverState{}

@@ -116,6 +116,7 @@ func spellings(id words.ToolID) []string {
 func hex(c byte) string { return string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]) }
 
 func TestRealServersThroughClientsThatWeDidNotWrite(t *testing.T) {
+	t.Parallel() // beside the servers that start late
 	dir := real(t)
 	g := serve(t, dir)
 	direct := ask(t, dir)
