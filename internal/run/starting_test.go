@@ -44,7 +44,7 @@ func TestATaskThatIsUnmetWhileServersStartIsBoundAllTheSame(t *testing.T) {
 			b.set(errUnmet)
 			b.start()
 			g.Rebind(t.Context())
-			if err := r.Err(); err != errUnmet {
+			if err := r.Err(); !errors.Is(err, errUnmet) {
 				t.Errorf("no server is starting any more, and it is refused with %v", err)
 			}
 			if _, err := open(g, t.Context()); err == nil {
