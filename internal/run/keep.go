@@ -170,6 +170,9 @@ func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept,
 	if err := json.Unmarshal(v.Data, &rec); err != nil {
 		return rec, was, fmt.Errorf("%s/%s: %w", key.Group, key.Name, err)
 	}
+	if rec.Names == "" {
+		return rec, kept{v.Version, string(v.Data), time.Now()}, nil
+	}
 	names, err := k.store.Value(ctx, namesKey(rec.Names))
 	if err != nil {
 		return rec, was, err
@@ -187,7 +190,8 @@ func (rec *record) before() Before {
 	return Before{Surface: surface.Restore(rec.Surface), Left: rec.Left, Declared: rec.Declared}
 }
 
-// names are those of a surface's tools, as they are kept.
+// names are those of a surface's tools, as they are kept. The zero names are none, and
+// are not kept.
 type names struct {
 	text   []byte
 	digest switchboard.Digest
@@ -195,7 +199,11 @@ type names struct {
 
 func namesOf(s *surface.Surface) names {
 	return s.Keep("names", func() any {
-		text, err := json.Marshal(s.State().Names)
+		all := s.State().Names
+		if len(all) == 0 {
+			return names{}
+		}
+		text, err := json.Marshal(all)
 		if err != nil {
 			panic("names of tools: " + err.Error()) // they are texts
 		}
@@ -209,6 +217,9 @@ func namesKey(d switchboard.Digest) store.Key {
 
 // writeNames keeps names, unless that was done not long ago.
 func (k *keeper) writeNames(ctx context.Context, n names) error {
+	if n.digest == "" {
+		return nil
+	}
 	k.mu.Lock()
 	when := k.names[n.digest]
 	k.mu.Unlock()
