@@ -27,7 +27,7 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	plan := func(task *switchboard.Task) *surface.Surface {
-		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services)
+		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.tokens.Count)
 		switch {
 		case task.ID == switchboard.DeclaredTask:
 			in.Own, in.Unlisted = t.ours(d.Principal), true

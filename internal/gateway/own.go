@@ -24,7 +24,7 @@ const StatusTool = "switchboard_status"
 var Status = &switchboard.Tool{ID: switchboard.ToolID{Name: StatusTool}, Definition: []byte(`{"name":"` + StatusTool + `",` +
 	`"description":"Says what is bound and expanded here, the tokens used and left, what failed and why.",` +
 	`"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` +
-	`"annotations":{"readOnlyHint":true}}`)}
+	`"annotations":{"readOnlyHint":true},` + lazyexpand.AlwaysLoad + `}`)}
 
 // newOwn returns the server that answers for Switchboard itself: initialize,
 // server/discover, ping and logging/setLevel. It declares what is built, and no

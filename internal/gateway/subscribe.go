@@ -233,6 +233,11 @@ func (q *request) subscriber() switchboard.Client {
 	return who
 }
 
+// lists reports whether a surface lists the resource.
+func lists(uri string) func(*surface.Surface) bool {
+	return func(s *surface.Surface) bool { _, ok := s.Resource(uri); return ok }
+}
+
 // subscribing answers resources/subscribe and resources/unsubscribe of a legacy
 // client.
 func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
@@ -249,7 +254,7 @@ func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
 		q.client.subscriptions.remove(uri)
 		return answer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, func(s *surface.Surface) bool { _, listed := s.Resource(uri); return listed })
+	g.awaitServers(ctx, r, lists(uri))
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}

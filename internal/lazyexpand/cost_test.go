@@ -1,6 +1,8 @@
 package lazyexpand
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -14,13 +16,23 @@ func TestAStubCostsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	services := []string{"s3", "ec2", "lambda", "dynamodb", "cloudwatch", "iam", "sqs", "logs", "route53", "cloudformation"}
+	var many []string
+	for i := range 60 {
+		many = append(many, fmt.Sprintf("%s-%d", services[i%len(services)], i))
+	}
+	var noise []string // as costly as ids can be
+	for i := range 30 {
+		noise = append(noise, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))[:32])
+	}
 	for _, tt := range []struct {
 		stub []byte
 		most int
 	}{
-		{definition("aws", "aws_helper", services[:1]), 110},
-		{definition("aws", "aws_helper", services), 130},
-		{definition(FoldGroup, FoldStub, services), 130},
+		{definition("aws", "aws_helper", services[:1], c.Count), 230},
+		{definition("aws", "aws_helper", services, c.Count), 260},
+		{definition(FoldGroup, FoldStub, many[:20], c.Count), maxStub},
+		{definition(FoldGroup, FoldStub, many, c.Count), maxStub},
+		{definition(FoldGroup, FoldStub, noise, c.Count), maxStub},
 		{Declaring([]switchboard.Requirement{{Verb: "search", Resource: "internet", Constraints: []switchboard.Constraint{"readonly"}}}).Definition, 180},
 	} {
 		if n := c.Count(tt.stub); n > tt.most {

@@ -31,7 +31,7 @@ const exampleTask = `{"required_capabilities":[{"verb":"search","resource":"inte
 func Declaring(ceiling []switchboard.Requirement) *switchboard.Tool {
 	text := "Binds you to a task, once: say which capabilities you need, and get the tools that serve them. You may ask for " + spell(ceiling) + "."
 	b := wire.AppendString([]byte(`{"name":"`+DeclareTool+`","description":`), text)
-	b = append(append(append(b, `,"inputSchema":`...), declareSchema...), '}')
+	b = append(append(append(b, `,"inputSchema":`...), declareSchema...), `,`+AlwaysLoad+`}`...)
 	return &switchboard.Tool{ID: switchboard.ToolID{Name: DeclareTool}, Definition: b}
 }
 

@@ -82,12 +82,11 @@ type Spent struct {
 // Serve does what a client of the run asks of the stub. The error is a
 // *switchboard.Error, and then nothing has changed.
 func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args []byte) (Reply, error) {
-	a, err := parse(args)
+	g := groupIn(r.Surface(), stub)
+	a, err := parse(args, g.definition)
 	if err != nil {
 		return Reply{}, err
 	}
-	s := r.Surface()
-	g := groupIn(s, stub)
 	switch a.action {
 	case actionList:
 		return d.list(ctx, r, g, a.service)
@@ -100,7 +99,7 @@ func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args [
 	}
 	entries, err := g.named([]string{a.tool})
 	if err != nil {
-		return Reply{}, err
+		return Reply{}, d.suggest(ctx, r, g, a.tool, err)
 	}
 	if x := entries[0].Expanded; x != nil {
 		x.Use()
@@ -146,6 +145,15 @@ func groupIn(s *surface.Surface, stub surface.Entry) group {
 	return g
 }
 
+// definition returns that of a member, nil where there is none of that name.
+func (g group) definition(name string) []byte {
+	e, ok := g.of.Lookup(name)
+	if !ok || e.Role != surface.Member || e.Group != g.name {
+		return nil
+	}
+	return e.Tool.Definition
+}
+
 // named returns the members of these names. What is not in the group is refused
 // in the same words whether it exists or not.
 func (g group) named(names []string) (out []surface.Entry, err error) {
@@ -154,7 +162,7 @@ func (g group) named(names []string) (out []surface.Entry, err error) {
 		if !ok || e.Role != surface.Member || e.Group != g.name {
 			return nil, &switchboard.Error{
 				Code: switchboard.CodeNotInGroup, Text: fmt.Sprintf("%q is not a tool of %s", short(name), g.stub),
-				Hint: "names are as list and search give them: " + examples[actionSearch],
+				Hint: "search gives the names of its tools: " + examples[actionSearch],
 			}
 		}
 		out = append(out, e)
@@ -246,14 +254,14 @@ func (d *Desk) list(ctx context.Context, r *run.Run, g group, service string) (R
 			b.WriteByte('\n')
 			break
 		}
-		row(&b, g.of, e, false)
+		row(&b, g.of, e)
 	}
 	b.WriteString("Next: " + examples[actionCall] + " or " + examples[actionExpand])
 	return Reply{Text: b.String()}, nil
 }
 
-// row is one tool on a line, with what it takes where that is wanted.
-func row(b *strings.Builder, s *surface.Surface, e surface.Entry, signed bool) {
+// row is one tool on a line, with what it takes.
+func row(b *strings.Builder, s *surface.Surface, e surface.Entry) {
 	more := ""
 	if e.Expanded != nil {
 		more = ", expanded"
@@ -262,7 +270,7 @@ func row(b *strings.Builder, s *surface.Surface, e surface.Entry, signed bool) {
 	if line := oneLine(e.Tool.Definition); line != "" {
 		b.WriteString(": " + line)
 	}
-	if takes := signature(e.Tool.Definition); signed && takes != "" {
+	if takes := signature(e.Tool.Definition); takes != "" {
 		b.WriteString(" Takes " + takes)
 	}
 	b.WriteByte('\n')
@@ -274,6 +282,21 @@ func (d *Desk) search(ctx context.Context, r *run.Run, g group, a ask) (Reply, e
 	if a.limit == 0 {
 		limit = usualFound
 	}
+	found := d.find(ctx, r.Principal(), g, a.query, limit)
+	if len(found) == 0 {
+		return Reply{Text: fmt.Sprintf("nothing fits %q among the tools of %s. Try other words, or look through the services: %s", short(a.query), g.stub, examples[actionList])}, nil
+	}
+	var b strings.Builder
+	b.WriteString("best first, with the tokens that expanding them adds:\n")
+	for _, e := range found {
+		row(&b, g.of, e)
+	}
+	b.WriteString("Next: " + examples[actionCall] + "; expand first where you must know more of what it takes")
+	return Reply{Text: b.String()}, nil
+}
+
+// find returns the members that fit a query best, the best first, at most limit.
+func (d *Desk) find(ctx context.Context, who switchboard.Principal, g group, query string, limit int) []surface.Entry {
 	// An index of what this client may see, and nothing else: what is hidden from it
 	// has no part in how its own tools are ranked.
 	index := g.of.Keep(g.name, func() any {
@@ -285,7 +308,7 @@ func (d *Desk) search(ctx context.Context, r *run.Run, g group, a ask) (Reply, e
 	}).(*search.Index)
 	// Policy may take some matches away, and what is left is still to be the best. It
 	// is asked about more each time, so as not to be asked often.
-	matches := index.Search(a.query, len(g.members))
+	matches := index.Search(query, len(g.members))
 	found := make([]surface.Entry, 0, limit)
 	for most := limit; len(matches) > 0 && len(found) < limit; most *= 2 {
 		n := min(len(matches), most)
@@ -297,19 +320,49 @@ func (d *Desk) search(ctx context.Context, r *run.Run, g group, a ask) (Reply, e
 			}
 		}
 		matches = matches[n:]
-		found = append(found, d.seen(ctx, r.Principal(), next)...)
+		found = append(found, d.seen(ctx, who, next)...)
 	}
-	found = found[:min(len(found), limit)]
-	if len(found) == 0 {
-		return Reply{Text: fmt.Sprintf("nothing fits %q among the tools of %s. Try other words, or look through the services: %s", short(a.query), g.stub, examples[actionList])}, nil
+	return found[:min(len(found), limit)]
+}
+
+// maxSuggested bounds the tools that are suggested for a name.
+const maxSuggested = 3
+
+// suggest returns err, which says that the group has no tool of that name, with the names
+// that were most likely meant.
+func (d *Desk) suggest(ctx context.Context, r *run.Run, g group, name string, err error) error {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok {
+		return err
 	}
-	var b strings.Builder
-	b.WriteString("best first, with the tokens that expanding them adds:\n")
-	for _, e := range found {
-		row(&b, g.of, e, true)
+	var names []string
+	for _, e := range d.seen(ctx, r.Principal(), g.members) {
+		if bare(e.Name) == bare(name) {
+			names = append(names, e.Name)
+		}
 	}
-	b.WriteString("Next: " + examples[actionCall] + "; expand first where you must know more of what it takes")
-	return Reply{Text: b.String()}, nil
+	if names == nil {
+		for _, e := range d.find(ctx, r.Principal(), g, short(name), maxSuggested) {
+			names = append(names, e.Name)
+		}
+	}
+	if names == nil {
+		return err
+	}
+	most, _ := json.Marshal(names[0])
+	own.Hint = fmt.Sprintf(`did you mean %s? Then write {"action":"call","tool":%s,"arguments":{}}`, strings.Join(names[:min(len(names), maxSuggested)], ", "), most)
+	return own
+}
+
+// bare is a name in lower case, without what stands between its words, and without what
+// clients and models put before it.
+func bare(name string) string {
+	for _, before := range []string{"__", "/", ":", "."} {
+		if i := strings.LastIndex(name, before); i >= 0 {
+			name = name[i+len(before):]
+		}
+	}
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(name))
 }
 
 // expand adds definitions to the run's list: all, or none.

@@ -44,7 +44,7 @@ func show(t testing.TB, prev *surface.Surface, budget int, collapse bool, lines 
 		selected = append(selected, decide.Selected{Tool: tool(id, tokens), Requirements: by})
 	}
 	in := surface.Input{Task: task, Selected: selected, Prev: prev, Budget: budget, CollapseOldest: collapse, Count: price}
-	in.Places, in.Groups = Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil })
+	in.Places, in.Groups = Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
 	return surface.New(in)
 }
 
@@ -108,11 +108,11 @@ func TestAGroupIsSplitIntoServices(t *testing.T) {
 func TestAToolThatAnyRequirementHasAsEssentialIsNoMember(t *testing.T) {
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{OnDemand: true, Group: "g", Stub: "g_helper"}, {}}}
 	selected := []decide.Selected{{Tool: tool("a/both", 1), Requirements: []int{0, 1}}, {Tool: tool("a/one", 1), Requirements: []int{0}}}
-	places, groups := Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil })
+	places, groups := Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
 	if want := []surface.Place{{}, {Group: "g", Service: "g"}}; !slices.Equal(places, want) || len(groups) != 1 {
 		t.Errorf("%+v, %d groups", places, len(groups))
 	}
-	if places, groups := Plan(task, selected[:1], nil); len(groups) != 0 || places[0] != (surface.Place{}) {
+	if places, groups := Plan(task, selected[:1], nil, price); len(groups) != 0 || places[0] != (surface.Place{}) {
 		t.Errorf("a group without members has %d stubs", len(groups))
 	}
 }
@@ -274,14 +274,21 @@ func hint(err error) string {
 	return e.Hint
 }
 
+// takes is a group with one tool.
+func takes(tool string) []byte {
+	if tool != "x" {
+		return nil
+	}
+	return []byte(`{"name":"x","inputSchema":{"type":"object","properties":{"input":{"type":"object"}}}}`)
+}
+
 func TestWhatAStubDoesNotTakeIsRefusedWithWhatToWriteInstead(t *testing.T) {
 	for args, want := range map[string]string{
-		``:                                 `say which action`,
-		`{}`:                               `say which action`,
 		`{"action":"run"}`:                 `there is no action "run"`,
 		`{"action":7}`:                     `"action" must be a string`,
-		`{"action":"list","x":1}`:          `"x" is not an argument here`,
-		`{"action":"list","Service":"s3"}`: `"Service" is not an argument here`,
+		`{"tools":["x"]}`:                  `say which action: {"action":"expand"`,
+		`{"action":"list","x":1}`:          `action list does not take "x"; write {"action":"list"}`,
+		`{"action":"list","Service":"s3"}`: `action list does not take "Service"`,
 		`{"action":"list","query":"x"}`:    `action list does not take "query"`,
 		`{"action":"search"}`:              `action search takes query, such as {"action":"search"`,
 		`{"action":"search","query":"  "}`: `the query is empty`,
@@ -292,24 +299,46 @@ func TestWhatAStubDoesNotTakeIsRefusedWithWhatToWriteInstead(t *testing.T) {
 		`{"action":"expand","tools":[]}`:                                        `"tools" must be a list`,
 		`{"action":"expand","tools":[1]}`:                                       `"tools" must be a list`,
 		`{"action":"expand","tools":["x"],"service":"y"}`:                       `action expand takes tools or service`,
-		`{"action":"call","arguments":{}}`:                                      `action call takes tool, such as`,
+		`{"action":"call","arguments":{}}`:                                      `action call takes one tool, such as`,
+		`{"action":"call","tools":["x","y"]}`:                                   `action call takes one tool, such as`,
 		`{"action":"call","tool":"x","arguments":[]}`:                           `"arguments" must be an object`,
-		`{"action":"call","tool":"x","arguments":"{}"}`:                         `"arguments" must be an object`,
+		`{"action":"call","tool":"x","arguments":"7"}`:                          `"arguments" must be an object`,
+		`{"action":"call","tool":"x","arguments":"{\"a\":1,\"a\":2}"}`:          `"arguments" must be an object`,
+		`{"action":"call","tool":"x","arguments":"{} {}"}`:                      `"arguments" must be an object`,
+		`{"action":"call","tool":"x","arguments":{},"path":"y"}`:                `put "path" into "arguments"`,
 	} {
-		if _, err := parse([]byte(args)); err == nil || !strings.Contains(err.Error(), "SB-CAP-003") || !strings.Contains(err.Error(), want) {
+		if _, err := parse([]byte(args), takes); err == nil || !strings.Contains(err.Error(), "SB-CAP-003") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, want %s", args, err, want)
 		}
 	}
+}
+
+func TestAStubTakesWhatHasOneMeaningHoweverItIsWritten(t *testing.T) {
 	for args, want := range map[string]string{
-		`{"action":"list"}`:                                   "{list    0 [] }",
-		`{"action":"list","service":"s3"}`:                    "{list s3   0 [] }",
-		`{"action":"search","query":"copy a file","limit":3}`: "{search  copy a file  3 [] }",
-		`{"action":"expand","tools":["x","y","x"]}`:           "{expand    0 [x y] }",
-		`{"action":"expand","tools":"x"}`:                     "{expand    0 [x] }",
-		`{"tool":"x","action":"call"}`:                        "{call   x 0 [] }",
-		`{"action":"call","tool":"x","arguments":{"a":1.0}}`:  `{call   x 0 [] {"a":1.0}}`,
+		``:                                 "{list    0 [] }",
+		`{}`:                               "{list    0 [] }",
+		`{"action":"list"}`:                "{list    0 [] }",
+		`{"action":" List "}`:              "{list    0 [] }",
+		`{"service":"s3"}`:                 "{list s3   0 [] }",
+		`{"action":"list","service":"s3"}`: "{list s3   0 [] }",
+		`{"action":"search","query":"copy a file","limit":3}`:        "{search  copy a file  3 [] }",
+		`{"query":"copy a file","limit":"3"}`:                        "{search  copy a file  3 [] }",
+		`{"action":"expand","tools":["x","y","x"]}`:                  "{expand    0 [x y] }",
+		`{"action":"expand","tools":"x"}`:                            "{expand    0 [x] }",
+		`{"action":"expand","tool":"x"}`:                             "{expand    0 [x] }",
+		`{"tool":"x","action":"call"}`:                               "{call   x 0 [] }",
+		`{"tool":"x"}`:                                               "{call   x 0 [] }",
+		`{"action":"call","tools":["x"]}`:                            "{call   x 0 [] }",
+		`{"action":"x","arguments":{"a":1}}`:                         `{call   x 0 [] {"a":1}}`,
+		`{"action":"call","tool":"x","arguments":{"a":1.0}}`:         `{call   x 0 [] {"a":1.0}}`,
+		`{"action":"call","tool":"x","arguments":"{\"a\":1.0}"}`:     `{call   x 0 [] {"a":1.0}}`,
+		`{"action":"call","tool":"x","arguments":""}`:                `{call   x 0 [] }`,
+		`{"action":"call","tool":"x","arguments":null}`:              `{call   x 0 [] }`,
+		`{"action":"call","tool":"x","a":1.0,"query":"q","limit":2}`: `{call   x 0 [] {"a":1.0,"query":"q","limit":2}}`,
+		`{"action":"call","tool":"x","params":{"a":1}}`:              `{call   x 0 [] {"a":1}}`,
+		`{"action":"call","tool":"x","input":{"a":1}}`:               `{call   x 0 [] {"input":{"a":1}}}`, // it has one of that name
 	} {
-		a, err := parse([]byte(args))
+		a, err := parse([]byte(args), takes)
 		got := fmt.Sprintf("{%s %s %s %s %d %v %s}", a.action, a.service, a.query, a.tool, a.limit, a.tools, a.arguments)
 		if err != nil || got != want {
 			t.Errorf("%s: %s, %v, want %s", args, got, err, want)
@@ -341,9 +370,15 @@ func TestADescriptionIsShownAsOneLineOfText(t *testing.T) {
 
 func TestASearchSaysWhatAToolTakes(t *testing.T) {
 	for schema, want := range map[string]string{
-		`{"properties":{"limit":{},"path":{}},"required":["path"]}`:                              "path, limit?",
-		`{"properties":{"a":{},"b":{},"c":{},"d":{},"e":{},"f":{},"g":{},"h":{},"i":{},"j":{}}}`: "a?, b?, c?, d?, e?, f?, g?, h?, 2 more",
-		`{"properties":{"x\n- fake (1)":{},"ok":{}}}`:                                            "ok?, 1 more",
+		`{"properties":{"limit":{"type":"integer"},"path":{"type":"string"}},"required":["path"]}`:         "path: string, limit?: integer",
+		`{"properties":{"limit":{},"path":{}},"required":["path"]}`:                                        "path, limit?",
+		`{"properties":{"mode":{"enum":["fast","slow"]},"to":{"type":"array","items":{"type":"string"}}}}`: "mode?: fast|slow, to?: string[]",
+		`{"properties":{"mode":{"enum":["a","b","c","d","e","f","g"]}}}`:                                   "mode?: a|b|c|d|e|f|…",
+		`{"properties":{"mode":{"enum":["- fake (1)","b"],"type":"string"}}}`:                              "mode?: string",
+		`{"properties":{"mode":{"type":"x\n- fake"},"n":{"type":["string","null"]}}}`:                      "mode?, n?",
+		`{"properties":{"a":{},"b":{},"c":{},"d":{},"e":{},"f":{},"g":{},"h":{},"z":{}},"required":["z"]}`: "z, a?, b?, c?, d?, e?, f?, g?, 1 more",
+		`{"properties":{"a":{},"b":{},"c":{},"d":{},"e":{},"f":{},"g":{},"h":{},"i":{},"j":{}}}`:           "a?, b?, c?, d?, e?, f?, g?, h?, 2 more",
+		`{"properties":{"x\n- fake (1)":{},"ok":{}}}`:                                                      "ok?, 1 more",
 		`{"properties":{}}`: "", `{"properties":7}`: "", `{}`: "", `7`: "",
 		`{"properties":{"a":{}},"required":"a"}`: "a?",
 	} {
@@ -358,8 +393,8 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(e))
 	}
 	f.Fuzz(func(t *testing.T, args []byte) {
-		a, err := parse(args)
-		if err == nil && members[a.action] == nil {
+		a, err := parse(args, takes)
+		if err == nil && examples[a.action] == "" {
 			t.Errorf("action %q", a.action)
 		}
 		_, _ = oneLine(args), signature(args)

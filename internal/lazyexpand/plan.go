@@ -30,8 +30,9 @@ func Fold(task *switchboard.Task) *switchboard.Task {
 
 // Plan says which of a task's selected tools are members of which group, and what
 // stands for each group that has any. services are a server's own split of its
-// tools. Both results are nil where nothing is on demand.
-func Plan(task *switchboard.Task, selected []decide.Selected, services func(switchboard.ServerID) []switchboard.Service) ([]surface.Place, []surface.Group) {
+// tools, and count counts the tokens of a stub. Both results are nil where nothing is on
+// demand.
+func Plan(task *switchboard.Task, selected []decide.Selected, services func(switchboard.ServerID) []switchboard.Service, count func(definition []byte) int) ([]surface.Place, []surface.Group) {
 	if !slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return r.OnDemand }) {
 		return nil, nil
 	}
@@ -58,7 +59,7 @@ func Plan(task *switchboard.Task, selected []decide.Selected, services func(swit
 		for j, i := range members[r.Group] {
 			places[i] = surface.Place{Group: r.Group, Service: split[j]}
 		}
-		out = append(out, surface.Group{ID: r.Group, Stub: r.Stub, Definition: definition(r.Group, r.Stub, split)})
+		out = append(out, surface.Group{ID: r.Group, Stub: r.Stub, Definition: definition(r.Group, r.Stub, split, count)})
 	}
 	return places, out
 }

@@ -47,8 +47,8 @@ func oneLine(definition []byte) string {
 // maxArguments bounds the arguments that a signature names.
 const maxArguments = 8
 
-// signature names what the tool takes, such as "path, limit?", so that a model can
-// call it without having its whole definition: those that it requires, and then the
+// signature says what the tool takes, such as "path: string, mode?: fast|slow", so that a
+// model can call it without its whole definition: the required arguments, and then the
 // others with a question mark. It is "" where no names can be read.
 func signature(definition []byte) string {
 	schema, _ := wire.Field(definition, "inputSchema")
@@ -67,15 +67,21 @@ func signature(definition []byte) string {
 	}
 	var first, more []string
 	others := 0
-	for name := range wire.Members(properties) {
+	for name, property := range wire.Members(properties) {
 		switch {
-		case !plain(name) || len(first)+len(more) == maxArguments:
+		case !plain(name):
 			others++
 		case required[name]:
-			first = append(first, name)
+			first = append(first, name+typed(property))
+		case len(more) < maxArguments:
+			more = append(more, name+"?"+typed(property))
 		default:
-			more = append(more, name+"?")
+			others++
 		}
+	}
+	if n := max(0, maxArguments-len(first)); len(more) > n {
+		others += len(more) - n
+		more = more[:n]
 	}
 	all := append(first, more...)
 	if others > 0 {
@@ -83,6 +89,54 @@ func signature(definition []byte) string {
 	}
 	return strings.Join(all, ", ")
 }
+
+// typed is the type of an argument as a signature has it, such as ": integer", or the
+// words of an enum; "" where the schema does not say it in a few words.
+func typed(property []byte) string {
+	if len(property) == 0 || property[0] != '{' {
+		return ""
+	}
+	if enum, ok := wire.Field(property, "enum"); ok && len(enum) > 0 && enum[0] == '[' {
+		if words := enumWords(enum); words != "" {
+			return ": " + words
+		}
+	}
+	kind, _ := wire.Field(property, "type")
+	name, ok := wire.String(kind)
+	switch {
+	case !ok || !plain(name):
+		return ""
+	case name == "array":
+		items, _ := wire.Field(property, "items")
+		if element := strings.TrimPrefix(typed(items), ": "); element != "" && !strings.Contains(element, "|") {
+			return ": " + element + "[]"
+		}
+	}
+	return ": " + name
+}
+
+// enumWords joins the words of an enum, a few of them; "" where one is no plain word.
+func enumWords(enum []byte) string {
+	var words []string
+	n := 0
+	for element := range wire.Elements(enum) {
+		if n++; len(words) == maxEnum {
+			continue
+		}
+		word, ok := wire.String(element)
+		if !ok || !plain(word) {
+			return ""
+		}
+		words = append(words, word)
+	}
+	if n > len(words) {
+		words = append(words, "…")
+	}
+	return strings.Join(words, "|")
+}
+
+// maxEnum bounds the words of an enum that a signature shows.
+const maxEnum = 6
 
 // plain reports whether the name of an argument is fit to be shown in a line.
 func plain(name string) bool {

@@ -74,11 +74,10 @@ const (
 	called = 1000.0
 )
 
-// Bounds of a query. Real ones have some ten words.
+// Bounds of a query, and of what it finds.
 const (
-	MaxQuery   = 1024 // bytes; what is behind them is not looked at
+	MaxQuery   = 8 << 10 // bytes; Search does not look behind them, and whoever asks people or models refuses more
 	MaxMatches = 100
-	maxTerms   = 32 // different words
 )
 
 // An Index finds tools among those that it was made of. It is immutable and
@@ -221,10 +220,11 @@ func (x *Index) Search(query string, limit int) []Match {
 
 // scoreWords adds what each tool scores for the words of the query.
 func (x *Index) scoreWords(query string, scores []float64) {
-	var asked []string // as written
-	done := map[string]bool{}
+	var asked []string // as written, each once
+	seen, done := map[string]bool{}, map[string]bool{}
 	eachWord(query, func(w []byte) {
-		if len(asked) < maxTerms && !stops[string(w)] && !slices.Contains(asked, string(w)) {
+		if !stops[string(w)] && !seen[string(w)] {
+			seen[string(w)] = true
 			asked = append(asked, string(w))
 		}
 	})

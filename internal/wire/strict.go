@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
+	"unicode/utf8"
 )
 
 // A span is a name, without its quotes, in the scanned text.
@@ -35,6 +36,14 @@ type scanner struct {
 
 	refused   string // the first reason not to accept what is JSON
 	refusedAt int
+}
+
+// Strict reports whether data is one JSON value, and nothing else that a lenient reader
+// could read in another way: see Parse.
+func Strict(data []byte) bool {
+	s := scanner{data: data}
+	end, f := s.value(skipSpace(data, 0), 0, elsewhere)
+	return f == 0 && s.refused == "" && skipSpace(data, end) == len(data) && utf8.Valid(data)
 }
 
 // refuse keeps the first reason.

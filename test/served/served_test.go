@@ -222,8 +222,26 @@ type httpSession struct {
 	id     string // of a legacy session
 }
 
-// open opens a client of g at path.
+// open opens a client of g at path, once its servers have answered: what the client sees
+// does not change by their start.
 func (g *gateway) open(t *testing.T, path string, modern bool, header ...string) *httpSession {
+	t.Helper()
+	wait.For(t, patience, "that the servers have answered", func() error {
+		resp, err := http.Get(g.url + "/readyz")
+		if err != nil {
+			return nil //nolint:nilerr // it is opened all the same
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if text, _ := io.ReadAll(resp.Body); bytes.Contains(text, []byte(`"ready":false`)) {
+			return fmt.Errorf("%s %s", resp.Status, text)
+		}
+		return nil
+	})
+	return g.openAtOnce(t, path, modern, header...)
+}
+
+// openAtOnce opens a client of g at path, though its servers may be starting.
+func (g *gateway) openAtOnce(t *testing.T, path string, modern bool, header ...string) *httpSession {
 	t.Helper()
 	s := &httpSession{url: g.url + path, modern: modern, header: http.Header{}}
 	for i := 0; i < len(header); i += 2 {
@@ -358,8 +376,17 @@ type stdioSession struct {
 	next   int
 }
 
-// stdio starts a switchboard for one client over stdio.
+// stdio starts a switchboard for one client over stdio. It returns when the servers have
+// answered, or after a first list has waited for them.
 func stdio(t *testing.T, dir string, modern bool, args ...string) *stdioSession {
+	t.Helper()
+	s := stdioAtOnce(t, dir, modern, args...)
+	s.ask(t, "tools/list", "")
+	return s
+}
+
+// stdioAtOnce is stdio, though the servers may be starting.
+func stdioAtOnce(t *testing.T, dir string, modern bool, args ...string) *stdioSession {
 	t.Helper()
 	s := &stdioSession{modern: modern, cmd: tested(append([]string{"stdio"}, args...)...)}
 	var log bytes.Buffer

@@ -48,13 +48,13 @@ func end(t *testing.T, dir, server string) {
 // starts are the ways in which a client can meet a Switchboard that is starting.
 var starts = map[string]func(t *testing.T, dir, task string) session{
 	"HTTP legacy": func(t *testing.T, dir, task string) session {
-		return serve(t, dir).open(t, "/mcp/tasks/"+task, false)
+		return serve(t, dir).openAtOnce(t, "/mcp/tasks/"+task, false)
 	},
 	"HTTP modern": func(t *testing.T, dir, task string) session {
-		return serve(t, dir).open(t, "/mcp/tasks/"+task, true)
+		return serve(t, dir).openAtOnce(t, "/mcp/tasks/"+task, true)
 	},
-	"stdio legacy": func(t *testing.T, dir, task string) session { return stdio(t, dir, false, "--task", task) },
-	"stdio modern": func(t *testing.T, dir, task string) session { return stdio(t, dir, true, "--task", task) },
+	"stdio legacy": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, false, "--task", task) },
+	"stdio modern": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, true, "--task", task) },
 }
 
 func TestFirstMinutes2AClientIsWelcomeWhileServersStart(t *testing.T) {
@@ -131,7 +131,7 @@ func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 	begin(t, dir, "files", "well")
 	var want []string
 	t.Run("the first start", func(t *testing.T) {
-		if want = names(t, stdio(t, dir, false, "--task", "loose")); len(want) != 2 {
+		if want = names(t, stdioAtOnce(t, dir, false, "--task", "loose")); len(want) != 2 {
 			t.Fatalf("it lists %q", want)
 		}
 	})
@@ -157,7 +157,7 @@ func TestFirstMinutes2FromTheSecondStartOnTheListIsWholeAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, file, strings.Replace(string(text), `"name":"read_file"`, `"name":"read_text"`, 1))
-		s := stdio(t, dir, false, "--task", "loose")
+		s := stdioAtOnce(t, dir, false, "--task", "loose")
 		if got := names(t, s); !slices.Equal(got, []string{"fetch"}) {
 			t.Errorf("it lists %q, and one of them is of another configuration", got)
 		}
@@ -168,7 +168,7 @@ func TestFirstMinutes2TheImplicitTaskListsWhatIsThereAndTellsOfTheRest(t *testin
 	t.Parallel()
 	dir := layOut(t, gated)
 	begin(t, dir, "files", "well")
-	s := stdio(t, dir, false, "--task", "loose")
+	s := stdioAtOnce(t, dir, false, "--task", "loose")
 	if got := names(t, s); !slices.Equal(got, []string{"read_file"}) { // after 8 s
 		t.Errorf("it lists %q", got)
 	}
