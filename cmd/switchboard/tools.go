@@ -80,6 +80,9 @@ func listed(e app.Exposed) string {
 func writeBill(out io.Writer, x *app.Explanation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tTOKENS\tLISTED\tSERVER")
+	if x.Instructions > 0 {
+		fmt.Fprintf(w, "(instructions)\t%d\tat first\t\n", x.Instructions)
+	}
 	tools := 0
 	for _, e := range x.Tools {
 		if e.Server != "" {

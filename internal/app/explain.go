@@ -35,7 +35,12 @@ type Explanation struct {
 
 	// Tools are what the client sees, in its order; none where Refused says
 	// why the task may not start.
-	Tools   []Exposed          `json:"tools"`
+	Tools []Exposed `json:"tools"`
+
+	// Instructions is what the instructions cost that a model is given at first, in tokens,
+	// where that was asked.
+	Instructions int `json:"instructions_tokens,omitempty"`
+
 	Bill    *Bill              `json:"bill,omitempty"`
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
@@ -186,6 +191,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		return x, nil
 	}
 	if ask.Tokens {
+		x.Instructions = shown.InstructionTokens()
 		x.Bill = &Bill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
 	}
 	for e := range shown.All() {
@@ -205,6 +211,8 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		x.Tools = append(x.Tools, show)
 	}
 	if ask.Tokens {
+		x.Bill.Listed += x.Instructions
+		x.Bill.Whole += x.Instructions
 		x.Bill.Left = max(0, x.Bill.Budget-x.Bill.Listed)
 	}
 	for _, o := range st.whole(p.Tenant, d) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -26,8 +27,13 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		Task: d.Task, Selected: t.movable(d), Whole: s.whole(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
 		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
-	plan := func(task *switchboard.Task) *surface.Surface {
+	servers, words := s.words(in.Selected)
+	plan := func(task *switchboard.Task, told bool) *surface.Surface {
 		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.tokens.Count)
+		in.Instructions = ""
+		if told {
+			in.Instructions = lazyexpand.Instructions(servers, t.own(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
+		}
 		switch {
 		case task.ID == switchboard.DeclaredTask:
 			in.Own, in.Unlisted = t.ours(d.Principal), true
@@ -36,11 +42,31 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		}
 		return surface.New(in)
 	}
-	shown := plan(d.Task)
+	task := d.Task
+	shown := plan(task, true)
 	if s.config.Implied && (prev != nil && len(prev.Stubs()) > 0 || !lazyexpand.Fits(shown)) {
-		shown = plan(lazyexpand.Fold(d.Task))
+		task = lazyexpand.Fold(task)
+		shown = plan(task, true)
+	}
+	if !lazyexpand.Fits(shown) {
+		shown = plan(task, false) // tools come first
 	}
 	return lazyexpand.Fit(shown, prev)
+}
+
+// words are the servers of the tools, sorted, and what each tells models of itself.
+func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerID, words []lazyexpand.Words) {
+	for _, use := range selected {
+		servers = append(servers, use.Tool.ID.Server)
+	}
+	slices.Sort(servers)
+	servers = slices.Compact(servers)
+	for _, id := range servers {
+		if o := s.offers[id]; o.Instructions != "" && !s.muted[id] {
+			words = append(words, lazyexpand.Words{Server: id, Text: o.Instructions})
+		}
+	}
+	return servers, words
 }
 
 // counter counts in the encoding that is configured, which has been checked.
@@ -97,7 +123,10 @@ type RunStatus struct {
 	Used   int                `json:"tokens_used"`
 	Left   int                `json:"tokens_left"`
 
-	// Listed is all that is charged, in the list's order.
+	// Instructions is what the instructions cost that the model was given at first.
+	Instructions int `json:"instructions_tokens,omitempty"`
+
+	// Listed is all that is charged besides, in the list's order.
 	Listed   []Listed      `json:"listed"`
 	Groups   []GroupStatus `json:"groups,omitempty"`
 	Withheld []Listed      `json:"withheld,omitempty"` // for want of room
@@ -138,6 +167,8 @@ func (a *App) runStatus(r *run.Run) RunStatus {
 			st.Why = own.Text
 		}
 	}
+	st.Used = s.InstructionTokens()
+	st.Instructions = st.Used
 	for e, n := range s.Charged() {
 		st.Used += n
 		st.Listed = append(st.Listed, Listed{e.Name, n})

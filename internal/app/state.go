@@ -14,6 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/ranking"
@@ -32,6 +33,7 @@ type state struct {
 	declared *contract.Set // the equivalents that the operator declares
 	offers   map[switchboard.ServerID]switchboard.Offer
 	tenants  map[switchboard.TenantID]*tenant
+	muted    map[switchboard.ServerID]bool // servers whose instructions are not passed on
 
 	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
@@ -57,7 +59,7 @@ type tenant struct {
 // changed is not worked out again.
 func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
 	c := r.config
-	s := &state{reading: r, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &state{reading: r, muted: map[switchboard.ServerID]bool{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -71,6 +73,7 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	servers := map[switchboard.ServerID]*switchboard.Server{}
 	for i := range c.Servers {
 		servers[c.Servers[i].ID] = &c.Servers[i]
+		s.muted[c.Servers[i].ID] = c.Servers[i].NoInstructions
 	}
 	var sources []catalog.Source
 	for _, o := range offers {
@@ -231,7 +234,8 @@ func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchbo
 	}
 	if d.Err() != nil {
 		if servers := s.tenants[p.Tenant].own(s.starting); len(servers) > 0 {
-			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo}), &run.Starting{Task: d.Task.ID, Servers: servers}
+			told := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.tokens.Count)
+			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo, Instructions: told}), &run.Starting{Task: d.Task.ID, Servers: servers}
 		}
 	}
 	var shown *surface.Surface

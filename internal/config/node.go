@@ -96,6 +96,9 @@ func (v value) str() (string, bool) {
 
 // one returns a text that is one of known.
 func (v value) one(noun string, known ...string) (string, bool) {
+	if v.kind == textKind && slices.Contains(known, v.text) {
+		return v.text, true // on and off too, which mean the same to every reader here
+	}
 	s, ok := v.str()
 	if !ok {
 		return "", false

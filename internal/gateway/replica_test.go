@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -136,12 +137,14 @@ func TestALegacyClientCannotTellWhichReplicaAnswers(t *testing.T) {
 	}
 
 	// It cancels through another replica than it calls through.
-	go all[1].post(legacyCall(`"s"`, "slow", ""), in) //nolint:bodyclose // post has read it
+	var calling sync.WaitGroup
+	calling.Go(func() { all[1].post(legacyCall(`"s"`, "slow", ""), in) }) //nolint:bodyclose // post has read it
 	<-began
 	all[2].post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"s"}}`, in)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "cancelled by the client") {
 		t.Errorf("the call ends with %v", err)
 	}
+	calling.Wait()
 
 	// It hears of changes on a stream through any replica.
 	res := all[2].open(t.Context(), http.MethodGet, "/mcp", "", in)

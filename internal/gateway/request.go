@@ -191,9 +191,17 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 	if err != nil {
 		return a // why is said when it asks for something
 	}
+	s := r.Surface()
+	var edits []wire.Edit
 	own, _ := wire.Field(a.result, "capabilities")
-	if all := r.Surface().Capabilities(own, q.modern); len(all) > len(own) {
-		a.result = wire.Rewrite(nil, a.result, wire.Edit{Name: "capabilities", Value: all})
+	if all := s.Capabilities(own, q.modern); len(all) > len(own) {
+		edits = append(edits, wire.Edit{Name: "capabilities", Value: all})
+	}
+	if text := s.Instructions(); text != "" {
+		edits = append(edits, wire.Edit{Name: "instructions", Value: wire.AppendString(nil, text)})
+	}
+	if edits != nil {
+		a.result = wire.Rewrite(nil, a.result, edits...)
 	}
 	return a
 }

@@ -17,8 +17,10 @@ type cost struct {
 	tokens int
 }
 
-// charged returns what the surface charges, in the list's order, and the sum.
+// charged returns what the surface charges for tools, in the list's order, and the sum of
+// that and of the instructions.
 func charged(s *surface.Surface) (all []cost, sum int) {
+	sum = s.InstructionTokens()
 	for e, n := range s.Charged() {
 		all = append(all, cost{e, n})
 		sum += n
@@ -32,7 +34,7 @@ func Fits(s *surface.Surface) bool {
 	if s.Budget() == 0 || s.Bytes() <= s.Budget() {
 		return true
 	}
-	sum := 0
+	sum := s.InstructionTokens()
 	for _, n := range s.Charged() {
 		if sum += n; sum > s.Budget() {
 			return false

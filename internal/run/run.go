@@ -136,10 +136,13 @@ type Run struct {
 	// binding holds one while the run is bound again: what is shown follows
 	// what was shown before, names and all. bound is when that began last, and kept
 	// what of the run is in the store.
-	binding chan struct{}
-	bound   time.Time
-	kept    kept
-	renamed bool // its names are not those of a first bind any more
+	binding  chan struct{}
+	bound    time.Time
+	kept     kept
+	renamed  bool // its names are not those of a first bind any more
+	restored bool // another process has shown it
+
+	listed atomic.Bool // a client has had a list of it from this process
 
 	mu       sync.Mutex
 	watchers map[*watch]struct{}
@@ -218,8 +221,8 @@ func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 func (r *Run) show(s shown) {
 	before := r.shown.Swap(&s)
 	legacy, modern := before.surface.Differs(s.surface, false), before.surface.Differs(s.surface, true)
-	if legacy|modern == 0 {
-		return
+	if legacy|modern == 0 || isStarting(before.err) && !r.listed.Load() && !r.restored {
+		return // its client has no list that could have changed
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -462,7 +465,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		r := &Run{of: g, principal: p, task: task, binding: make(chan struct{}, 1)}
 		if was != nil {
 			g.restored.Add(1)
-			r.kept, r.renamed = was.kept, true
+			r.kept, r.renamed, r.restored = was.kept, true, true
 		} else if unbound == nil {
 			g.fresh[key] = s
 		}

@@ -46,9 +46,10 @@ func isStarting(err error) bool {
 // Some clients list once and never again. No known client gives up within that time.
 const ListPatience = 8 * time.Second
 
-// AwaitOffers waits until no server of the run's tenant is starting, or ctx is done. It
+// AwaitOffers is called before the run is listed. It waits until no server of the run's tenant is starting, or ctx is done. It
 // waits until ListPatience after it first waited for the run, and never after that.
 func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
+	defer r.listed.Store(true) // the caller lists next
 	starting, next := g.binder.Starting(r.principal.Tenant)
 	if len(starting) == 0 {
 		return

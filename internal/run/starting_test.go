@@ -37,8 +37,20 @@ func TestATaskThatIsUnmetWhileServersStartIsBoundAllTheSame(t *testing.T) {
 			b.set(nil, "read")
 			b.start("web")
 			g.Rebind(t.Context())
-			if r.Err() != nil || names(r) != "read " || changed.times.Load() != 1 {
-				t.Errorf("once its requirement is met it shows %q, %v, and its client was told %d times", names(r), r.Err(), changed.times.Load())
+			if r.Err() != nil || names(r) != "read " || changed.times.Load() != 0 {
+				t.Errorf("once its requirement is met it shows %q, %v, and its client, which has had no list, was told %d times", names(r), r.Err(), changed.times.Load())
+			}
+
+			b.set(errUnmet)
+			g.Rebind(t.Context())
+			again, cancel := context.WithCancel(t.Context())
+			cancel()
+			g.AwaitOffers(again, r) // it lists
+			told := changed.times.Load()
+			b.set(nil, "read")
+			g.Rebind(t.Context())
+			if r.Err() != nil || changed.times.Load() != told+1 {
+				t.Errorf("its client had a list, and was told %d times that it has changed", changed.times.Load()-told)
 			}
 
 			b.set(errUnmet)

@@ -125,8 +125,21 @@ func (s *Surface) Charged() iter.Seq2[Entry, int] {
 	}
 }
 
+// Instructions is what a model is told when its client connects; "" means nothing.
+func (s *Surface) Instructions() string { return s.told }
+
+// InstructionTokens returns what the instructions cost. They are charged besides what
+// Charged yields.
+func (s *Surface) InstructionTokens() int {
+	if s.told == "" || s.telling == nil {
+		return 0
+	}
+	return s.telling()
+}
+
 // Bytes bounds how many bytes all that is charged has.
 func (s *Surface) Bytes() (n int) {
+	n = 6 * len(s.told) // as JSON
 	for i := range s.listed(false) {
 		n += len(s.entry(i).Tool.Definition) + MaxNameBytes
 	}

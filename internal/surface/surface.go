@@ -136,12 +136,15 @@ type Input struct {
 	// Prev, where not nil, is what the same client saw until now.
 	Prev *Surface
 
+	// Instructions is what a model is told when its client connects; "" means nothing.
+	Instructions string
+
 	// Info is the JSON object that tells modern clients who answers; nil means
 	// that nothing does.
 	Info []byte
 
-	// Budget is how many tokens all that is charged may cost; 0 means that there
-	// is no bound. CollapseOldest says that what was used longest ago makes room.
+	// Budget is how many tokens all that is charged may cost, the instructions too; 0
+	// means that there is no bound. CollapseOldest says that what was used longest ago makes room.
 	Budget         int
 	CollapseOldest bool
 
@@ -173,6 +176,8 @@ type Surface struct {
 	resting  []*Expansion // of servers that are not there now; oldest first
 	withheld []switchboard.ToolID
 	info     []byte
+	told     string     // the instructions
+	telling  func() int // what they cost, in tokens
 	budget   int
 	collapse bool
 	unlisted bool
@@ -205,6 +210,9 @@ type placed struct {
 func New(in Input) *Surface {
 	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
 	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole, info: in.Info, count: in.Count, budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided}
+	if s.told = in.Instructions; s.told != "" && in.Count != nil {
+		s.telling = sync.OnceValue(func() int { return in.Count(wire.AppendString(nil, s.told)) })
+	}
 	if prev != nil {
 		s.follow(prev, selected)
 	}

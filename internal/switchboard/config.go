@@ -101,6 +101,9 @@ type Server struct {
 
 	Probe Probe
 
+	// NoInstructions says that the server's instructions are not passed on.
+	NoInstructions bool
+
 	// Services split the server's tools where they are listed on demand. A tool
 	// belongs to the first that has it.
 	Services []Service

@@ -39,6 +39,10 @@ type Offer struct {
 	// initialize or server/discover; nil where the server has none.
 	Capabilities []byte
 
+	// Instructions is what the server tells models of itself, without its secrets; ""
+	// means nothing.
+	Instructions string
+
 	// Version is what the server says of its own; "" where it says nothing.
 	Version string
 

@@ -174,10 +174,6 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 	}
 }
 
-// StartWait is how long a call waits for a server that has not answered since it was
-// started, unless its own time is shorter. Most clients give a call a minute.
-const StartWait = 50 * time.Second
-
 // connected returns the link of a slot that has none yet. In a hurry it makes one
 // only where the server is well, and tries that once.
 func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, error) {
@@ -196,7 +192,7 @@ func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, 
 	}
 	bound := s.opts.StartDeadline
 	if s.starting() {
-		bound = max(bound, StartWait)
+		bound = s.opts.StartWait
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()

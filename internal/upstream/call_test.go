@@ -301,7 +301,7 @@ func TestACallBeyondTheBoundIsShed(t *testing.T) {
 }
 
 func TestACallOfAServerThatIsNotThere(t *testing.T) {
-	f := open(t, Options{StartDeadline: 50 * time.Millisecond},
+	f := open(t, Options{StartDeadline: 50 * time.Millisecond, StartWait: 50 * time.Millisecond},
 		child("hang", "hang"),
 		switchboard.Server{ID: "none", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}})
 	for id, want := range map[string]switchboard.Code{

@@ -98,7 +98,7 @@ func TestWhoFailedOnPipesAndWhetherTheCallWasSent(t *testing.T) {
 		{"there is none", child("other", "legacy"), use("one", "{}"), true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := open(t, Options{StartDeadline: time.Second}, tt.server)
+			f := open(t, Options{StartDeadline: time.Second, StartWait: time.Second}, tt.server)
 			if !tt.unsent {
 				await(t, f, "one", StateReady)
 			}

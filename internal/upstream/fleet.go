@@ -35,9 +35,13 @@ type Options struct {
 	Name    string
 	Version string
 
-	// StartDeadline is how long Ready waits, and a call for a server that is
-	// not ready; 0 means 10s.
+	// StartDeadline is how long Ready waits, and a call for a server that has
+	// answered before and is not ready; 0 means 10s.
 	StartDeadline time.Duration
+
+	// StartWait is how long a call waits for a server that has not answered since it was
+	// started; 0 means 50s. Most clients give a call a minute.
+	StartWait time.Duration
 
 	// OnePrincipal says that there is only one user, so that no server needs
 	// more than one connection.
@@ -93,6 +97,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.StartDeadline <= 0 {
 		o.StartDeadline = 10 * time.Second
+	}
+	if o.StartWait <= 0 {
+		o.StartWait = 50 * time.Second
 	}
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 256

@@ -111,7 +111,7 @@ func (l *link) discover(ctx context.Context) (hello, error) {
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
-	return newHello(version, capabilities, info), nil
+	return l.newHello(version, capabilities, info, result), nil
 }
 
 // newest returns the newest modern version in a list that we speak too, or "".
@@ -135,8 +135,12 @@ func supported(err error) []byte {
 	return list
 }
 
-func newHello(version string, capabilities, info []byte) hello {
+func (l *link) newHello(version string, capabilities, info, result []byte) hello {
 	h := hello{version: version}
+	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
+		text, _ := wire.String(raw)
+		h.instructions = l.mask.text(text)
+	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
 		s, _ := wire.String(raw)
@@ -172,7 +176,7 @@ func (l *link) initialize(ctx context.Context) (hello, error) {
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
-	return newHello(version, capabilities, info), nil
+	return l.newHello(version, capabilities, info, result), nil
 }
 
 // initialized is the notification that ends the handshake of a legacy session.

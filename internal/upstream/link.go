@@ -26,12 +26,14 @@ const (
 	maxJunkBytes    = 8 << 20 // and their bytes
 	maxChatter      = 100_000 // notifications and dropped messages, in a window
 	maxBacklog      = 1_024   // messages that wait to be written
+	maxAbandoned    = 1_024   // requests that were given up and are not answered yet
 	maxTellers      = 16      // messages that have no answer, at once over HTTP
 	cancelPatience  = 5 * time.Second
 	levelPatience   = 5 * time.Second // for a server to set its level
 	levelWait       = time.Second     // of a call for that
 	maxServerInfo   = 128             // bytes of a server's name or version that are kept
 	maxCapabilities = 1 << 20         // bytes of a server's capabilities object
+	maxInstructions = 64 << 10        // bytes of its instructions; longer ones are none
 )
 
 // A port carries messages to one server: a child's pipes, or HTTP.
@@ -62,6 +64,7 @@ type hello struct {
 	version      string // of the protocol
 	name         string // of the server's software; never used for identity
 	release      string
+	instructions string // for models, without the server's secrets
 	capabilities []byte // as sent; nil means none
 	logging      bool   // it takes logging/setLevel
 
@@ -102,12 +105,13 @@ type link struct {
 	id      atomic.Int64
 	dropped atomic.Int64 // messages of the server's that meant nothing to us
 
-	mu       sync.Mutex
-	flights  map[string]*flight // by id as spelt
-	err      error              // why the link ended
-	ended    time.Time
-	level    int           // rank of the level that the server was asked for
-	levelled chan struct{} // closed when the server has set it
+	mu        sync.Mutex
+	flights   map[string]*flight  // by id as spelt
+	abandoned map[string]struct{} // requests, by id, that were sent and given up
+	err       error               // why the link ended
+	ended     time.Time
+	level     int           // rank of the level that the server was asked for
+	levelled  chan struct{} // closed when the server has set it
 
 	done chan struct{} // closed when the link has ended
 
@@ -152,7 +156,7 @@ func (l *link) hello() *hello {
 func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
 		log: log, mask: m, ours: ours, most: maxMessage, asks: asks, made: time.Now(), relist: relist,
-		flights: map[string]*flight{}, done: make(chan struct{}),
+		flights: map[string]*flight{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), yields: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},
 		heeds: make(chan struct{}),
@@ -291,6 +295,14 @@ func (l *link) abort(f *flight) {
 		f.left.free() // though its client may still be being told something
 	}
 	if f.finish(wire.Message{}, 0, faultf(kindSilent, sent, "no answer to %s in time", f.method)) {
+		if sent {
+			l.mu.Lock()
+			if len(l.abandoned) >= maxAbandoned {
+				clear(l.abandoned)
+			}
+			l.abandoned[string(f.id)] = struct{}{}
+			l.mu.Unlock()
+		}
 		l.port.abandon(f, sent)
 	}
 }
@@ -371,7 +383,7 @@ func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) 
 		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finishIn(lent, m, 0, nil) {
 			return true
 		}
-		if via == nil && f == nil && l.hasAsked(m.ID) {
+		if via == nil && l.wasAbandoned(m.ID) {
 			l.log.Debug("a server answered too late", "id", string(m.ID))
 			return false
 		}
@@ -384,11 +396,14 @@ func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) 
 	return false
 }
 
-// hasAsked reports whether a request with that id was ever made on the link. The
-// answer to one that was cancelled may come all the same.
-func (l *link) hasAsked(id []byte) bool {
-	n, err := strconv.ParseInt(string(id), 10, 64)
-	return err == nil && n >= 1 && n <= l.id.Load()
+// wasAbandoned reports whether the request of that id was sent and given up, and is still
+// to be answered. It says so once.
+func (l *link) wasAbandoned(id []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.abandoned[string(id)]
+	delete(l.abandoned, string(id))
+	return ok
 }
 
 // hear takes a notification.

@@ -155,6 +155,7 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 	}
 	return &switchboard.Offer{
 		Capabilities: l.hello().capabilities,
+		Instructions: l.hello().instructions,
 		Version:      l.hello().release,
 		Tools:        got[switchboard.Tools].items,
 		Resources:    got[switchboard.Resources].items,
@@ -170,5 +171,5 @@ func sameOffer(a, b *switchboard.Offer) bool {
 			return false
 		}
 	}
-	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Version == b.Version && a.Modern == b.Modern
+	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -546,7 +547,7 @@ func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	long := strings.Repeat("1", 127) + "é"
 	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
-		h := newHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`))
+		h := newLink(slog.New(slog.DiscardHandler), newMask(&switchboard.Server{}), identity{}, "", nil).newHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
 		if h.release != want {
 			t.Errorf("%s is read as %q, want %q", said, h.release, want)
 		}

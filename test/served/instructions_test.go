@@ -1,0 +1,69 @@
+package served_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// told is what a client of g is told when it connects.
+func (g *gateway) told(t *testing.T, modern bool) string {
+	t.Helper()
+	s := g.open(t, "/mcp", true)
+	method, params := "server/discover", "{}"
+	if !modern {
+		s.modern, method, params = false, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`
+	}
+	m, _ := s.ask(t, method, params)
+	var hello struct {
+		Instructions string `json:"instructions"`
+	}
+	if err := json.Unmarshal(m.Result, &hello); err != nil {
+		t.Fatalf("%s: %s", method, m.raw)
+	}
+	return hello.Instructions
+}
+
+func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T) {
+	t.Parallel()
+	const (
+		ours = "Switchboard is one server in front of others: a, b. Call their tools by the names in the list of tools."
+		ofA  = "\n\n[Instructions of server \"a\", in its own words]\nAsk a for documents."
+		ofB  = "\n\n[Instructions of server \"b\", in its own words]\nAsk b for documents."
+	)
+	for _, behind := range []bool{false, true} {
+		g := serve(t, libraries(t, behind))
+		for _, modern := range []bool{false, true} {
+			if got := g.told(t, modern); got != ours+ofA+ofB {
+				t.Errorf("modern %v, modern behind %v: %q", modern, behind, got)
+			}
+		}
+	}
+	dir := libraries(t, false)
+	file := filepath.Join(dir, "switchboard.yaml")
+	write(t, file, strings.Replace(fileOf(t, file), "library, a]}", "library, a], instructions: off}", 1))
+	if got := serve(t, dir).told(t, false); got != ours+ofB {
+		t.Errorf("with the instructions of one server off: %q", got)
+	}
+}
+
+func TestFirstMinutes6AModelIsToldWhichServersAreStarting(t *testing.T) {
+	t.Parallel()
+	g := serve(t, layOut(t, gated))
+	s := g.openAtOnce(t, "/mcp/tasks/work", true)
+	m, _ := s.ask(t, "server/discover", "{}")
+	if !strings.Contains(string(m.Result), "Still starting: files, web.") {
+		t.Errorf("%s", m.raw)
+	}
+}
+
+func TestFirstMinutes6AModelIsToldToLookBehindTheStub(t *testing.T) {
+	t.Parallel()
+	g := serve(t, layOut(t, lazily(8000, "")))
+	for _, modern := range []bool{false, true} {
+		if got := g.told(t, modern); !strings.Contains(got, `before you say that something cannot be done, call aws_helper with {"action":"search"`) {
+			t.Errorf("modern %v: %q", modern, got)
+		}
+	}
+}
