@@ -208,7 +208,7 @@ func (a agent) find(t *testing.T) []string {
 }
 
 // run lets the agent have its conversation, and returns what it says at the end.
-func (a agent) run(t *testing.T, model string, s endpoint) string {
+func (a agent) run(t *testing.T, model string, s endpoint, more ...string) string {
 	t.Helper()
 	words := a.find(t)
 	home := t.TempDir()
@@ -219,7 +219,7 @@ func (a agent) run(t *testing.T, model string, s endpoint) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], slices.Concat(words[1:], args)...)
 	cmd.Dir = home
-	cmd.Env = append(env, "HOME="+home, "TMPDIR="+home, "PATH="+os.Getenv("PATH"), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
+	cmd.Env = append(append(env, more...), "HOME="+home, "TMPDIR="+home, "PATH="+os.Getenv("PATH"), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1")
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 		cmd.Env = append(cmd.Env, name+"="+wall, strings.ToLower(name)+"="+wall)
 	}
