@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -14,6 +16,7 @@ type keyCmd struct {
 
 type keyNewCmd struct {
 	output
+	Config string               `help:"The configuration that names the tenants." placeholder:"FILE" default:"switchboard.yaml"`
 	Tenant switchboard.TenantID `help:"The tenant whose key it is." default:"default"`
 	ID     string               `arg:"" help:"Who will use it: names the principal in decisions and logs."`
 	Tasks  []switchboard.TaskID `name:"task" help:"A task that the key may bind; may be given more than once. Without it, only the default task."`
@@ -27,6 +30,9 @@ func (k *keyNewCmd) Run(io streams) error {
 	}
 	if k.ID == switchboard.LocalID {
 		return usageError{fmt.Errorf("%s is whoever calls without a key; name the key otherwise", k.ID)}
+	}
+	if tenants := config.TenantIDs(k.Config); tenants != nil && !slices.Contains(tenants, string(k.Tenant)) {
+		return usageError{fmt.Errorf("%s has no tenant %q%s", k.Config, k.Tenant, config.Instead(string(k.Tenant), "tenants", tenants))}
 	}
 	text, hash := identity.Mint()
 	if k.JSON {

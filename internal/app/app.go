@@ -269,7 +269,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Name:    o.Name,
 		Version: o.Version,
 	})
-	r.digest = r.sum(a.cluster.Key(configurationKey))
+	r.digest = r.sum(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
@@ -476,8 +476,17 @@ func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
 	r.inherit(was.reading)
-	r.digest = r.sum(a.cluster.Key(configurationKey))
+	r.digest = r.sum(a.configurationKey())
 	return r, nil
+}
+
+// configurationKey is the key for digests of configurations: that of all replicas, or ours
+// where there are none.
+func (a *App) configurationKey() []byte {
+	if key := a.cluster.Key(configurationKey); key != nil {
+		return key
+	}
+	return []byte(a.records.offerKey.Reveal())
 }
 
 // load reads the configuration, and remembers what to watch.
@@ -510,12 +519,21 @@ func both(now, before []switchboard.Server) []switchboard.Server {
 	return all
 }
 
+// tenantNames are the tenants, sorted.
+func tenantNames(c *config.Config) (names []string) {
+	for id := range c.Tenants {
+		names = append(names, string(id))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // checkTenant reports that keyless callers would be nobody.
 func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	if c.Tenants[local] != nil || len(c.Keys) > 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local)
+	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
 }
 
 // Resolve implements run.Binder.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
@@ -63,5 +64,11 @@ func (s *state) unbound(p switchboard.Principal, info []byte) *surface.Surface {
 	if now, err := s.current(p); err == nil {
 		p = now
 	}
-	return surface.New(surface.Input{Own: s.tenants[p.Tenant].ours(p), Info: info})
+	t, told := s.tenants[p.Tenant], ""
+	if t != nil {
+		if mine := t.tasksOf(p); len(mine) > 0 {
+			told = fmt.Sprintf("No task is bound here, so that only Switchboard's own tools are listed. The tasks are %s: connect to /mcp/tasks/%s, or start Switchboard with --task %s.", strings.Join(mine, ", "), mine[0], mine[0])
+		}
+	}
+	return surface.New(surface.Input{Own: t.ours(p), Info: info, Instructions: told})
 }

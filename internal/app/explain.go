@@ -155,7 +155,13 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		return nil, err
 	}
 	if task == "" {
-		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
+		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
+		if p, known := st.current(p); known == nil && st.tenants[p.Tenant] != nil {
+			if mine := st.tenants[p.Tenant].tasksOf(p); len(mine) > 0 {
+				err.Hint = "its tasks are " + strings.Join(mine, ", ")
+			}
+		}
+		return nil, err
 	}
 	d, err := st.decide(ctx, p, task, a.unfit(run.Before{}), time.Now())
 	if err != nil {

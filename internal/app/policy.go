@@ -33,12 +33,9 @@ const configurationKey = "digests of configurations"
 
 // sum is the digest of all that replicas have to have in common, so that they can be
 // compared: what the files say, but for the addresses and paths that are each replica's
-// own. It covers secrets that could be guessed, and so is made with a key that the
-// replicas alone have; "" where there is none, and nobody to compare with.
+// own. It covers secrets that could be guessed, and so is made with a key that nobody else
+// has.
 func (r *reading) sum(key []byte) switchboard.Digest {
-	if key == nil {
-		return ""
-	}
 	c := *r.config
 	values, manifests, judges := map[string]string{}, map[switchboard.ServerID]switchboard.Digest{}, map[switchboard.TenantID]switchboard.Digest{}
 	for _, s := range c.Servers {

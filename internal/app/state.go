@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -171,9 +172,25 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 	may := slices.Contains(p.Tasks, task) || // its key names it
 		len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || task == t.DefaultTask)
 	if !exists || !may {
-		return "", switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
+		if mine := t.tasksOf(p); len(mine) > 0 {
+			err.Hint = "your tasks are " + strings.Join(mine, ", ")
+		}
+		return "", err
 	}
 	return task, nil
+}
+
+// tasksOf are the tasks that p may bind, sorted, a bounded number of them.
+func (t *tenant) tasksOf(p switchboard.Principal) (names []string) {
+	const most = 20
+	for id := range t.Tasks {
+		if slices.Contains(p.Tasks, id) || len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || id == t.DefaultTask) {
+			names = append(names, string(id))
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), most)]
 }
 
 // decide makes the decision for a task that resolve gave.

@@ -26,7 +26,7 @@ type Status struct {
 	Refused *Refused  `json:"configuration_refused,omitempty"`
 
 	// Digest is of the configuration that is served, the same at all replicas that serve
-	// the same; "" where there are no replicas.
+	// the same.
 	Digest switchboard.Digest `json:"configuration_digest,omitempty"`
 
 	// Records says how recording goes; the operator's to know.

@@ -179,6 +179,9 @@ func (g *Gateway) refusal(q *request, err error) answer {
 		server *switchboard.ServerError
 	)
 	switch {
+	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
+		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
+		return answer{failure: refused(own)} // which nobody is sent
 	case errors.As(err, &own):
 		level := slog.LevelInfo
 		if own.Code == switchboard.CodePolicyFailed { // somebody has a policy to mend

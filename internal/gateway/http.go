@@ -20,6 +20,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
+// greeting is what a person gets who looks here with a browser.
+const greeting = `This is Switchboard: one MCP server in front of others.
+
+MCP is at /mcp, and at /mcp/tasks/TASK for one task. Give that address to an MCP client.
+There is no page to look at. On this machine, "switchboard status" says how it is.`
+
 // A place is what a path leads to.
 type place uint8
 
@@ -119,7 +125,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		where = inspectHere
 	}
 	if where == nowhere || where == metricsHere && g.metrics == nil || where == operateHere && g.operate == nil {
-		http.Error(w, "nothing is here; MCP is at /mcp", http.StatusNotFound)
+		text := "nothing is here; MCP is at /mcp"
+		if path == "/" {
+			text = greeting
+		}
+		http.Error(w, text, http.StatusNotFound)
 		return
 	}
 	why := g.allowed.Load().refuse(r)

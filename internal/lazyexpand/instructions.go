@@ -61,21 +61,21 @@ func introduction(servers, starting []switchboard.ServerID, groups []surface.Gro
 	if len(servers) > 0 {
 		b.WriteString(": " + named(servers))
 	}
-	b.WriteString(". ")
+	b.WriteString(".")
 	switch {
 	case len(groups) > 0:
 		stubs := make([]string, len(groups))
 		for i, g := range groups {
 			stubs[i] = g.Stub
 		}
-		fmt.Fprintf(&b, "Most of their tools are not listed: before you say that something cannot be done, call %s with %s.", strings.Join(stubs, " or "), examples[actionSearch])
+		fmt.Fprintf(&b, " Most of their tools are not listed: before you say that something cannot be done, call %s with %s.", strings.Join(stubs, " or "), examples[actionSearch])
 	case len(servers) > 0:
-		b.WriteString("Call their tools by the names in the list of tools.")
+		b.WriteString(" Call their tools by the names in the list of tools.")
 	}
 	if len(starting) > 0 {
 		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", named(starting))
 	}
-	return strings.TrimSpace(b.String())
+	return b.String()
 }
 
 // named joins the ids, a bounded number of them.
@@ -90,8 +90,8 @@ func named(ids []switchboard.ServerID) string {
 	return strings.Join(names, ", ")
 }
 
-// clean is a text without what people do not see: characters of control and of format, but
-// for line breaks, tabs and what joins emoji. It is cut where it is too long.
+// clean removes the characters that people do not see: those of control and format, except
+// line breaks, tabs and the joiners of emoji. It cuts a long text.
 func clean(text string) string {
 	const joiner = '\u200d'
 	var b strings.Builder

@@ -58,7 +58,9 @@ func NamesTools(l *Layer) bool {
 func Lint(s *Sources, l *Layer, known Named) []Warning {
 	c := linter{layer: l, known: known}
 	c.strict(s)
-	c.unreached()
+	for _, r := range l.unreached() {
+		c.warn("unreached", r, nil, "none of %s asks for it, so it decides nothing; give it one of these names, or remove it", strings.Join(answers, ", "))
+	}
 	c.quadratic()
 	for _, r := range l.rules {
 		c.lookedUpBeforeNot(r)
@@ -113,8 +115,9 @@ func (c *linter) strict(s *Sources) {
 	}
 }
 
-// unreached finds the rules that have no part in any answer.
-func (c *linter) unreached() {
+// unreached are the rules that have no part in any answer: a veto with a mistyped name,
+// for one.
+func (l *Layer) unreached() (out []*rule) {
 	reached := map[*rule]bool{}
 	var visit func(r *rule)
 	visit = func(r *rule) {
@@ -125,16 +128,17 @@ func (c *linter) unreached() {
 			}
 		}
 	}
-	for _, r := range c.layer.rules {
+	for _, r := range l.rules {
 		if r.answer != "" {
 			visit(r)
 		}
 	}
-	for _, r := range c.layer.rules {
+	for _, r := range l.rules {
 		if !reached[r] {
-			c.warn("unreached", r, nil, "none of %s asks for it, so it decides nothing; give it one of these names, or remove it", strings.Join(answers, ", "))
+			out = append(out, r)
 		}
 	}
+	return out
 }
 
 // quadratic finds rules that go over the candidates for each candidate.

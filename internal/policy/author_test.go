@@ -177,8 +177,8 @@ dangerous(c) if c.server == "quiet"
 calm if startswith(input.tenant_policy.word, "x")
 `},
 		"a rule that nobody asks": {
-			rules: "denny[c.id] contains \"no\" if some c in input.candidate_tools\n",
-			want:  []string{`policies/test.rego:3:1: denny: none of allowed_tools, deny, obligations asks for it, so it decides nothing; give it one of these names, or remove it (unreached)`},
+			rules: "veto[c.id] contains \"no\" if some c in input.candidate_tools\n",
+			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations asks for it, so it decides nothing; give it one of these names, or remove it (unreached)`},
 		},
 		"what is never used": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tx := c.class\n}\n",

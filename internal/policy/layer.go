@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/goccy/go-yaml"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/storage"
@@ -108,8 +109,31 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
+	var faults switchboard.Faults
+	for _, r := range l.unreached() {
+		if meant := mistyped(r.name()); meant != "" {
+			faults = append(faults, switchboard.Fault{
+				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
+				Text: fmt.Sprintf("rule %q decides nothing, since nothing asks for it; did you mean %q?", r.name(), meant),
+			})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
 	l.pieces = sync.OnceValue(func() *Layer { return takenApart(kind, files) })
 	return l, nil
+}
+
+// mistyped returns the answer that a rule of that name was most likely meant to add to, or
+// "".
+func mistyped(name string) string {
+	for _, answer := range answers {
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), answer); d > 0 && d <= 2 || d == 0 && name != answer {
+			return answer
+		}
+	}
+	return ""
 }
 
 // compile is Compile of modules that alter has altered.

@@ -90,7 +90,7 @@ func (b *Book) pin(reason bool) {
 	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(b.signer.private, c.append(nil, false)))
 	b.checkpoint = c
 	line := c.Line()
-	b.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "checkpoint of receipts", slog.String("checkpoint", string(line)))
+	b.o.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
 	if b.o.Anchor == nil {
 		return
 	}

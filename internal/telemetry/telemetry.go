@@ -63,6 +63,9 @@ func placeOf(ctx context.Context, err error) int {
 		return placeEnded
 	}
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
+		if _, ours := errors.AsType[*switchboard.Error](context.Cause(ctx)); errors.Is(ctx.Err(), context.Canceled) && !ours {
+			return placeCancelled // by its client, whatever is known of the outcome
+		}
 		if at, ok := places[own.Code]; ok {
 			return at
 		}

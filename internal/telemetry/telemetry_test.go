@@ -302,3 +302,26 @@ func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
 		t.Errorf("the histogram is %v", h)
 	}
 }
+
+func TestACallThatItsClientCancelsIsCountedAsCancelledWhateverIsKnownOfIt(t *testing.T) {
+	unknown := switchboard.Refuse(switchboard.CodeOutcomeUnknown, "it may have been executed")
+	stopping := switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping")
+	for _, tt := range []struct {
+		name  string
+		cause error
+		want  string
+	}{
+		{"its client cancels it", errors.New("cancelled by the client"), cancelled},
+		{"its client has gone", context.Canceled, cancelled},
+		{"we stop", stopping, string(unknown.Code)},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(tt.cause)
+		if got := outcomes[placeOf(ctx, unknown)]; got != tt.want {
+			t.Errorf("%s: counted as %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	if got := outcomes[placeOf(t.Context(), unknown)]; got != string(unknown.Code) {
+		t.Errorf("nobody cancels it: counted as %s", got)
+	}
+}

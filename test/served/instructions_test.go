@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/token"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // told is what a client of g is told when it connects.
@@ -60,10 +63,16 @@ func TestFirstMinutes6AModelIsToldWhichServersAreStarting(t *testing.T) {
 
 func TestFirstMinutes6AModelIsToldToLookBehindTheStub(t *testing.T) {
 	t.Parallel()
+	c, err := token.New("o200k_base")
+	if err != nil {
+		t.Fatal(err)
+	}
 	g := serve(t, layOut(t, lazily(8000, "")))
 	for _, modern := range []bool{false, true} {
 		if got := g.told(t, modern); !strings.Contains(got, `before you say that something cannot be done, call aws_helper with {"action":"search"`) {
 			t.Errorf("modern %v: %q", modern, got)
+		} else if st := tokens(t, g.open(t, "/mcp", modern)); st.Instructions != c.Count(wire.AppendString(nil, got)) {
+			t.Errorf("modern %v: %d tokens are charged for %q", modern, st.Instructions, got)
 		}
 	}
 }
