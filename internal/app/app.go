@@ -383,7 +383,8 @@ func (a *App) refresh(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
-	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), a.fleet.Starting(), was))
+	starting := a.fleet.Starting() // before their offers: who answers in between counts as both
+	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), starting, was))
 }
 
 // swap puts s in place and binds all runs again. The caller holds a.building.
@@ -452,7 +453,8 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.set(both(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), a.fleet.Starting(), was))
+	starting := a.fleet.Starting() // before their offers, as in refresh
+	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
 	a.records.reloaded(nil)
