@@ -145,7 +145,25 @@ func serve(t *testing.T, dir string) gateway {
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
+	g.settle()
 	return g
+}
+
+// settle waits for the servers, as long as start_deadline says: what a test sees does not
+// change by their start.
+func (g gateway) settle() {
+	for over := time.Now().Add(patience); time.Now().Before(over); {
+		resp, err := http.Get(g.url + "/readyz")
+		if err != nil {
+			return
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if !bytes.Contains(text, []byte(`"ready":false`)) {
+			return
+		}
+		<-time.After(20 * time.Millisecond)
+	}
 }
 
 // A watchdog kills a program that takes too long.

@@ -53,7 +53,7 @@ func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T)
 
 func TestFirstMinutes6AModelIsToldWhichServersAreStarting(t *testing.T) {
 	t.Parallel()
-	g := serve(t, layOut(t, gated))
+	g := serveAtOnce(t, layOut(t, gated))
 	s := g.openAtOnce(t, "/mcp/tasks/work", true)
 	m, _ := s.ask(t, "server/discover", "{}")
 	if !strings.Contains(string(m.Result), "Still starting: files, web.") {

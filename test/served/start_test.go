@@ -48,10 +48,10 @@ func end(t *testing.T, dir, server string) {
 // starts are the ways in which a client can meet a Switchboard that is starting.
 var starts = map[string]func(t *testing.T, dir, task string) session{
 	"HTTP legacy": func(t *testing.T, dir, task string) session {
-		return serve(t, dir).openAtOnce(t, "/mcp/tasks/"+task, false)
+		return serveAtOnce(t, dir).openAtOnce(t, "/mcp/tasks/"+task, false)
 	},
 	"HTTP modern": func(t *testing.T, dir, task string) session {
-		return serve(t, dir).openAtOnce(t, "/mcp/tasks/"+task, true)
+		return serveAtOnce(t, dir).openAtOnce(t, "/mcp/tasks/"+task, true)
 	},
 	"stdio legacy": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, false, "--task", task) },
 	"stdio modern": func(t *testing.T, dir, task string) session { return stdioAtOnce(t, dir, true, "--task", task) },
