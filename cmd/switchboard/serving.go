@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,10 +22,11 @@ import (
 // holds a lock on the file: without the lock, the file is a rest of a killed process.
 const servingFile = "serving.json"
 
-// serving is the content of servingFile: the address of a Switchboard, and the tenant of
-// its keyless callers.
+// serving is the content of servingFile: the address of a Switchboard, its configuration,
+// and the tenant of its keyless callers.
 type serving struct {
 	URL    string               `json:"url"`
+	Config string               `json:"config"`
 	Tenant switchboard.TenantID `json:"tenant"`
 }
 
@@ -36,7 +38,7 @@ func announce(c *common, at net.Addr, log *slog.Logger) (release func()) {
 		return func() {}
 	}
 	name := filepath.Join(dir, servingFile)
-	text, err := json.Marshal(serving{reachable(at.String()), c.Tenant})
+	text, err := json.Marshal(serving{reachable(at.String()), c.file(), c.Tenant})
 	var f *os.File
 	if err == nil {
 		if err = os.MkdirAll(dir, 0o700); err == nil {
@@ -45,6 +47,10 @@ func announce(c *common, at net.Addr, log *slog.Logger) (release func()) {
 	}
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		for again := 0; again < 20 && errors.Is(err, unix.EWOULDBLOCK); again++ { // a reader holds it for an instant
+			time.Sleep(5 * time.Millisecond)
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
 	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return func() { _ = f.Close() }
@@ -67,8 +73,8 @@ func writeAll(w io.WriterAt, text []byte) error {
 	return err
 }
 
-// served returns the Switchboard that serves from the data folder; ok is false if none
-// does.
+// served returns the Switchboard that serves the configuration from the data folder; ok is
+// false if none does.
 func (c *common) served() (at serving, ok bool) {
 	dir := c.data()
 	if dir == "" {
@@ -86,7 +92,15 @@ func (c *common) served() (at serving, ok bool) {
 	if err != nil || json.Unmarshal(text, &at) != nil || !strings.HasPrefix(at.URL, "http://") {
 		return at, false
 	}
-	return at, true
+	return at, at.Config == c.file()
+}
+
+// file is the path of the configuration, the same for whoever names it.
+func (c *common) file() string {
+	if path, err := filepath.Abs(c.Config); err == nil {
+		return path
+	}
+	return c.Config
 }
 
 // address returns the URL of the Switchboard that a command asks: url if that is not "",

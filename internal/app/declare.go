@@ -40,7 +40,9 @@ func (a *App) declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.
 	}
 	err = a.runs.Declare(ctx, r, task)
 	if errors.As(err, new(*run.Starting)) {
-		a.runs.AwaitOffers(ctx, r)
+		started, cancel := context.WithTimeout(ctx, gateway.StartWait)
+		a.runs.Await(started, r, func() bool { return false })
+		cancel()
 		err = a.runs.Declare(ctx, r, task)
 	}
 	if err != nil {

@@ -167,7 +167,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(p, d), Starting: starting}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(st, p, d), Starting: starting}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
@@ -231,7 +231,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 
 // ailing are the servers of the decision's candidates of which there is something
 // to tell, as p may know it.
-func (a *App) ailing(p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+func (a *App) ailing(st *state, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
 	met := map[switchboard.ServerID]bool{}
 	meet := func(id switchboard.ServerID) {
 		if met[id] {
@@ -247,7 +247,6 @@ func (a *App) ailing(p switchboard.Principal, d *decide.Decision) (all []ServerH
 		}
 		all = append(all, ServerHealth{id, st})
 	}
-	st := a.state.Load()
 	for _, id := range st.tenants[d.Tenant].Servers {
 		if _, heard := st.offers[id]; !heard {
 			meet(id)

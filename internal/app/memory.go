@@ -75,38 +75,34 @@ func (a *App) recalled(s *switchboard.Server) (upstream.Memory, bool) {
 	return m.Memory, ok && m.Config == a.configOf(s)
 }
 
-// remember keeps the offers of servers that have answered, until ctx is done.
+// remember keeps the offers of servers that have answered, until ctx is done, and then
+// those that it has not kept yet.
 func (a *App) remember(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return
 		case <-a.answered.wake:
 		}
-		servers := a.state.Load().config.Servers
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTime)
 		for id := range a.answered.take() {
-			for i := range servers {
-				if servers[i].ID != id {
-					continue
-				}
-				if err := a.keepOffer(ctx, &servers[i]); err != nil && ctx.Err() == nil {
-					a.log.Warn("the offer of a server is not kept for the next start", "server", id, "err", err)
-				}
+			if err := a.keepOffer(last, id); err != nil {
+				a.log.Warn("the offer of a server is not kept for the next start", "server", id, "err", err)
 			}
 		}
+		cancel()
 	}
 }
 
-func (a *App) keepOffer(ctx context.Context, s *switchboard.Server) error {
-	known, ok := a.fleet.Remembered(s.ID)
+func (a *App) keepOffer(ctx context.Context, id switchboard.ServerID) error {
+	server, known, ok := a.fleet.Remembered(id)
 	if !ok {
 		return nil // it is away again
 	}
-	data, err := pack(memory{a.configOf(s), known})
+	data, err := pack(memory{a.configOf(&server), known})
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(s.ID), Was: store.Any, Data: data, TTL: memoryLives}}})
+	_, err = a.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: memoryLives}}})
 	return err
 }
 

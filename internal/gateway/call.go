@@ -42,12 +42,12 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		g.runs.CatchUp(ctx, r)
 		entry, ok = r.Surface().Lookup(name)
 	}
+	if !ok {
+		g.awaitServers(ctx, r, StartWait, func(s *surface.Surface) bool { _, shown := s.Lookup(name); return shown })
+		entry, ok = r.Surface().Lookup(name)
+	}
 	if ok && entry.Role == surface.Own {
 		return g.serveOwn(ctx, q, r, name)
-	}
-	if !ok {
-		g.awaitServers(ctx, r, func(s *surface.Surface) bool { _, shown := s.Lookup(name); return shown })
-		entry, ok = r.Surface().Lookup(name)
 	}
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)

@@ -162,7 +162,7 @@ func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, su
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, lists(uri))
+			g.awaitServers(ctx, r, run.ListPatience, lists(uri)) // it is acknowledged after that
 			if err := subs.add(ctx, g, q, r, uri); err != nil {
 				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return

@@ -224,14 +224,14 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	return answer{result: r.Surface().List(k, q.modern)}
 }
 
-// startWait is how long a request waits for servers that are starting, while it is not
+// StartWait is how long a request waits for servers that are starting, while it is not
 // known which of them it is for. Most clients give a call a minute.
-const startWait = 50 * time.Second
+const StartWait = 50 * time.Second
 
 // awaitServers waits for servers that are starting, while the run shows only our own
 // tools for want of them, or does not show what the request is for.
-func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, shows func(*surface.Surface) bool) {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
+func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	g.runs.Await(ctx, r, func() bool {
 		err := r.Err()

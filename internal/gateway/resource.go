@@ -34,7 +34,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	}
 	to, f := routed(r, q)
 	if f != nil {
-		g.awaitServers(ctx, r, func(*surface.Surface) bool { _, f := routed(r, q); return f == nil })
+		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := routed(r, q); return f == nil })
 		to, f = routed(r, q)
 	}
 	if err := g.met(ctx, r); err != nil {

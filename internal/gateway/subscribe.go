@@ -254,7 +254,7 @@ func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
 		q.client.subscriptions.remove(uri)
 		return answer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, lists(uri))
+	g.awaitServers(ctx, r, StartWait, lists(uri))
 	if err := g.met(ctx, r); err != nil {
 		return g.refusal(q, err)
 	}

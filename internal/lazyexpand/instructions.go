@@ -42,6 +42,7 @@ func Instructions(servers, starting []switchboard.ServerID, groups []surface.Gro
 		if said == "" {
 			continue
 		}
+		said = "> " + strings.ReplaceAll(said, "\n", "\n> ") // so that it cannot look like ours, or another's
 		if more := fmt.Sprintf("%s\n\n[Instructions of server %q, in its own words]\n%s", text, w.Server, said); fits(more) {
 			text = more
 		} else {

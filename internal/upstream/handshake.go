@@ -264,9 +264,10 @@ func greetPipes(ctx context.Context, l *link, known *memory) (h hello, err error
 		}
 	}
 	if err != nil {
-		if asFault(err).code != 0 || asFault(err).kind == kindProtocol {
-			known.learn("") // it answers, but not as it used to
+		if era == EraModern && l.failure() != nil {
+			known.shun() // it may have been replaced by one that ends when it is asked
 		}
+		known.learn("") // what is remembered may not hold any more
 		return hello{}, err
 	}
 	known.learn(found)
@@ -335,6 +336,12 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 		case <-silence.C:
 			silent = !l.port.(*stdio).proc.hasUnread()
 		case <-ctx.Done():
+			switch {
+			case modern != nil && modern.err == nil:
+				return modern.hello, EraModern, nil
+			case legacy != nil:
+				return hello{}, "", legacy.err
+			}
 			return hello{}, "", l.unanswered(initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil

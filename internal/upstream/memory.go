@@ -11,12 +11,12 @@ type Memory struct {
 	Shy   bool // its process ends when it is asked server/discover first
 }
 
-// Remembered returns the memory of a server of the last Set; ok is false while the server
-// is away.
-func (f *Fleet) Remembered(id switchboard.ServerID) (m Memory, ok bool) {
+// Remembered returns the memory of a server of the last Set, and the configuration with
+// which the server answered; ok is false while the server is away.
+func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m Memory, ok bool) {
 	s := f.server(id)
 	if s == nil {
-		return m, false
+		return cfg, m, false
 	}
 	s.known.mu.Lock()
 	m.Era, m.SSE, m.Shy = s.known.era, s.known.sse, s.known.shy
@@ -24,10 +24,10 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (m Memory, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.offer == nil || s.offer.Stale {
-		return m, false
+		return cfg, m, false
 	}
 	m.Offer = *s.offer
-	return m, true
+	return s.cfg, m, true
 }
 
 // recall makes m the server's offer and era, until the server answers.

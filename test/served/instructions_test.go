@@ -32,8 +32,8 @@ func TestFirstMinutes6AModelIsToldWhatIsBehindAndWhatTheServersSay(t *testing.T)
 	t.Parallel()
 	const (
 		ours = "Switchboard is one server in front of others: a, b. Call their tools by the names in the list of tools."
-		ofA  = "\n\n[Instructions of server \"a\", in its own words]\nAsk a for documents."
-		ofB  = "\n\n[Instructions of server \"b\", in its own words]\nAsk b for documents."
+		ofA  = "\n\n[Instructions of server \"a\", in its own words]\n> Ask a for documents."
+		ofB  = "\n\n[Instructions of server \"b\", in its own words]\n> Ask b for documents."
 	)
 	for _, behind := range []bool{false, true} {
 		g := serve(t, libraries(t, behind))

@@ -13,8 +13,8 @@ import (
 const gated = `
 -- switchboard.yaml --
 servers:
-  files: {transport: stdio, command: [sh, -c, "while ! test -e files; do sleep 0.02; done; test $(cat files) = well && exec \"$@\"", sh, FAKE, '{"name":"read_file","inputSchema":{"type":"object"}}']}
-  web: {transport: stdio, command: [sh, -c, "while ! test -e web; do sleep 0.02; done; test $(cat web) = well && exec \"$@\"", sh, FAKE, '{"name":"fetch","inputSchema":{"type":"object"}}']}
+  files: {transport: stdio, command: [sh, -c, "while ! test -s files; do sleep 0.02; done; test $(cat files) = well && exec \"$@\"", sh, FAKE, '{"name":"read_file","inputSchema":{"type":"object"}}']}
+  web: {transport: stdio, command: [sh, -c, "while ! test -s web; do sleep 0.02; done; test $(cat web) = well && exec \"$@\"", sh, FAKE, '{"name":"fetch","inputSchema":{"type":"object"}}']}
 tenants:
   default: {servers: ["*"], allow: [by_name]}
 -- overlays/files.yaml --
