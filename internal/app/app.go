@@ -461,8 +461,8 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.log.Info("reloaded", "configuration", r.digest)
 }
 
-// readAgain reads the configuration, which may be that of was, of whose reading it is then.
-// The error says why it cannot take the place of that.
+// readAgain reads the configuration again. It returns the reading of was if nothing has
+// changed. The error says why the new configuration cannot replace the one that runs.
 func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 	r, err := a.load(ctx)
 	if err != nil {

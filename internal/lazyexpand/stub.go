@@ -21,7 +21,7 @@ const (
 	actionCollapse = "collapse"
 )
 
-// Bounds of what a stub is asked, and of what it answers.
+// Bounds of the arguments and of the answers of a stub.
 const (
 	maxTools   = 100 // that one expansion names
 	maxQuery   = search.MaxQuery

@@ -206,7 +206,7 @@ type placed struct {
 	before int
 }
 
-// New returns the surface of what is given, on which is expanded what was.
+// New returns the surface of in. The tools that were expanded on in.Prev stay expanded.
 func New(in Input) *Surface {
 	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
 	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole, info: in.Info, count: in.Count, budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided}
