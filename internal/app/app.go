@@ -240,8 +240,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
-		Caller: a.metrics.Calls(a.records.around(a.keys.Once(a.health.Fallback(guard(constraint.Approve(results.Serve(limits.Limit(
-			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet)))))))))))),
+		Caller: a.metrics.Calls(a.records.around(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(results.Serve(limits.Limit(
+			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet))))))))))))),
 		Store:        a.store,
 		Cluster:      a.cluster,
 		SessionKey:   a.records.sessionKey,

@@ -62,7 +62,7 @@ func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerI
 	slices.Sort(servers)
 	servers = slices.Compact(servers)
 	for _, id := range servers {
-		if o := s.offers[id]; o.Instructions != "" && !s.muted[id] {
+		if o := s.offers[id]; o.Instructions != "" && !s.servers[id].NoInstructions {
 			words = append(words, lazyexpand.Words{Server: id, Text: o.Instructions})
 		}
 	}
@@ -80,12 +80,18 @@ func counter(encoding string) *token.Counter {
 
 // services are a server's own split of its tools.
 func (s *state) services(id switchboard.ServerID) []switchboard.Service {
-	for i := range s.config.Servers {
-		if s.config.Servers[i].ID == id {
-			return s.config.Servers[i].Services
-		}
+	if server := s.servers[id]; server != nil {
+		return server.Services
 	}
 	return nil
+}
+
+// checkOf says how arguments are held to the schemas of the server's tools now.
+func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {
+	if server := a.state.Load().servers[id]; server != nil {
+		return server.CheckInput
+	}
+	return switchboard.CheckDefault
 }
 
 // permit asks policy whether tools of groups may be found or expanded now. It is a

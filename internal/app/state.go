@@ -34,7 +34,7 @@ type state struct {
 	declared *contract.Set // the equivalents that the operator declares
 	offers   map[switchboard.ServerID]switchboard.Offer
 	tenants  map[switchboard.TenantID]*tenant
-	muted    map[switchboard.ServerID]bool // servers whose instructions are not passed on
+	servers  map[switchboard.ServerID]*switchboard.Server
 
 	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
@@ -60,7 +60,7 @@ type tenant struct {
 // changed is not worked out again.
 func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
 	c := r.config
-	s := &state{reading: r, muted: map[switchboard.ServerID]bool{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &state{reading: r, servers: map[switchboard.ServerID]*switchboard.Server{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
@@ -71,14 +71,12 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	}
 	s.ring = identity.New(keys, mine)
 
-	servers := map[switchboard.ServerID]*switchboard.Server{}
 	for i := range c.Servers {
-		servers[c.Servers[i].ID] = &c.Servers[i]
-		s.muted[c.Servers[i].ID] = c.Servers[i].NoInstructions
+		s.servers[c.Servers[i].ID] = &c.Servers[i]
 	}
 	var sources []catalog.Source
 	for _, o := range offers {
-		server := servers[o.Server]
+		server := s.servers[o.Server]
 		if server == nil {
 			continue // it was removed by the reload that this state is built for
 		}

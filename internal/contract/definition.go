@@ -14,6 +14,9 @@ import (
 type definition struct {
 	input, output func() (*schema, error)
 
+	// form is that of the input schema.
+	form func() *form
+
 	// shape is the digest of the input schema, and result that of the output
 	// schema; "" where there is none.
 	shape, result func() switchboard.Digest
@@ -78,7 +81,18 @@ func newDefinition(text []byte) *definition {
 			return d
 		})
 	}
-	return &definition{compiled(input), compiled(output), digest(input), digest(output)}
+	outlined := sync.OnceValue(func() *form {
+		raw, ok := wire.Field(text, input)
+		if !ok {
+			return nil
+		}
+		doc, err := decode(raw)
+		if err != nil {
+			return nil // and so nobody can tell what fits
+		}
+		return formOf(doc)
+	})
+	return &definition{compiled(input), compiled(output), outlined, digest(input), digest(output)}
 }
 
 // The members of a definition that hold schemas.

@@ -69,6 +69,16 @@ const (
 // DefaultTimeout bounds a call where nobody has set a timeout.
 const DefaultTimeout = 60 * time.Second
 
+// InputCheck says which arguments are refused before they reach a server.
+type InputCheck string
+
+// The checks. The zero value means CheckDefault.
+const (
+	CheckDefault InputCheck = "default" // if a required member is missing, or one is unknown where the schema allows no others
+	CheckStrict  InputCheck = "strict"  // if anything does not fit the schema
+	CheckOff     InputCheck = "off"     // none
+)
+
 // A Server is one MCP server behind the gateway, as configured.
 type Server struct {
 	ID        ServerID
@@ -100,6 +110,10 @@ type Server struct {
 	MaxResult int
 
 	Probe Probe
+
+	// CheckInput says how the arguments of calls are held to the schemas of the
+	// server's tools.
+	CheckInput InputCheck
 
 	// NoInstructions says that the server's instructions are not passed on.
 	NoInstructions bool

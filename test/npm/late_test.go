@@ -6,13 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/scratch"
@@ -48,16 +45,7 @@ func TestFirstMinutes1AServerOfBothErasThatStartsLateStaysUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for _, f := range txtar.Parse(fmt.Appendf(nil, bothEras, script, listenLate(t, script, 3), listenLate(t, script, 10))).Files {
-		file := filepath.Join(dir, f.Name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, f.Data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := layOut(t, fmt.Appendf(nil, bothEras, script, listenLate(t, script, 3), listenLate(t, script, 10)))
 	g := serve(t, dir)
 	eras := map[string]string{
 		"prompt": "modern", "late-3": "modern", "late-10": "modern", "late-30": "modern",

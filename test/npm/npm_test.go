@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/tools/txtar"
+
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/programs"
 )
@@ -55,6 +57,22 @@ func real(t *testing.T) string {
 		t.Fatal(err)
 	}
 	repository(t, filepath.Join(dir, "work", "repo"))
+	return dir
+}
+
+// layOut writes the files of an archive into a folder of their own, and returns that.
+func layOut(t *testing.T, archive []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range txtar.Parse(archive).Files {
+		file := filepath.Join(dir, f.Name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return dir
 }
 

@@ -23,7 +23,7 @@ type use struct {
 	err    bool   // the result says isError
 
 	// like is what the result holds, where two results of the server itself
-	// are not the same.
+	// are not the same, or where Switchboard adds to it.
 	like string
 }
 
@@ -44,7 +44,7 @@ var tasks = map[string]struct {
 		uses: []use{
 			{shown: "read_text_file", server: "files", tool: "read_text_file", args: `{"path":"WORK/notes/plan.md"}`},
 			{shown: "read_text_file", server: "files", tool: "read_text_file", args: `{"path":"WORK/notes/absent.md"}`, err: true},
-			{shown: "read_text_file", server: "files", tool: "read_text_file", args: `{"path":7}`, err: true},
+			{shown: "read_text_file", server: "files", tool: "read_text_file", args: `{"path":7}`, err: true, like: `at \"/path\": want string, not number`},
 			{shown: "directory_tree", server: "files", tool: "directory_tree", args: `{"path":"WORK/notes"}`},
 			{shown: "git_log", server: "git", tool: "git_log", args: `{"path":"WORK/repo"}`},
 			{shown: "git_show", server: "git", tool: "git_show", args: `{"path":"WORK/repo","object":"HEAD"}`},
@@ -81,7 +81,7 @@ var tasks = map[string]struct {
 			{shown: "find_files", server: "files", tool: "search_files", args: `{"path":"WORK","pattern":"**/*.md"}`},
 			{shown: "lookup_term", server: "glossary", tool: "lookup_term", args: `{"term":"Homoglyph"}`},
 			{shown: "lookup_term", server: "glossary", tool: "lookup_term", args: `{"term":"absent"}`, err: true},
-			{shown: "lookup_term", server: "glossary", tool: "lookup_term", args: `{"term":7}`, err: true},
+			{shown: "lookup_term", server: "glossary", tool: "lookup_term", args: `{"term":7}`, err: true, like: `at \"/term\": want string, not number`},
 			{shown: "vault_list", server: "passwords", tool: "vault_list", args: `{}`, err: true},
 			{shown: "echo", server: "everything", tool: "echo", args: `{"message":"naïve \"<&>\" \ud83d\ude00 \u2028 \\u0000"}`},
 			{shown: "get-sum", server: "everything", tool: "get-sum", args: `{"a":1e2,"b":0.5}`},

@@ -29,7 +29,7 @@ func oddConfig(transport string) string {
 -- switchboard.yaml --
 token_budget: 1000000
 servers:
-  odd: {%s}
+  odd: {%s, check_input: "off"}
 tenants:
   default: {servers: ["*"], allow: [by_name]}
 -- tenants/default/tenant.yaml --

@@ -1,0 +1,242 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+// A form is the part of a schema that says which members an object must have, and which
+// it may have. nil is the form of a schema that says neither.
+type form struct {
+	doc      map[string]any // the schema
+	required []string       // without members that have a default: their servers fill them in
+	members  map[string]*form
+	closed   bool  // no other members are allowed
+	items    *form // of each element of a list
+}
+
+// maxForms bounds the forms of one schema, and so how long it takes to make them.
+const maxForms = 10_000
+
+// formOf returns the form of a schema that decode has read; nil where it has none.
+func formOf(doc any) *form {
+	b := former{root: doc, made: map[string]*form{}}
+	return b.form(doc)
+}
+
+// A former makes the forms of one schema.
+type former struct {
+	root  any
+	made  map[string]*form // by the pointer in $ref
+	count int
+}
+
+func (b *former) form(doc any) *form {
+	schema, ok := doc.(map[string]any)
+	if b.count++; !ok || b.count > maxForms {
+		return nil
+	}
+	if ref, ok := schema["$ref"].(string); ok {
+		return b.refer(ref)
+	}
+	f := &form{doc: schema}
+	b.fill(f)
+	return f
+}
+
+// refer returns the form of the schema that ref points to, within the same document. A
+// schema may contain itself.
+func (b *former) refer(ref string) *form {
+	if f, ok := b.made[ref]; ok {
+		return f
+	}
+	at := b.root
+	pointer, ok := strings.CutPrefix(ref, "#/")
+	for name := range strings.SplitSeq(pointer, "/") {
+		object, _ := at.(map[string]any)
+		at = object[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
+	}
+	schema, isSchema := at.(map[string]any)
+	if b.count++; !ok || !isSchema || b.count > maxForms {
+		return nil
+	}
+	if _, more := schema["$ref"]; more {
+		return nil // a chain of references can be a circle
+	}
+	f := &form{doc: schema}
+	b.made[ref] = f
+	b.fill(f)
+	return f
+}
+
+func (b *former) fill(f *form) {
+	properties, _ := f.doc["properties"].(map[string]any)
+	f.members = make(map[string]*form, len(properties))
+	for name, sub := range properties {
+		f.members[name] = b.form(sub)
+	}
+	required, _ := f.doc["required"].([]any)
+	for _, r := range required {
+		name, ok := r.(string)
+		property, _ := properties[name].(map[string]any)
+		if _, has := property["default"]; ok && !has {
+			f.required = append(f.required, name)
+		}
+	}
+	_, patterns := f.doc["patternProperties"]
+	f.closed = f.doc["additionalProperties"] == false && !patterns
+	f.items = b.form(f.doc["items"])
+}
+
+// maxFaults bounds the members that one refusal names.
+const maxFaults = 8
+
+// check returns the first object in the value, which is strict JSON, that lacks a member or
+// has one that is not allowed; nil where there is none.
+func (f *form) check(value []byte) *unfilled {
+	switch {
+	case f == nil || len(value) == 0:
+		return nil
+	case value[0] == '{':
+		return f.checkObject(value)
+	case value[0] == '[' && f.items != nil:
+		for element := range wire.Elements(value) {
+			if u := f.items.check(element); u != nil {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+func (f *form) checkObject(value []byte) *unfilled {
+	missing := len(f.required)
+	var unknown []string
+	var deeper *unfilled
+	for name, member := range wire.Members(value) {
+		sub, known := f.members[name]
+		switch {
+		case !known && f.closed && len(unknown) < maxFaults:
+			unknown = append(unknown, name)
+		case sub != nil && deeper == nil:
+			deeper = sub.check(member)
+		}
+		if slices.Contains(f.required, name) {
+			missing--
+		}
+	}
+	if missing <= 0 && unknown == nil {
+		return deeper
+	}
+	u := &unfilled{form: f, unknown: unknown}
+	for _, name := range f.required {
+		if _, ok := wire.Field(value, name); !ok && len(u.missing) < maxFaults {
+			u.missing = append(u.missing, name)
+		}
+	}
+	return u
+}
+
+// unfilled says which members an object lacks, and which it has that are not allowed.
+type unfilled struct {
+	form             *form
+	missing, unknown []string
+}
+
+// Error names the members, and for an unknown one the member that was probably meant.
+func (u *unfilled) Error() string {
+	var all []string
+	for _, name := range u.missing {
+		all = append(all, quoted(name)+" is missing")
+	}
+	for _, name := range u.unknown {
+		text := quoted(name) + " is unknown"
+		if meant := nearest(name, u.form.members); meant != "" {
+			text += " (did you mean " + quoted(meant) + "?)"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// nearest returns the known name that differs least from the name; "" where all differ much.
+func nearest(name string, known map[string]*form) (best string) {
+	if len(name) > maxShown {
+		return ""
+	}
+	least := 1 + len(name)/3
+	for _, k := range slices.Sorted(maps.Keys(known)) {
+		if len(k) > maxShown {
+			continue
+		}
+		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(k)); d < least || d == least && best == "" {
+			least, best = d, k
+		}
+	}
+	return best
+}
+
+// maxPart bounds the part of a schema that is shown, in bytes.
+const maxPart = 1200
+
+// part is the schema as JSON, as much of it as has room in maxPart: without what its
+// members are made of, then without their descriptions, then the members' names alone.
+func part(schema map[string]any) string {
+	for _, depth := range []int{8, 2, 1} {
+		if text, err := json.Marshal(trimmed(schema, depth)); err == nil && len(text) <= maxPart {
+			return string(text)
+		}
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	names := slices.Sorted(maps.Keys(properties))
+	var b strings.Builder
+	for i, name := range names {
+		if b.Len() > maxPart/2 {
+			return fmt.Sprintf("an object with the members %s and %d more", b.String(), len(names)-i)
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quoted(name))
+	}
+	return "an object with the members " + b.String()
+}
+
+// trimmed is the schema without what is shared among schemas, and without what stands
+// deeper than that. The last level has types alone.
+func trimmed(schema map[string]any, depth int) map[string]any {
+	out := map[string]any{}
+	for key, value := range schema {
+		switch key {
+		case "$defs", "definitions", "$schema", "$id", "title", "examples":
+			continue
+		case "properties":
+			properties, ok := value.(map[string]any)
+			if !ok || depth == 0 {
+				continue
+			}
+			subs := map[string]any{}
+			for name, sub := range properties {
+				if s, ok := sub.(map[string]any); ok {
+					sub = trimmed(s, depth-1)
+				}
+				subs[name] = sub
+			}
+			value = subs
+		case "type", "required", "additionalProperties", "$ref":
+		default:
+			if depth == 0 {
+				continue
+			}
+		}
+		out[key] = value
+	}
+	return out
+}
