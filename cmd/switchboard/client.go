@@ -227,6 +227,7 @@ func (c *client) ask(ctx context.Context, method, name string, params ...wire.Ed
 	meta := wire.Rewrite(nil, []byte(`{}`),
 		wire.Edit{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, wire.Latest)},
 		wire.Edit{Name: wire.MetaClientInfo, Value: []byte(`{"name":"switchboard-cli","version":"1"}`)},
+		wire.Edit{Name: wire.MetaResults, Value: []byte(`"whole"`)},
 		wire.Edit{Name: wire.MetaClientCapabilities, Value: []byte(`{}`)})
 	body := wire.Rewrite(nil, []byte(`{}`), append(params, wire.Edit{Name: "_meta", Value: meta})...)
 	answer, err := c.send(ctx, method, name, wire.AppendRequest(nil, []byte("1"), method, body))

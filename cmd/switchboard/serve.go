@@ -18,12 +18,13 @@ import (
 
 type serveCmd struct {
 	common
+	results
 	Listen string `help:"Listen on ADDR instead of the configured address; port 0 picks a free one." placeholder:"ADDR"`
 }
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Serves: true, Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx)})
+	a, err := s.start(ctx, log, app.Options{Serves: true, Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx), WholeResults: s.whole()})
 	if err != nil {
 		return err
 	}
@@ -39,12 +40,20 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 
 type stdioCmd struct {
 	common
+	results
 	Task switchboard.TaskID `help:"The task to bind. Without it, the tenant's default task." placeholder:"ID"`
 }
 
+// results says what clients get of a result that is too long for a model.
+type results struct {
+	Results string `help:"What clients get of a result that is longer than result_bytes: bounded, a preview and a handle; or whole." enum:"bounded,whole" default:"bounded" env:"SWITCHBOARD_RESULTS"`
+}
+
+func (r results) whole() bool { return r.Results == "whole" }
+
 // Run serves the client that started this process, until it hangs up.
 func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Data: s.data(), Hurry: again(ctx)})
+	a, err := s.start(ctx, log, app.Options{Data: s.data(), Hurry: again(ctx), WholeResults: s.whole()})
 	if err != nil {
 		return err
 	}

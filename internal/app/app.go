@@ -36,6 +36,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -72,6 +73,9 @@ type Options struct {
 	// overrides the configuration's address; "" keeps it.
 	Serves bool
 	Listen string
+
+	// WholeResults gives clients results of any length whole.
+	WholeResults bool
 
 	Log     *slog.Logger
 	Name    string
@@ -236,12 +240,15 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(a.current, a.noteRuling, o.Log, next)
 	}
-	results := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
+	cached := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: guard, Log: o.Log})
 	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
-		Caller: a.metrics.Calls(a.records.around(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(results.Serve(limits.Limit(
-			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet))))))))))))),
+		Caller: results.Bounded(a.metrics.Calls(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
+			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet))))))))))))))),
+		Results:      results,
+		WholeResults: o.WholeResults,
 		Store:        a.store,
 		Cluster:      a.cluster,
 		SessionKey:   a.records.sessionKey,
@@ -276,7 +283,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		starting[i] = c.Servers[i].ID
 	}
 	slices.Sort(starting)
-	a.state.Store(newState(r, o.Tenant, nil, starting, nil))
+	a.state.Store(a.newState(r, nil, starting, nil))
 	a.waiting.Store(&waiting{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
@@ -384,7 +391,7 @@ func (a *App) refresh(ctx context.Context) {
 	defer a.building.Unlock()
 	was := a.state.Load()
 	starting := a.fleet.Starting() // before their offers: who answers in between counts as both
-	a.swap(ctx, newState(was.reading, a.o.Tenant, a.fleet.Offers(), starting, was))
+	a.swap(ctx, a.newState(was.reading, a.fleet.Offers(), starting, was))
 }
 
 // swap puts s in place and binds all runs again. The caller holds a.building.
@@ -454,7 +461,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	starting := a.fleet.Starting() // before their offers, as in refresh
-	a.swap(ctx, newState(r, a.o.Tenant, a.fleet.Offers(), starting, was))
+	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
 	a.records.reloaded(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -34,11 +35,15 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		if told {
 			in.Instructions = lazyexpand.Instructions(servers, t.own(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
 		}
+		in.Own = nil
 		switch {
 		case task.ID == switchboard.DeclaredTask:
 			in.Own, in.Unlisted = t.ours(d.Principal), true
 		case in.Groups != nil:
 			in.Own = []*switchboard.Tool{gateway.Status}
+		}
+		if !s.wholeResults && t.ResultBound(d.Principal, t.Tasks[d.Task.ID]) > 0 {
+			in.Own = append(in.Own, preview.Tool)
 		}
 		return surface.New(in)
 	}
@@ -85,6 +90,18 @@ func (s *state) services(id switchboard.ServerID) []switchboard.Service {
 	}
 	return nil
 }
+
+// resultBound is how many bytes of text of one result the client of the call gets at once.
+func (a *App) resultBound(c *switchboard.Call) int {
+	t := a.state.Load().tenants[c.Principal.Tenant]
+	if t == nil {
+		return 0
+	}
+	return t.ResultBound(c.Principal, t.Tasks[c.Task])
+}
+
+// tokens counts the tokens of the text.
+func (a *App) tokens(text []byte) int { return a.state.Load().tokens.Count(text) }
 
 // checkOf says how arguments are held to the schemas of the server's tools now.
 func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {

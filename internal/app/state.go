@@ -29,12 +29,13 @@ import (
 // what the servers offered at one moment. It is immutable, and replaced whole.
 type state struct {
 	*reading
-	ring     *identity.Ring
-	catalog  *catalog.Snapshot
-	declared *contract.Set // the equivalents that the operator declares
-	offers   map[switchboard.ServerID]switchboard.Offer
-	tenants  map[switchboard.TenantID]*tenant
-	servers  map[switchboard.ServerID]*switchboard.Server
+	ring         *identity.Ring
+	catalog      *catalog.Snapshot
+	declared     *contract.Set // the equivalents that the operator declares
+	offers       map[switchboard.ServerID]switchboard.Offer
+	tenants      map[switchboard.TenantID]*tenant
+	servers      map[switchboard.ServerID]*switchboard.Server
+	wholeResults bool // clients get results of any length whole
 
 	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
@@ -54,6 +55,13 @@ type tenant struct {
 	equivalents *contract.Set // the operator's too
 
 	texts func() texts // all of this as records archive it
+}
+
+// newState makes the state of this App.
+func (a *App) newState(r *reading, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
+	s := newState(r, a.o.Tenant, offers, starting, was)
+	s.wholeResults = a.o.WholeResults
+	return s
 }
 
 // newState builds a state. was, where not nil, is the one before: what has not

@@ -161,6 +161,9 @@ func describe(t *testing.T, c *config.Config) string {
 		if n.Mode != "" || n.Tier != "" || n.Roles != nil || n.Policy != nil {
 			say("  mode %q tier %q roles %q policy %s", n.Mode, n.Tier, n.Roles, n.Policy)
 		}
+		if n.ResultBytes != 0 {
+			say("  result_bytes %d", n.ResultBytes)
+		}
 		if n.TokenBudget != 0 || n.OnFull != "" || n.Declare != nil {
 			say("  token_budget %d on_full %q declare %v", n.TokenBudget, n.OnFull, n.Declare)
 		}
@@ -168,6 +171,9 @@ func describe(t *testing.T, c *config.Config) string {
 		for _, task := range slices.Sorted(maps.Keys(n.Tasks)) {
 			if mode := n.Tasks[task].Mode; mode != "" {
 				say("  task %s: mode %s", task, mode)
+			}
+			if bytes := n.Tasks[task].ResultBytes; bytes != 0 {
+				say("  task %s: result_bytes %d", task, bytes)
 			}
 			if n.Tasks[task].TokenBudget != 0 {
 				say("  task %s: token_budget %d", task, n.Tasks[task].TokenBudget)

@@ -8,7 +8,7 @@ import (
 
 var (
 	taskShape = &shape{
-		keys:  []string{"task_id", "mode", "token_budget", "required_capabilities"},
+		keys:  []string{"task_id", "mode", "token_budget", "result_bytes", "required_capabilities"},
 		later: []string{"budgets", "obligations"},
 		hints: map[string]string{
 			"id": `write "task_id"`, "task": `write "task_id"`, "capabilities": `write "required_capabilities"`,
@@ -65,6 +65,10 @@ func (l *loader) task(doc value, t *tenant) {
 	if v, ok := top.get("token_budget"); ok {
 		v.ctx = ctx + v.ctx
 		task.TokenBudget = v.tokens(t.out.TokenBudget, "the tenant has")
+	}
+	if v, ok := top.get("result_bytes"); ok {
+		v.ctx = ctx + v.ctx
+		task.ResultBytes = v.resultBytes(t.out.ResultBytes, "the tenant has")
 	}
 	v, ok := top.need("required_capabilities", "name at least one, such as {verb: search, resource: internet}")
 	if !ok {

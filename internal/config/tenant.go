@@ -15,12 +15,12 @@ import (
 
 var (
 	boundShape = &shape{
-		keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "declare"},
+		keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "result_bytes", "declare"},
 		later: []string{"budgets", "models", "permissions"},
 		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 	tenantShape = &shape{
-		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "keys", "token_budget", "lazy"},
+		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "keys", "token_budget", "result_bytes", "lazy"},
 		later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
 		hints: map[string]string{"allow": operators, "declare": operators, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
@@ -45,8 +45,10 @@ type bound struct {
 	tiers   []string // the first is that of keys which name none
 	roles   []string // sorted
 	tokens  int      // 0 where the operator says none
-	declare value    // read once the taxonomy is
-	ceiling []switchboard.Requirement
+
+	resultBytes int   // 0 where the operator says none
+	declare     value // read once the taxonomy is
+	ceiling     []switchboard.Requirement
 
 	// unknown says that the operator's row could not be read, so that nothing
 	// is more than it allows.
@@ -103,6 +105,9 @@ func (l *loader) readBounds(v value) {
 		b.tokens = l.tokens
 		if v, ok := o.get("token_budget"); ok {
 			b.tokens = v.tokens(0, "")
+		}
+		if v, ok := o.get("result_bytes"); ok {
+			b.resultBytes = v.resultBytes(0, "")
 		}
 		b.declare, _ = o.get("declare")
 	}
@@ -167,6 +172,17 @@ func (v value) tokens(most int, has string) int {
 	return n
 }
 
+// resultBytes reads how many bytes of one result are given at once: at most what the one
+// above has, if that is not 0.
+func (v value) resultBytes(most int, has string) int {
+	n := v.size(4<<10, 1<<30)
+	if most > 0 && n > most {
+		v.fault("%s is more than the %d KiB that %s; write less, or remove it", v.shown(), most>>10, has)
+		return most
+	}
+	return n
+}
+
 // onFull reads what becomes of an expansion that the budget has no room for.
 func (v value) onFull() switchboard.OnFull {
 	s, _ := v.one("way", string(switchboard.OnFullRefuse), string(switchboard.OnFullCollapse))
@@ -224,7 +240,7 @@ func (l *loader) tenants() {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-			TokenBudget: b.tokens, OnFull: l.onFull, Declare: b.ceiling,
+			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling,
 		}
 	}
 	if l.cfg.Implied {
@@ -317,6 +333,9 @@ func (l *loader) tenant(id, folder string) {
 	}
 	if v, ok := top.get("token_budget"); ok {
 		t.out.TokenBudget = v.tokens(t.out.TokenBudget, "the operator gives this tenant")
+	}
+	if v, ok := top.get("result_bytes"); ok {
+		t.out.ResultBytes = v.resultBytes(t.out.ResultBytes, "the operator gives this tenant")
 	}
 	if v, ok := top.get("lazy"); ok {
 		if o, ok := v.object(tenantLazyShape); ok {

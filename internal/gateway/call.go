@@ -147,9 +147,19 @@ var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your ca
 // with one that q has made before. It returns the result as the client of q gets
 // it.
 func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (answer, error) {
+	result, f, err := g.result(ctx, q, r, c)
+	if err != nil || f != nil {
+		return answer{failure: f}, err
+	}
+	return g.bridge(result, q.modern)
+}
+
+// result is like send. It returns the result as the server gave it, before the gateway puts it into
+// the form of the client's era.
+func (g *Gateway) result(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
 	account := g.account(q.principal)
 	if !take(&account.calls, MaxCallsEach) {
-		return answer{}, tooManyCalls
+		return result, nil, tooManyCalls
 	}
 	defer account.calls.Add(-1)
 	g.calls.Add(1)
@@ -157,6 +167,7 @@ func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboa
 
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
 	c.Method, c.Client = q.Method, q.asks()
+	c.Whole = g.whole || q.wantsWhole()
 	c.Trail = &switchboard.Trail{}
 	c.Trail.Decided(r.Surface().Decided())
 	if c.Params == nil {
@@ -166,23 +177,24 @@ func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboa
 		c.LogLevel = q.logLevel()
 		c.Notify = func(n switchboard.Notification) { q.hear(n, c.LogLevel) }
 	}
-	var result switchboard.Result
-	var err error
 	if state, ok := g.parks.resumes(q); ok {
 		found := false
 		if result, found, err = g.resume(ctx, q, state, c.Notify); !found {
-			return answer{failure: noState}, nil
+			return result, noState, nil
 		}
 	} else {
 		result, err = g.make(ctx, q, c)
 	}
-	switch {
-	case err != nil && errors.Is(context.Cause(ctx), errStopping):
-		return answer{}, cutShort(err)
-	case err != nil:
-		return answer{}, err
+	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
+		err = cutShort(err)
 	}
-	return g.bridge(result, q.modern)
+	return result, nil, err
+}
+
+// wantsWhole reports whether the client takes results of any length.
+func (q *request) wantsWhole() bool {
+	raw, ok := q.Meta(wire.MetaResults)
+	return ok && string(raw) == `"whole"`
 }
 
 // isToken reports whether raw, a value, can be a progress token. Like a schema,

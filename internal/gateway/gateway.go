@@ -28,6 +28,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -106,6 +107,11 @@ type Options struct {
 	// that nobody wants to know.
 	RootsChanged func(session string, ask func(ctx context.Context, method string, params []byte) ([]byte, error))
 
+	// Results keeps results that are too long to be given at once; nil where no
+	// surface has preview.ReadTool. WholeResults says that all are given whole.
+	Results      *preview.Keeper
+	WholeResults bool
+
 	// Desk does what clients ask of stubs.
 	Desk *lazyexpand.Desk
 
@@ -170,6 +176,8 @@ type Gateway struct {
 	cluster      *cluster.Cluster
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	desk         *lazyexpand.Desk
+	results      *preview.Keeper
+	whole        bool // results of any length are given whole
 	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
 	status       func(switchboard.Principal, *run.Run) []byte
 	fitness      func() (bool, []byte)
@@ -213,6 +221,8 @@ func New(o Options) *Gateway {
 		cluster:      cmp.Or(o.Cluster, &cluster.Cluster{}),
 		authenticate: o.Authenticate,
 		desk:         o.Desk,
+		results:      o.Results,
+		whole:        o.WholeResults,
 		declare:      o.Declare,
 		status:       o.Status,
 		fitness:      o.Fitness,

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -54,10 +55,48 @@ func (g *Gateway) serveOwn(ctx context.Context, q *request, r *run.Run, name str
 		}
 		return answer{result: g.said(reply, q.modern)}
 	}
+	if name == preview.ReadTool {
+		reply, err := g.readOn(ctx, q, r, args)
+		if err != nil {
+			return g.refusal(q, err)
+		}
+		return answer{result: g.said(reply, q.modern)}
+	}
 	if ok && !emptyObject(args) {
 		return g.refusal(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
 	}
 	return answer{result: g.said(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
+}
+
+// readOn gives more of a result that was too long. Policy decides again about the call that
+// the result is of.
+func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+	ask, err := preview.ParseAsk(args)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	kept, err := g.results.Open(ctx, q.principal, r.ID(), ask.Handle)
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	name, _ := r.Surface().Name(kept.Tool)
+	entry, ok := r.Surface().Lookup(name)
+	if !ok {
+		return lazyexpand.Reply{}, preview.ErrUnknown
+	}
+	c := &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Params: kept.Params, Judgments: entry.Judgments, Equivalents: entry.Equivalents, Kept: kept}
+	result, f, err := g.result(ctx, q, r, c)
+	if f != nil {
+		err = preview.ErrUnknown
+	}
+	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
+		err = preview.ErrUnknown
+	}
+	if err != nil {
+		return lazyexpand.Reply{}, err
+	}
+	text, err := g.results.Piece(&ask, c, result.JSON)
+	return lazyexpand.Reply{Text: text}, err
 }
 
 // MetaTokens is the key in the _meta of a stub's result under which stands how the

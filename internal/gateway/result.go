@@ -47,7 +47,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && meta == nil && r.Moved == nil && r.Again == nil: // as most are
+	case modern && meta == nil && r.Moved == nil && r.Again == nil && r.Preview == nil: // as most are
 		more := g.members
 		if kind != nil {
 			more = g.metaMember
@@ -72,7 +72,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		drop = claimed
 	}
 	switch own := without(meta, drop); {
-	case r.Moved != nil || r.Again != nil:
+	case r.Moved != nil || r.Again != nil || r.Preview != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.told(own, &r, modern)})
 	case modern:
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
@@ -141,6 +141,10 @@ const MetaMoved = wire.MetaOurPrefix + "moved"
 // was asked for it, since it was there already: from where, and since when.
 const MetaGiven = wire.MetaOurPrefix + "given"
 
+// MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle, the
+// bytes, and the time by when Switchboard keeps it.
+const MetaPreview = wire.MetaOurPrefix + "preview"
+
 // told returns meta with what is to be said of a result that another tool gave, or
 // that was there already.
 func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
@@ -154,6 +158,10 @@ func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if r.Again != nil {
 		value, _ := json.Marshal(r.Again) // a word and a time: it cannot fail
 		edits = append(edits, wire.Edit{Name: MetaGiven, Value: value})
+	}
+	if r.Preview != nil {
+		value, _ := json.Marshal(r.Preview) // words, a number and a time: it cannot fail
+		edits = append(edits, wire.Edit{Name: MetaPreview, Value: value})
 	}
 	if modern {
 		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})

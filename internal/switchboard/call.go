@@ -68,6 +68,13 @@ type Call struct {
 	// however often it asks for it. All attempts at the call share it.
 	Once *Once
 
+	// Whole says that the client takes results of any length.
+	Whole bool
+
+	// Kept, where set, is the result of an earlier call, which is given again. No server
+	// is called.
+	Kept *Kept
+
 	// Trail is where those whom the call passes leave what its receipt shall
 	// say; nil means that nobody wants to know.
 	Trail *Trail
@@ -134,10 +141,29 @@ type Result struct {
 	// Again, where set, says that the result was there already.
 	Again *Again
 
+	// Preview, where set, says that JSON is the preview of a longer result.
+	Preview *Preview
+
 	// Release, where set, takes back the memory of JSON. Whoever has the
 	// result last calls it once, when nothing reads JSON any more; or never,
 	// where that is hard to tell.
 	Release func()
+}
+
+// A Kept is a result that is kept, because it was too long to be given at once.
+type Kept struct {
+	Tool   ToolID // that was called
+	Served ToolID // the one that has answered
+	When   time.Time
+	Params []byte // of the call
+	JSON   []byte // the result
+}
+
+// A Preview says of which result something is the preview.
+type Preview struct {
+	Handle string    `json:"handle"`
+	Bytes  int       `json:"bytes"` // of the text of the whole result
+	Until  time.Time `json:"until"` // by when it is kept
 }
 
 // Again says of a result that no server was asked for it, since it was there

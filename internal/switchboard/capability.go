@@ -200,6 +200,9 @@ type Task struct {
 
 	// TokenBudget narrows the tenant's; 0 leaves it. See Tenant.Budget.
 	TokenBudget int `json:",omitzero"`
+
+	// ResultBytes narrows the tenant's; 0 leaves it. See Tenant.ResultBound.
+	ResultBytes int `json:",omitzero"`
 }
 
 // A Taxonomy says which resources and constraints exist. It is immutable.

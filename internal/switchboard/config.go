@@ -187,6 +187,10 @@ type Tenant struct {
 	// does. See Budget.
 	TokenBudget int `json:",omitzero"`
 
+	// ResultBytes is how many bytes of text of one result clients get at once, 0 where
+	// nobody says. See ResultBound.
+	ResultBytes int `json:",omitzero"`
+
 	// OnFull is what becomes of an expansion for which the budget has no room.
 	OnFull OnFull `json:",omitzero"`
 
@@ -212,6 +216,22 @@ func (t *Tenant) Budget(task *Task) int {
 		return t.TokenBudget
 	}
 	return min(t.TokenBudget, task.TokenBudget)
+}
+
+// LocalResultBytes is the bound of results for keyless use where nobody sets one.
+const LocalResultBytes = 64 << 10
+
+// ResultBound returns how many bytes of text of one result a client of the principal gets at
+// once for the task, which may be nil; 0 means any number.
+func (t *Tenant) ResultBound(p Principal, task *Task) int {
+	most := t.ResultBytes
+	if task != nil && task.ResultBytes > 0 && (most == 0 || task.ResultBytes < most) {
+		most = task.ResultBytes
+	}
+	if most == 0 && p.Auth == AuthLocal {
+		return LocalResultBytes
+	}
+	return most
 }
 
 // OnFull says what becomes of an expansion for which the budget has no room.

@@ -30,6 +30,7 @@ type Given string
 const (
 	GivenCache       Given = "cache"
 	GivenIdempotency Given = "idempotency"
+	GivenKept        Given = "kept" // more of a result that was too long
 )
 
 // Decided says which decision selected the tool, and what that was made from.

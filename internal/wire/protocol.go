@@ -124,6 +124,10 @@ const (
 	MetaProgressToken      = "progressToken"
 
 	MetaIdempotencyKey = MetaOurPrefix + "idempotency-key"
+
+	// MetaResults is the key in the _meta of a call under which a program says "whole",
+	// to get results of any length whole.
+	MetaResults = MetaOurPrefix + "results"
 )
 
 // The codes of errors.

@@ -273,6 +273,7 @@ type process struct {
 func start(ctx context.Context, dir, program string, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "SWITCHBOARD_RESULTS=whole") // a proxy gives no previews either
 	log := &tail{}
 	cmd.Stderr = log
 	cmd.WaitDelay = 5 * time.Second // for what its children hold open

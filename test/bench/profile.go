@@ -40,12 +40,13 @@ func runProfiled(ctx context.Context) error {
 		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
 			return config.Load(ctx, "switchboard.yaml", config.Options{Env: os.LookupEnv, Watch: saw})
 		},
-		Serves:  true,
-		Listen:  "127.0.0.1:0",
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Data:    ".switchboard",
-		Name:    "switchboard",
-		Version: "profiled",
+		Serves:       true,
+		Listen:       "127.0.0.1:0",
+		Log:          slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Data:         ".switchboard",
+		Name:         "switchboard",
+		Version:      "profiled",
+		WholeResults: true,
 	})
 	if err != nil {
 		return err

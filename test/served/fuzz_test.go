@@ -266,6 +266,7 @@ func TestWhateverIsValidComesThroughToTheByteBothWays(t *testing.T) {
 			_ = json.Unmarshal([]byte(field(t, m.Result, name)), &got)
 			_ = json.Unmarshal([]byte("["+want+"]"), &all)
 			byText := func(a, b json.RawMessage) int { return bytes.Compare(a, b) }
+			got = slices.DeleteFunc(got, func(d json.RawMessage) bool { return bytes.HasPrefix(d, []byte(`{"name":"switchboard_read"`)) })
 			slices.SortFunc(got, byText)
 			slices.SortFunc(all, byText)
 			same(t, name, fmt.Sprintf("%s", got), fmt.Sprintf("%s", all))

@@ -475,7 +475,7 @@ servers:
 
 func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
 	t.Parallel()
-	dir := layOut(t, lazily(900, ""))
+	dir := layOut(t, lazily(1022, ""))
 	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: work\nlazy: {on_full: collapse_oldest}\n")
 	s := serve(t, dir).open(t, "/mcp", false)
 	all := []string{"s3_list_buckets", "ec2_describe_regions", "iam_list_users", "sqs_list_queues", "lambda_list_functions", "iam_list_policies"}
@@ -488,8 +488,8 @@ func TestWhereItIsAskedForWhatWasUsedLongestAgoMakesRoom(t *testing.T) {
 		}
 	}
 	st := tokens(t, s)
-	if st.Used > 900 || !slices.Contains(st.Groups[0].Expanded, "s3_list_buckets") || !slices.Contains(st.Groups[0].Expanded, "iam_list_policies") || slices.Contains(st.Groups[0].Expanded, "ec2_describe_regions") {
-		t.Errorf("of 900 tokens %d are used, and expanded are %q", st.Used, st.Groups[0].Expanded)
+	if st.Used > 1022 || !slices.Contains(st.Groups[0].Expanded, "s3_list_buckets") || !slices.Contains(st.Groups[0].Expanded, "iam_list_policies") || slices.Contains(st.Groups[0].Expanded, "ec2_describe_regions") {
+		t.Errorf("of 1022 tokens %d are used, and expanded are %q", st.Used, st.Groups[0].Expanded)
 	}
 }
 
@@ -515,7 +515,7 @@ func TestAToolThatGrowsBeyondTheBudgetIsWithheldAndStatusSaysSo(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, `
 -- switchboard.yaml --
-token_budget: 600
+token_budget: 722
 servers:
   calm: {transport: stdio, command: [FAKE, '{"name":"calm","inputSchema":{"type":"object"}}', '{"name":"spare","inputSchema":{"type":"object"}}']}
   grows: {transport: stdio, command: [FAKE, '{"name":"grow","inputSchema":{"type":"object"}}']}
