@@ -34,7 +34,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 			{
 				ServerStatus: upstream.ServerStatus{
 					ID: "blinks", State: upstream.StateRetrying,
-					LastFailure: &upstream.Failure{Stage: upstream.StageServe, Message: "it closed its output", Since: ago(time.Second)},
+					LastFailure: &upstream.Failure{Stage: upstream.StageServe, Message: "it closed its output", Since: ago(time.Second), Stderr: []string{"Error: no \x1b[2Jkey", "\tat main"}},
 				},
 				Health: healthy,
 			},

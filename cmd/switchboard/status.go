@@ -241,4 +241,19 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, ago(s.Health.Since), tools, speaks, s.Restarts, remarks(&s))
 	}
 	_ = w.Flush() // a terminal that is gone needs no table
+	for _, s := range servers {
+		if s.LastFailure != nil {
+			writeWords(out, &s)
+		}
+	}
+}
+
+// writeWords shows what a server in trouble wrote to its stderr last.
+func writeWords(out io.Writer, s *app.ServerStatus) {
+	for i, line := range s.LastFailure.Stderr {
+		if i == 0 {
+			fmt.Fprintf(out, "\n%s wrote last to its stderr:\n", s.ID)
+		}
+		fmt.Fprintf(out, "    %s\n", printable(strings.ReplaceAll(line, "\t", "    "), 400))
+	}
 }

@@ -188,10 +188,16 @@ type age struct {
 // statusText is switchboard_status: what a principal may know.
 func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
 
-// statusFor is Status as p may see it. Messages of failures are the operator's:
-// they hold the words of servers and of the system.
+// statusFor is Status as a client of p may see it. Messages of failures are the operator's:
+// they hold the words of servers and of the system. What a server wrote to its stderr is for
+// the operator's own commands alone.
 func (a *App) statusFor(p switchboard.Principal) Status {
 	s := a.Status(p.Tenant)
+	for i := range s.Servers {
+		if f := s.Servers[i].LastFailure; f != nil {
+			s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Message: f.Message, Since: f.Since}
+		}
+	}
 	if p.Auth != switchboard.AuthLocal {
 		s.PID, s.Catalog.Faults = 0, nil
 		for i := range s.Servers {

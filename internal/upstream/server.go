@@ -58,6 +58,7 @@ type server struct {
 	lacking switchboard.Kinds
 
 	mu    sync.Mutex
+	says  *stderr // of our own process, the last that was started; nil means none
 	cfg   switchboard.Server
 	slots map[owner]*slot
 	record
@@ -171,18 +172,29 @@ func (s *server) open(ctx context.Context, o owner) (*link, error) {
 // openProcess starts the process. With an error it returns the link only where
 // the process ended because it was probed.
 func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o owner) (*link, error) {
+	s.hear(o, nil)
 	proc, err := s.spawn.start(cfg)
 	if err != nil {
 		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error())}
 	}
 	l := s.newLink(o)
-	openStdio(l, proc, s.voice)
+	s.hear(o, openStdio(l, proc, s.voice).says)
 	_, wasShy := s.known.recall()
 	got, err := s.greet(l, o, nil, func() (hello, error) { return greetPipes(ctx, l, s.known) })
 	if _, shy := s.known.recall(); err != nil && shy && !wasShy {
 		return l, err
 	}
 	return got, err
+}
+
+// hear keeps the stderr of our own process, for status. Those of others tell nothing of it.
+func (s *server) hear(o owner, says *stderr) {
+	if !o.own {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.says = says
 }
 
 func (s *server) newLink(o owner) *link {
@@ -421,7 +433,7 @@ func (s *server) trouble(stage Stage, err error) {
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Stderr: s.says.last()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer

@@ -33,6 +33,10 @@ type Failure struct {
 	Stage   Stage     `json:"stage"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"` // when the trouble began
+
+	// Stderr is the last lines that the server's process wrote there, masked and escaped.
+	// They are for operators alone: no client may see them.
+	Stderr []string `json:"stderr,omitempty"`
 }
 
 // A ServerStatus is how one server fares.
@@ -107,6 +111,7 @@ func (s *server) status() ServerStatus {
 			Stage:   StageConnect,
 			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
 			Since:   s.began,
+			Stderr:  s.says.last(),
 		}
 	}
 	for _, sl := range s.slots {

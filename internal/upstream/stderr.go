@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,13 +16,18 @@ import (
 
 // What a server's stderr may put into our log.
 const (
-	maxStderrLine  = 2 << 10  // bytes of a line that are shown
-	maxStderrRead  = 64 << 10 // bytes of a line that are looked at
-	maxQuoted      = 300      // bytes of a server's text within a sentence of ours
-	stderrLines    = 1        // lines a second of one server, beyond the burst
-	stderrBurst    = 200
-	stderrBytes    = 4 << 20 // bytes a second that are read at all
-	lastWordsFresh = time.Minute
+	maxStderrLine = 2 << 10  // bytes of a line that are shown
+	maxStderrRead = 64 << 10 // bytes of a line that are looked at
+	maxQuoted     = 300      // bytes of a server's text within a sentence of ours
+	stderrLines   = 1        // lines a second of one server, beyond the burst
+	stderrBurst   = 200
+	stderrBytes   = 4 << 20 // bytes a second that are read at all
+
+	// The last words of a process: so many lines, each of at most maxQuoted bytes. Words that
+	// are older than the end of the process by lastWordsFresh are not about the end. The words
+	// of a start still count when the start has taken all of startPatience.
+	maxLastWords   = 10
+	lastWordsFresh = startPatience + time.Minute
 )
 
 // A voice logs what a server's processes write to stderr: in lines, escaped,
@@ -64,7 +70,7 @@ type stderr struct {
 	done  chan struct{}
 
 	mu      sync.Mutex
-	words   string
+	words   []string // the last lines, at most maxLastWords
 	wordsAt time.Time
 }
 
@@ -78,14 +84,28 @@ func readStderr(v *voice, r io.Reader) *stderr {
 	return s
 }
 
-// last returns the last line of late, for a sentence.
-func (s *stderr) last() string {
+// last returns the last lines, if the process has written lately. It returns nothing for a
+// nil s.
+func (s *stderr) last() []string {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.wordsAt) > lastWordsFresh {
-		return ""
+		return nil
 	}
-	return s.words
+	return slices.Clone(s.words)
+}
+
+// keep adds a line to the last lines.
+func (s *stderr) keep(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.words) == maxLastWords {
+		s.words = slices.Delete(s.words, 0, 1)
+	}
+	s.words, s.wordsAt = append(s.words, line), time.Now()
 }
 
 func (s *stderr) read(r io.Reader) {
@@ -105,9 +125,7 @@ func (s *stderr) read(r io.Reader) {
 			keepPace(pace, len(rest))
 		}
 		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
-			s.mu.Lock()
-			s.words, s.wordsAt = words, time.Now()
-			s.mu.Unlock()
+			s.keep(words)
 			s.voice.say(text, whole)
 		}
 		if err != nil {

@@ -123,15 +123,15 @@ func (s *stdio) serve() {
 	s.link.fail(asFault(err))
 }
 
-// obituary says how the child ended, and its last words.
+// obituary says how the child ended, with its last line of stderr. Status shows more lines.
 func (s *stdio) obituary() string {
 	text := "it closed its output"
 	if how := s.proc.ending(); how != "" {
 		text = "its process ended (" + how + ")"
 		within(s.says.done, 100*time.Millisecond)
 	}
-	if words := s.says.last(); words != "" {
-		text += ", its last words: " + words
+	if words := s.says.last(); len(words) > 0 {
+		text += ", its last words: " + words[len(words)-1]
 	}
 	return text
 }
