@@ -24,7 +24,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 			{
 				ServerStatus: upstream.ServerStatus{
 					ID: "away", State: upstream.StateRetrying, Failed: 12, Restarts: 1,
-					LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute)},
+					LastFailure: &upstream.Failure{Stage: upstream.StageConnect, Message: "no such\x1b[2J program", Since: ago(time.Minute), Remedy: "install\x1b[2J it"},
 				},
 				Health: health.Status{
 					State: health.Quarantine, Since: ago(time.Minute), NextProbe: now.Add(4 * time.Second), Calls: 40, MovedAway: 13,

@@ -243,13 +243,16 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 	_ = w.Flush() // a terminal that is gone needs no table
 	for _, s := range servers {
 		if s.LastFailure != nil {
-			writeWords(out, &s)
+			writeTrouble(out, &s)
 		}
 	}
 }
 
-// writeWords shows what a server in trouble wrote to its stderr last.
-func writeWords(out io.Writer, s *app.ServerStatus) {
+// writeTrouble shows what to do about a server, and what it wrote to its stderr last.
+func writeTrouble(out io.Writer, s *app.ServerStatus) {
+	if do := s.LastFailure.Remedy; do != "" {
+		fmt.Fprintf(out, "\n%s: %s\n", s.ID, printable(do, 1000))
+	}
 	for i, line := range s.LastFailure.Stderr {
 		if i == 0 {
 			fmt.Fprintf(out, "\n%s wrote last to its stderr:\n", s.ID)

@@ -30,6 +30,9 @@ type fault struct {
 	kind kind
 	text string
 
+	// remedy says what an operator can do; "" means that we know nothing.
+	remedy string
+
 	// sent says that the request may have reached the server. Only while it
 	// is false may the request be made again.
 	sent bool

@@ -175,7 +175,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 	s.hear(o, nil)
 	proc, err := s.spawn.start(cfg)
 	if err != nil {
-		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error())}
+		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
 	}
 	l := s.newLink(o)
 	s.hear(o, openStdio(l, proc, s.voice).says)
@@ -426,14 +426,14 @@ func (s *server) down(stage Stage, err error, wait time.Duration) {
 
 // trouble notes a failure. What the server offered last is kept, and marked.
 func (s *server) trouble(stage Stage, err error) {
-	message := s.mask.text(err.Error())
+	message, remedy := s.mask.text(err.Error()), s.mask.text(asFault(err).remedy)
 	s.mu.Lock()
 	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
 	since := time.Now()
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since, Stderr: s.says.last()}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Remedy: remedy, Stderr: s.says.last()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer
@@ -442,7 +442,11 @@ func (s *server) trouble(stage Stage, err error) {
 	}
 	s.mu.Unlock()
 	if !repeated {
-		s.log.Warn("a server is in trouble", "stage", string(stage), "error", message)
+		attrs := []any{"stage", string(stage), "error", message}
+		if remedy != "" {
+			attrs = append(attrs, "remedy", remedy)
+		}
+		s.log.Warn("a server is in trouble", attrs...)
 	}
 	if changed {
 		s.moved()

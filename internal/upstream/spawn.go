@@ -122,13 +122,11 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	program := cfg.Command[0]
-	if strings.ContainsRune(program, filepath.Separator) {
-		if !filepath.IsAbs(program) && cfg.Dir != "" {
-			program = filepath.Join(cfg.Dir, program)
+	program := programPath(cfg)
+	if !strings.ContainsRune(program, filepath.Separator) {
+		if program, err = exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("its program %q is not on the PATH: %w", cfg.Command[0], errors.Unwrap(err))
 		}
-	} else if program, err = exec.LookPath(program); err != nil {
-		return nil, fmt.Errorf("its program %q is not on the PATH: %w", cfg.Command[0], errors.Unwrap(err))
 	}
 
 	p := &process{ended: make(chan struct{}), exited: make(chan struct{})}

@@ -34,6 +34,10 @@ type Failure struct {
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"` // when the trouble began
 
+	// Remedy says what to do, where we know that: which program to install. Like Stderr it
+	// is for operators alone.
+	Remedy string `json:"remedy,omitempty"`
+
 	// Stderr is the last lines that the server's process wrote there, masked and escaped.
 	// They are for operators alone: no client may see them.
 	Stderr []string `json:"stderr,omitempty"`

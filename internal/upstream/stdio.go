@@ -118,7 +118,9 @@ func (s *stdio) serve() {
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The child has ended, or will be ended: it cannot be talked to.
 		within(s.proc.ended, time.Second)
-		err = faultf(kindLost, true, "%s", s.obituary())
+		f := faultf(kindLost, true, "%s", s.obituary())
+		f.remedy = endRemedy(s.proc.ending(), s.says.last())
+		err = f
 	}
 	s.link.fail(asFault(err))
 }
