@@ -248,7 +248,7 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 	}
 }
 
-// writeTrouble shows what to do about a server, and what it wrote to its stderr last.
+// writeTrouble shows the remedy for a server, and its last lines of stderr.
 func writeTrouble(out io.Writer, s *app.ServerStatus) {
 	if do := s.LastFailure.Remedy; do != "" {
 		fmt.Fprintf(out, "\n%s: %s\n", s.ID, printable(do, 1000))

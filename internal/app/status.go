@@ -189,8 +189,8 @@ type age struct {
 func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
 
 // statusFor is Status as a client of p may see it. Messages of failures are the operator's:
-// they hold the words of servers and of the system. What a server wrote to its stderr is for
-// the operator's own commands alone.
+// they hold the words of servers and of the system. Remedies and the lines of stderr are for
+// the operator's own commands alone: switchboard_status never has them.
 func (a *App) statusFor(p switchboard.Principal) Status {
 	s := a.Status(p.Tenant)
 	for i := range s.Servers {

@@ -30,7 +30,7 @@ type fault struct {
 	kind kind
 	text string
 
-	// remedy says what an operator can do; "" means that we know nothing.
+	// remedy is a sentence for operators; "" means that we know none.
 	remedy string
 
 	// sent says that the request may have reached the server. Only while it

@@ -28,7 +28,7 @@ var products = map[string]string{
 	"yarn": "Yarn",
 }
 
-// missing says which program is missing, and what to do.
+// missing names a program that is missing, with the remedy.
 func missing(program string) string {
 	if strings.ContainsRune(program, filepath.Separator) {
 		return fmt.Sprintf(`there is no program %q: install it there, or correct the server's "command"`, program)
@@ -37,7 +37,7 @@ func missing(program string) string {
 		program, cmp.Or(products[program], "it"))
 }
 
-// forbidden says which program may not be run, and what to do.
+// forbidden names a program that may not be run, with the remedy.
 func forbidden(program string) string {
 	return fmt.Sprintf(`the program %q may not be run: let the user of Switchboard execute it (chmod +x), or correct the server's "command"`, program)
 }
@@ -52,7 +52,7 @@ func programPath(cfg *switchboard.Server) string {
 	return program
 }
 
-// startRemedy says what to do where the server's program was not started. It returns "" where
+// startRemedy returns the remedy where the server's program was not started. It returns "" where
 // the program and its folder are as they should be.
 func startRemedy(cfg *switchboard.Server) string {
 	if len(cfg.Command) == 0 {
@@ -77,7 +77,7 @@ const (
 	exitMissing   = "exit status 127"
 )
 
-// endRemedy says what to do where a process ended that way, with these last lines of stderr.
+// endRemedy returns the remedy where a process ended that way, with these last lines of stderr.
 // It returns "" where the way says nothing of a program.
 func endRemedy(how string, words []string) string {
 	switch how {
@@ -115,4 +115,52 @@ func complaint(words []string, texts ...string) string {
 		}
 	}
 	return ""
+}
+
+// runners are the programs that download a package before they run it: always, or with one of
+// these words.
+var runners = map[string][]string{
+	"bunx": nil, "npx": nil, "pnpx": nil, "uvx": nil,
+	"bun":    {"x"},
+	"docker": {"run"},
+	"npm":    {"exec", "x"},
+	"pipx":   {"run"},
+	"pnpm":   {"dlx"},
+	"podman": {"run"},
+	"uv":     {"run", "tool"},
+	"yarn":   {"dlx"},
+}
+
+// runner returns the command's package runner, such as "npx" or "docker run", or "".
+func runner(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	name := filepath.Base(command[0])
+	words, ok := runners[name]
+	if words == nil {
+		if !ok {
+			return ""
+		}
+		return name
+	}
+	i := slices.IndexFunc(command[1:], func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	if i < 0 || !slices.Contains(words, command[1+i]) {
+		return ""
+	}
+	return name + " " + command[1+i]
+}
+
+// waitRemedy returns the remedy for a server that does not answer while it starts. It returns ""
+// where its command is no package runner.
+func waitRemedy(command []string) string {
+	name := runner(command)
+	if name == "" {
+		return ""
+	}
+	sooner := `install the package beforehand and name its program in the server's "command"`
+	if name == "docker run" || name == "podman run" {
+		sooner = "pull the image beforehand"
+	}
+	return fmt.Sprintf("%q is probably downloading its package: wait. To start it sooner, %s. To let /readyz and reloads wait longer, raise start_deadline", name, sooner)
 }

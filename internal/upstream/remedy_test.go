@@ -3,8 +3,11 @@ package upstream
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -87,4 +90,85 @@ func TestStatusSaysWhichProgramIsMissing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPackageRunnersAreKnown(t *testing.T) {
+	for command, want := range map[string]string{
+		"npx -y some-server":                "npx",
+		"/opt/node/bin/npx some-server":     "npx",
+		"uvx some-server":                   "uvx",
+		"bunx some-server":                  "bunx",
+		"pnpm --silent dlx some-server":     "pnpm dlx",
+		"docker run -i --rm mcp/some":       "docker run",
+		"pipx run some-server":              "pipx run",
+		"uv run some-server":                "uv run",
+		"npm exec -- some-server":           "npm exec",
+		"docker exec -i box run":            "",
+		"docker":                            "",
+		"pnpm":                              "",
+		"node some-server.mjs":              "",
+		"/usr/local/bin/npx-like some-args": "",
+		"":                                  "",
+	} {
+		if got := runner(strings.Fields(command)); got != want {
+			t.Errorf("%q: %q, want %q", command, got, want)
+		}
+		if said := waitRemedy(strings.Fields(command)); (said == "") != (want == "") || !strings.Contains(said, want) {
+			t.Errorf("of %q it says %q", command, said)
+		}
+	}
+	if said := waitRemedy([]string{"docker", "run", "some"}); !strings.Contains(said, "pull the image") {
+		t.Errorf("of an image it says %q", said)
+	}
+}
+
+func TestAServerThatStartsForLongIsSaidToBeDownloading(t *testing.T) {
+	npx := filepath.Join(t.TempDir(), "npx")
+	if err := os.WriteFile(npx, []byte("#!/bin/sh\necho 'npm http fetch GET' >&2\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	slow := child("slow", "legacy")
+	slow.Command = []string{npx, "-y", "some-server"}
+	f := open(t, Options{StartDeadline: 200 * time.Millisecond}, slow, shell("other", "exec sleep 1000"))
+	if st := status(t, f, "slow"); st.LastFailure != nil && time.Since(began) < 100*time.Millisecond {
+		t.Errorf("at once it is called slow: %+v", st.LastFailure)
+	}
+	fails(t, f, "slow", "the download is named", func(why *Failure) bool {
+		return strings.Contains(why.Message, "has not answered yet") && strings.Contains(why.Remedy, `"npx" is probably downloading`) &&
+			slices.Equal(why.Stderr, []string{"npm http fetch GET"}) && !why.Since.Before(began)
+	})
+	fails(t, f, "other", "it is slow", func(why *Failure) bool { return why.Remedy == "" })
+}
+
+// A server that has not answered after a minute is ended and started again. The reason stands.
+func TestAServerThatTookTooLongToStartIsStillSaidToBeDownloading(t *testing.T) {
+	f := New(Options{})
+	defer f.Close(t.Context())
+	for stage, want := range map[Stage]bool{StageConnect: true, StageServe: false} {
+		s := newServer(f, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"uvx", "some-server"}}, nil)
+		s.down(stage, faultf(kindSilent, false, "too long"), time.Hour)
+		if why := s.status().LastFailure; strings.Contains(why.Remedy, `"uvx" is probably downloading`) != want {
+			t.Errorf("at the stage %s it says %+v", stage, why)
+		}
+		s.cancel()
+	}
+}
+
+func TestALongStartDeadlineHidesNoSlowServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{StartDeadline: 10 * time.Minute})
+		defer f.Close(t.Context())
+		s := newServer(f, switchboard.Server{ID: "one"}, nil)
+		defer s.cancel()
+		s.begin(time.Now())
+		time.Sleep(slowStart)
+		if why := s.status().LastFailure; why != nil {
+			t.Errorf("within %s it is called slow: %+v", slowStart, why)
+		}
+		time.Sleep(time.Second)
+		if s.status().LastFailure == nil {
+			t.Errorf("after more than %s nothing is said", slowStart)
+		}
+	})
 }

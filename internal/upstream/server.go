@@ -426,7 +426,11 @@ func (s *server) down(stage Stage, err error, wait time.Duration) {
 
 // trouble notes a failure. What the server offered last is kept, and marked.
 func (s *server) trouble(stage Stage, err error) {
-	message, remedy := s.mask.text(err.Error()), s.mask.text(asFault(err).remedy)
+	remedy := asFault(err).remedy
+	if stage == StageConnect && asFault(err).kind == kindSilent {
+		remedy = waitRemedy(s.config().Command)
+	}
+	message, remedy := s.mask.text(err.Error()), s.mask.text(remedy)
 	s.mu.Lock()
 	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
 	since := time.Now()

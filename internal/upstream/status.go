@@ -34,8 +34,8 @@ type Failure struct {
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"` // when the trouble began
 
-	// Remedy says what to do, where we know that: which program to install. Like Stderr it
-	// is for operators alone.
+	// Remedy tells operators how to mend it: which program to install, say. It is "" where we
+	// know no way. No client may see it.
 	Remedy string `json:"remedy,omitempty"`
 
 	// Stderr is the last lines that the server's process wrote there, masked and escaped.
@@ -85,6 +85,10 @@ type ServerStatus struct {
 	Dropped     int64 `json:"dropped"`           // messages of its that meant nothing
 }
 
+// slowStart is how long a server may start before status calls it slow. It is half of the start
+// deadline where that is shorter.
+const slowStart = 5 * time.Second
+
 // Status returns how each server of the last Set fares, sorted by id.
 func (f *Fleet) Status() []ServerStatus {
 	servers := f.all()
@@ -110,11 +114,13 @@ func (s *server) status() ServerStatus {
 		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale
 		st.Resources, st.Prompts = len(s.offer.Resources)+len(s.offer.Templates), len(s.offer.Prompts)
 	}
-	if age := time.Since(s.began); s.failure == nil && s.state == StateStarting && !s.began.IsZero() && age > s.opts.StartDeadline/2 {
+	slow := min(s.opts.StartDeadline/2, slowStart)
+	if age := time.Since(s.began); s.failure == nil && s.state == StateStarting && !s.began.IsZero() && age > slow {
 		st.LastFailure = &Failure{
 			Stage:   StageConnect,
 			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
 			Since:   s.began,
+			Remedy:  s.mask.text(waitRemedy(s.cfg.Command)),
 			Stderr:  s.says.last(),
 		}
 	}
