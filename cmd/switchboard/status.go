@@ -201,13 +201,14 @@ func writeStatus(io streams, st *app.Status) {
 		}
 	}
 	if len(st.Tasks) > 0 {
-		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\t")
+		fmt.Fprintln(w, "\nTENANT\tTASK\tRUNS\tTOOLS\tCONTEXT\tLISTS\tIN FULL\t")
 		for _, t := range st.Tasks {
 			why := t.Why
 			if why == "" && len(t.Withheld) > 0 {
 				why = "withheld, since it has grown beyond the token budget: " + strings.Join(t.Withheld, ", ")
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, why)
+			c := &t.Context
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d tokens\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, c.Tokens, c.Lists.Tokens, c.FullLists.Tokens, why)
 		}
 	}
 	_ = w.Flush() // a terminal that is gone needs no table

@@ -149,6 +149,9 @@ type RunStatus struct {
 	// Instructions is what the instructions cost that the model was given at first.
 	Instructions int `json:"instructions_tokens,omitempty"`
 
+	// Context is what the run has cost the model of its client until now.
+	Context Context `json:"context"`
+
 	// Listed is all that is charged besides, in the list's order.
 	Listed   []Listed      `json:"listed"`
 	Groups   []GroupStatus `json:"groups,omitempty"`
@@ -156,6 +159,31 @@ type RunStatus struct {
 
 	// Ailing are the servers of its tools that are not fit to serve.
 	Ailing map[switchboard.ServerID]string `json:"ailing_servers,omitempty"`
+}
+
+// Context is what one run or several have cost their models, in tokens, since they are known to
+// this process.
+type Context struct {
+	Tokens       int64      `json:"tokens"` // of all that follows but the last
+	Instructions run.Charge `json:"instructions"`
+	Lists        run.Charge `json:"lists"`
+	Searches     run.Charge `json:"searches"`
+	Definitions  run.Charge `json:"definitions"`
+	Results      run.Charge `json:"results"`
+
+	// FullLists is what the lists would have cost if they had shown every tool in full.
+	FullLists run.Charge `json:"full_lists"`
+}
+
+// add adds what the run has cost.
+func (c *Context) add(r *run.Run) {
+	for it, to := range map[run.Item]*run.Charge{
+		run.Instructions: &c.Instructions, run.Lists: &c.Lists, run.Searches: &c.Searches,
+		run.Definitions: &c.Definitions, run.Results: &c.Results, run.FullLists: &c.FullLists,
+	} {
+		*to = to.Add(r.Bill().Charge(it))
+	}
+	c.Tokens = c.Instructions.Tokens + c.Lists.Tokens + c.Searches.Tokens + c.Definitions.Tokens + c.Results.Tokens
 }
 
 // Listed is one tool and what it costs.
@@ -184,6 +212,7 @@ func (a *App) statusOf(p switchboard.Principal, r *run.Run) []byte {
 func (a *App) runStatus(r *run.Run) RunStatus {
 	s := r.Surface()
 	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []Listed{}}
+	st.Context.add(r)
 	if err := r.Err(); err != nil {
 		st.Why = err.Error()
 		if own, ok := errors.AsType[*switchboard.Error](err); ok {

@@ -89,6 +89,9 @@ type TaskStatus struct {
 	Runs   int                  `json:"runs"`
 	Tools  int                  `json:"tools"`
 
+	// Context is what these runs have cost their models.
+	Context Context `json:"context"`
+
 	// Withheld are tools that have grown beyond what the budget of tokens has room
 	// for, by name.
 	Withheld []string `json:"withheld,omitempty"`

@@ -25,6 +25,7 @@ func (a *App) tasks(id switchboard.TenantID) []TaskStatus {
 		}
 		t := by[k]
 		t.Runs++
+		t.Context.add(r)
 		shown := r.Peek()
 		t.Tools = max(t.Tools, len(shown.Entries()))
 		for _, id := range shown.Withheld() {

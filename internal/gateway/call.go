@@ -66,7 +66,12 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 			return g.refusal(q, g.turnedAway(q, r, name, err))
 		}
 		if reply.Inner == nil {
-			return answer{result: g.said(reply, q.modern)}
+			said, item := g.said(reply, q.modern), run.Searches
+			if reply.Defines {
+				item = run.Definitions
+			}
+			g.meter.Charge(r.Bill(), item, said)
+			return answer{result: said}
 		}
 		entry = *reply.Inner
 		name = entry.Name
@@ -151,7 +156,9 @@ func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboa
 	if err != nil || f != nil {
 		return answer{failure: f}, err
 	}
-	return g.bridge(result, q.modern)
+	a, err := g.bridge(result, q.modern)
+	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before anybody takes its memory back
+	return a, err
 }
 
 // result is like send. It returns the result as the server gave it, before the gateway puts it into

@@ -112,6 +112,9 @@ type Options struct {
 	Results      *preview.Keeper
 	WholeResults bool
 
+	// Meter counts what runs cost; nil means that nobody wants to know.
+	Meter *run.Meter
+
 	// Desk does what clients ask of stubs.
 	Desk *lazyexpand.Desk
 
@@ -176,6 +179,7 @@ type Gateway struct {
 	cluster      *cluster.Cluster
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	desk         *lazyexpand.Desk
+	meter        *run.Meter
 	results      *preview.Keeper
 	whole        bool // results of any length are given whole
 	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
@@ -221,6 +225,7 @@ func New(o Options) *Gateway {
 		cluster:      cmp.Or(o.Cluster, &cluster.Cluster{}),
 		authenticate: o.Authenticate,
 		desk:         o.Desk,
+		meter:        o.Meter,
 		results:      o.Results,
 		whole:        o.WholeResults,
 		declare:      o.Declare,

@@ -42,6 +42,14 @@ func newOwn(name, version string) *server.MCPServer {
 
 // serveOwn answers a call of a tool of our own, which the run shows.
 func (g *Gateway) serveOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
+	a := g.answerOwn(ctx, q, r, name)
+	if a.result != nil {
+		g.meter.Charge(r.Bill(), run.Results, a.result)
+	}
+	return a
+}
+
+func (g *Gateway) answerOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
 	args, ok := q.Param("arguments")
 	if name == lazyexpand.DeclareTool {
 		reply, err := g.declare(ctx, r, args)

@@ -198,6 +198,7 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 		edits = append(edits, wire.Edit{Name: "capabilities", Value: all})
 	}
 	if text := s.Instructions(); text != "" {
+		g.meter.Charge(r.Bill(), run.Instructions, []byte(text))
 		edits = append(edits, wire.Edit{Name: "instructions", Value: wire.AppendString(nil, text)})
 	}
 	if edits != nil {
@@ -221,7 +222,12 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 		return g.refusal(q, err)
 	}
-	return answer{result: r.Surface().List(k, q.modern)}
+	s := r.Surface()
+	list := s.List(k, q.modern)
+	if k == switchboard.Tools {
+		g.meter.ChargeList(r.Bill(), s, q.modern, list)
+	}
+	return answer{result: list}
 }
 
 // StartWait is how long a request waits for servers that are starting, while it is not

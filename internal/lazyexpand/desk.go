@@ -62,6 +62,9 @@ func New(o Options) *Desk {
 type Reply struct {
 	Text string // for the model
 
+	// Defines says that the text holds definitions of tools.
+	Defines bool
+
 	// Spent is what programs are told besides, where the budget was touched.
 	Spent *Spent
 
@@ -410,6 +413,7 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 			}
 		}
 		reply.Spent = &Spent{Budget: s.Budget(), Used: m.used + m.asked, Added: m.asked, Freed: m.freed}
+		reply.Defines = true
 		reply.Text = expansion(entries, fresh, m, s.Budget())
 		did.Collapsed = m.collapsed
 		if added = fresh; len(fresh) == 0 {

@@ -122,6 +122,9 @@ func New(b Binder, nothing *surface.Surface, st Store) *Registry {
 	}
 }
 
+// Bill returns what the run has cost.
+func (r *Run) Bill() *Bill { return &r.bill }
+
 // A Run is one client's use of a task. It is safe for concurrent use.
 type Run struct {
 	of        *Registry
@@ -129,6 +132,7 @@ type Run struct {
 	principal switchboard.Principal
 	task      switchboard.TaskID
 
+	bill     Bill
 	shown    atomic.Pointer[shown]
 	used     atomic.Int64 // unix nanoseconds
 	patience atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list

@@ -125,6 +125,18 @@ func (s *Surface) Charged() iter.Seq2[Entry, int] {
 	}
 }
 
+// WholeBytes returns the bytes of the definitions of all servers' tools, as a list without
+// groups would have them.
+func (s *Surface) WholeBytes() int { return s.wholeBytes() }
+
+// WholeTokens returns what these definitions cost.
+func (s *Surface) WholeTokens() (n int) {
+	for i := range s.entries {
+		n += s.cost(i)
+	}
+	return n
+}
+
 // Instructions is what a model is told when its client connects; "" means nothing.
 func (s *Surface) Instructions() string { return s.told }
 

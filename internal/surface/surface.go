@@ -182,7 +182,9 @@ type Surface struct {
 	collapse bool
 	unlisted bool
 	kept     *sync.Map // see Keep
-	decided  func() (decision, basis switchboard.Digest)
+
+	wholeBytes func() int // see WholeBytes
+	decided    func() (decision, basis switchboard.Digest)
 
 	// names are of all tools that have been shown since the task was bound,
 	// and of is the other way round.
@@ -281,6 +283,12 @@ func New(in Input) *Surface {
 	for era := range s.extensions {
 		s.extensions[era] = sync.OnceValue(func() []declared { return declare(whole, era == 1) })
 	}
+	s.wholeBytes = sync.OnceValue(func() (n int) {
+		for i := range s.entries {
+			n += len(s.entries[i].Tool.Definition) + 1
+		}
+		return n
+	})
 	for k := range switchboard.NKinds {
 		s.finish(k)
 	}

@@ -1,0 +1,91 @@
+package run_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+)
+
+// words counts a token for each word.
+func words(text []byte) int { return len(bytes.Fields(text)) }
+
+func TestABillSaysWhatEachItemHasCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := run.NewMeter(words)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go m.Run(ctx)
+		var b run.Bill
+		text := []byte("one two three")
+		m.Charge(&b, run.Results, text)
+		copy(text, "xxxxxxxxxxxxx") // as memory that is lent
+		m.Charge(&b, run.Results, []byte("four"))
+		m.Charge(&b, run.Searches, []byte("five six"))
+		m.Charge(&b, run.Results, []byte(strings.Repeat("large ", 20_000)))
+		synctest.Wait()
+		for it, want := range map[run.Item]run.Charge{
+			run.Results:  {Times: 3, Tokens: 4, Uncounted: 120_000},
+			run.Searches: {Times: 1, Tokens: 2},
+			run.Lists:    {},
+		} {
+			if got := b.Charge(it); got != want {
+				t.Errorf("item %d: %+v, want %+v", it, got, want)
+			}
+		}
+	})
+}
+
+func TestWhatComesFasterThanItIsCountedIsEstimated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := run.NewMeter(words)
+		var b run.Bill
+		text := []byte(strings.Repeat("word ", 1000))
+		for range 100 { // before anybody counts: no more than a few wait
+			m.Charge(&b, run.Results, text)
+		}
+		if got := b.Charge(run.Results); got.Times != 100 || !got.Estimated || got.Tokens != 100*5000/4 {
+			t.Errorf("nothing is counted: %+v", got)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go m.Run(ctx)
+		synctest.Wait()
+		if got := b.Charge(run.Results); got.Times != 100 || !got.Estimated || got.Tokens != 100_000 {
+			t.Errorf("some are counted: %+v", got)
+		}
+	})
+}
+
+func TestANilMeterBillsNothing(t *testing.T) {
+	var m *run.Meter
+	var b run.Bill
+	m.Charge(&b, run.Results, []byte("x"))
+	m.ChargeList(&b, nil, true, nil)
+	if got := b.Charge(run.Results); got != (run.Charge{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What a call pays for its bill: while the Meter keeps up, and while it does not.
+func BenchmarkCharge(b *testing.B) {
+	text := bytes.Repeat([]byte("x"), 1024)
+	for name, counts := range map[string]bool{"counted": true, "estimated": false} {
+		b.Run(name, func(b *testing.B) {
+			m := run.NewMeter(func([]byte) int { return 0 })
+			if counts {
+				ctx, stop := context.WithCancel(b.Context())
+				defer stop()
+				go m.Run(ctx)
+			}
+			var bill run.Bill
+			b.ReportAllocs()
+			for b.Loop() {
+				m.Charge(&bill, run.Results, text)
+			}
+		})
+	}
+}
