@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,21 +31,26 @@ type policyCmd struct {
 type policyTestCmd struct {
 	common
 	output
-	Coverage bool `help:"Say which lines of the policies no test reaches."`
+	Coverage bool     `short:"c" help:"Say which lines of the policies no test reaches."`
+	Only     string   `name:"run" short:"r" help:"Run only the tests whose whole names, such as data.switchboard_test.test_x, match REGEX." placeholder:"REGEX"`
+	Paths    []string `arg:"" optional:"" name:"path" help:"Test the policies in these files and folders, without a configuration. Without PATH: those of the configuration."`
 }
 
-// Run runs the tests of the operator's layer and of every tenant's. It exits 1
-// when one fails.
+// Run runs the tests of the operator's layer and of every tenant's, or those at the
+// paths. It exits 1 when one fails.
 func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.load(ctx, log, nil)
+	if _, err := regexp.Compile(p.Only); err != nil {
+		return usageError{fmt.Errorf("--run: %w", err)}
+	}
+	sources, err := p.sources(ctx, log)
 	if err != nil {
 		return err
 	}
 	var reports []*policy.TestReport
 	var faults switchboard.Faults
 	bad := 0
-	for _, s := range app.PolicySources(c) {
-		r, err := policy.RunTests(ctx, s, p.Coverage)
+	for _, s := range sources {
+		r, err := policy.RunTests(ctx, s, p.Only, p.Coverage)
 		if err != nil {
 			if faults, err = addFaults(faults, err); err != nil {
 				return err
@@ -60,12 +66,37 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if p.JSON {
 		err = encodeJSON(io.raw, reports)
 	} else {
-		writeTests(io.out, reports)
+		verbose := log.Enabled(ctx, slog.LevelDebug)
+		for _, r := range reports {
+			writeTests(io.out, r, verbose)
+			if len(r.Tests) == 0 && p.Only != "" {
+				fmt.Fprintf(io.out, "%s: no test matches --run %s\n", r.Layer, p.Only)
+				continue
+			}
+			fmt.Fprintln(io.out, summaryOf(r))
+		}
 	}
 	if err == nil && bad > 0 {
 		err = errNo
 	}
 	return err
+}
+
+// sources returns the layers to test.
+func (p *policyTestCmd) sources(ctx context.Context, log *slog.Logger) ([]*policy.Sources, error) {
+	if len(p.Paths) > 0 {
+		return app.PolicySourcesAt(p.Paths)
+	}
+	if _, err := os.Stat(p.Config); os.IsNotExist(err) && p.MCPConfig == "" {
+		return nil, fmt.Errorf(`there is no %s here. Test policies in one of these ways:
+  switchboard policy test PATH...          tests the policies in files and folders; . is this folder
+  switchboard policy test --config FILE    tests the policies of a configuration that stands elsewhere`, p.Config)
+	}
+	c, err := p.load(ctx, log, nil)
+	if err != nil {
+		return nil, err
+	}
+	return app.PolicySources(c), nil
 }
 
 // addFaults adds the faults that err is, and gives it back where it is none.
@@ -85,38 +116,37 @@ func encodeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func writeTests(w io.Writer, reports []*policy.TestReport) {
-	for _, r := range reports {
-		for _, t := range r.Tests {
-			if t.Outcome == policy.Passed && t.Output == "" {
-				continue
-			}
-			fmt.Fprintf(w, "%v: %s: %s\n", t.Place, t.Outcome, strings.TrimPrefix(t.Name, "data."))
-			if t.Error != "" {
-				fmt.Fprintf(w, "  %s\n", t.Error)
-			}
-			if t.At != nil {
-				fmt.Fprintf(w, "  %v\n", *t.At)
-			}
-			writeLines(w, "    ", t.Values)
-			writeLines(w, "  printed: ", t.Output)
+// writeTests prints what became of the tests of a layer: of all, or of those that did not
+// pass or printed something.
+func writeTests(w io.Writer, r *policy.TestReport, all bool) {
+	for _, t := range r.Tests {
+		if !all && t.Outcome == policy.Passed && t.Output == "" {
+			continue
 		}
-		for _, c := range r.Coverage {
-			fmt.Fprintf(w, "%s: %.1f %% covered", c.File, c.Percent)
-			for i, l := range c.Missed {
-				if i == 0 {
-					fmt.Fprint(w, "; no test reaches line")
-				} else {
-					fmt.Fprint(w, ",")
-				}
-				fmt.Fprintf(w, " %d", l.First)
-				if l.Last != l.First {
-					fmt.Fprintf(w, "-%d", l.Last)
-				}
-			}
-			fmt.Fprintln(w)
+		fmt.Fprintf(w, "%v: %s: %s\n", t.Place, t.Outcome, strings.TrimPrefix(t.Name, "data."))
+		if t.Error != "" {
+			fmt.Fprintf(w, "  %s\n", t.Error)
 		}
-		fmt.Fprintln(w, summaryOf(r))
+		if t.At != nil {
+			fmt.Fprintf(w, "  %v\n", *t.At)
+		}
+		writeLines(w, "    ", t.Values)
+		writeLines(w, "  printed: ", t.Output)
+	}
+	for _, c := range r.Coverage {
+		fmt.Fprintf(w, "%s: %.1f %% covered", c.File, c.Percent)
+		for i, l := range c.Missed {
+			if i == 0 {
+				fmt.Fprint(w, "; no test reaches line")
+			} else {
+				fmt.Fprint(w, ",")
+			}
+			fmt.Fprintf(w, " %d", l.First)
+			if l.Last != l.First {
+				fmt.Fprintf(w, "-%d", l.Last)
+			}
+		}
+		fmt.Fprintln(w)
 	}
 }
 

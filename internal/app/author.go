@@ -1,9 +1,14 @@
 package app
 
 import (
+	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -24,6 +29,117 @@ func PolicySources(c *config.Config) []*policy.Sources {
 		})
 	}
 	return all
+}
+
+// PolicySourcesAt returns the layers of the policies at the paths, without a configuration. A
+// path is a file, or a folder with all files below it. A folder of a configuration stands
+// for its folders of policies. The files in tenants/<id>/policies are the layer of that
+// tenant. All other files are one layer, of the kind that its package says.
+func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
+	var all []*policy.Sources
+	for _, given := range paths {
+		rules := false
+		for _, at := range policyFolders(given) {
+			files, err := config.PolicyFiles(at)
+			if err != nil {
+				return nil, err
+			}
+			rules = rules || !isFolder(at) || slices.ContainsFunc(files, isRego)
+			s := layerAt(&all, tenantAt(at))
+			s.Name = strings.TrimPrefix(s.Name+", "+filepath.Clean(at), ", ")
+			for _, f := range files {
+				if !slices.ContainsFunc(s.Files, func(o switchboard.PolicyFile) bool { return o.Name == f.Name }) {
+					s.Files = append(s.Files, f)
+				}
+			}
+		}
+		if !rules {
+			return nil, fmt.Errorf("%s: there are no policies (.rego) in this folder", given)
+		}
+	}
+	for _, s := range all {
+		if s.Tenant == "" {
+			var err error
+			if s.Kind, err = kindOf(s.Files); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// policyFolders returns the folders of policies of a folder of a configuration, of its tenants
+// or of one tenant, and any other path as it is.
+func policyFolders(at string) []string {
+	var patterns []string
+	switch whole := place(at); {
+	case exists(filepath.Join(at, "switchboard.yaml")) || exists(filepath.Join(at, "tenants")):
+		patterns = []string{"policies", "tenants/*/policies"}
+	case path.Base(whole) == "tenants":
+		patterns = []string{"*/policies"}
+	case path.Base(path.Dir(whole)) == "tenants" && isFolder(at):
+		patterns = []string{"policies"}
+	default:
+		return []string{at}
+	}
+	var folders []string
+	for _, p := range patterns {
+		found, _ := fs.Glob(os.DirFS(at), p) // its only error is a wrong pattern
+		for _, f := range found {
+			folders = append(folders, filepath.Join(at, f))
+		}
+	}
+	return folders
+}
+
+func isFolder(at string) bool {
+	info, err := os.Stat(at)
+	return err == nil && info.IsDir()
+}
+
+func isRego(f switchboard.PolicyFile) bool { return path.Ext(f.Path) == ".rego" }
+
+// tenantAt returns the tenant of the folder tenants/<id>/policies at which a path ends or which
+// it passes; "" if there is none.
+func tenantAt(at string) switchboard.TenantID {
+	before, _, ok := cutLast(place(at)+"/", "/policies/")
+	if !ok {
+		return ""
+	}
+	return tenantOf(before + "/policies")
+}
+
+// layerAt returns the layer of the tenant among all, and adds it where there is none.
+func layerAt(all *[]*policy.Sources, id switchboard.TenantID) *policy.Sources {
+	i := slices.IndexFunc(*all, func(s *policy.Sources) bool { return s.Tenant == id })
+	if i < 0 {
+		i = len(*all)
+		*all = append(*all, &policy.Sources{Kind: policy.Tenant, Tenant: id})
+	}
+	return (*all)[i]
+}
+
+// kindOf returns the kind of the layer by the packages of its rules. It is the operator's if
+// there are only tests and data, or files with errors.
+func kindOf(files []switchboard.PolicyFile) (policy.Kind, error) {
+	first := map[policy.Kind]string{}
+	for _, f := range files {
+		if !isRego(f) || policy.IsTest(f.Path) {
+			continue
+		}
+		for _, kind := range []policy.Kind{policy.Operator, policy.Tenant} {
+			if _, err := policy.Parse(kind, f); err == nil && first[kind] == "" {
+				first[kind] = f.Name
+			}
+		}
+	}
+	switch {
+	case first[policy.Tenant] == "":
+		return policy.Operator, nil
+	case first[policy.Operator] == "":
+		return policy.Tenant, nil
+	}
+	return "", fmt.Errorf("%s is in the operator's package and %s in a tenant's; a layer is tested alone, so give the files of one layer", first[policy.Operator], first[policy.Tenant])
 }
 
 // Offered returns the tools that a tenant may use, and the servers that have not

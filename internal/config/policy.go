@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -59,10 +60,43 @@ func Policies(folder string) ([]switchboard.PolicyFile, error) {
 	return files, l.sink.err(folder)
 }
 
+// PolicyFiles reads the policies and their data at a path: a file, or all such files below a
+// folder. It ignores the other files of the folder. The names of the files begin with the
+// path. The error is Faults.
+func PolicyFiles(at string) ([]switchboard.PolicyFile, error) {
+	info, err := os.Stat(at)
+	if err != nil {
+		return nil, Faults{{File: at, Text: "this cannot be read: " + why(err)}}
+	}
+	if !info.IsDir() {
+		return policyFile(at)
+	}
+	l := newLoader(filepath.Join(at, "policies"), Options{}) // which reads the folder itself
+	defer l.close()
+	r := policyReader{loader: l, root: ".", mixed: true}
+	r.read(".", 0)
+	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
+	return r.files, l.sink.err(at)
+}
+
+// policyFile reads one file of policies or data.
+func policyFile(at string) ([]switchboard.PolicyFile, error) {
+	if !slices.Contains(policyFiles, path.Ext(at)) {
+		return nil, Faults{{File: at, Text: "only policies (.rego) and their data (.json, .yaml, .yml) are read here"}}
+	}
+	data, err := readBounded(func() (fs.FileInfo, error) { return os.Stat(at) },
+		func() (fs.File, error) { return os.Open(at) }, maxPolicyFile)
+	if err != nil {
+		return nil, Faults{{File: at, Text: "this cannot be read: " + why(err)}}
+	}
+	return []switchboard.PolicyFile{{Name: filepath.Clean(at), Path: filepath.Base(at), Data: data}}, nil
+}
+
 // policyReader is the state of reading one folder of policies.
 type policyReader struct {
 	*loader
 	root  string
+	mixed bool // other files may stand in the folder, and are ignored
 	files []switchboard.PolicyFile
 	seen  int // files and folders
 	size  int // of all files
@@ -81,11 +115,14 @@ func (r *policyReader) read(folder string, depth int) (ok bool) {
 	}
 	for _, n := range names {
 		name := path.Join(folder, n)
+		info, err := fs.Stat(r.at(name))
+		if r.mixed && err == nil && !info.IsDir() && !slices.Contains(policyFiles, path.Ext(n)) {
+			continue
+		}
 		if r.seen++; r.seen > maxPolicyFiles {
 			r.fault(r.root, "the folder holds more than %d files and folders", maxPolicyFiles)
 			return false
 		}
-		info, err := fs.Stat(r.at(name))
 		switch {
 		case err != nil: // so it is when it is read
 		case info.IsDir():

@@ -71,7 +71,7 @@ todo_test_waits if false
 `
 
 func TestAFailingTestSaysWhereItFailedAndOnWhat(t *testing.T) {
-	r, err := policy.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), false)
+	r, err := policy.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ deny[c.id] contains "no" if {
 
 deny["a/b"] contains "never" if input.mode == "observe"
 `, someTests)
-	r, err := policy.RunTests(t.Context(), s, true)
+	r, err := policy.RunTests(t.Context(), s, "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestFaultsOfTestsAreFaults(t *testing.T) {
 		"": "policies/a_test.rego: rego_parse_error: empty module",
 	} {
 		s := authored(policy.Operator, allowAll, text)
-		_, err := policy.RunTests(t.Context(), s, false)
+		_, err := policy.RunTests(t.Context(), s, "", false)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s\n%v, want %s", text, err, want)
 		}

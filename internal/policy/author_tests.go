@@ -74,12 +74,13 @@ func (r *TestReport) Count(o Outcome) int {
 	return n
 }
 
-// RunTests runs the tests of a layer, each as strictly as calls are judged: an
-// error of a builtin is an error of the test. The error is switchboard.Faults where the
-// files cannot be compiled.
-func RunTests(ctx context.Context, s *Sources, coverage bool) (*TestReport, error) {
+// RunTests runs the tests of a layer whose names match the regular expression only ("" means all),
+// each as strictly as calls are judged: an error of a builtin is an error of the test. The
+// error is switchboard.Faults where the files cannot be compiled.
+func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*TestReport, error) {
 	covered := cover.New()
 	results, modules, err := s.run(ctx, func(r *tester.Runner) {
+		r.Filter(only)
 		if coverage {
 			r.SetCoverageQueryTracer(covered).SetCoverageRuns(nil)
 		}
