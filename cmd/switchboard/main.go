@@ -39,6 +39,7 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Serve MCP over HTTP."`
 	Stdio    stdioCmd    `cmd:"" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
 	Demo     demoCmd     `cmd:"" help:"Show what Switchboard does, with sample servers of its own. Needs nothing installed."`
+	Tasks    tasksCmd    `cmd:"" help:"List the tasks of a tenant, and what each of them needs."`
 	Tools    toolsCmd    `cmd:"" help:"List the tools that a task gets, and which server's tool each one is."`
 	Search   searchCmd   `cmd:"" help:"Find tools by words, among all that are configured."`
 	Call     callCmd     `cmd:"" help:"Call one tool of a task and print its result."`

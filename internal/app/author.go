@@ -99,8 +99,8 @@ func isFolder(at string) bool {
 
 func isRego(f switchboard.PolicyFile) bool { return path.Ext(f.Path) == ".rego" }
 
-// tenantAt returns the tenant of the folder tenants/<id>/policies at which a path ends or which
-// it passes; "" if there is none.
+// tenantAt returns the tenant of the last folder tenants/<id>/policies of a path; "" if the path
+// has no such folder.
 func tenantAt(at string) switchboard.TenantID {
 	before, _, ok := cutLast(place(at)+"/", "/policies/")
 	if !ok {
