@@ -132,6 +132,9 @@ func only(x *app.Explanation, tool string) {
 		r.Selected = slices.DeleteFunc(r.Selected, other)
 		r.Others = slices.DeleteFunc(r.Others, other)
 		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.Dropped) bool { return d.Tool != tool })
+		if len(r.Selected) == 0 && !slices.Contains(r.Tied, tool) {
+			r.Tied, r.Warning = nil, "" // of other tools
+		}
 		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
 			r.Dropped = []app.Dropped{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
 		}
@@ -179,6 +182,9 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 			}
 		}
 		table(w, rows)
+		if r.Warning != "" {
+			fmt.Fprintf(w, "  TIE           %s\n", r.Warning)
+		}
 		if len(r.Unknown) > 0 {
 			fmt.Fprintf(w, "  policy names what is no candidate here: %s\n", strings.Join(r.Unknown, ", "))
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
@@ -138,6 +139,7 @@ type App struct {
 	answered   *news // that are to be remembered
 	memories   atomic.Pointer[map[switchboard.ServerID]memory]
 	everything everything // for operators
+	ties       ties       // that the log has
 
 	stopping *stopping
 	stop     context.CancelFunc
@@ -463,6 +465,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.set(both(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
+	a.ties.forget()
 	starting := a.fleet.Starting() // before their offers, as in refresh
 	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
@@ -561,7 +564,13 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	case task == "":
 		return a.state.Load().unbound(p, a.info), nil
 	}
-	s, err := a.state.Load().bind(ctx, p, task, was, a.unfit(was), a.info, a.records.decision)
+	st := a.state.Load()
+	s, err := st.bind(ctx, p, task, was, a.unfit(was), a.info, func(t *tenant, d *decide.Decision, refused error) func() recorded {
+		if len(t.own(st.starting)) == 0 { // else another tool may still come first
+			a.warnOfTies(d)
+		}
+		return a.records.decision(t, d, refused)
+	})
 	a.tidy()
 	if err != nil && s == nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)

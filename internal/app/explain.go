@@ -75,6 +75,11 @@ type Explained struct {
 	Dropped     []Dropped   `json:"dropped,omitempty"`
 	Unmet       string      `json:"unmet,omitempty"`
 
+	// Tied are the tools behind the selected tool of "select: tool" that the ranking puts in
+	// no order, and Warning says what to do about it.
+	Tied    []string `json:"tied,omitempty"`
+	Warning string   `json:"warning,omitempty"`
+
 	// Unknown are ids that a policy names and that are no candidates.
 	Unknown []string `json:"policy_names_no_candidate,omitempty"`
 }
@@ -275,6 +280,7 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	for _, c := range o.Others {
 		x.Others = append(x.Others, candidate(c, group))
 	}
+	x.Tied, x.Warning = tie(o)
 	rules, unknown := s.judged(ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {

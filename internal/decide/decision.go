@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,20 @@ type Outcome struct {
 
 // Considered returns how many candidates there were.
 func (o *Outcome) Considered() int { return len(o.Dropped) + len(o.Selected) + len(o.Others) }
+
+// Tied returns the candidates that stand behind the one tool of "select: tool" only because
+// of their ids: the ranking gives them the same place and score.
+func (o *Outcome) Tied() []Candidate {
+	if o.Requirement.Select != switchboard.SelectTool || len(o.Selected) == 0 {
+		return nil
+	}
+	first := o.Selected[0]
+	n := slices.IndexFunc(o.Others, func(c Candidate) bool { return c.Place != first.Place || c.Score != first.Score })
+	if n < 0 {
+		n = len(o.Others)
+	}
+	return o.Others[:n]
+}
 
 // A Dropped is a candidate that did not reach the end.
 type Dropped struct {

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxTied bounds the tools that the warning of a tie names.
+const maxTied = 5
+
+// tie returns the tools that the ranking puts in no order with the one tool of
+// "select: tool", and the warning with the ways to choose; nothing if there are none.
+func tie(o *decide.Outcome) (tied []string, warning string) {
+	behind := o.Tied()
+	if len(behind) == 0 {
+		return nil, ""
+	}
+	first := o.Selected[0].Tool.ID
+	for _, c := range behind {
+		tied = append(tied, c.Tool.ID.String())
+	}
+	var ways []string
+	if slices.ContainsFunc(behind, func(c decide.Candidate) bool { return c.Tool.ID.Server != first.Server }) {
+		ways = append(ways, "rank the servers (ranking: in tenant.yaml)")
+	}
+	ways = append(ways, fmt.Sprintf("name the tool (tools: [%q])", first))
+	if !o.Requirement.ByName() {
+		ways = append(ways, "require a constraint that only the right tool carries")
+	}
+	named := strings.Join(tied[:min(len(tied), maxTied)], ", ")
+	if more := len(tied) - maxTied; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	return tied, fmt.Sprintf("only its name puts %s before %s; to choose, %s", first, named, strings.Join(ways, ", or "))
+}
+
+// maxTies bounds the ties that are remembered.
+const maxTies = 1000
+
+// ties remembers the ties that the log has. Its zero value is ready for use, and safe for
+// concurrent use.
+type ties struct {
+	mu     sync.Mutex
+	logged map[tieKey]bool
+}
+
+// A tieKey is one tie of one task.
+type tieKey struct {
+	tenant        switchboard.TenantID
+	task          switchboard.TaskID
+	need, warning string
+}
+
+// first reports whether the tie is new since the last call of forget.
+func (t *ties) first(k tieKey) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.logged[k] {
+		return false
+	}
+	if t.logged == nil || len(t.logged) >= maxTies {
+		t.logged = map[tieKey]bool{}
+	}
+	t.logged[k] = true
+	return true
+}
+
+// forget makes each tie new again, since the configuration is another.
+func (t *ties) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.logged = nil
+}
+
+// warnOfTies logs each requirement of the decision for which only a name chooses the tool,
+// once for each change of the tie or of the configuration.
+func (a *App) warnOfTies(d *decide.Decision) {
+	for i := range d.Outcomes {
+		o := &d.Outcomes[i]
+		_, warning := tie(o)
+		if warning == "" {
+			continue
+		}
+		need := o.Requirement.String()
+		if a.ties.first(tieKey{d.Tenant, d.Task.ID, need, warning}) {
+			a.log.Warn("a name alone decides which tool serves a requirement", "tenant", d.Tenant, "task", d.Task.ID, "requirement", need, "why", warning)
+		}
+	}
+}
