@@ -2,6 +2,7 @@ package served_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -51,5 +52,30 @@ ranking:
 		if n != want {
 			t.Errorf("the log has %d warnings that only its name %s, want %d", n, tie, want)
 		}
+	}
+}
+
+func TestFirstMinutes11NoTieIsWarnedOfWhileServersStart(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, strings.Replace(gated, `sh, FAKE, '{"name":"read_file"`, `sh, FAKE, '{"name":"list_files","inputSchema":{"type":"object"}}', '{"name":"read_file"`, 1))
+	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: one\nranking: {adjust: [{server: web, by: 1}]}\n")
+	write(t, filepath.Join(dir, "tenants/default/tasks/one.yaml"), "task_id: one\nrequired_capabilities: [{tools: [\"*/*\"], select: tool}]\n")
+	g := serveAtOnce(t, dir)
+	s := g.openAtOnce(t, "/mcp", true)
+	for _, next := range []struct{ server, tool string }{
+		{"files", "list_files"}, // which ties with read_file
+		{"web", "fetch"},        // which is the best alone
+	} {
+		begin(t, dir, next.server, "well")
+		eventually(t, "it lists "+next.tool, func() string {
+			if got := names(t, s); !slices.Equal(got, []string{next.tool}) {
+				return strings.Join(got, ", ")
+			}
+			return ""
+		})
+	}
+	g.reload(t) // the log has then all that was logged before
+	if text := g.logged(); strings.Contains(text, "a name alone decides") {
+		t.Errorf("it warns of a tie that ends once all servers have answered:\n%s", text)
 	}
 }
