@@ -22,7 +22,7 @@ import (
 )
 
 type policyCmd struct {
-	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies."`
+	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies. With -v, list also the tests that pass."`
 	Check policyCheckCmd `cmd:"" help:"Compile the policies, and say what in them is most likely not meant."`
 	Eval  policyEvalCmd  `cmd:"" help:"Ask the policies about one input, and show the value of every rule."`
 	Diff  policyDiffCmd  `cmd:"" help:"Say what recorded decisions would have been under other policies or rankings."`

@@ -77,8 +77,8 @@ func (t *ties) forget() {
 	t.logged = nil
 }
 
-// warnOfTies logs each requirement of the decision for which only a name chooses the tool,
-// once for each change of the tie or of the configuration.
+// warnOfTies logs the ties of the decision. It logs each tie once, and again after a change of
+// the tie or of the configuration.
 func (a *App) warnOfTies(d *decide.Decision) {
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
