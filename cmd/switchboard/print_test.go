@@ -9,7 +9,6 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/health"
-	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
@@ -55,7 +54,9 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 			},
 		}
 		st.Policies = []app.PolicyStatus{{Tenant: "acme", Digest: "sha256:0123456789abcdef", Loaded: ago(time.Hour)}}
-		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8, Context: app.Context{Tokens: 2500, Lists: run.Charge{Times: 3, Tokens: 2000}, FullLists: run.Charge{Times: 3, Tokens: 90000}}}}
+		st.Tasks = []app.TaskStatus{{Tenant: "acme", Task: "work", Runs: 2, Tools: 8}}
+		c := &st.Tasks[0].Context
+		c.Tokens, c.Lists.Tokens, c.FullLists.Tokens = 2500, 2000, 90_000
 		var out strings.Builder
 		writeStatus(streams{out: &out}, &st)
 		golden(t, "testdata/status.golden", out.String())
