@@ -35,7 +35,6 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		if told {
 			in.Instructions = lazyexpand.Instructions(servers, t.own(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
 		}
-		in.Own = nil
 		switch {
 		case task.ID == switchboard.DeclaredTask:
 			in.Own, in.Unlisted = t.ours(d.Principal), true
@@ -43,7 +42,7 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 			in.Own = []*switchboard.Tool{gateway.Status}
 		}
 		if !s.wholeResults && t.ResultBound(d.Principal, t.Tasks[d.Task.ID]) > 0 {
-			in.Own = append(in.Own, preview.Tool)
+			in.Last = []*switchboard.Tool{preview.Tool}
 		}
 		return surface.New(in)
 	}

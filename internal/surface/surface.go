@@ -116,9 +116,10 @@ type Input struct {
 	Places   []Place
 
 	// Own are the tools that Switchboard answers itself, and Groups have those of
-	// them that stand for many. Own come first in the list, and each stub right
-	// before the first member of its group.
+	// them that stand for many. Own come first in the list, Last come last, and each stub
+	// right before the first member of its group.
 	Own    []*switchboard.Tool
+	Last   []*switchboard.Tool
 	Groups []Group
 
 	// Whole is what else the servers offer that the task uses as a whole.
@@ -250,8 +251,11 @@ func New(in Input) *Surface {
 		s.entries = append(s.entries, e)
 	}
 	for i := range s.ours {
-		if o := &s.ours[i]; o.Role == Stub {
+		switch o := &s.ours[i]; {
+		case o.Role == Stub:
 			o.before = first[o.Group]
+		case slices.Contains(in.Last, o.Tool):
+			o.before = len(s.entries)
 		}
 	}
 	slices.SortStableFunc(s.ours, func(a, b placed) int { return cmp.Compare(a.before, b.before) })
@@ -329,7 +333,7 @@ func (s *Surface) seat(in *Input) {
 		e.Name = wish
 		s.ours = append(s.ours, placed{Entry: e})
 	}
-	for _, t := range in.Own {
+	for _, t := range slices.Concat(in.Own, in.Last) {
 		add(Entry{Role: Own, Tool: t}, t.ID.Name)
 	}
 	for _, g := range in.Groups {

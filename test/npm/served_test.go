@@ -223,7 +223,7 @@ func listed(t *testing.T, c client, a answer, shows []string, direct map[string]
 	if err := json.Unmarshal(a.result, &got); err != nil {
 		t.Fatal(err)
 	}
-	got.Tools = got.Tools[len(got.Tools)-len(shows):] // without our own
+	got.Tools = got.Tools[:len(shows)] // without our own
 	for i, shown := range shows {
 		found := false
 		for id, d := range direct {

@@ -86,8 +86,8 @@ func TestDefinitionsAndResultsComeThroughToTheByte(t *testing.T) {
 	t.Parallel()
 	behind(t, []string{oddDefinition, shapedDefinition}, func(t *testing.T, clientModern, serverModern bool, s session) {
 		m, _ := s.ask(t, "tools/list", "")
-		if got, want := field(t, m.Result, "tools"), ","+oddDefinition+","+shapedDefinition+"]"; !strings.HasSuffix(got, want) {
-			t.Errorf("tools/list gives\n%s\nwant, after our own,\n%s", got, want)
+		if got, want := field(t, m.Result, "tools"), "["+oddDefinition+","+shapedDefinition+","; !strings.HasPrefix(got, want) {
+			t.Errorf("tools/list gives\n%s\nwant, before our own,\n%s", got, want)
 		}
 		for name, want := range oddResults {
 			if serverModern {

@@ -172,7 +172,9 @@ func TestFirstMinutes9AResultCanBeReadAsLongAsPolicyAllowsIts(t *testing.T) {
 	out, _, _ := command(t, dir, "receipts", "export")
 	for line := range strings.Lines(out) {
 		var one struct {
-			Entry struct{ Receipt struct{ Kind, Tool, Given, Outcome string } }
+			Entry struct {
+				Receipt struct{ Kind, Tool, Given, Outcome string }
+			}
 		}
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			t.Fatal(err)
