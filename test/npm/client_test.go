@@ -109,11 +109,22 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// serve starts a switchboard, and stops it after the test.
+// serve starts a switchboard for the tenant example, and stops it after the test. It returns
+// when the servers have answered.
 func serve(t *testing.T, dir string) gateway {
 	t.Helper()
+	g := serveAtOnce(t, dir, "--tenant", "example")
+	g.settle()
+	return g
+}
+
+// serveAtOnce starts a switchboard, and stops it after the test. It returns when the
+// switchboard has its address. The servers may still be starting.
+func serveAtOnce(t *testing.T, dir string, more ...string) gateway {
+	t.Helper()
 	g := gateway{program: switchboard(t), dir: dir}
-	cmd := exec.Command(g.program, "serve", "--config", filepath.Join(dir, "switchboard.yaml"), "--tenant", "example", "--listen", "127.0.0.1:0")
+	cmd := exec.Command(g.program, append([]string{"serve", "--config", filepath.Join(dir, "switchboard.yaml"), "--listen", "127.0.0.1:0"}, more...)...)
+	cmd.Dir = dir // npx would take what is installed in this package's folder
 	log := &locked{}
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
@@ -145,25 +156,26 @@ func serve(t *testing.T, dir string) gateway {
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	g.url = strings.TrimSuffix(strings.TrimSpace(line), "/mcp")
-	g.settle()
 	return g
 }
 
 // settle waits for the servers, as long as start_deadline says: what a test sees does not
 // change by their start.
 func (g gateway) settle() {
-	for over := time.Now().Add(patience); time.Now().Before(over); {
-		resp, err := http.Get(g.url + "/readyz")
-		if err != nil {
-			return
-		}
-		text, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if !bytes.Contains(text, []byte(`"ready":false`)) {
-			return
-		}
+	for over := time.Now().Add(patience); time.Now().Before(over) && g.waits(); {
 		<-time.After(20 * time.Millisecond)
 	}
+}
+
+// waits reports whether Switchboard says that servers have not answered yet.
+func (g gateway) waits() bool {
+	resp, err := http.Get(g.url + "/readyz")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	text, _ := io.ReadAll(resp.Body)
+	return bytes.Contains(text, []byte(`"ready":false`))
 }
 
 // A watchdog kills a program that takes too long.

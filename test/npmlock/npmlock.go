@@ -23,6 +23,25 @@ func Need(t testing.TB, what string, programs ...string) {
 	if err == nil {
 		err = installed()
 	}
+	demand(t, what, err)
+}
+
+// NeedRegistry is Need for a test in which npm fetches packages anew, such as pkg.
+func NeedRegistry(t testing.TB, what, pkg string) {
+	t.Helper()
+	Need(t, what)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "npm", "view", pkg, "version", "--cache", t.TempDir(), "--loglevel=error").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("npm view %s: %w: %s", pkg, err, firstLine(out))
+	}
+	demand(t, what, err)
+}
+
+// demand ends the test if err says that it cannot run.
+func demand(t testing.TB, what string, err error) {
+	t.Helper()
 	switch {
 	case err == nil:
 	case os.Getenv("SWITCHBOARD_REQUIRE") == "1":
@@ -30,6 +49,11 @@ func Need(t testing.TB, what string, programs ...string) {
 	default:
 		t.Skipf("skipped: %s (%v)", what, err)
 	}
+}
+
+func firstLine(text []byte) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	return first
 }
 
 func missing(programs []string) error {
@@ -57,8 +81,7 @@ var installed = sync.OnceValue(func() error {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
 	if err != nil {
-		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("npm ci: %w: %s", err, first)
+		return fmt.Errorf("npm ci: %w: %s", err, firstLine(out))
 	}
 	return os.WriteFile(stamp, lock, 0o600)
 })
