@@ -32,7 +32,7 @@ func NeedRegistry(t testing.TB, what, pkg string) {
 	Need(t, what)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "npm", "view", pkg, "version", "--cache", t.TempDir(), "--loglevel=error").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "npm", "view", pkg, "version", "--cache", t.TempDir(), "--fetch-retries=1", "--loglevel=error").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("npm view %s: %w: %s", pkg, err, firstLine(out))
 	}
