@@ -32,7 +32,7 @@ func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next swi
 			return switchboard.Result{}, misused(u.Error(), part(u.form.doc))
 		}
 		if how == switchboard.CheckStrict {
-			if why, where := d.misuse(args); why != nil {
+			if where, why := d.misuse(args); why != nil {
 				return switchboard.Result{}, misused(why.Error(), where)
 			}
 		}
@@ -63,16 +63,16 @@ func misused(why, part string) error {
 
 // misuse says why the arguments do not fit the whole schema, and which part of it they do not
 // fit; nil where they do.
-func (d *definition) misuse(args []byte) (why error, where string) {
+func (d *definition) misuse(args []byte) (where string, why error) {
 	s, err := d.input()
 	if err != nil {
-		return errors.New("the tool's schema cannot be read, so nobody can tell what fits"), ""
+		return "", errors.New("the tool's schema cannot be read, so nobody can tell what fits")
 	}
 	err = s.check(args)
 	if m, ok := errors.AsType[*misfit](err); ok {
-		return m, part(partAt(d.form(), m.at))
+		return part(partAt(d.form(), m.at)), m
 	}
-	return err, ""
+	return "", err
 }
 
 // partAt is the schema of the value at that place, or of what is around it.
@@ -97,13 +97,14 @@ func partAt(f *form, at []string) map[string]any {
 // error, and to the error for invalid params. It returns other answers as they are.
 func advise(d *definition, args []byte, r switchboard.Result, err error) (switchboard.Result, error) {
 	server, isServer := errors.AsType[*switchboard.ServerError](err)
-	if err != nil && !(isServer && invalidParams(server)) || err == nil && !failed(r) {
+	advisable := err == nil && failed(r) || isServer && invalidParams(server)
+	if !advisable {
 		return r, err
 	}
 	if _, unreadable := d.input(); unreadable != nil {
 		return r, err
 	}
-	why, where := d.misuse(args)
+	where, why := d.misuse(args)
 	if why == nil || where == "" {
 		return r, err
 	}

@@ -44,7 +44,7 @@ func TestArgumentsThatPlainlyDoNotFitNeverReachAServer(t *testing.T) {
 		"a mistyped member":                 {schema: issue, args: `{"titel":"x"}`, want: `"title" is missing, "titel" is unknown (did you mean "title"?)`},
 		"an unknown member":                 {schema: issue, args: `{"title":"x","colour":"red"}`, want: `"colour" is unknown`, part: `"additionalProperties":false`},
 		"a missing member of an element":    {schema: issue, args: `{"title":"x","labels":[{"name":"a"},{}]}`, want: `"name" is missing`, part: `"required":["name"]`},
-		"an unknown one, in itself":         {schema: issue, args: `{"title":"x","labels":[{"name":"a","parent":{"name":"b","nmae":1}}]}`, want: `"nmae" is unknown (did you mean "name"?)`},
+		"an unknown one, in itself":         {schema: issue, args: `{"title":"x","labels":[{"name":"a","parent":{"name":"b","namen":1}}]}`, want: `"namen" is unknown (did you mean "name"?)`},
 		"an open object":                    {schema: `{"type":"object","properties":{"a":{}}}`, args: `{"b":1}`},
 		"names by pattern":                  {schema: `{"type":"object","patternProperties":{"^x-":{}},"additionalProperties":false}`, args: `{"x-a":1}`},
 		"a tool without arguments":          {schema: `{"type":"object","additionalProperties":false}`, args: `{"random":""}`, want: `"random" is unknown`},

@@ -31,9 +31,10 @@ const (
 	// KeptFor is how long a result is kept.
 	KeptFor = time.Hour
 
-	// MaxKept bounds what is kept of one principal, in bytes, and MaxResults the
-	// results: the oldest go first.
-	MaxKept    = 64 << 20
+	// MaxKept bounds the bytes that are kept of one principal: the oldest results go first.
+	MaxKept = 64 << 20
+
+	// MaxResults bounds the number of these results.
 	MaxResults = 256
 
 	patience = 5 * time.Second // with the store
