@@ -85,8 +85,8 @@ func policies(t *testing.T, base string) string {
 // again, by name after it has expanded them, and is refused what policy and budget
 // refuse.
 // Claude Code searches tools itself, as it does unless it is told otherwise, and still
-// sees the stub (issue 16, number 5).
-func TestAgentsWorkWithToolsThatAreOnDemand(t *testing.T) {
+// sees the stub.
+func TestFirstMinutes5AgentsWithAToolSearchOfTheirOwnUseTheStub(t *testing.T) {
 	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.find(t)

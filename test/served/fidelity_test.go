@@ -31,7 +31,7 @@ token_budget: 1000000
 servers:
   odd: {%s, check_input: "off"}
 tenants:
-  default: {servers: ["*"], allow: [by_name]}
+  default: {servers: ["*"], allow: [by_name], result_bytes: 1GiB}
 -- tenants/default/tenant.yaml --
 tenant: default
 default_task: all
