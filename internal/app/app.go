@@ -110,6 +110,7 @@ type App struct {
 	health  *health.Monitor
 	records *ledger
 	runs    *run.Registry
+	meter   *run.Meter
 	gateway *gateway.Gateway
 	store   store.Store
 	keys    *idempotency.Keys
@@ -244,14 +245,14 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	cached := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
 	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: guard, Log: o.Log})
-	meter := run.NewMeter(a.tokens)
+	a.meter = run.NewMeter(a.tokens)
 	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
 		Caller: results.Bounded(a.metrics.Calls(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
 			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(a.fleet))))))))))))))),
 		Results:      results,
-		Meter:        meter,
+		Meter:        a.meter,
 		WholeResults: o.WholeResults,
 		Store:        a.store,
 		Cluster:      a.cluster,
@@ -300,7 +301,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.remember(ctx) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.sweep(ctx) })
-	a.work.Go(func() { meter.Run(ctx) })
+	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.tellOffers(ctx) })
 	a.work.Go(func() { a.records.trim(ctx) })
 	a.work.Go(func() { a.records.follow(ctx) })

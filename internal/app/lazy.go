@@ -211,6 +211,7 @@ func (a *App) statusOf(p switchboard.Principal, r *run.Run) []byte {
 func (a *App) runStatus(r *run.Run) RunStatus {
 	s := r.Surface()
 	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []Listed{}}
+	a.meter.Wake()
 	st.Context.add(r)
 	if err := r.Err(); err != nil {
 		st.Why = err.Error()

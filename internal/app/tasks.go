@@ -13,6 +13,7 @@ func (a *App) tasks(id switchboard.TenantID) []TaskStatus {
 		tenant switchboard.TenantID
 		task   switchboard.TaskID
 	}
+	a.meter.Wake()
 	by := map[key]*TaskStatus{}
 	for _, r := range a.runs.All() {
 		p := r.Principal()

@@ -42,8 +42,8 @@ type Charge struct {
 	Times  int64 `json:"times"`
 	Tokens int64 `json:"tokens"`
 
-	// Estimated says that some tokens are not counted but reckoned from bytes, because
-	// there were more texts than the Meter counts.
+	// Estimated says that some tokens are not counted but reckoned from bytes, because the
+	// Meter did not count yet, or there were more texts than it counts.
 	Estimated bool `json:"estimated,omitempty"`
 
 	// Uncounted is the bytes of texts of more than 64 KiB, which may hold images. Their
@@ -80,15 +80,19 @@ func (b *Bill) Charge(it Item) Charge {
 // Bounds of a Meter.
 const (
 	meterQueue = 16
-	meterRate  = 512 << 10 // bytes a second
-	maxCharged = 64 << 10  // bytes of a text that are counted
+	meterRate  = 64 << 10 // bytes a second, for a percent of a processor
+	meterBurst = 256 << 10
+	maxCharged = 64 << 10 // bytes of a text that are counted
 )
 
 // A Meter counts the tokens for bills, beside the requests, and no more than meterRate
-// bytes a second. What comes faster is estimated. Use NewMeter. It is safe for concurrent use.
+// bytes a second. What comes faster is estimated. A Meter counts nothing before Wake or before
+// a list with a stub: to count takes memory, and most runs need no bill. Use NewMeter. It is safe for
+// concurrent use.
 type Meter struct {
 	count func(text []byte) int
 	jobs  chan job
+	awake atomic.Bool
 }
 
 // A job is a text to count.
@@ -103,9 +107,12 @@ func NewMeter(count func(text []byte) int) *Meter {
 	return &Meter{count: count, jobs: make(chan job, meterQueue)}
 }
 
+// Wake lets m count from now on, because somebody reads bills.
+func (m *Meter) Wake() { m.awake.Store(true) }
+
 // Run counts until ctx is done.
 func (m *Meter) Run(ctx context.Context) {
-	pace := rate.NewLimiter(meterRate, meterRate)
+	pace := rate.NewLimiter(meterRate, meterBurst)
 	for {
 		select {
 		case <-ctx.Done():
@@ -113,7 +120,7 @@ func (m *Meter) Run(ctx context.Context) {
 		case j := <-m.jobs:
 			j.line.tokens.Add(int64(j.count()))
 			j.line.counted.Add(int64(j.bytes))
-			if pace.WaitN(ctx, min(j.bytes, meterRate)) != nil {
+			if pace.WaitN(ctx, min(j.bytes, meterBurst)) != nil {
 				return
 			}
 		}
@@ -127,6 +134,9 @@ func (m *Meter) Charge(b *Bill, it Item, text []byte) { m.charge(b, it, text, by
 func (m *Meter) ChargeList(b *Bill, s *surface.Surface, modern bool, list []byte) {
 	if m == nil {
 		return
+	}
+	if len(s.Stubs()) > 0 {
+		m.Wake()
 	}
 	same := func(text []byte) []byte { return text } // nobody changes it
 	m.charge(b, Lists, list, same)
@@ -151,7 +161,7 @@ func (m *Meter) charge(b *Bill, it Item, text []byte, own func([]byte) []byte) {
 		return
 	}
 	l.bytes.Add(int64(len(text)))
-	if len(m.jobs) == cap(m.jobs) { // before it is copied
+	if !m.awake.Load() || len(m.jobs) == cap(m.jobs) { // before it is copied
 		return
 	}
 	text = own(text)

@@ -19,6 +19,7 @@ func TestABillSaysWhatEachItemHasCost(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go m.Run(ctx)
+		m.Wake()
 		var b run.Bill
 		text := []byte("one two three")
 		m.Charge(&b, run.Results, text)
@@ -42,6 +43,7 @@ func TestABillSaysWhatEachItemHasCost(t *testing.T) {
 func TestWhatComesFasterThanItIsCountedIsEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run.NewMeter(words)
+		m.Wake()
 		var b run.Bill
 		text := []byte(strings.Repeat("word ", 1000))
 		for range 100 { // before anybody counts: no more than a few wait
@@ -60,6 +62,24 @@ func TestWhatComesFasterThanItIsCountedIsEstimated(t *testing.T) {
 	})
 }
 
+func TestAMeterThatNobodyNeedsCountsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := run.NewMeter(func([]byte) int {
+			t.Error("it counts")
+			return 0
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go m.Run(ctx)
+		var b run.Bill
+		m.Charge(&b, run.Results, []byte("12345678"))
+		synctest.Wait()
+		if got := b.Charge(run.Results); got != (run.Charge{Times: 1, Tokens: 2, Estimated: true}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestANilMeterBillsNothing(t *testing.T) {
 	var m *run.Meter
 	var b run.Bill
@@ -70,13 +90,17 @@ func TestANilMeterBillsNothing(t *testing.T) {
 	}
 }
 
-// What a call pays for its bill: while the Meter keeps up, and while it does not.
+// What a call pays for its bill: before anybody reads bills, while the Meter keeps up, and while
+// it does not.
 func BenchmarkCharge(b *testing.B) {
 	text := bytes.Repeat([]byte("x"), 1024)
-	for name, counts := range map[string]bool{"counted": true, "estimated": false} {
+	for _, name := range []string{"asleep", "counted", "estimated"} {
 		b.Run(name, func(b *testing.B) {
 			m := run.NewMeter(func([]byte) int { return 0 })
-			if counts {
+			if name != "asleep" {
+				m.Wake()
+			}
+			if name == "counted" {
 				ctx, stop := context.WithCancel(b.Context())
 				defer stop()
 				go m.Run(ctx)
