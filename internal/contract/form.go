@@ -86,13 +86,15 @@ func (b *former) fill(f *form) {
 	for _, r := range required {
 		name, ok := r.(string)
 		property, _ := properties[name].(map[string]any)
-		if _, has := property["default"]; ok && !has {
+		if _, has := property["default"]; ok && !has && !slices.Contains(f.required, name) {
 			f.required = append(f.required, name)
 		}
 	}
 	_, patterns := f.doc["patternProperties"]
 	f.closed = f.doc["additionalProperties"] == false && !patterns
-	f.items = b.form(f.doc["items"])
+	if _, tuple := f.doc["prefixItems"]; !tuple { // there items is of the elements behind these
+		f.items = b.form(f.doc["items"])
+	}
 }
 
 // maxFaults bounds the members that one refusal names.
