@@ -26,19 +26,34 @@ func Arguments(check func(switchboard.ServerID) switchboard.InputCheck, next swi
 		if how == switchboard.CheckOff {
 			return next.Call(ctx, c)
 		}
-		d := definitionOf(c.Tool)
 		args := argumentsIn(c.Params)
-		if u := d.form().check(args); u != nil {
-			return switchboard.Result{}, misused(u.Error(), part(u.form.doc))
-		}
-		if how == switchboard.CheckStrict {
-			if where, why := d.misuse(args); why != nil {
-				return switchboard.Result{}, misused(why.Error(), where)
-			}
+		if err := Check(how, c.Tool, args); err != nil {
+			return switchboard.Result{}, err
 		}
 		r, err := next.Call(ctx, c)
-		return advise(d, args, r, err)
+		return advise(definitionOf(c.Tool), args, r, err)
 	})
+}
+
+// Check refuses arguments that do not fit the tool's input schema, as strictly as how says: with
+// SB-CAP-003 and the part of the schema. Empty arguments stand for {}.
+func Check(how switchboard.InputCheck, tool *switchboard.Tool, args []byte) error {
+	if how == switchboard.CheckOff {
+		return nil
+	}
+	if len(args) == 0 {
+		args = noArguments
+	}
+	d := definitionOf(tool)
+	if u := d.form().check(args); u != nil {
+		return misused(u.Error(), part(u.form.doc))
+	}
+	if how == switchboard.CheckStrict {
+		if where, why := d.misuse(args); why != nil {
+			return misused(why.Error(), where)
+		}
+	}
+	return nil
 }
 
 var noArguments = []byte("{}")
