@@ -10,7 +10,7 @@
 #	    deny:
 #	      - {tool: "aws/s3_*", verb: write}
 #
-# Calls are denied, lists are not: a tool that came and went with the clock would
+# Calls and expansions are denied, lists are not: a tool that came and went with the clock would
 # take the client by surprise, and a call that is refused says why. Hours that go
 # over midnight need a rule of your own.
 package switchboard
@@ -20,7 +20,7 @@ package switchboard
 deny[c.id] contains reason if {
 	hours := input.tenant_policy.business_hours
 	count(hours_faults) == 0
-	input.phase == "call"
+	input.phase in {"call", "expand"}
 	within(hours, time.parse_rfc3339_ns(input.now))
 	some row in hours.deny
 	which := about(row)

@@ -46,6 +46,12 @@ test_other_tools_are_left_in_business_hours if {
 	at(tool("gcp/s3_put_object", [cap("write", "aws", [])]), now) == {"gcp/s3_put_object"}
 }
 
+test_nothing_is_expanded_in_business_hours_that_may_not_be_called if {
+	asked := object.union(calls(put, {"business_hours": office}, {}), {"phase": "expand"})
+	left == set() with input as object.union(asked, {"now": "2026-11-20T12:00:00Z"})
+	left == {"aws/s3_put_object"} with input as object.union(asked, {"now": "2026-11-20T20:00:00Z"})
+}
+
 test_lists_do_not_change_with_the_clock if {
 	left == {"aws/s3_put_object"} with input as asks([put], {"business_hours": office})
 }

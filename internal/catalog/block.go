@@ -9,8 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// blockName is the member that holds a block, wherever it stands.
-const blockName = "x-summit-capabilities"
+const blockName = switchboard.BlockName
 
 // Limits of one block.
 const (

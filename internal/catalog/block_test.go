@@ -21,7 +21,7 @@ func TestBlocksAreFoundWhereverTheyMayStand(t *testing.T) {
 		{name: "_meta with a prefix", in: world{tool: `,"_meta":{"com.example.mcp-1/x-summit-capabilities":` + b + `}`}, want: "tool"},
 		{name: "_meta with a prefix of one label", in: world{tool: `,"_meta":{"example/x-summit-capabilities":` + b + `}`}, want: "tool"},
 		{name: "all on the tool, and equal", in: world{tool: `,"x-summit-capabilities":` + b + `,"_meta":{"x-summit-capabilities":` + b + `,"a.b/x-summit-capabilities":` + b + `}`}, want: "tool"},
-		{name: "annotations are not a place", in: world{tool: `,"annotations":{"x-summit-capabilities":` + b + `}`}},
+		{name: "annotations", in: world{tool: `,"annotations":{"x-summit-capabilities":` + b + `}`}, want: "tool"},
 
 		{name: "capabilities.tools", in: world{handshake: `{"tools":{"t":{"x-summit-capabilities":` + b + `}}}`}, want: "handshake"},
 		{name: "capabilities.tools, escaped", in: world{handshake: `{"tools":{"t":{"x-\u0073ummit-capabilities":` + b + `}}}`}, want: "handshake"},
@@ -31,6 +31,11 @@ func TestBlocksAreFoundWhereverTheyMayStand(t *testing.T) {
 		{name: "capabilities.experimental, the list itself", in: world{handshake: `{"experimental":{"x-summit-capabilities":{"tools":{"t":` + b + `}}}}`}, want: "handshake"},
 		{name: "capabilities.experimental under another name is no place", in: world{handshake: `{"experimental":{"other":{"tools":{"t":{"x-summit-capabilities":` + b + `}}}}}`}},
 		{name: "a list under somebody's extension is not ours", in: world{handshake: `{"extensions":{"com.summit/other":{"tools":{"t":["x"]}}}}`}},
+		{name: "capabilities, an object of lists", in: world{handshake: `{"x-summit-capabilities":{"t":` + b + `}}`}, want: "handshake"},
+		{name: "capabilities, an object of tools", in: world{handshake: `{"x-summit-capabilities":{"tools":{"t":{"x-summit-capabilities":` + b + `}}}}`}, want: "handshake"},
+		{name: "capabilities, the list of the only tool", in: world{handshake: `{"x-summit-capabilities":` + b + `}`}, want: "handshake"},
+		{name: "beside capabilities, an object of lists", in: world{beside: `{"t":` + b + `}`}, want: "handshake"},
+		{name: "beside capabilities, the list of the only tool", in: world{beside: b, handshake: `{"tools":{}}`}, want: "handshake"},
 		{name: "all in the handshake, and equal", in: world{handshake: `{"tools":{"t":{"x-summit-capabilities":` + b + `}},"experimental":{"x-summit-capabilities":{"tools":{"t":` + b + `}}}}`}, want: "handshake"},
 
 		{name: "the manifest", in: world{manifest: manifest("read fs")}, want: "manifest"},
@@ -209,6 +214,9 @@ func TestWhatCannotBeReadAsAWholeRefusesAllThatItMayHaveRestricted(t *testing.T)
 		{name: "a manifest with two values", in: world{manifest: `{"capabilities":{"tools":{}}} {}`}, want: `server "s", manifest m.json: cannot be read: something follows the value`},
 		{name: "a handshake with a name twice", in: world{handshake: `{"tools":{"t":{"x-summit-capabilities":[]}},"tools":{}}`}, want: `server "s", handshake: is not strict JSON: duplicate object member name at "/tools"`},
 		{name: "a handshake with a slip", in: world{handshake: `{"experimental":{"x-summit-capabilties":{}}}`}, want: `server "s", handshake: capabilities.experimental: "x-summit-capabilties" is not a field here; did you mean "x-summit-capabilities"?`},
+		{name: "a list in the handshake of a server with two tools", in: world{handshake: `{"x-summit-capabilities":[]}`}, want: `server "s", handshake: capabilities.x-summit-capabilities: is a list, which can be about one tool only, and the server has 2; write an object with a list for each tool`},
+		{name: "a list beside the capabilities of a server with two tools", in: world{beside: `[]`}, want: `server "s", handshake: x-summit-capabilities: is a list, which can be about one tool only, and the server has 2`},
+		{name: "a text beside the capabilities", in: world{beside: `"read fs"`}, want: `server "s", handshake: x-summit-capabilities: is a string; want an object with a list for each tool`},
 		{name: "a manifest of 5 MB", in: world{manifest: strings.Repeat(" ", 5<<20)}, want: `server "s", manifest m.json: is 5242880 bytes long; at most 4194304 are allowed`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,6 +16,7 @@ type world struct {
 	tool      string // the members of t's definition beside name and inputSchema, as ,"a":1
 	tools     []string
 	handshake string
+	beside    string // what stands in the handshake beside the capabilities, under our name
 	manifest  string
 	overlay   *switchboard.Overlay // of s/t
 	overlays  map[string]switchboard.Overlay
@@ -32,6 +33,9 @@ func (w world) sources() []catalog.Source {
 	}
 	if w.handshake != "" {
 		src.Offer.Capabilities = []byte(w.handshake)
+	}
+	if w.beside != "" {
+		src.Offer.Beside = []byte(w.beside)
 	}
 	if w.manifest != "" {
 		src.Manifest = &catalog.Manifest{Name: "m.json", Data: []byte(w.manifest)}

@@ -127,6 +127,17 @@ func ownBlocks(t *tree) (blocks []block) {
 			blocks = append(blocks, misnamed("", name))
 		}
 	}
+	if hints := t.object(0, "annotations"); hints != none {
+		for c := t.nodes[hints].first; c != none; c = t.nodes[c].next {
+			name := t.nodes[c].name
+			switch {
+			case string(name) == blockName:
+				blocks = append(blocks, readBlock(t, c, "annotations."+blockName))
+			case almost(name, blockName):
+				blocks = append(blocks, misnamed("annotations", name))
+			}
+		}
+	}
 	if meta := t.object(0, "_meta"); meta != none {
 		for c := t.nodes[meta].first; c != none; c = t.nodes[c].next {
 			name := t.nodes[c].name

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -92,18 +93,33 @@ func (w *word) tool(t *tree, n int32, tool, field string) {
 	}
 }
 
-// readHandshake reads the capabilities object of initialize or
-// server/discover. Most have never heard of us: whatever has not our form is
-// left alone.
-func readHandshake(t *tree, raw []byte) word {
+// readHandshake reads the capabilities object of initialize or server/discover, and what stands
+// beside it under our name. Most servers have never heard of us: whatever has not our form is left
+// alone. names are the server's tools: a list right under our name can only be about one.
+func readHandshake(t *tree, capabilities, beside []byte, names []string) word {
 	w := word{source: switchboard.FromHandshake, blocks: map[string][]block{}}
-	if !mentionsBlock(raw) {
+	if mentionsBlock(capabilities) {
+		w.handshake(t, capabilities, names)
+	}
+	if beside == nil || w.fault != nil {
 		return w
 	}
+	if w.fault = parseBounded(t, beside); w.fault == nil {
+		w.whole(t, 0, blockName, names)
+	}
+	return w
+}
+
+func (w *word) handshake(t *tree, raw []byte, names []string) {
 	if w.fault = parseBounded(t, raw); w.fault != nil {
-		return w
+		return
 	}
-	w.tools(t, t.object(0, "tools"), "capabilities.tools", false)
+	if tools := t.object(0, "tools"); tools != none {
+		w.tools(t, tools, "capabilities.tools", false)
+	}
+	if own := t.member(0, blockName); own != none {
+		w.whole(t, own, "capabilities."+blockName, names)
+	}
 	if ext := t.object(0, "extensions"); ext != none {
 		for c := t.nodes[ext].first; c != none; c = t.nodes[c].next {
 			w.extension(t, c, "capabilities.extensions", true)
@@ -114,7 +130,27 @@ func readHandshake(t *tree, raw []byte) word {
 			w.extension(t, c, "capabilities.experimental", false)
 		}
 	}
-	return w
+}
+
+// whole reads what stands at n right under our name: an object of tools, or of one member tools that is such
+// an object, or the block of the only tool. Whatever else it is, it is a fault: a restriction that nobody
+// reads is worse than none.
+func (w *word) whole(t *tree, n int32, field string, names []string) {
+	switch t.nodes[n].kind {
+	case '{':
+		if tools := t.object(n, "tools"); tools != none && !slices.Contains(names, "tools") {
+			n, field = tools, field+".tools"
+		}
+		w.tools(t, n, field, true)
+	case '[':
+		if len(names) == 1 {
+			w.blocks[names[0]] = append(w.blocks[names[0]], readBlock(t, n, field))
+			return
+		}
+		w.fault = problemf(field, "is a list, which can be about one tool only, and the server has %d; write an object with a list for each tool", len(names))
+	default:
+		w.fault = problemf(field, "is %s; want an object with a list for each tool", t.kindName(n))
+	}
 }
 
 // extension reads the tools of the extension at n; anyName says whether it may
@@ -126,8 +162,8 @@ func (w *word) extension(t *tree, n int32, field string, anyName bool) {
 		w.fault = problemf(field, "%s is not a field here; did you mean %q?", quoted(string(name)), blockName)
 		return
 	}
-	if ours || anyName {
-		w.tools(t, t.object(n, "tools"), field+"."+shown(string(name))+".tools", ours)
+	if tools := t.object(n, "tools"); tools != none && (ours || anyName) {
+		w.tools(t, tools, field+"."+shown(string(name))+".tools", ours)
 	}
 }
 
@@ -135,9 +171,6 @@ func (w *word) extension(t *tree, n int32, field string, anyName bool) {
 // nothing but capabilities, so that a list is a block too, and anything else is
 // a fault.
 func (w *word) tools(t *tree, n int32, field string, ours bool) {
-	if n == none {
-		return
-	}
 	for c := t.nodes[n].first; c != none; c = t.nodes[c].next {
 		tool := string(t.nodes[c].name)
 		at := field + "." + shown(tool)

@@ -51,7 +51,7 @@ func (v *server) sameInputs(o *server) bool {
 	a, b := &v.source, &o.source
 	return v.twice == o.twice && v.words == o.words &&
 		a.Class == b.Class && a.Trust == b.Trust && a.Offer.Stale == b.Offer.Stale &&
-		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) &&
+		a.Offer.Version == b.Offer.Version && bytes.Equal(a.Offer.Capabilities, b.Offer.Capabilities) && bytes.Equal(a.Offer.Beside, b.Offer.Beside) &&
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
 		(a.Manifest == nil) == (b.Manifest == nil) &&
@@ -68,7 +68,7 @@ func sameOverlay(a, b namedOverlay) bool {
 
 // size is how much there is to read.
 func (v *server) size() int {
-	n := len(v.source.Offer.Capabilities)
+	n := len(v.source.Offer.Capabilities) + len(v.source.Offer.Beside)
 	if v.source.Manifest != nil {
 		n += len(v.source.Manifest.Data)
 	}
@@ -90,14 +90,14 @@ func (v *server) build(t *tree, tax *switchboard.Taxonomy) {
 	if v.source.Manifest != nil {
 		words = append(words, readManifest(t, v.source.Manifest))
 	}
-	words = append(words, readHandshake(t, v.source.Offer.Capabilities))
+	names := slices.Sorted(maps.Keys(offered))
+	words = append(words, readHandshake(t, v.source.Offer.Capabilities, v.source.Offer.Beside, names))
 
 	for _, w := range words {
 		if w.fault != nil {
 			v.faults = append(v.faults, w.fault.of(v.id, "", w.source, w.where))
 		}
 	}
-	names := slices.Sorted(maps.Keys(offered))
 	if len(names) > MaxTools {
 		v.faults = append(v.faults, problemf("", "offers %d tools; %d are taken, the first by name", len(names), MaxTools).of(v.id, "", "", ""))
 		names = names[:MaxTools]

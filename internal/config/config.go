@@ -184,7 +184,8 @@ type loader struct {
 
 	listen   value // listen, where it is given
 	servers  map[string]*switchboard.Server
-	ids      []string // of servers, sorted
+	disabled map[string]bool // servers with enabled: false
+	ids      []string        // of servers, sorted
 	named    []manifestRef
 	bounds   map[string]*bound // of tenants
 	implicit bool              // no tenants: in switchboard.yaml
@@ -206,10 +207,10 @@ func newLoader(file string, opts Options) *loader {
 
 			TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
 		},
-		servers: map[string]*switchboard.Server{},
-		bounds:  map[string]*bound{},
-		tools:   map[switchboard.ToolID]value{},
-		hashes:  map[[32]byte]value{},
+		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
+		bounds: map[string]*bound{},
+		tools:  map[switchboard.ToolID]value{},
+		hashes: map[[32]byte]value{},
 	}
 	if l.opts.Env == nil {
 		l.opts.Env = os.LookupEnv

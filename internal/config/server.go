@@ -39,12 +39,12 @@ var mainShape = &shape{
 }
 
 var serverShape = &shape{
-	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "check_input"},
+	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "check_input", "enabled"},
 	later: []string{"oauth", "sandbox", "cache"},
 	hints: map[string]string{
 		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
 		"httpUrl": `write "url"`, "serverUrl": `write "url"`, "endpoint": `write "url"`,
-		"disabled": "remove the server, or leave it out of every tenant's servers",
+		"disabled": `write "enabled: false"`,
 	},
 }
 
@@ -123,7 +123,9 @@ func (l *loader) operator() {
 	}
 	slices.Sort(l.ids)
 	for _, id := range l.ids {
-		l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
+		if !l.disabled[id] {
+			l.cfg.Servers = append(l.cfg.Servers, *l.servers[id])
+		}
 	}
 	if v, ok := top.get("token_budget"); ok {
 		l.tokens = v.tokens(0, "")
@@ -187,7 +189,10 @@ func (l *loader) server(e entry) {
 	// Faults about what is missing stand best at the server's name.
 	o.line, o.col = e.key.line, e.key.col
 	l.transport(s, o)
-	if v, ok := o.get("manifest"); ok {
+	if v, ok := o.get("enabled"); ok {
+		l.disabled[e.name] = !v.boolean()
+	}
+	if v, ok := o.get("manifest"); ok && !l.disabled[e.name] {
 		l.manifest(s.ID, v)
 	}
 	if v, ok := o.get("class"); ok {

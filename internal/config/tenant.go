@@ -238,7 +238,7 @@ func (l *loader) tenants() {
 	}
 	for id, b := range l.bounds {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
-			ID: switchboard.TenantID(id), ByName: b.byName, Servers: serverIDs(b.servers), Tier: b.tier(), Roles: b.roles,
+			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabled(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
 			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling,
 		}
@@ -264,10 +264,13 @@ func (l *loader) tenants() {
 	slices.SortFunc(l.cfg.Keys, func(a, b Key) int { return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID) })
 }
 
-func serverIDs(names []string) []switchboard.ServerID {
-	out := make([]switchboard.ServerID, len(names))
-	for i, n := range names {
-		out[i] = switchboard.ServerID(n)
+// enabled are those of the servers that are not switched off.
+func (l *loader) enabled(names []string) []switchboard.ServerID {
+	out := make([]switchboard.ServerID, 0, len(names))
+	for _, n := range names {
+		if !l.disabled[n] {
+			out = append(out, switchboard.ServerID(n))
+		}
 	}
 	return out
 }
@@ -320,7 +323,7 @@ func (l *loader) tenant(id, folder string) {
 	}
 	if v, ok := top.get("servers"); ok {
 		t.servers = l.narrowed(v, b)
-		t.out.Servers = serverIDs(t.servers)
+		t.out.Servers = l.enabled(t.servers)
 	}
 	if v, ok := top.get("mode"); ok {
 		t.out.Mode = v.mode("")

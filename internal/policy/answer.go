@@ -73,11 +73,13 @@ func (s *sorter) candidate(in string, id *ast.Term) (int, bool, error) {
 
 func (s *sorter) sort(r *raw) error {
 	if v := only(r.allowed); v != nil {
-		set, ok := v.Value.(ast.Set)
+		ids, ok := v.Value.(interface {
+			Iter(func(*ast.Term) error) error
+		}) // a set or an array
 		if !ok {
-			return fmt.Errorf("%s is %s and not a set; write: %s contains c.id if { … }", nameAllowed, ast.ValueName(v.Value), nameAllowed)
+			return fmt.Errorf("%s is %s, and neither a set nor an array; write: %s contains c.id if { … }", nameAllowed, ast.ValueName(v.Value), nameAllowed)
 		}
-		if err := each(set, func(id *ast.Term) error {
+		if err := ids.Iter(func(id *ast.Term) error {
 			i, ok, err := s.candidate(nameAllowed, id)
 			if ok {
 				s.allowed[i] = true

@@ -246,7 +246,7 @@ func TestALayerThatAlwaysAnswersTheSameIsWarnedOf(t *testing.T) {
 	const all = " (N made-up tools and 3 real ones, in every mode, when selecting and when calling)"
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave", "only": ["dear/x*"]}`), Tier: "pro"}
 	for rules, want := range map[string]string{
-		"": "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
+		`allowed_tools contains "no/body"`: "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
 		allowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied, nor asked anything of" + all + "; is a rule missing, or does none speak of what was tried? (allows-all)",
 

@@ -224,7 +224,7 @@ func TestARulingIsNotedWhereALayerWasAskedOrSaidNo(t *testing.T) {
 		"and are denied":                  {allowAll + path, `{"path":"/etc"}`, true, true, nil},
 		"the clock was read":              {allowAll + `deny[c.id] contains "late" if { some c in input.candidate_tools; input.now > "9" }`, `{}`, true, false, nil},
 		"nobody can be told, as it holds": {allowAll + `obligations["brave/search"] contains {"type": "notify", "who": "ops"}`, `{}`, false, true, nil},
-		"the policy is another now":       {allowAll, `{}`, true, true, func(g *gate) { g.policy = of(t, "", "none := 1", "") }},
+		"the policy is another now":       {allowAll, `{}`, true, true, func(g *gate) { g.policy = of(t, "", `allowed_tools contains "no/body"`, "") }},
 		"the caller is another now":       {allowAll, `{}`, true, false, func(g *gate) { g.lost = []string{"analyst"} }},
 	} {
 		g := newGate(of(t, "", tt.rules, ""), `{}`)

@@ -72,6 +72,8 @@ type Layer struct {
 	// asks are what the query asks for; nil means each answer, under its name.
 	asks []asked
 
+	allows bool // something adds to allowed_tools
+
 	// pieces is the layer once more, cut so that each rule can be asked alone;
 	// nil where it cannot be.
 	pieces func() *Layer
@@ -118,6 +120,7 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 			})
 		}
 	}
+	faults = append(faults, l.wrongTypes()...)
 	if len(faults) > 0 {
 		return nil, faults
 	}
@@ -180,6 +183,8 @@ func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module))
 		return nil, faultsOf(string(kind), err)
 	}
 	l.analyse()
+	l.allows = len(modules) == 0 || has(data, strings.Split(packageOf(kind)+"."+nameAllowed, ".")) ||
+		slices.ContainsFunc(l.rules, func(r *rule) bool { return r.answer == nameAllowed })
 	return l, nil
 }
 

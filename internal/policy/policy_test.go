@@ -116,7 +116,8 @@ func TestWhatEveryLayerAllowsAndNoneDeniesIsLeft(t *testing.T) {
 	law.Hold(t, law.OnlyNarrower)
 	for name, tt := range map[string]struct{ word, operator, tenant, want string }{
 		"no layer allows everything":             {"", "", "", "brave/search google/search poster/post"},
-		"a layer without rules allows nothing":   {"", "x := 1", "", ""},
+		"a layer of which nothing fires":         {"", `allowed_tools contains "brave/search" if input.user_tier == "none"`, "", ""},
+		"an array is read as a set":              {"", `allowed_tools := [c.id | some c in input.candidate_tools; c.server == "brave"]`, "", "brave/search"},
 		"one layer allows some":                  {"", `allowed_tools contains "brave/search"`, "", "brave/search"},
 		"the other cannot widen it":              {"", `allowed_tools contains "brave/search"`, allowAll, "brave/search"},
 		"the other narrows it":                   {"", allowAll, `allowed_tools contains "google/search"`, "google/search"},
@@ -171,12 +172,13 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 		code  switchboard.Code
 		says  string
 	}{
-		"allowed_tools is no set":             {`allowed_tools := ["brave/search"]`, switchboard.CodePolicyFailed, "not a set"},
-		"allowed_tools is a boolean":          {`allowed_tools := true`, switchboard.CodePolicyFailed, "not a set"},
-		"an id is no string":                  {`allowed_tools contains 7`, switchboard.CodePolicyFailed, "no id"},
-		"deny is a set":                       {allowAll + `deny contains "brave/search"`, switchboard.CodePolicyFailed, "not an object of sets"},
-		"deny has no sets":                    {allowAll + `deny["brave/search"] := "no"`, switchboard.CodePolicyFailed, "not a set"},
-		"a reason is no string":               {allowAll + `deny["brave/search"] contains 7`, switchboard.CodePolicyFailed, "no reason"},
+		"allowed_tools is a boolean":          {`allowed_tools := json.unmarshal("true")`, switchboard.CodePolicyFailed, "neither a set nor an array"},
+		"allowed_tools is an object":          {`allowed_tools := json.unmarshal("{}")`, switchboard.CodePolicyFailed, "neither a set nor an array"},
+		"an id is no string":                  {`allowed_tools contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "no id"},
+		"an id in an array is no string":      {`allowed_tools := json.unmarshal("[7]")`, switchboard.CodePolicyFailed, "no id"},
+		"deny is a list":                      {allowAll + `deny := json.unmarshal("[]")`, switchboard.CodePolicyFailed, "not an object of sets"},
+		"deny has no sets":                    {allowAll + `deny["brave/search"] := json.unmarshal("7")`, switchboard.CodePolicyFailed, "not a set"},
+		"a reason is no string":               {allowAll + `deny["brave/search"] contains json.unmarshal("7")`, switchboard.CodePolicyFailed, "no reason"},
 		"a rule has two values":               {allowAll + `y := 1 if true` + "\n" + `y := 2 if input.user_tier == "pro"` + "\n" + `deny["x/y"] contains "n" if y == 3`, switchboard.CodePolicyFailed, "conflict"},
 		"a builtin fails in a veto":           {allowAll + `deny["x/y"] contains "n" if time.parse_rfc3339_ns(input.user_tier) > 0`, switchboard.CodePolicyFailed, "time.parse_rfc3339_ns"},
 		"a builtin divides by nothing":        {allowAll + `deny["x/y"] contains "n" if 1 / count(input.user_tier) - 3 == 1 / (count(input.user_tier) - 3)`, switchboard.CodePolicyFailed, "divide by zero"},
@@ -204,6 +206,31 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 				t.Errorf("%+v, want %s with %q", v.Denied, tt.code, tt.says)
 			}
 		})
+	}
+}
+
+// What would fail at the first call is found when the layer is compiled, as far as the types of Rego tell.
+func TestAnAnswerOfAWrongTypeIsAFaultOfItsRule(t *testing.T) {
+	for rules, want := range map[string]string{
+		`allowed_tools := true`:                           "policies/test.rego:2:1: allowed_tools is boolean; write: allowed_tools contains c.id if { … }",
+		`allowed_tools contains 7`:                        "policies/test.rego:2:1: allowed_tools is set[number]; write: allowed_tools contains c.id if { … }",
+		`allowed_tools := [1, 2]`:                         "policies/test.rego:2:1: allowed_tools is array<number, number>; write: allowed_tools contains c.id if { … }",
+		`allowed_tools["x"] contains "y"`:                 "allowed_tools is object",
+		allowAll + `deny contains "brave/search"`:         `deny is set[string]; write: deny[c.id] contains "…" if { … }`,
+		allowAll + `deny["brave/search"] := "no"`:         "deny is object",
+		allowAll + `deny["brave/search"] contains 7`:      "deny is object",
+		allowAll + `obligations["brave/search"] := "log"`: "obligations is object",
+		`x := 1`:                                                              "policies/test.rego:1:1: nothing adds to allowed_tools, so this layer denies every tool",
+		`deny["brave/search"] contains "no"`:                                  "nothing adds to allowed_tools",
+		`allowed_tools := ["brave/search"]`:                                   "",
+		`allowed_tools := input.tenant_policy.tools`:                          "",
+		`allowed_tools := {c.id | some c in input.candidate_tools}`:           "",
+		allowAll + `deny := {c.id: {"no"} | some c in input.candidate_tools}`: "",
+	} {
+		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{{Path: "test.rego", Name: "policies/test.rego", Data: []byte("package switchboard\n" + rules)}})
+		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s\n%s, want %q", rules, got, want)
+		}
 	}
 }
 

@@ -39,6 +39,10 @@ type Offer struct {
 	// initialize or server/discover; nil where the server has none.
 	Capabilities []byte
 
+	// Beside is the member BlockName of that answer, beside its capabilities; nil where it has
+	// none.
+	Beside []byte
+
 	// Instructions is what the server tells models of itself, without its secrets; ""
 	// means nothing.
 	Instructions string
@@ -58,6 +62,9 @@ type Offer struct {
 	// Stale is set while the server is away and this is its last known word.
 	Stale bool
 }
+
+// BlockName is the member that holds what a tool's capabilities are, wherever it stands.
+const BlockName = "x-summit-capabilities"
 
 // List returns the objects of the kind.
 func (o *Offer) List(k Kind) [][]byte {

@@ -150,6 +150,9 @@ func (l *link) newHello(version string, capabilities, info, result []byte) hello
 	if len(capabilities) <= maxCapabilities && len(capabilities) > 0 && capabilities[0] == '{' {
 		h.capabilities = capabilities
 	}
+	if beside, ok := wire.Field(result, switchboard.BlockName); ok && len(beside) <= maxCapabilities {
+		h.beside = beside
+	}
 	h.logging = h.declares("logging")
 	for k := range switchboard.NKinds {
 		has, ok := wire.Field(h.capabilities, shelves[k].capability)

@@ -66,6 +66,7 @@ type hello struct {
 	release      string
 	instructions string // for models, without the server's secrets
 	capabilities []byte // as sent; nil means none
+	beside       []byte // what stands beside them under their name; nil means nothing
 	logging      bool   // it takes logging/setLevel
 
 	has, tells switchboard.Kinds // what it offers, and of what it tells when that changes

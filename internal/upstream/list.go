@@ -154,7 +154,7 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 		now[k] = g.note
 	}
 	return &switchboard.Offer{
-		Capabilities: l.hello().capabilities,
+		Capabilities: l.hello().capabilities, Beside: l.hello().beside,
 		Instructions: l.hello().instructions,
 		Version:      l.hello().release,
 		Tools:        got[switchboard.Tools].items,
@@ -171,5 +171,5 @@ func sameOffer(a, b *switchboard.Offer) bool {
 			return false
 		}
 	}
-	return bytes.Equal(a.Capabilities, b.Capabilities) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
+	return bytes.Equal(a.Capabilities, b.Capabilities) && bytes.Equal(a.Beside, b.Beside) && a.Version == b.Version && a.Instructions == b.Instructions && a.Modern == b.Modern
 }

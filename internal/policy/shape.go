@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/types"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// The shapes of the answers, as far as the compiler can know them.
+var (
+	isText = func(t types.Type) bool {
+		return could(t, func(t types.Type) bool { _, ok := t.(types.String); return ok })
+	}
+	isTexts = func(t types.Type) bool { return could(t, func(t types.Type) bool { return holds(t, true, isText) }) }
+	isSet   = func(t types.Type) bool {
+		return could(t, func(t types.Type) bool { return holds(t, false, func(types.Type) bool { return true }) })
+	}
+	isReasons = func(t types.Type) bool {
+		return could(t, func(t types.Type) bool { return holds(t, false, isText) })
+	}
+)
+
+// answerShapes say what each answer has to be, and how it is written.
+var answerShapes = map[string]struct {
+	fits  func(types.Type) bool
+	write string
+}{
+	nameAllowed:     {isTexts, nameAllowed + " contains c.id if { … }"},
+	nameDeny:        {func(t types.Type) bool { return isObjectOf(t, isReasons) }, nameDeny + `[c.id] contains "…" if { … }`},
+	nameObligations: {func(t types.Type) bool { return isObjectOf(t, isSet) }, nameObligations + "[c.id] contains {…} if { … }"},
+}
+
+// could reports whether a value of type t can be what is asks for. A type that the compiler does not
+// know can be anything.
+func could(t types.Type, is func(types.Type) bool) bool {
+	any, ok := t.(types.Any)
+	if !ok {
+		return is(t)
+	}
+	return len(any) == 0 || slices.ContainsFunc(any, func(t types.Type) bool { return could(t, is) })
+}
+
+// holds reports whether t is a set, or where arrays is set an array, whose elements can be what of asks
+// for.
+func holds(t types.Type, arrays bool, of func(types.Type) bool) bool {
+	switch t := t.(type) {
+	case *types.Set:
+		return t.Of() == nil || of(t.Of())
+	case *types.Array:
+		if !arrays {
+			return false
+		}
+		for i := range t.Len() {
+			if !of(t.Select(i)) {
+				return false
+			}
+		}
+		return t.Dynamic() == nil || of(t.Dynamic())
+	}
+	return false
+}
+
+func isObjectOf(t types.Type, of func(types.Type) bool) bool {
+	return could(t, func(t types.Type) bool {
+		o, ok := t.(*types.Object)
+		if !ok {
+			return false
+		}
+		for _, p := range o.StaticProperties() {
+			if !of(p.Value) {
+				return false
+			}
+		}
+		d := o.DynamicProperties()
+		return d == nil || of(d.Value)
+	})
+}
+
+// wrongTypes returns what compilation shows to fail at the first call: answers of a wrong type, and a
+// layer of which nothing adds to allowed_tools, so that it denies everything.
+func (l *Layer) wrongTypes() (faults switchboard.Faults) {
+	fault := func(at *ast.Location, format string, args ...any) {
+		faults = append(faults, switchboard.Fault{File: at.File, Line: at.Row, Column: at.Col, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, name := range answers {
+		t := l.compiler.TypeEnv.GetByRef(l.kind.root().Append(ast.StringTerm(name)))
+		i := slices.IndexFunc(l.rules, func(r *rule) bool { return r.answer == name })
+		if i >= 0 && t != nil && !answerShapes[name].fits(t) {
+			fault(l.rules[i].Location, "%s is %s; write: %s", name, types.Sprint(t), answerShapes[name].write)
+		}
+	}
+	if !l.allows {
+		first := slices.Min(slices.Collect(maps.Keys(l.compiler.Modules)))
+		fault(l.compiler.Modules[first].Package.Location, "nothing adds to %s, so this layer denies every tool; write: %s", nameAllowed, answerShapes[nameAllowed].write)
+	}
+	return faults
+}
