@@ -261,7 +261,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Subscribe:    a.subscribe,
 		Ended:        a.fleet.Forget,
 		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permit, Record: a.expanded, Docs: &a.everything.docs, Log: o.Log}),
+		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permit, Check: a.checkArguments, Record: a.expanded, Docs: &a.everything.docs, Log: o.Log}),
 		Declare:      a.declare,
 		Status:       a.statusOf,
 		Fitness:      a.fitness,

@@ -15,13 +15,21 @@ import (
 // come those that were fit to serve, in order.
 func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 	groups := make([]*contract.Group, len(d.Outcomes))
+	others := make([][]switchboard.ToolID, len(d.Outcomes))
 	for i := range d.Outcomes {
-		groups[i] = t.equivalents.Among(reached(&d.Outcomes[i]))
+		candidates := reached(&d.Outcomes[i])
+		groups[i] = t.equivalents.Among(candidates)
+		if !d.Outcomes[i].Requirement.ByName() {
+			others[i] = otherServers(candidates)
+		}
 	}
 	selected := slices.Clone(d.Selected)
 	for i := range selected {
 		s := &selected[i]
 		for _, r := range s.Requirements {
+			if s.Others == nil {
+				s.Others = others[r]
+			}
 			for _, e := range groups[r].Of(s.Tool) {
 				at := slices.IndexFunc(s.Equivalents, func(o switchboard.Equivalent) bool { return o.Tool == e.Tool })
 				if at < 0 {
@@ -33,6 +41,22 @@ func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 		}
 	}
 	return selected
+}
+
+// maxOthers bounds the servers that are remembered as able to take the place of another.
+const maxOthers = 4
+
+// otherServers returns the first candidate of each server but the first, which is the one that is
+// selected.
+func otherServers(candidates []switchboard.Equivalent) (others []switchboard.ToolID) {
+	for _, c := range candidates {
+		id := c.Tool.ID
+		seen := func(o switchboard.ToolID) bool { return o.Server == id.Server }
+		if id.Server != candidates[0].Tool.ID.Server && !slices.ContainsFunc(others, seen) && len(others) < maxOthers {
+			others = append(others, id)
+		}
+	}
+	return others
 }
 
 // reached are the candidates that policy has let pass.

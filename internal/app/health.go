@@ -24,7 +24,7 @@ func (a *App) set(servers []switchboard.Server) {
 func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
-		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since}
+		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
 	}
 	a.health.Link(id, up, cause)
 }
@@ -103,9 +103,11 @@ func (a *App) unfit(was run.Before) decide.Unfit {
 		}
 	}
 	for _, server := range was.Left {
-		id := switchboard.ToolID{Server: server}
-		if unfit[id] == "" {
+		switch id := (switchboard.ToolID{Server: server}); {
+		case unfit[id] == "":
 			unfit[id] = health.Left
+		case slices.Contains(bound, server): // it is being given up
+			unfit[id] = health.Bound
 		}
 	}
 	return unfit
@@ -148,7 +150,7 @@ func (a *App) lost(s *surface.Surface) (ids []switchboard.ServerID) {
 		return nil
 	}
 	out := func(id switchboard.ToolID) bool {
-		return unfit[id] == health.Quarantine || unfit[id] == health.Disabled
+		return unfit[id] == health.Lost || unfit[id] == health.Quarantine || unfit[id] == health.Disabled
 	}
 	for _, id := range servers(s) {
 		all, some := true, false

@@ -32,9 +32,9 @@ var allowed = map[string]string{
 	"internal/store":       "internal/switchboard", // for Secret: a password that cannot be printed
 	"internal/token":       "",
 	"internal/search":      "internal/switchboard internal/wire",
-	"internal/surface":     "internal/switchboard internal/decide internal/wire",
+	"internal/surface":     "internal/switchboard internal/canonical internal/decide internal/wire",
 	"internal/telemetry":   "internal/switchboard",
-	"internal/run":         "internal/switchboard internal/canonical internal/store internal/surface",
+	"internal/run":         "internal/switchboard internal/store internal/surface",
 	"internal/upstream":    "internal/switchboard internal/wire",
 	"internal/lazyexpand":  "internal/switchboard internal/wire internal/decide internal/surface internal/run internal/search",
 	"internal/gateway":     "internal/switchboard internal/canonical internal/wire internal/run internal/surface internal/lazyexpand internal/preview internal/store internal/cluster",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
@@ -21,11 +22,12 @@ import (
 // show gives what the decision shows, within its budget of tokens, or within that
 // which is given where it is not 0. Where nothing is
 // configured but servers, and all of their tools together are over the budget, one
-// stub takes their place, for as long as the run lasts.
+// stub takes their place.
 func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.tenants[d.Tenant]
 	in := surface.Input{
 		Task: d.Task, Selected: t.movable(d), Whole: s.whole(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
+		StandsIn: s.standsIn(t), Removed: s.removed(t, d),
 		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
 	servers, words := s.words(in.Selected)
@@ -48,7 +50,7 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 	}
 	task := d.Task
 	shown := plan(task, true)
-	if s.config.Implied && (prev != nil && len(prev.Stubs()) > 0 || !lazyexpand.Fits(shown)) {
+	if s.config.Implied && !lazyexpand.Fits(shown) {
 		task = lazyexpand.Fold(task)
 		shown = plan(task, true)
 	}
@@ -56,6 +58,43 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		shown = plan(task, false) // tools come first
 	}
 	return lazyexpand.Fit(shown, prev)
+}
+
+// standsIn says for the tenant which tool may stand in for one that a client was shown. Another
+// process may have shown it: then only its digest is known, and the catalog may have the definition.
+func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
+	return func(now, shown *switchboard.Tool) bool {
+		if shown.Definition == nil {
+			offered, ok := s.catalog.Tool(shown.ID)
+			if !ok || offered.Digest != shown.Digest {
+				return false
+			}
+			shown = offered
+		}
+		return t.equivalents.MayStandIn(now, shown)
+	}
+}
+
+// removed says which tools policy has denied to every requirement of the decision that they could
+// serve, and which are of servers that are configured and not the tenant's.
+func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) bool {
+	denied := map[switchboard.ToolID]bool{}
+	for i := range d.Outcomes {
+		for _, c := range d.Outcomes[i].Dropped {
+			if c.Stage == policy.StageName {
+				denied[c.Tool.ID] = true
+			}
+		}
+	}
+	for i := range d.Selected {
+		delete(denied, d.Selected[i].Tool.ID)
+	}
+	configured, own := s.servers, t.Tenant
+	return func(id switchboard.ToolID) bool {
+		_, exists := configured[id.Server]
+		_, mine := slices.BinarySearch(own.Servers, id.Server)
+		return denied[id] || exists && !mine
+	}
 }
 
 // words are the servers of the tools, sorted, and what each tells models of itself.
@@ -110,6 +149,11 @@ func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {
 	return switchboard.CheckDefault
 }
 
+// checkArguments says why the arguments do not fit the tool, as strictly as its server's are held now.
+func (a *App) checkArguments(tool *switchboard.Tool, args []byte) error {
+	return contract.Check(a.checkOf(tool.ID.Server), tool, args)
+}
+
 // permit asks policy whether tools of groups may be found or expanded now. It is a
 // lazyexpand.Permit.
 func (a *App) permit(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
@@ -121,18 +165,25 @@ func (a *App) permit(ctx context.Context, who switchboard.Principal, phase strin
 		}
 		return errs
 	}
+	return permit(ctx, p, phase, who, entries)
+}
+
+func permit(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
+	errs := make([]error, len(entries))
 	asked := make([]policy.Asked, len(entries))
 	for i, e := range entries {
 		asked[i] = policy.Asked{Tool: e.Tool, Judgments: e.Judgments}
 	}
 	for i, why := range p.Permit(ctx, policy.Phase(phase), who, asked, time.Now()) {
-		if why != nil {
-			errs[i] = &switchboard.Error{
-				Code: why.Code, Stage: policy.StageName, Cause: errors.New(why.String()),
-				Text: "it could not be decided whether this is allowed, so it was not done",
-				Hint: "try again later; if it stays so, tell whoever runs Switchboard: the log says why",
-			}
+		if why == nil {
+			continue
 		}
+		err := &switchboard.Error{Code: why.Code, Stage: policy.StageName, Cause: errors.New(why.String()), Text: "policy denies it"}
+		if why.Code != switchboard.CodeDenied {
+			err.Text = "it could not be decided whether this is allowed, so it was not done"
+			err.Hint = "try again later; if it stays so, tell whoever runs Switchboard: the log says why"
+		}
+		errs[i] = err
 	}
 	return errs
 }

@@ -272,7 +272,36 @@ func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchbo
 	if decided = note(s.tenants[p.Tenant], d, err); err != nil {
 		return nil, switchboard.Receipted(err, decided().receipt)
 	}
-	return shown, nil
+	return s.collapseDenied(ctx, p, shown), nil
+}
+
+// collapseDenied returns the surface without the expansions that policy denies now.
+func (s *state) collapseDenied(ctx context.Context, p switchboard.Principal, shown *surface.Surface) *surface.Surface {
+	if len(shown.Expanded()) == 0 {
+		return shown
+	}
+	p, err := s.current(p)
+	if err != nil {
+		return shown // nothing of it can be called
+	}
+	var entries []surface.Entry
+	for _, e := range shown.Entries() {
+		if e.Expanded != nil {
+			entries = append(entries, e)
+		}
+	}
+	denied := permit(ctx, s.tenants[p.Tenant].policy, lazyexpand.PhaseExpand, p, entries)
+	var left []*surface.Expansion
+	for _, x := range shown.Expanded() {
+		i := slices.IndexFunc(entries, func(e surface.Entry) bool { return e.Expanded == x })
+		if denied[i] == nil {
+			left = append(left, x)
+		}
+	}
+	if len(left) == len(shown.Expanded()) {
+		return shown
+	}
+	return shown.With(left, shown.Withheld())
 }
 
 // whole returns what the servers offer that the decision takes as a whole.

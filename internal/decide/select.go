@@ -58,6 +58,10 @@ type Selected struct {
 	// decision and what is declared, and are no part of its record: a Decision
 	// leaves them to those who show it.
 	Equivalents []switchboard.Equivalent
+
+	// Others are candidates of the same requirements on other servers, the first few. They are no part of
+	// the record either.
+	Others []switchboard.ToolID
 }
 
 // scratch is what one decision works in. It is reused by later ones.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -33,71 +34,196 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 	if f != nil {
 		return answer{failure: f}
 	}
+	arrived := time.Now()
 	r, err := q.bind(ctx)
 	if err != nil {
 		return g.refusal(q, err)
 	}
-	entry, ok := r.Surface().Lookup(name)
-	if !ok || !entry.Usable() { // unless its client has just been elsewhere
-		g.runs.CatchUp(ctx, r)
-		entry, ok = r.Surface().Lookup(name)
-	}
-	if !ok {
-		g.awaitServers(ctx, r, StartWait, func(s *surface.Surface) bool { _, shown := s.Lookup(name); return shown })
-		entry, ok = r.Surface().Lookup(name)
-	}
-	if ok && entry.Role == surface.Own {
-		return g.serveOwn(ctx, q, r, name)
-	}
-	if err := g.met(ctx, r); err != nil {
+	for again := false; ; again = true {
+		s := r.Surface()
+		a, c, err := g.callOnce(ctx, q, r, name, key, arrived)
+		if err == nil {
+			return a
+		}
+		if !again && g.movesOn(ctx, q, r, s, c, err) {
+			continue
+		}
+		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
+			return answer{failure: unknownTool(name)}
+		}
 		return g.refusal(q, err)
 	}
-	if !ok {
-		_ = g.turnedAway(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
-		return answer{failure: unknownTool(name)}
+}
+
+// movePatience is how long a call waits for its run to be bound to another server.
+const movePatience = 500 * time.Millisecond
+
+// movesOn reports whether the call c, which failed with err, can be made once more: it never left, its
+// server is not fit, and the run, which showed s, is bound to another server now, or within movePatience.
+func (g *Gateway) movesOn(ctx context.Context, q *request, r *run.Run, s *surface.Surface, c *switchboard.Call, err error) bool {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || !own.Unsent || own.Code != switchboard.CodeNoneHealthy && own.Code != switchboard.CodeServerUnreachable || c == nil || len(c.Others) == 0 {
+		return false
+	}
+	if _, resumed := q.Param("requestState"); resumed {
+		return false // its server has begun it
+	}
+	ctx, cancel := context.WithTimeout(ctx, movePatience)
+	defer cancel()
+	return r.AwaitChange(ctx, s)
+}
+
+// callOnce makes the call where its name leads now. The Call is nil if none was made. An error is for the
+// client of q: see refusal.
+func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, key string, arrived time.Time) (answer, *switchboard.Call, error) {
+	way := g.route(ctx, q, r, name, arrived)
+	entry := way.Entry
+	if way.Way == surface.Forward && entry.Role == surface.Own {
+		return g.serveOwn(ctx, q, r, name), nil, nil
+	}
+	if err := g.met(ctx, r); err != nil {
+		return answer{}, nil, err
+	}
+	switch way.Way {
+	case surface.Unknown:
+		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
+		return answer{}, nil, g.turnedAway(q, r, name, err)
+	case surface.Changed:
+		return g.served(ctx, q, r, name, way), nil, nil
+	case surface.Unmet:
+		return answer{}, nil, g.turnedAway(q, r, name, &switchboard.Error{
+			Code: switchboard.CodeUnmet, Requirement: way.Was,
+			Text: cut(name) + " is not served now, and no other tool that you may use does the same",
+			Hint: "list the tools again",
+		})
 	}
 	params := q.Params
-	switch {
-	case entry.Role == surface.Stub:
+	args, _ := q.Param("arguments")
+	byName := entry.Role != surface.Stub
+	if !byName {
 		g.runs.Refresh(ctx, r)
-		args, _ := q.Param("arguments")
-		reply, err := g.desk.Serve(ctx, r, entry, args)
+		reply, err := g.desk.Serve(ctx, r, entry, args, !q.modern)
 		if err != nil {
-			return g.refusal(q, g.turnedAway(q, r, name, err))
+			return answer{}, nil, g.turnedAway(q, r, name, err)
 		}
 		if reply.Inner == nil {
-			said, item := g.said(reply, q.modern), run.Searches
-			if reply.Defines {
-				item = run.Definitions
-			}
-			g.meter.Charge(r.Bill(), item, said)
-			return answer{result: said}
+			return g.stubSays(ctx, q, r, reply), nil, nil
 		}
 		entry = *reply.Inner
 		name = entry.Name
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
-	case !entry.Usable():
-		return g.refusal(q, g.turnedAway(q, r, name, lazyexpand.Unusable(r.Surface(), entry)))
-	case entry.Expanded != nil:
-		entry.Expanded.Use()
+	}
+	if err := g.admit(ctx, r, entry, args, byName); err != nil {
+		return answer{}, nil, g.turnedAway(q, r, name, err)
 	}
 	if q.modern && q.header != nil {
 		if f := checkParamHeaders(q.header, entry.Tool, params); f != nil {
-			return answer{failure: f}
+			return answer{failure: f}, nil, nil
 		}
 	}
-	c := &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Params: params, Judgments: entry.Judgments, Equivalents: entry.Equivalents}
+	c := callOf(entry, params)
 	if key != "" {
 		c.Once = &switchboard.Once{Key: key, Tool: name}
 	}
 	a, err := g.send(ctx, q, r, c)
-	if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
-		return answer{failure: unknownTool(name)}
+	return a, c, err
+}
+
+// callOf is the call of the entry's tool with these params; nil means those of the request.
+func callOf(e surface.Entry, params []byte) *switchboard.Call {
+	return &switchboard.Call{
+		Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name, Params: params,
+		Judgments: e.Judgments, Equivalents: e.Equivalents, Others: e.Others,
 	}
-	if err != nil {
-		return g.refusal(q, err)
+}
+
+// stubSays answers with what a stub says. Definitions in it count as shown.
+func (g *Gateway) stubSays(ctx context.Context, q *request, r *run.Run, reply lazyexpand.Reply) answer {
+	said, item := g.said(reply, q.modern), run.Searches
+	if reply.Defines != nil {
+		g.runs.Showed(ctx, r, q.clientOf(r), sights(reply.Defines)...)
+		item = run.Definitions
 	}
+	g.meter.Charge(r.Bill(), item, said)
+	return answer{result: said}
+}
+
+// admit says why a member may not be executed now. One that is called by its own name is expanded, if
+// there is room; the others count as used.
+func (g *Gateway) admit(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
+	if e.Role == surface.Member && !e.Withheld {
+		if err := g.desk.Permitted(ctx, r, e); err != nil {
+			return err
+		}
+	}
+	if byName && !e.Usable() {
+		return g.desk.Admit(ctx, r, e, args)
+	}
+	if byName && e.Expanded != nil {
+		e.Expanded.Use()
+	}
+	return nil
+}
+
+// route says where the call of the name goes. If that is nowhere, it looks whether another process
+// has changed the run, and waits for servers that are starting.
+func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string, arrived time.Time) surface.Route {
+	s := r.Surface()
+	if e, ok := s.Lookup(name); ok && e.Usable() && r.UpToDate(s) {
+		return surface.Route{Way: surface.Forward, Entry: e} // which clients there are costs more to know
+	}
+	client := q.clientOf(r)
+	now := func() surface.Route { return r.Surface().Route(r.Seen(client), name, arrived) }
+	way := now()
+	if way.Way != surface.Forward || !way.Entry.Usable() { // unless its client has just been elsewhere
+		g.runs.CatchUp(ctx, r)
+		way = now()
+	}
+	if way.Way == surface.Unknown || way.Way == surface.Unmet {
+		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool {
+			way = now()
+			return way.Way == surface.Forward || way.Way == surface.Changed
+		})
+		way = now()
+	}
+	return way
+}
+
+// toldFor is for how long calls get the answer that a name is served differently now: those that were
+// under way when the client was told so for the first time.
+const toldFor = time.Second
+
+// served tells the client which tool serves the name now. That tool counts as shown.
+func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name string, way surface.Route) answer {
+	e := way.Entry
+	err := &switchboard.Error{
+		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
+		Text: "nothing was executed: " + cut(name) + " is served by another tool now, " + e.Name,
+		Hint: "call " + e.Name + " with arguments that fit its definition, which follows",
+	}
+	if e.Name == name {
+		err.Text = "nothing was executed: " + name + " has another definition now"
+		err.Hint = "write the call again, with arguments that fit the definition that follows"
+	}
+	if !way.Again {
+		told := surface.SightOf(e)
+		if e.Name == name {
+			told.Until = time.Now().Add(toldFor)
+		}
+		g.runs.Showed(ctx, r, q.clientOf(r), told)
+	}
+	a := g.refusal(q, g.turnedAway(q, r, name, err))
+	g.meter.Charge(r.Bill(), run.Definitions, a.result)
 	return a
+}
+
+// sights are those of entries that a client is shown.
+func sights(entries []surface.Entry) []surface.Sight {
+	all := make([]surface.Sight, len(entries))
+	for i, e := range entries {
+		all[i] = surface.SightOf(e)
+	}
+	return all
 }
 
 // turnedAway has it known that a call was refused with err before it was one: there is no

@@ -121,6 +121,7 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeUnmet:             204,
 	switchboard.CodeMalformed:         205,
 	switchboard.CodeKeyTaken:          206,
+	switchboard.CodeServedDifferently: 208,
 	switchboard.CodeDenied:            301,
 	switchboard.CodePolicyFailed:      302,
 	switchboard.CodeObligation:        303,
@@ -148,18 +149,19 @@ var rpcCodes = map[switchboard.Code]int{
 // forTheModel are the refusals of a call that the model can act on. It sees
 // them as the tool's result; an error would be kept from it by many agents.
 var forTheModel = map[switchboard.Code]bool{
-	switchboard.CodeBadArguments:     true,
-	switchboard.CodeOverBudget:       true,
-	switchboard.CodeExpandDenied:     true,
-	switchboard.CodeNotInGroup:       true,
-	switchboard.CodeExpandFirst:      true,
-	switchboard.CodeApprovalPending:  true,
-	switchboard.CodeDenied:           true,
-	switchboard.CodePolicyFailed:     true,
-	switchboard.CodeObligation:       true,
-	switchboard.CodeRateLimit:        true,
-	switchboard.CodeStoreUnavailable: true,
-	switchboard.CodeOutcomeUnknown:   true,
+	switchboard.CodeBadArguments:      true,
+	switchboard.CodeServedDifferently: true,
+	switchboard.CodeOverBudget:        true,
+	switchboard.CodeExpandDenied:      true,
+	switchboard.CodeNotInGroup:        true,
+	switchboard.CodeExpandFirst:       true,
+	switchboard.CodeApprovalPending:   true,
+	switchboard.CodeDenied:            true,
+	switchboard.CodePolicyFailed:      true,
+	switchboard.CodeObligation:        true,
+	switchboard.CodeRateLimit:         true,
+	switchboard.CodeStoreUnavailable:  true,
+	switchboard.CodeOutcomeUnknown:    true,
 }
 
 // refused returns e as a JSON-RPC error.
@@ -260,7 +262,11 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	if e.Hint != "" {
 		text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(e.Hint[:1]) + e.Hint[1:]
 	}
-	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), text+" ("+string(e.Code)+")")
+	text += " (" + string(e.Code) + ")"
+	if e.Definition != "" {
+		text += "\n" + e.Definition
+	}
+	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), text)
 	b = append(b, `}],"isError":true,`...)
 	data := `"` + MetaError + `":` + string(errorData(e))
 	if modern {
@@ -281,6 +287,7 @@ func errorData(e *switchboard.Error) []byte {
 		{"requirement", e.Requirement},
 		{"stage", e.Stage},
 		{"stub", e.Stub},
+		{"tool", e.Tool},
 		{"hint", hintOf(e)},
 		{"receipt", receiptOf(e)},
 	} {

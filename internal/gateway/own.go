@@ -61,6 +61,7 @@ func (g *Gateway) answerOwn(ctx context.Context, q *request, r *run.Run, name st
 		if err != nil {
 			return g.refusal(q, err)
 		}
+		g.runs.Showed(ctx, r, q.clientOf(r), sights(reply.Defines)...)
 		return answer{result: g.said(reply, q.modern)}
 	}
 	if name == preview.ReadTool {
@@ -92,7 +93,8 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	if !ok {
 		return lazyexpand.Reply{}, preview.ErrUnknown
 	}
-	c := &switchboard.Call{Server: entry.Tool.ID.Server, Tool: entry.Tool, Target: entry.Tool.ID.Name, Params: kept.Params, Judgments: entry.Judgments, Equivalents: entry.Equivalents, Kept: kept}
+	c := callOf(entry, kept.Params)
+	c.Kept = kept
 	result, f, err := g.result(ctx, q, r, c)
 	if f != nil {
 		err = preview.ErrUnknown

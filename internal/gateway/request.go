@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"runtime/debug"
@@ -225,10 +227,30 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 	s := r.Surface()
 	list := s.List(k, q.modern)
 	if k == switchboard.Tools {
+		g.runs.Listed(ctx, r, q.clientOf(r), s.Table(q.modern))
 		g.meter.ChargeList(r.Bill(), s, q.modern, list)
 	}
 	return answer{result: list}
 }
+
+// clientOf tells the clients of a base run apart, by what they say of themselves: those that say the
+// same share what they were shown. A minted run has one client.
+func (q *request) clientOf(r *run.Run) string {
+	if r.ID() != "" {
+		return ""
+	}
+	info, ok := q.Meta(wire.MetaClientInfo)
+	if !ok {
+		return ""
+	}
+	name, _ := field(info, "name")
+	version, _ := field(info, "version")
+	sum := sha256.Sum256(slices.Concat(name, []byte{0}, version))
+	return hex.EncodeToString(sum[:clientDigits/2])
+}
+
+// clientDigits are the hexadecimal digits that a client of a base run is known by.
+const clientDigits = 16
 
 // StartWait is how long a request waits for servers that are starting, while it is not
 // known which of them it is for. Most clients give a call a minute.

@@ -17,6 +17,14 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		if s == nil {
 			return next.Call(ctx, c) // which knows of none either, or of one that is going
 		}
+		if m.othersFit(c) {
+			s.awaitProbe(ctx)
+			if state := m.Unfit()[switchboard.ToolID{Server: s.id}]; state == Lost || state == Quarantine {
+				own := *c
+				own.NoWait = true
+				c = &own
+			}
+		}
 		t, err := s.admit(c)
 		if err != nil {
 			return switchboard.Result{}, err
@@ -32,6 +40,7 @@ type trial struct {
 	server *server
 	report func(error)
 
+	began      time.Time
 	name       string // of the tool; "" where the call is none of a tool
 	tool       *tool  // nil while it has not failed lately
 	reportTool func(error)
@@ -39,7 +48,7 @@ type trial struct {
 
 // admit asks the breakers.
 func (s *server) admit(c *switchboard.Call) (trial, error) {
-	t := trial{server: s}
+	t := trial{server: s, began: time.Now()}
 	b := s.bar.Load()
 	if b != nil && !b.trial {
 		return t, s.refuse(b)
@@ -163,10 +172,13 @@ func (t *trial) fail(err error) {
 	switch {
 	case unsent && s.isLost():
 		t.report(errNothing) // its connection is known to be lost
-	case t.name != "" && !unsent && s.othersWork(t.name):
+	case t.name != "" && !unsent && s.othersWork(t.name, t.began):
 		t.report(errNothing)
 	default:
 		s.blame(StageCall, err)
+		if !unsent {
+			s.doubted()
+		}
 		t.report(err)
 	}
 	if unsent && t.reportTool != nil {

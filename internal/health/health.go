@@ -4,10 +4,11 @@
 //
 // # States
 //
-//	starting → healthy → quarantine → probation → healthy
+//	starting → healthy → lost → quarantine → probation → healthy
 //	disabled, by an operator, from and to any of them
 //
-// A server is healthy once it has been reached and has listed its tools. It is
+// A server is healthy once it has been reached and has listed its tools. It is lost
+// while its process has ended or its port refuses connections: it is not chosen then. It is
 // quarantined when its connection stays lost for longer than a blink, or when its
 // breaker trips: too many calls in a row, or too large a share of them, fail by
 // the server's own fault. After a while that grows with each time, a probe asks
@@ -44,13 +45,14 @@ type State string
 const (
 	Starting   State = "starting" // it has not answered yet
 	Healthy    State = "healthy"
+	Lost       State = "lost"       // its process has ended, or its port refuses connections, for less than a blink
 	Quarantine State = "quarantine" // it takes no calls
 	Probation  State = "probation"  // it takes one at a time, to see
 	Disabled   State = "disabled"   // an operator has taken it out of service
 )
 
 // States are all states.
-var States = []State{Starting, Healthy, Quarantine, Probation, Disabled}
+var States = []State{Starting, Healthy, Lost, Quarantine, Probation, Disabled}
 
 // A Cause is why a server is not healthy. It holds no secret.
 type Cause struct {
@@ -59,6 +61,10 @@ type Cause struct {
 	Stage   string    `json:"stage"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"` // when the trouble began
+
+	// Gone says of a connection that no program is there: the process has ended, or the port refuses
+	// connections.
+	Gone bool `json:"-"`
 }
 
 // The stages of causes, besides those of connections.

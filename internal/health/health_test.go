@@ -131,13 +131,11 @@ func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		w.set("a", hung)
-		for range 5 {
-			if err := w.call(t, "a/x"); !errors.Is(err, hung) {
-				t.Fatal(err)
-			}
+		if err := w.call(t, "a/x"); !errors.Is(err, hung) {
+			t.Fatal(err)
 		}
 		if got := w.told(); !strings.Contains(got, "a quarantine") {
-			t.Fatalf("after five failures: %q", got)
+			t.Fatalf("after a call and the probe that follows have failed: %q", got)
 		}
 		st, _ := w.Status("a")
 		if st.Cause == nil || st.Cause.Stage != health.StageCall || st.Cause.Message != "no answer in time" || st.NextProbe.IsZero() {
@@ -147,11 +145,11 @@ func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
 		if own, _ := errors.AsType[*switchboard.Error](err); own == nil || own.Code != switchboard.CodeNoneHealthy || !own.Unsent || own.RetryAfter <= 0 {
 			t.Errorf("a call of a quarantined server ends with %#v", err)
 		}
-		if n := len(w.calls); n != 5 {
-			t.Errorf("%d calls reached it, want 5", n)
+		if n := len(w.calls); n != 1 {
+			t.Errorf("%d calls reached it, want 1", n)
 		}
-		time.Sleep(10 * time.Second)                 // its probes fail
-		if got := w.told(); got != "a/x probation" { // whose trial is the next call, once the server takes any
+		time.Sleep(10 * time.Second) // its probes fail
+		if got := w.told(); got != "" {
 			t.Errorf("while its probes fail: %q", got)
 		}
 		w.set("a", nil)
@@ -165,13 +163,113 @@ func TestAServerThatKeepsFailingIsQuarantinedAndComesBack(t *testing.T) {
 	})
 }
 
+// Calls fail, and the probes between them do not.
+func TestAServerWhoseCallsKeepFailingIsQuarantinedAfterFive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.broken["a/x"] = hung
+		for i := range 5 {
+			if got := w.told(); got != "" {
+				t.Fatalf("after %d failures: %q", i, got)
+			}
+			_ = w.call(t, "a/x")
+		}
+		if got := w.told(); !strings.Contains(got, "a quarantine") {
+			t.Errorf("after five failures: %q", got)
+		}
+		if n := len(w.probes); n < 5 {
+			t.Errorf("it was probed %d times, want once after each failure", n)
+		}
+	})
+}
+
+// A tool that hangs for longer than the window does so while its siblings answer: it is quarantined alone.
+func TestEightCallsOfAHangingToolDoNotQuarantineAServerWhoseOtherToolsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		slow := w.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			time.Sleep(5 * time.Minute)
+			return switchboard.Result{}, hung
+		}))
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				_, _ = slow.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "hangs"}}})
+			})
+		}
+		time.Sleep(time.Minute)
+		if err := w.call(t, "a/x"); err != nil {
+			t.Fatal(err)
+		}
+		calls.Wait()
+		if got := w.told(); got != "a/hangs quarantine" {
+			t.Errorf("then: %q", got)
+		}
+	})
+}
+
+// While nobody knows whether a server that has just failed works, calls wait that another server could
+// take, and no others.
+func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
+	for name, probe := range map[string]error{"it answers": nil, "it does not answer": hung} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked, answers := make(chan struct{}, 9), make(chan error)
+				m := health.New(health.Options{Probe: func(_ context.Context, s *switchboard.Server) error {
+					if s.ID != "a" {
+						return nil
+					}
+					asked <- struct{}{}
+					return <-answers
+				}})
+				t.Cleanup(m.Close)
+				m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}})
+				m.Link("a", true, health.Cause{})
+				m.Link("b", true, health.Cause{})
+				fails := true
+				reached := 0
+				caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+					reached++
+					if fails {
+						return switchboard.Result{}, hung
+					}
+					return switchboard.Result{JSON: []byte(`{}`)}, nil
+				}))
+				call := func(others ...switchboard.ToolID) error {
+					_, err := caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}, Others: others})
+					return err
+				}
+				if err := call(); err == nil {
+					t.Fatal("the first call has not failed")
+				}
+				<-asked
+				fails = false
+				if err := call(); err != nil { // it has nowhere else to go
+					t.Errorf("a call without another candidate: %v", err)
+				}
+				done := make(chan error, 1)
+				go func() { done <- call(switchboard.ToolID{Server: "b", Name: "x"}) }()
+				synctest.Wait()
+				if reached != 2 {
+					t.Errorf("%d calls have reached the server before its probe has ended, want 2", reached)
+				}
+				answers <- probe
+				err := <-done
+				if want := map[bool]switchboard.Code{true: "", false: switchboard.CodeNoneHealthy}[probe == nil]; code(err) != want {
+					t.Errorf("the call that has waited ends with %v, want %q", err, want)
+				}
+			})
+		})
+	}
+}
+
 // A crash cuts off all calls that are under way: that is one failure. Silence that
 // each of them has waited out is as many.
 func TestCallsThatAreCutOffTogetherAreOneFailure(t *testing.T) {
 	for err, rounds := range map[error]int{cut: 5, hung: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, "a")
-			w.set("a", err)
+			w.broken["a/x"] = err
 			var calls sync.WaitGroup
 			for round := range rounds {
 				if got := w.told(); got != "" {
@@ -187,6 +285,33 @@ func TestCallsThatAreCutOffTogetherAreOneFailure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process that has ended, or a port that refuses connections, is not chosen at once. A connection that
+// is lost in another way may be back soon.
+func TestAServerThatIsGoneIsNotChosenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.set("a", refused)
+		w.Link("a", false, health.Cause{Stage: "serve", Message: "reset"})
+		if got := w.told(); got != "" || !w.Fit(switchboard.ToolID{Server: "a"}) {
+			t.Errorf("a connection that breaks: %q", got)
+		}
+		w.Link("a", true, health.Cause{})
+		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		if got := w.told(); got != "a lost" || w.Fit(switchboard.ToolID{Server: "a"}) {
+			t.Errorf("a process that ends: %q", got)
+		}
+		w.Link("a", true, health.Cause{})
+		if got := w.told(); got != "a healthy" {
+			t.Errorf("it is back: %q", got)
+		}
+		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		time.Sleep(3 * time.Second)
+		if got := w.told(); got != "a lost, a quarantine" {
+			t.Errorf("it stays away: %q", got)
+		}
+	})
 }
 
 // What a server works at again, its tools do too.

@@ -32,6 +32,8 @@ const (
 func (s *server) plan(now time.Time) (time.Duration, deed) {
 	in := func(t time.Time) time.Duration { return max(t.Sub(now), 0) }
 	switch {
+	case s.doubt.Load() != nil:
+		return 0, doProbe
 	case s.off != nil:
 		return -1, doNothing
 	case !s.up && s.lost.IsZero():
@@ -164,8 +166,11 @@ func (s *server) ask() error {
 	return err
 }
 
-// probe asks a server that is not on probation.
+// probe asks a server that is not on probation. It settles a doubt about the server: if the probe
+// fails, the server is quarantined.
 func (s *server) probe() {
+	doubted := s.doubt.Load()
+	defer s.settled(doubted)
 	if !s.claim(doProbe) {
 		return
 	}
@@ -203,9 +208,17 @@ func (s *server) probe() {
 		return
 	}
 	// An answer would not outweigh calls that fail, but silence counts like them.
-	if report, refused := s.breaker.Allow(); refused == nil {
-		s.blame(StageProbe, err)
-		report(err)
+	for range failsInRow {
+		report, refused := s.breaker.Allow()
+		if refused != nil {
+			return
+		}
+		if doubted == nil {
+			s.blame(StageProbe, err)
+		}
+		if report(err); doubted == nil {
+			return
+		}
 	}
 }
 

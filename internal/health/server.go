@@ -29,6 +29,7 @@ type server struct {
 	wake    chan struct{} // holds one signal when run has to look again
 	news    chan struct{} // holds one signal when confer has
 
+	doubt             atomic.Pointer[doubt] // set from a failed call until a probe has ended
 	calls, away, here atomic.Int64
 	budget            budget
 
@@ -228,6 +229,8 @@ func (s *server) seen(now time.Time) State {
 		return Starting
 	case !s.up && (!s.wasUp || now.Sub(s.lost) >= blink):
 		return Quarantine
+	case !s.up && s.reason != nil && s.reason.Gone:
+		return Lost
 	case s.broken != nil && !s.released:
 		return Quarantine
 	case s.broken != nil:

@@ -13,8 +13,12 @@ const StageName = "health"
 // still serves: it is passed over though it may be back.
 const Left = "left"
 
+// Bound is how a server fares that a run shows and that is not fit to serve: it stays, if no other
+// candidate is fit.
+const Bound = "bound, and not fit"
+
 // Stage passes over candidates that are not fit to serve, as the decision's input
-// has it. Where none is fit, it passes over none: the first is bound, and its calls
+// has it. Where none is fit, what is bound stays bound, else the first is bound, and its calls
 // fail clearly. Tools that are required by name all stay, since nothing else is
 // meant.
 var Stage decide.Stage = stage{}
@@ -48,21 +52,17 @@ func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate,
 	return out, nil
 }
 
-// passedOver returns how one fares that is passed over: rather one that was given
-// up than none that is fit, and rather one that is not fit than none. nil means
-// that none is.
+// passedOver returns how candidates fare that are passed over. The best that there is stays: fit,
+// else given up for another, else bound. nil means that nothing is passed over.
 func passedOver(u decide.Unfit, in []decide.Candidate) func(why string) bool {
-	left := false
+	has := map[string]bool{}
 	for i := range in {
-		switch u.Why(in[i].Tool.ID) {
-		case "":
-			return func(why string) bool { return why != "" }
-		case Left:
-			left = true
-		}
+		has[u.Why(in[i].Tool.ID)] = true
 	}
-	if left {
-		return func(why string) bool { return why != "" && why != Left }
+	for _, best := range []string{"", Left, Bound} {
+		if has[best] {
+			return func(why string) bool { return why != "" && why != best }
+		}
 	}
 	return nil
 }

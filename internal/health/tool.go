@@ -42,9 +42,9 @@ func (s *server) unworked(name string) {
 	}
 }
 
-// othersWork reports whether another tool has worked lately, and has not failed
-// since.
-func (s *server) othersWork(name string) bool {
+// othersWork reports whether another tool has worked lately, or while the call went on that began
+// then, and has not failed since.
+func (s *server) othersWork(name string, began time.Time) bool {
 	g := s.good.Load()
 	if g == nil {
 		return false
@@ -53,7 +53,7 @@ func (s *server) othersWork(name string) bool {
 	if g.last == name {
 		at = g.before
 	}
-	return !at.IsZero() && time.Since(at) < window
+	return !at.IsZero() && (time.Since(at) < window || at.After(began))
 }
 
 // A tool is the state of one that has failed lately.

@@ -42,6 +42,10 @@ type Options struct {
 	// there is one; nil means that there are none.
 	Record func(r *run.Run, did Deed) (receipt string)
 
+	// Check says why the arguments plainly do not fit the tool's schema: a *switchboard.Error. nil
+	// checks nothing.
+	Check func(tool *switchboard.Tool, args []byte) error
+
 	Docs *search.Cache // what tools are found by
 	Log  *slog.Logger  // nil means that nothing is logged
 }
@@ -62,8 +66,8 @@ func New(o Options) *Desk {
 type Reply struct {
 	Text string // for the model
 
-	// Defines says that the text holds definitions of tools.
-	Defines bool
+	// Defines are the entries of which the text holds definitions.
+	Defines []surface.Entry
 
 	// Spent is what programs are told besides, where the budget was touched.
 	Spent *Spent
@@ -82,14 +86,19 @@ type Spent struct {
 	Freed  int `json:"freed,omitempty"`
 }
 
-// Serve does what a client of the run asks of the stub. The error is a
-// *switchboard.Error, and then nothing has changed.
-func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args []byte) (Reply, error) {
+// Serve does what a client of the run asks of the stub. lists says that the client's list grows by
+// what is expanded, so that it gets the definitions twice. The error is a *switchboard.Error, and then
+// nothing has changed.
+func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args []byte, lists bool) (Reply, error) {
 	g := groupIn(r.Surface(), stub)
 	a, err := parse(args, g.definition)
 	if err != nil {
 		return Reply{}, err
 	}
+	if g.price = "the tokens that expanding them adds"; lists {
+		g.price += " to the list, and once to the answer"
+	}
+	a.lists = lists
 	switch a.action {
 	case actionList:
 		return d.list(ctx, r, g, a.service)
@@ -134,6 +143,7 @@ func ids(entries []surface.Entry) []switchboard.ToolID {
 // A group is what one stub stands for on a surface.
 type group struct {
 	name, stub string
+	price      string // what the tokens beside a tool are
 	of         *surface.Surface
 	members    []surface.Entry
 }
@@ -242,7 +252,7 @@ func (d *Desk) list(ctx context.Context, r *run.Run, g group, service string) (R
 		fmt.Fprintf(&b, `Next: {"action":"list","service":"NAME"} or %s`, examples[actionSearch])
 		return Reply{Text: b.String()}, nil
 	}
-	fmt.Fprintf(&b, "%s of %s, with the tokens that expanding them adds:\n", plural(len(entries), "tool"), service)
+	fmt.Fprintf(&b, "%s of %s, with %s:\n", plural(len(entries), "tool"), service, g.price)
 	for i, e := range entries {
 		if i == maxRows {
 			rest := entries[maxRows:]
@@ -290,7 +300,7 @@ func (d *Desk) search(ctx context.Context, r *run.Run, g group, a ask) (Reply, e
 		return Reply{Text: fmt.Sprintf("nothing fits %q among the tools of %s. Try other words, or look through the services: %s", short(a.query), g.stub, examples[actionList])}, nil
 	}
 	var b strings.Builder
-	b.WriteString("best first, with the tokens that expanding them adds:\n")
+	b.WriteString("best first, with " + g.price + ":\n")
 	for _, e := range found {
 		row(&b, g.of, e)
 	}
@@ -375,7 +385,7 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 		return Reply{}, err
 	}
 	did.Tools = ids(asked)
-	if err := d.permitted(ctx, r.Principal(), asked); err != nil {
+	if err := d.permitted(ctx, r.Principal(), asked, "expanded"); err != nil {
 		return Reply{}, err
 	}
 	for _, e := range asked {
@@ -413,8 +423,8 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 			}
 		}
 		reply.Spent = &Spent{Budget: s.Budget(), Used: m.used + m.asked, Added: m.asked, Freed: m.freed}
-		reply.Defines = true
-		reply.Text = expansion(entries, fresh, m, s.Budget())
+		reply.Defines = entries
+		reply.Text = expansion(s, entries, fresh, m, a.lists)
 		did.Collapsed = m.collapsed
 		if added = fresh; len(fresh) == 0 {
 			return nil, nil
@@ -436,8 +446,8 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 	return reply, nil
 }
 
-// permitted refuses an expansion of which policy denies any part.
-func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked []surface.Entry) error {
+// permitted refuses an expansion of which policy denies any part. done says what is not done then.
+func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked []surface.Entry, done string) error {
 	var names []string
 	var causes []error
 	for i, why := range d.Permit(ctx, who, PhaseExpand, asked) {
@@ -454,24 +464,39 @@ func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked [
 	}
 	return &switchboard.Error{
 		Code: switchboard.CodeExpandDenied, Stage: "policy", Cause: errors.Join(causes...),
-		Text: "not expanded: policy does not allow it now for " + strings.Join(names, ", "),
-		Hint: "expand the others without them; it may be allowed at another time, and the person whom you work for may know",
+		Text: "not " + done + ": policy does not allow it now for " + strings.Join(names, ", "),
+		Hint: "leave these out; it may be allowed at another time, and the person whom you work for may know",
 	}
+}
+
+// Permitted asks policy before a member is executed, by its name or through its stub: that is to
+// expand it, and then to call it, so a rule on either phase stops it. The error is SB-LAZY-002, or says
+// that policy could not be evaluated.
+func (d *Desk) Permitted(ctx context.Context, r *run.Run, e surface.Entry) error {
+	return d.permitted(ctx, r.Principal(), []surface.Entry{e}, "executed")
 }
 
 // expansion says what has been expanded, and shows it: a client that does not list
 // again has no other way to learn it.
-func expansion(entries, fresh []surface.Entry, m room, budget int) string {
+func expansion(s *surface.Surface, entries, fresh []surface.Entry, m room, lists bool) string {
 	var b strings.Builder
 	if len(fresh) == 0 {
 		b.WriteString("all of it was expanded already, which costs nothing more; ")
 	} else {
-		fmt.Fprintf(&b, "%s expanded, for %s tokens; ", plural(len(fresh), "tool"), number(m.asked))
+		fmt.Fprintf(&b, "%s expanded, for %s tokens", plural(len(fresh), "tool"), number(m.asked))
+		if lists {
+			answer := 0
+			for _, e := range entries {
+				answer += s.Cost(e.Name)
+			}
+			fmt.Fprintf(&b, " in the list and %s in this answer", number(answer))
+		}
+		b.WriteString("; ")
 	}
 	if len(m.collapsed) > 0 {
 		fmt.Fprintf(&b, "collapsed for it: %s; ", strings.Join(m.collapsed, ", "))
 	}
-	fmt.Fprintf(&b, "%s of %s are in use. Call them by name:\n[", number(m.used+m.asked), number(budget))
+	fmt.Fprintf(&b, "%s of %s are in use. Call them by name:\n[", number(m.used+m.asked), number(s.Budget()))
 	for i, e := range entries {
 		if i > 0 {
 			b.WriteByte(',')
@@ -487,19 +512,20 @@ func expansion(entries, fresh []surface.Entry, m room, budget int) string {
 func Bound(s *surface.Surface) Reply {
 	all, used := charged(s)
 	var b strings.Builder
+	var defines []surface.Entry
 	fmt.Fprintf(&b, "bound; %s of %s tokens are in use. Call them by name:\n[", number(used), number(s.Budget()))
-	first := b.Len()
 	for _, c := range all {
 		if c.Role == surface.Own {
 			continue
 		}
-		if b.Len() > first {
+		if defines != nil {
 			b.WriteByte(',')
 		}
+		defines = append(defines, c.Entry)
 		b.Write(c.Append(nil))
 	}
 	b.WriteByte(']')
-	return Reply{Text: b.String(), Spent: &Spent{Budget: s.Budget(), Used: used}}
+	return Reply{Text: b.String(), Defines: defines, Spent: &Spent{Budget: s.Budget(), Used: used}}
 }
 
 // collapse takes definitions out of the run's list again.
@@ -549,26 +575,51 @@ func refusal(err error) error {
 	return &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "it could not be done now", Cause: err}
 }
 
-// Unusable says why the entry, which is on the surface, cannot be called by its
-// name: a *switchboard.Error.
-func Unusable(s *surface.Surface, e surface.Entry) error {
+// Admit prepares the call of an entry by its own name: a member that is not expanded, and that policy
+// permits. It expands the member if there is room; else the call is made, and the list stays as it is. The error is a *switchboard.Error: SB-LAZY-001 for an entry that is withheld, and
+// SB-LAZY-004 where the arguments do not fit a definition that the client was not shown.
+func (d *Desk) Admit(ctx context.Context, r *run.Run, e surface.Entry, args []byte) error {
+	s := r.Surface()
 	if e.Withheld {
-		return &switchboard.Error{
-			Code: switchboard.CodeOverBudget,
-			Text: fmt.Sprintf("%s is withheld: it has grown to %s tokens, for which the budget of %s has no room", e.Name, number(s.Cost(e.Name)), number(s.Budget())),
-			Hint: "the person who runs Switchboard can raise token_budget",
-		}
+		return withheld(s, e)
 	}
 	for _, stub := range s.Stubs() {
 		if stub.Group != e.Group {
 			continue
 		}
-		name, _ := json.Marshal(e.Name)
-		return &switchboard.Error{
-			Code: switchboard.CodeExpandFirst, Stub: stub.Name,
-			Text: fmt.Sprintf("%s is on demand: %s expands it, or calls it for you", e.Name, stub.Name),
-			Hint: fmt.Sprintf(`call %s with {"action":"call","tool":%s,"arguments":{}} or {"action":"expand","tools":[%s]}`, stub.Name, name, name),
+		if d.Check != nil {
+			if err := d.Check(e.Tool, args); err != nil {
+				return expandFirst(stub, e, err)
+			}
 		}
+		a := ask{action: actionExpand, tools: []string{e.Name}}
+		if _, err := d.recorded(ctx, r, groupIn(s, stub), a, d.expand); err != nil {
+			d.Log.Debug("called and not expanded", "tool", e.Tool.ID, "err", err)
+		}
+		return nil
 	}
 	return switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", e.Name)
+}
+
+// withheld says why the entry is: it has grown.
+func withheld(s *surface.Surface, e surface.Entry) error {
+	return &switchboard.Error{
+		Code: switchboard.CodeOverBudget,
+		Text: fmt.Sprintf("%s is withheld: it has grown to %s tokens, for which the budget of %s has no room", e.Name, number(s.Cost(e.Name)), number(s.Budget())),
+		Hint: "the person who runs Switchboard can raise token_budget",
+	}
+}
+
+// expandFirst says that the arguments of a call do not fit, and how to learn the definition.
+func expandFirst(stub, e surface.Entry, why error) error {
+	name, _ := json.Marshal(e.Name)
+	reason := why.Error()
+	if own, ok := errors.AsType[*switchboard.Error](why); ok {
+		reason = own.Text
+	}
+	return &switchboard.Error{
+		Code: switchboard.CodeExpandFirst, Stub: stub.Name, Cause: why,
+		Text: fmt.Sprintf("%s was not called: %s", e.Name, reason),
+		Hint: fmt.Sprintf(`for its whole definition, call %s with {"action":"expand","tools":[%s]}`, stub.Name, name),
+	}
 }

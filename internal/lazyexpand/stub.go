@@ -100,6 +100,7 @@ type ask struct {
 	tools     []string
 	tool      string
 	arguments []byte // an object; nil means none
+	lists     bool   // the client's list grows by what is expanded
 }
 
 // members says which members each action but call takes; the first is required, and of

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -24,16 +23,16 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// How runs are kept. A minted run and a base run of a principal stand in one group;
-// the names that tools have had, which many runs share, stand by their digest.
+// How runs are kept. A minted run and a base run of a principal stand in one group. What clients
+// were shown stands by its digest, since many runs share it.
 const (
 	topicRuns  = "runs"
 	groupRuns  = "runs/" // and the principal
-	groupNames = "run-names/"
+	groupSeen  = "run-seen/"
 	prefixRun  = "run/"
 	prefixBase = "base/"
 
-	namesLive = 2 * Idle // longer than any run that has just been kept refers to them
+	seenLives = 2 * Idle // longer than any run that has just been kept refers to it
 )
 
 // touchEvery is how old what is kept of a run may be that is in use.
@@ -46,7 +45,13 @@ type record struct {
 	Declared *switchboard.Task      `json:"declared,omitempty"`
 	Left     []switchboard.ServerID `json:"left,omitempty"`
 	Surface  surface.State          `json:"surface"`
-	Names    switchboard.Digest     `json:"names,omitempty"` // of Surface.Names, which stand elsewhere
+	Seen     []recordedSeen         `json:"seen,omitempty"`
+}
+
+// A recordedSeen names what a client was shown.
+type recordedSeen struct {
+	Client string             `json:"client,omitempty"`
+	Seen   switchboard.Digest `json:"seen"` // of a text that stands elsewhere
 }
 
 // kept is what of a run is in the store, as far as we know.
@@ -61,12 +66,12 @@ type keeper struct {
 	store Store
 	self  string // tells our notices from those of others
 
-	mu    sync.Mutex
-	names map[switchboard.Digest]time.Time // when they were written last
+	mu   sync.Mutex
+	seen map[switchboard.Digest]time.Time // when these texts were written last
 }
 
 func newKeeper(st Store) keeper {
-	return keeper{store: st, self: rand.Text(), names: map[switchboard.Digest]time.Time{}}
+	return keeper{store: st, self: rand.Text(), seen: map[switchboard.Digest]time.Time{}}
 }
 
 // key is where what is kept of r stands.
@@ -98,8 +103,7 @@ func unsure(err error) error {
 // r.binding, or is alone with r. The error is store.ErrConflict where another process
 // was first.
 func (k *keeper) save(ctx context.Context, r *Run, s *shown) error {
-	n := namesOf(s.named)
-	if err := k.writeNames(ctx, n); err != nil {
+	if err := k.writeSeen(ctx, r.seenWith(s)); err != nil {
 		return err
 	}
 	first := r.kept.version == 0
@@ -141,7 +145,7 @@ func (k *keeper) touch(ctx context.Context, r *Run) error {
 	if r.kept.version == 0 || time.Since(r.kept.when) < touchEvery || r.idleSince(r.kept.when) {
 		return nil
 	}
-	if err := k.writeNames(ctx, namesOf(s.named)); err != nil {
+	if err := k.writeSeen(ctx, r.seenWith(s)); err != nil {
 		return err
 	}
 	return k.put(ctx, r, r.kept.text)
@@ -151,17 +155,16 @@ func (k *keeper) touch(ctx context.Context, r *Run) error {
 func (g *Registry) Restored() int64 { return g.restored.Load() }
 
 // changed reports whether s is not what is kept of r. Of a base run nothing is, as
-// long as it shows what it would show to whoever comes first.
+// long as it shows what it would show to whoever comes first, and no client was shown it.
 func (k *keeper) changed(r *Run, s *shown) bool {
 	st := s.named.State()
-	if r.kept.version == 0 && r.id == "" && !r.renamed && s.declared == nil && len(s.left)+len(st.Expanded)+len(st.Withheld) == 0 {
+	if r.kept.version == 0 && r.id == "" && len(r.clients()) == 0 && s.declared == nil && len(s.left)+len(st.Expanded)+len(st.Withheld) == 0 {
 		return false
 	}
 	return textOf(recordOf(r, s)) != r.kept.text
 }
 
-// load returns what is kept under the key, and the surface to follow; none where
-// nothing is.
+// load returns what is kept under the key; none where nothing is.
 func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept, err error) {
 	v, err := k.store.Value(ctx, key)
 	if err != nil || v.Version == 0 {
@@ -170,19 +173,32 @@ func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept,
 	if err := json.Unmarshal(v.Data, &rec); err != nil {
 		return rec, was, fmt.Errorf("%s/%s: %w", key.Group, key.Name, err)
 	}
-	if rec.Names == "" {
-		return rec, kept{v.Version, string(v.Data), time.Now()}, nil
-	}
-	names, err := k.store.Value(ctx, namesKey(rec.Names))
-	if err != nil {
-		return rec, was, err
-	}
-	if names.Version != 0 {
-		if err := json.Unmarshal(names.Data, &rec.Surface.Names); err != nil {
-			return rec, was, fmt.Errorf("names of %s/%s: %w", key.Group, key.Name, err)
-		}
-	}
 	return rec, kept{v.Version, string(v.Data), time.Now()}, nil
+}
+
+// readSeen returns what the clients of the record were shown. Texts that are among those that are
+// known already are not read again. A text that has expired counts for nothing.
+func (k *keeper) readSeen(ctx context.Context, rec *record, known clients) (clients, error) {
+	all := make(clients, 0, len(rec.Seen))
+	for _, one := range rec.Seen {
+		if seen := known.of(one.Client); seen != nil && seen.Digest() == one.Seen {
+			all = append(all, client{one.Client, seen})
+			continue
+		}
+		v, err := k.store.Value(ctx, seenKey(one.Seen))
+		if err != nil {
+			return nil, err
+		}
+		if v.Version == 0 {
+			continue
+		}
+		seen, err := surface.ReadSeen(v.Data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, client{one.Client, seen})
+	}
+	return all, nil
 }
 
 // before is what was shown, as a process that has not shown it knows it.
@@ -190,65 +206,48 @@ func (rec *record) before() Before {
 	return Before{Surface: surface.Restore(rec.Surface), Left: rec.Left, Declared: rec.Declared}
 }
 
-// names are those of a surface's tools, as they are kept. The zero names are none, and
-// are not kept.
-type names struct {
-	text   []byte
-	digest switchboard.Digest
+func seenKey(d switchboard.Digest) store.Key {
+	return store.Key{Group: groupSeen + string(d), Name: "seen"}
 }
 
-func namesOf(s *surface.Surface) names {
-	return s.Keep("names", func() any {
-		all := s.State().Names
-		if len(all) == 0 {
-			return names{}
+// writeSeen keeps what clients were shown, unless that was done not long ago.
+func (k *keeper) writeSeen(ctx context.Context, all clients) error {
+	for _, c := range all {
+		digest := c.seen.Digest()
+		k.mu.Lock()
+		when := k.seen[digest]
+		k.mu.Unlock()
+		if time.Since(when) < seenLives-Idle-touchEvery {
+			continue
 		}
-		text, err := json.Marshal(all)
-		if err != nil {
-			panic("names of tools: " + err.Error()) // they are texts
+		key := seenKey(digest)
+		if _, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
+			{Name: key.Name, Was: store.Any, Data: c.seen.Text(), TTL: seenLives},
+		}}); err != nil {
+			return err
 		}
-		return names{text, canonical.Sum(text)}
-	}).(names)
-}
-
-func namesKey(d switchboard.Digest) store.Key {
-	return store.Key{Group: groupNames + string(d), Name: "names"}
-}
-
-// writeNames keeps names, unless that was done not long ago.
-func (k *keeper) writeNames(ctx context.Context, n names) error {
-	if n.digest == "" {
-		return nil
+		k.mu.Lock()
+		maps.DeleteFunc(k.seen, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > seenLives })
+		k.seen[digest] = time.Now()
+		k.mu.Unlock()
 	}
-	k.mu.Lock()
-	when := k.names[n.digest]
-	k.mu.Unlock()
-	if time.Since(when) < namesLive-Idle-touchEvery {
-		return nil
-	}
-	key := namesKey(n.digest)
-	if _, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
-		{Name: key.Name, Was: store.Any, Data: n.text, TTL: namesLive},
-	}}); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	maps.DeleteFunc(k.names, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > namesLive })
-	k.names[n.digest] = time.Now()
 	return nil
 }
 
-// forgetNames has names written again, wherever they are kept next.
-func (k *keeper) forgetNames(n names) {
+// forgetSeen has what clients were shown written again, when it is kept next.
+func (k *keeper) forgetSeen(all clients) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.names, n.digest)
+	for _, c := range all {
+		delete(k.seen, c.seen.Digest())
+	}
 }
 
 func recordOf(r *Run, s *shown) record {
-	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State(), Names: namesOf(s.named).digest}
-	rec.Surface.Names = nil
+	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State()}
+	for _, c := range r.seenWith(s) {
+		rec.Seen = append(rec.Seen, recordedSeen{c.id, c.seen.Digest()})
+	}
 	return rec
 }
 
@@ -322,9 +321,21 @@ func (g *Registry) sync(ctx context.Context, r *Run) error {
 	if err != nil || was.version == r.kept.version {
 		return err
 	}
+	now := r.shown.Load()
 	if was.version == 0 { // it has expired, as it may, or was lost; we still know it
+		g.keep.forgetSeen(r.seenWith(now))
 		r.kept = kept{}
-		g.keep.forgetNames(namesOf(r.shown.Load().named))
+		return nil
+	}
+	seen, err := g.keep.readSeen(ctx, &rec, r.clients())
+	if err != nil {
+		return err
+	}
+	mine := recordOf(r, now)
+	r.setClients(seen.with(r.clients()))
+	mine.Seen, rec.Seen = nil, nil
+	if textOf(mine) == textOf(rec) { // other clients were shown something, and nothing else has changed
+		r.kept = was
 		return nil
 	}
 	s := g.next(ctx, r, rec.before())

@@ -283,7 +283,9 @@ func TestWhatTheStoreMayHaveKeptIsNotSaidToBeUndoneAndCanBeAskedForAgain(t *test
 	})
 }
 
-func TestNamesStayInAnotherProcessToo(t *testing.T) {
+// A client that does not list again calls names that were shown to it by another process, which is gone.
+func TestWhatAClientWasShownIsKnownInAnotherProcess(t *testing.T) {
+	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		ctx := t.Context()
@@ -296,11 +298,26 @@ func TestNamesStayInAnotherProcessToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first.set("a/search", "b/search")
-		first.Rebind(ctx)
+		for _, client := range []string{"one", "two"} {
+			first.Listed(ctx, base, client, base.Surface().Table(true))
+		}
+		if err := expand(t, minted, "a/search"); err != nil {
+			t.Fatal(err)
+		}
+		e, _ := base.Surface().Lookup("search")
+		first.Showed(ctx, base, "two", surface.SightOf(e))
 
 		second := start(t, st, "a/search", "b/search")
-		for _, was := range []*run.Run{minted, base} {
+		for _, was := range []struct {
+			*run.Run
+			client, name string
+			goes         bool
+		}{
+			{minted, "", "search", true}, // it is not known whether it was listed
+			{base, "two", "search", true},
+			{base, "one", "all_helper", false}, // no stub, in these tests
+			{base, "three", "search", false},   // nobody
+		} {
 			now, err := second.Base(ctx, alice, "browse")
 			if was.ID() != "" {
 				now, err = second.Find(ctx, alice, was.ID())
@@ -308,9 +325,54 @@ func TestNamesStayInAnotherProcessToo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := names(now), "search b__search "; got != want || names(was) != want {
-				t.Errorf("run %q: the first process shows %q, the second %q, want %q", was.ID(), names(was), got, want)
+			way := now.Surface().Route(now.Seen(was.client), was.name, time.Now())
+			if goes := way.Way == surface.Forward && way.Entry.Tool.ID.Server == "a"; goes != was.goes {
+				t.Errorf("run %q, client %q: %s goes to a: %v, want %v", was.ID(), was.client, was.name, goes, was.goes)
 			}
+		}
+	})
+}
+
+// Clients of one base run that are shown things at once, by two processes: nothing is lost.
+func TestWhatTwoProcessesShowAtOnceIsKnownToBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		ctx := t.Context()
+		var bases []*run.Run
+		var processes []process
+		for range 2 {
+			p := start(t, st, "a/search")
+			r, err := p.Base(ctx, alice, "browse")
+			if err != nil {
+				t.Fatal(err)
+			}
+			processes, bases = append(processes, p), append(bases, r)
+		}
+		var work sync.WaitGroup
+		for i, p := range processes {
+			for n := range 10 {
+				work.Go(func() {
+					p.Listed(ctx, bases[i], fmt.Sprintf("client %d of %d", n, i), bases[i].Surface().Table(true))
+				})
+			}
+		}
+		work.Wait()
+		synctest.Wait()
+		for i, r := range bases {
+			for j := range processes {
+				for n := range 10 {
+					if r.Seen(fmt.Sprintf("client %d of %d", n, j)) == nil {
+						t.Errorf("process %d does not know what client %d of process %d was shown", i, n, j)
+					}
+				}
+			}
+		}
+		third := start(t, st, "a/search")
+		for n := range run.MaxClients + 1 {
+			third.Listed(ctx, bases[0], fmt.Sprint("more ", n), bases[0].Surface().Table(true))
+		}
+		if bases[0].Seen("more 0") != nil || bases[0].Seen("more 1") == nil {
+			t.Errorf("of more than %d clients it is not those that were shown something last", run.MaxClients)
 		}
 	})
 }

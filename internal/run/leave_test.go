@@ -32,7 +32,7 @@ func (c *chooser) Bind(_ context.Context, _ switchboard.Principal, _ switchboard
 			chosen = c.servers[i]
 		}
 	}
-	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: chosen, Name: "x"}, Definition: []byte(`{"name":"x"}`)}
+	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: chosen, Name: "x"}, Definition: []byte(`{"name":"x","title":"of ` + string(chosen) + `"}`)}
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{}}}
 	return surface.New(surface.Input{Task: task, Selected: []decide.Selected{{Tool: tool, Requirements: []int{0}}}, Prev: was.Surface}), nil
 }

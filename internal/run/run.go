@@ -32,7 +32,7 @@ type Binder interface {
 	// bind, or that does not exist, is SB-TASK-001.
 	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
 
-	// Bind decides for a resolved task. What was shown before keeps its name. A
+	// Bind decides for a resolved task. What was expanded before stays so. A
 	// task that cannot be met is an error, and shows nothing. With the error *Starting it
 	// returns what is shown meanwhile.
 	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was Before) (*surface.Surface, error)
@@ -137,14 +137,14 @@ type Run struct {
 	used     atomic.Int64 // unix nanoseconds
 	patience atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list
 
-	// binding holds one while the run is bound again: what is shown follows
-	// what was shown before, names and all. bound is when that began last, and kept
-	// what of the run is in the store.
+	// binding holds one while the run is bound again: what is expanded stays so. bound is when
+	// that began last, and kept what of the run is in the store.
 	binding  chan struct{}
 	bound    time.Time
 	kept     kept
-	renamed  bool // its names are not those of a first bind any more
 	restored bool // another process has shown it
+
+	seen atomic.Pointer[clients] // what its clients were shown; written by the holder of binding
 
 	listed atomic.Bool // a client has had a list of it from this process
 
@@ -166,12 +166,14 @@ type shown struct {
 	surface *surface.Surface
 	err     error
 
-	// named is the last surface that had names to keep: the run's own, unless
+	// named is the last surface that had expansions to keep: the run's own, unless
 	// there is an error.
 	named *surface.Surface
 
 	left     []switchboard.ServerID // see Before
 	declared *switchboard.Task
+
+	replaced chan struct{} // closed when something else is shown
 }
 
 // ID returns the run's name.
@@ -222,8 +224,25 @@ func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 	}
 }
 
+// AwaitChange waits until r shows another surface than s, or ctx is done, and reports whether it does.
+func (r *Run) AwaitChange(ctx context.Context, s *surface.Surface) bool {
+	for {
+		now := r.shown.Load()
+		if now.surface != s {
+			return true
+		}
+		select {
+		case <-now.replaced:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func (r *Run) show(s shown) {
+	s.replaced = make(chan struct{})
 	before := r.shown.Swap(&s)
+	defer close(before.replaced)
 	legacy, modern := before.surface.Differs(s.surface, false), before.surface.Differs(s.surface, true)
 	if legacy|modern == 0 || isStarting(before.err) && !r.listed.Load() && !r.restored {
 		return // its client has no list that could have changed
@@ -363,6 +382,7 @@ func (g *Registry) settled(ctx context.Context, r *Run) error {
 type restored struct {
 	record
 	kept
+	seen clients
 }
 
 // kept returns what is kept under the key; nil where nothing is.
@@ -371,7 +391,11 @@ func (g *Registry) kept(ctx context.Context, key store.Key) (*restored, error) {
 	if err != nil || was.version == 0 {
 		return nil, err
 	}
-	return &restored{rec, was}, nil
+	seen, err := g.keep.readSeen(ctx, &rec, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &restored{rec, was, seen}, nil
 }
 
 // Declare binds a run that has no task to one that its client has declared. A run
@@ -469,12 +493,14 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 		r := &Run{of: g, principal: p, task: task, binding: make(chan struct{}, 1)}
 		if was != nil {
 			g.restored.Add(1)
-			r.kept, r.renamed, r.restored = was.kept, true, true
+			r.kept, r.restored = was.kept, true
+			r.setClients(was.seen)
 		} else if unbound == nil {
 			g.fresh[key] = s
 		}
 		r.used.Store(time.Now().UnixNano())
 		now := after(before, s, unbound)
+		now.replaced = make(chan struct{})
 		r.shown.Store(&now)
 		r, err := put(r)
 		g.mu.Unlock()
@@ -669,9 +695,6 @@ func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
 			}
 			done[f] = s
 		}
-		if namesOf(was.named).digest != namesOf(s.named).digest {
-			r.renamed = true
-		}
 		r.show(s)
 		r.bound = began
 		if g.keep.changed(r, &s) {
@@ -689,12 +712,12 @@ func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
 func (g *Registry) next(ctx context.Context, r *Run, was Before) shown {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return shown{g.nothing, err, was.Surface, was.Left, was.Declared}
+			return shown{surface: g.nothing, err: err, named: was.Surface, left: was.Left, declared: was.Declared}
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
 	if err != nil && !isStarting(err) {
-		return shown{g.nothing, err, was.Surface, was.Left, was.Declared}
+		return shown{surface: g.nothing, err: err, named: was.Surface, left: was.Left, declared: was.Declared}
 	}
 	return after(was, s, err)
 }
@@ -709,7 +732,7 @@ func after(was Before, s *surface.Surface, starting error) shown {
 	if named == nil {
 		named = s
 	}
-	return shown{s, starting, named, was.Left, was.Declared}
+	return shown{surface: s, err: starting, named: named, left: was.Left, declared: was.Declared}
 }
 
 // leftOf are those of the servers that s does not show again.

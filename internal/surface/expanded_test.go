@@ -154,16 +154,23 @@ func TestAToolThatIsCalledLikeAStubTakesItsLongName(t *testing.T) {
 	if got := toolsIn(t, s, false); !slices.Equal(got, []string{"switchboard_own", "b_helper", "s__a_helper", "a_helper"}) {
 		t.Errorf("%q", got)
 	}
-	// And a stub that comes later does not take a name that was shown.
-	task := &switchboard.Task{Requirements: make([]switchboard.Requirement, 1)}
-	tool := decide.Selected{Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "a_helper"}, Definition: []byte(`{"name":"a_helper"}`)}, Requirements: []int{0}}
-	before := surface.New(surface.Input{Task: task, Selected: []decide.Selected{tool}})
-	after := grouped(before, false, "/a_helper", "a/two")
-	if got := toolsIn(t, after, false); !slices.Contains(got, "a_helper") || len(got) != 4 {
-		t.Errorf("%q", got)
+}
+
+// The other server has a tool of the same name: the model goes on with it.
+func TestAnExpandedToolStaysExpandedOnTheServerThatTakesItsPlace(t *testing.T) {
+	of := func(server switchboard.ServerID, prev *surface.Surface) *surface.Surface {
+		task := &switchboard.Task{Requirements: make([]switchboard.Requirement, 1)}
+		in := surface.Input{Task: task, Prev: prev, Groups: []surface.Group{{ID: "g", Stub: "g_helper", Definition: []byte(`{"name":"g_helper"}`)}}}
+		for _, name := range []string{"one", "two"} {
+			tool := &switchboard.Tool{ID: switchboard.ToolID{Server: server, Name: name}, Definition: []byte(`{"name":"` + name + `"}`)}
+			in.Selected = append(in.Selected, decide.Selected{Tool: tool, Requirements: []int{0}})
+			in.Places = append(in.Places, surface.Place{Group: "g", Service: "s"})
+		}
+		return surface.New(in)
 	}
-	if e, _ := after.Lookup("a_helper"); e.Role != surface.Essential {
-		t.Errorf("a_helper is now a %s", e.Role)
+	s := of("b", expand(of("a", nil), "two"))
+	if got := s.Expanded(); len(got) != 1 || got[0].Tool != (switchboard.ToolID{Server: "b", Name: "two"}) {
+		t.Errorf("expanded are %v", got)
 	}
 }
 

@@ -115,7 +115,7 @@ func (c *claim) next() {
 // does not depend on the order of claims, and each claim moves at most twice.
 //
 // A claim ends without a name only if 120 bits of SHA-256 collide.
-func settle(claims []*claim, taken map[string]switchboard.ToolID) {
+func settle(claims []*claim, taken map[string]bool) {
 	type held struct {
 		rank int    // the furthest at which it has been claimed
 		by   *claim // who has it now; nil after a dispute
@@ -141,7 +141,7 @@ func settle(claims []*claim, taken map[string]switchboard.ToolID) {
 	for len(todo) > 0 {
 		c := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if _, ok := taken[c.name]; ok {
+		if taken[c.name] {
 			move(c)
 			continue
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 var shown = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -98,45 +97,6 @@ func TestEveryToolHasANameOfItsOwn(t *testing.T) {
 		}
 		if other := present(rapid.Permutation(tools).Draw(t, "shuffled"), nil); !maps.Equal(mapping(s), mapping(other)) {
 			t.Fatalf("in another order the names are %v, not %v", mapping(other), mapping(s))
-		}
-	})
-}
-
-func TestNothingThatWasShownIsRenamedOrReused(t *testing.T) {
-	law.Hold(t, law.OneDecision)
-	rapid.Check(t, func(t *rapid.T) {
-		all := drawTools(t)
-		ever := map[string]switchboard.ToolID{}
-		was := map[switchboard.ToolID]string{}
-		var s *surface.Surface
-		for range rapid.IntRange(1, 5).Draw(t, "binds") {
-			keep := rapid.SliceOfN(rapid.Bool(), len(all), len(all)).Draw(t, "selected")
-			var some []*switchboard.Tool
-			for i, tool := range all {
-				if keep[i] {
-					some = append(some, tool)
-				}
-			}
-			next := present(some, s)
-			if other := present(rapid.Permutation(some).Draw(t, "shuffled"), s); !maps.Equal(mapping(next), mapping(other)) {
-				t.Fatalf("in another order the names are %v, not %v", mapping(other), mapping(next))
-			}
-			s = next
-			if len(s.Entries()) != len(some) {
-				t.Fatalf("%d of %d tools are shown", len(s.Entries()), len(some))
-			}
-			for id, name := range mapping(s) {
-				if old, ok := was[id]; ok && old != name {
-					t.Fatalf("%s was %q and is %q", id, old, name)
-				}
-				if owner, ok := ever[name]; ok && owner != id {
-					t.Fatalf("%q was %s and is %s", name, owner, id)
-				}
-				if !shown.MatchString(name) {
-					t.Fatalf("%s is shown as %q", id, name)
-				}
-				was[id], ever[name] = name, id
-			}
 		}
 	})
 }

@@ -5,17 +5,18 @@
 // # Names
 //
 // A tool is shown under the requirement's as, else its own name. When two share
-// a name, every one of them becomes <server>__<tool>. Names that are too long,
+// a name, every one of them becomes <server>__<tool>; so does a tool whose own name is such a
+// long name of another. Names that are too long,
 // or have characters that clients do not take, are shortened (see Shorten);
 // names that begin as Reserved are Switchboard's own, and a server's tool with
 // such a name becomes <server>__<tool>. Should even that be no name of its own,
 // because a server's tools imitate our shortened names, <server>__ and a hash
 // is.
 //
-// Names do not change while a task is bound. A Surface that follows another
-// keeps the names that were shown, and gives none of them to another tool, even
-// after the first has gone: a client that does not list again would call the
-// wrong one. So a newcomer whose name was ever shown takes its long name.
+// Names follow from what is selected, and from nothing that was shown before: equal
+// decisions and equal expansions give equal lists. A client that holds an older list is
+// served all the same: Route says where a call of a name goes that a client was shown (see
+// Seen).
 //
 // Resources, their templates and prompts keep the names that their servers give
 // them, which clients show to people and servers mention in results. Only where
@@ -37,7 +38,6 @@ import (
 	"bytes"
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,9 +47,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxRemembered bounds how many names of tools that have gone are kept for
-// them, besides those that were shown just before. Beyond it all are forgotten:
-// nobody relies on the names of a server that has changed them so often.
+// MaxRemembered bounds how many names of resources, templates and prompts that have gone are
+// kept for them, besides those that were shown just before. Beyond it all are forgotten.
 const MaxRemembered = 4096
 
 // An Entry is one tool that the client can use, or a stub.
@@ -61,8 +60,14 @@ type Entry struct {
 	// Judgments are policy's, of the requirements that selected the tool.
 	Judgments []*switchboard.Judgment
 
-	// Equivalents are where its calls may move.
+	// Equivalents are where its calls may move, and Others the candidates on other servers that can
+	// take its place.
 	Equivalents []switchboard.Equivalent
+	Others      []switchboard.ToolID
+
+	// Serves are the requirements that selected the tool, as Requirement.String spells them; of
+	// a stub, those of its members.
+	Serves []string
 
 	// Group is the on-demand group of a member, or that a stub stands for, and
 	// Service the part of the group that a member is of.
@@ -134,8 +139,14 @@ type Input struct {
 	// what that was made from; nil where nobody has recorded it.
 	Decided func() (decision, basis switchboard.Digest)
 
-	// Prev, where not nil, is what the same client saw until now.
+	// Prev, where not nil, is what the same client saw until now: what is expanded stays so.
 	Prev *Surface
+
+	// StandsIn reports whether calls of the tool shown may go to the tool now, of which the caller
+	// has found that both serve the same requirement. Removed reports whether policy or a bound of
+	// the operator has taken the tool away. Nil functions report false.
+	StandsIn func(now, shown *switchboard.Tool) bool
+	Removed  func(switchboard.ToolID) bool
 
 	// Instructions is what a model is told when its client connects; "" means nothing.
 	Instructions string
@@ -187,10 +198,10 @@ type Surface struct {
 	wholeBytes func() int // see WholeBytes
 	decided    func() (decision, basis switchboard.Digest)
 
-	// names are of all tools that have been shown since the task was bound,
-	// and of is the other way round.
-	names map[string]switchboard.ToolID
-	of    map[switchboard.ToolID]string
+	of       map[switchboard.ToolID]string // the names
+	standsIn func(now, shown *switchboard.Tool) bool
+	removed  func(switchboard.ToolID) bool
+	tables   [2]func() *Table // by era; see Table
 
 	// shelves hold what is not a tool, and readable is whose resources may be
 	// read.
@@ -212,36 +223,34 @@ type placed struct {
 // New returns the surface of in. The tools that were expanded on in.Prev stay expanded.
 func New(in Input) *Surface {
 	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
-	s := &Surface{names: map[string]switchboard.ToolID{}, of: map[switchboard.ToolID]string{}, servers: whole, info: in.Info, count: in.Count, budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided}
+	s := &Surface{
+		of: map[switchboard.ToolID]string{}, standsIn: in.StandsIn, removed: in.Removed, servers: whole, info: in.Info, count: in.Count,
+		budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided,
+	}
 	if s.told = in.Instructions; s.told != "" && in.Count != nil {
 		s.telling = sync.OnceValue(func() int { return in.Count(wire.AppendString(nil, s.told)) })
 	}
-	if prev != nil {
-		s.follow(prev, selected)
+	taken := s.seat(&in)
+	claims := make([]*claim, len(selected))
+	for i, sel := range selected {
+		claims[i] = &claim{id: sel.Tool.ID, own: wish(task, sel)}
 	}
-	s.seat(&in)
-
-	var newcomers []*claim
-	for _, sel := range selected {
-		if _, ok := s.of[sel.Tool.ID]; !ok {
-			newcomers = append(newcomers, &claim{id: sel.Tool.ID, own: wish(task, sel)})
-		}
-	}
-	settle(newcomers, s.names)
-	for _, c := range newcomers {
+	settle(claims, taken)
+	for _, c := range claims {
 		if c.name != "" {
-			s.names[c.name], s.of[c.id] = c.id, c.name
+			s.of[c.id] = c.name
 		}
 	}
 
 	s.entries = make([]Entry, 0, len(selected))
 	first := map[string]int{}
+	serves := served(task, selected)
 	for i, sel := range selected {
 		name, ok := s.of[sel.Tool.ID]
 		if !ok {
 			continue
 		}
-		e := Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments, Equivalents: sel.Equivalents}
+		e := Entry{Name: name, Tool: sel.Tool, Judgments: sel.Judgments, Equivalents: sel.Equivalents, Others: sel.Others, Serves: serves[i]}
 		if in.Places != nil && in.Places[i].Group != "" {
 			e.Role, e.Group, e.Service = Member, in.Places[i].Group, in.Places[i].Service
 			if _, ok := first[e.Group]; !ok {
@@ -254,6 +263,7 @@ func New(in Input) *Surface {
 		switch o := &s.ours[i]; {
 		case o.Role == Stub:
 			o.before = first[o.Group]
+			o.Serves = s.servedBy(o.Group)
 		case slices.Contains(in.Last, o.Tool):
 			o.before = len(s.entries)
 		}
@@ -297,9 +307,72 @@ func New(in Input) *Surface {
 		s.finish(k)
 	}
 	if prev != nil && (prev.expanded != nil || prev.resting != nil || prev.withheld != nil) {
-		return s.With(slices.Concat(prev.resting, prev.expanded), prev.withheld)
+		return s.With(s.follow(prev), prev.withheld)
 	}
 	return s
+}
+
+// served returns for each of the selected tools which requirements it serves.
+func served(task *switchboard.Task, selected []decide.Selected) [][]string {
+	if task == nil {
+		return make([][]string, len(selected))
+	}
+	keys := make([]string, len(task.Requirements))
+	for i := range task.Requirements {
+		keys[i] = task.Requirements[i].String()
+	}
+	all := make([][]string, len(selected))
+	for i, sel := range selected {
+		if n := len(sel.Requirements); n == 1 { // as nearly always: they share the keys
+			r := sel.Requirements[0]
+			all[i] = keys[r : r+1 : r+1]
+			continue
+		}
+		for _, r := range sel.Requirements {
+			all[i] = append(all[i], keys[r])
+		}
+	}
+	return all
+}
+
+// servedBy returns which requirements the members of the group serve.
+func (s *Surface) servedBy(group string) (keys []string) {
+	for i := range s.entries {
+		if e := &s.entries[i]; e.Role == Member && e.Group == group {
+			for _, key := range e.Serves {
+				if !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
+			}
+		}
+	}
+	return keys
+}
+
+// follow returns what was expanded on prev. A member that is not there now passes its
+// expansion on to the member with its own name in the same group: another server
+// serves it now.
+func (s *Surface) follow(prev *Surface) []*Expansion {
+	all := slices.Concat(prev.resting, prev.expanded)
+	for i, x := range all {
+		if _, there := s.of[x.Tool]; there {
+			continue
+		}
+		name, known := prev.Name(x.Tool)
+		if !known {
+			continue
+		}
+		was, _ := prev.Lookup(name)
+		for j := range s.entries {
+			if e := &s.entries[j]; e.Role == Member && e.Group == was.Group && e.Tool.ID.Name == x.Tool.Name {
+				next := &Expansion{Tool: e.Tool.ID}
+				next.used.Store(x.used.Load())
+				all[i] = next
+				break
+			}
+		}
+	}
+	return all
 }
 
 // hasThoseOf reports whether both have the same entries, by the same names.
@@ -313,63 +386,37 @@ func (s *Surface) hasThoseOf(prev *Surface) bool {
 
 // finish makes the kind's lists when somebody asks for them.
 func (s *Surface) finish(k switchboard.Kind) {
+	if k == switchboard.Tools {
+		s.tables[0] = sync.OnceValue(func() *Table { return s.table(false) })
+		s.tables[1] = sync.OnceValue(func() *Table { return s.table(true) })
+	}
 	s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, false) })
 	s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, true) })
 }
 
 // seat gives the tools of our own and the stubs their names, before any other
-// gets one: they are Switchboard's word, and the task's. A stub whose name was
-// shown for something else gets a name of its own.
-func (s *Surface) seat(in *Input) {
-	add := func(e Entry, wish string) {
-		id := e.Tool.ID
-		if owner, taken := s.names[wish]; taken && owner != id {
-			wish = Shorten(wish + "_" + hash(e.Group)[:hashDigits])
-		}
-		if was, ok := s.of[id]; ok {
-			wish = was
-		}
-		s.names[wish], s.of[id] = id, wish
-		e.Name = wish
+// gets one: they are Switchboard's word, and the task's. It returns them.
+func (s *Surface) seat(in *Input) (taken map[string]bool) {
+	taken = map[string]bool{}
+	add := func(e Entry) {
+		e.Name = e.Tool.ID.Name
+		taken[e.Name] = true
+		s.of[e.Tool.ID] = e.Name
 		s.ours = append(s.ours, placed{Entry: e})
 	}
 	for _, t := range slices.Concat(in.Own, in.Last) {
-		add(Entry{Role: Own, Tool: t}, t.ID.Name)
+		add(Entry{Role: Own, Tool: t})
 	}
 	for _, g := range in.Groups {
-		add(Entry{Role: Stub, Group: g.ID, Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: g.Stub}, Definition: g.Definition}}, g.Stub)
+		add(Entry{Role: Stub, Group: g.ID, Tool: &switchboard.Tool{ID: switchboard.ToolID{Name: g.Stub}, Definition: g.Definition}})
 	}
+	return taken
 }
 
-// follow begins with the names that were shown since the task was bound, but for
-// those that nobody will miss.
-func (s *Surface) follow(prev *Surface, selected []decide.Selected) {
-	s.names, s.of = maps.Clone(prev.names), maps.Clone(prev.of)
-	if len(s.names)-len(prev.at) <= MaxRemembered {
-		return
-	}
-	wanted := make(map[switchboard.ToolID]bool, len(selected))
-	for _, sel := range selected {
-		wanted[sel.Tool.ID] = true
-	}
-	maps.DeleteFunc(s.names, func(name string, id switchboard.ToolID) bool {
-		_, shown := prev.at[name]
-		return !shown && !wanted[id]
-	})
-	maps.DeleteFunc(s.of, func(_ switchboard.ToolID, name string) bool {
-		_, stays := s.names[name]
-		return !stays
-	})
-}
-
-// wish is the name that the tool is to have if nothing stands against it.
+// wish is the name that the tool is to have if nothing stands against it: the first of the
+// requirements that selected it says.
 func wish(task *switchboard.Task, sel decide.Selected) string {
-	for _, r := range sel.Requirements {
-		if as := task.Requirements[r].As; as != "" {
-			return as
-		}
-	}
-	return sel.Tool.ID.Name
+	return cmp.Or(task.Requirements[sel.Requirements[0]].As, sel.Tool.ID.Name)
 }
 
 // Lookup returns what the client knows under name, by its very bytes: also a

@@ -38,6 +38,10 @@ type Call struct {
 	// the tools of other servers than Server.
 	Equivalents []Equivalent
 
+	// Others are candidates of the same requirement on other servers, in the order of the decision: if
+	// the server is not fit and one of them is, the run is bound again soon.
+	Others []ToolID
+
 	// NoWait says that there is somewhere else to go: where there is no
 	// connection to the server, the call fails at once.
 	NoWait bool

@@ -21,6 +21,7 @@ const (
 	CodeUnmet             Code = "SB-CAP-004"
 	CodeMalformed         Code = "SB-CAP-005"
 	CodeKeyTaken          Code = "SB-CAP-006"
+	CodeServedDifferently Code = "SB-CAP-008"
 	CodeDenied            Code = "SB-POL-001"
 	CodePolicyFailed      Code = "SB-POL-002"
 	CodeObligation        Code = "SB-POL-003"
@@ -67,6 +68,7 @@ var retries = map[Code]Retry{
 	CodeUnmet:             RetryNo,
 	CodeMalformed:         RetryNo,
 	CodeKeyTaken:          RetryNo,
+	CodeServedDifferently: RetryYes,
 	CodeDenied:            RetryNo,
 	CodePolicyFailed:      RetryLater,
 	CodeObligation:        RetryNo,
@@ -113,6 +115,11 @@ type Error struct {
 
 	// Stub is the tool that expands what was called, where that is on demand.
 	Stub string
+
+	// Tool is the name of the tool that serves what was called now, where that is another one,
+	// and Definition its definition.
+	Tool       string
+	Definition string
 
 	// Hint is what the caller can do next, where Text does not say it.
 	Hint string

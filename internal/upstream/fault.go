@@ -40,6 +40,9 @@ type fault struct {
 	// ours says that it is not the server's doing.
 	ours bool
 
+	// gone says that no program is there: the process has ended, or the port refuses connections.
+	gone bool
+
 	status int           // of HTTP, where that is what went wrong
 	after  time.Duration // to wait before asking again; 0 means unknown
 	code   int           // of the JSON-RPC error that came with it; 0 means none

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -262,7 +263,9 @@ func (w *web) post(f *flight) (*http.Response, error) {
 		cancel()
 		if err != nil {
 			f.withdraw()
-			return nil, faultf(kindUnreachable, false, "no connection: %s", w.plain(err))
+			away := faultf(kindUnreachable, false, "no connection: %s", w.plain(err))
+			away.gone = errors.Is(err, syscall.ECONNREFUSED)
+			return nil, away
 		}
 	}
 	resp, err := c.exchange(f, func(b []byte) []byte {

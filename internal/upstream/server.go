@@ -175,7 +175,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o own
 	s.hear(o, nil)
 	proc, err := s.spawn.start(cfg)
 	if err != nil {
-		return nil, &fault{kind: kindUnreachable, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
+		return nil, &fault{kind: kindUnreachable, gone: true, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
 	}
 	l := s.newLink(o)
 	s.hear(o, openStdio(l, proc, s.voice).says)
@@ -437,7 +437,7 @@ func (s *server) trouble(stage Stage, err error) {
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since, Remedy: remedy, Stderr: s.says.last()}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asFault(err).gone, Remedy: remedy, Stderr: s.says.last()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer

@@ -34,6 +34,9 @@ type Failure struct {
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"` // when the trouble began
 
+	// Gone says that no program is there: the process has ended, or the port refuses connections.
+	Gone bool `json:"-"`
+
 	// Remedy tells operators how to mend it: which program to install, say. It is "" where we
 	// know no way. No client may see it.
 	Remedy string `json:"remedy,omitempty"`

@@ -119,6 +119,7 @@ func (s *stdio) serve() {
 		// The child has ended, or will be ended: it cannot be talked to.
 		within(s.proc.ended, time.Second)
 		f := faultf(kindLost, true, "%s", s.obituary())
+		f.gone = true
 		f.remedy = endRemedy(s.proc.ending(), s.says.last())
 		err = f
 	}

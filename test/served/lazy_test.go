@@ -101,8 +101,8 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 		if code != "" || !strings.Contains(text, "Buckets") {
 			t.Errorf("call: %s %s", code, text)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-LAZY-004" || !strings.Contains(m.text(), "aws_helper") {
-			t.Errorf("called by name before it is expanded: %s", m.raw)
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_get_object","arguments":{}}`); codeOf(m) != "SB-LAZY-004" || !strings.Contains(m.text(), "aws_helper") {
+			t.Errorf("called by name before it is expanded, with arguments that do not fit: %s", m.raw)
 		}
 		if after := tokens(t, s); after.Used != before.Used || !slices.Equal(names(t, s), first) {
 			t.Errorf("looking around cost %d tokens", after.Used-before.Used)
@@ -134,7 +134,7 @@ func TestAGroupIsOneStubUntilItsToolsAreExpanded(t *testing.T) {
 		if end := tokens(t, s); code != "" || end.Used != before.Used || !slices.Equal(names(t, s), first) {
 			t.Errorf("collapse: %s %s, and %d tokens are used", code, text, end.Used)
 		}
-		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-LAZY-004" {
+		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "" || !slices.Equal(tokens(t, s).Groups[0].Expanded, []string{"s3_list_buckets"}) {
 			t.Errorf("called by name after it was collapsed: %s", m.raw)
 		}
 	})
@@ -189,8 +189,8 @@ func TestAnExpansionThatPolicyDeniesIsRefusedWhole(t *testing.T) {
 		if _, code := helper(t, s, `{"action":"expand","tools":["s3_list_buckets"]}`); code != "" {
 			t.Errorf("what is allowed: %s", code)
 		}
-		// The phase is expand's alone: the tool may be called.
-		if text, code := helper(t, s, `{"action":"call","tool":"ec2_describe_instances"}`); code != "" {
+		// To execute a member is to expand it first.
+		if text, code := helper(t, s, `{"action":"call","tool":"ec2_describe_instances"}`); code != "SB-LAZY-002" {
 			t.Errorf("call: %s %s", code, text)
 		}
 	})

@@ -290,7 +290,7 @@ func TestAPolicyIsSeenToChangeHoweverDeepItStands(t *testing.T) {
 	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "one"))))
 	packages := map[string]string{"policies": "package switchboard", "tenants/default/policies": "package switchboard.tenant"}
 	for folder, head := range packages {
-		write(t, filepath.Join(dir, folder, "first.rego"), head+"\n")
+		write(t, filepath.Join(dir, folder, "first.rego"), head+"\n"+allowAll)
 	}
 	g := serve(t, dir)
 	loaded := g.status().Loaded

@@ -231,7 +231,7 @@ func TestStatusNamesTheTenantsPolicyAndWhenAReloadWasFirstRefused(t *testing.T) 
 	if len(first[0].Digest) != len("sha256:")+64 || fault != nil {
 		t.Errorf("%+v, refused %v", first, fault)
 	}
-	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "package switchboard.tenant\n")
+	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "package switchboard.tenant\n"+allowAll)
 	h.reload(t)
 	if same, _ := status(); same[0] != first[0] {
 		t.Errorf("another tenant's policy made %+v of %+v", same, first)

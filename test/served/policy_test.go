@@ -218,7 +218,7 @@ tools:
 
 	// Without a veto all of it is there.
 	free := h.as("free", true)
-	if got := names(t, free); !slices.Equal(got, []string{"plain", "hush", "zonly"}) {
+	if got := names(t, free); !slices.Equal(got, []string{"plain", "secret", "zonly"}) {
 		t.Fatalf("without a veto it lists %q", got)
 	}
 	if m, _ := free.ask(t, "prompts/list", ""); !strings.Contains(string(m.raw), "greet") {
@@ -275,7 +275,7 @@ tools:
 			t.Errorf("%s reached the server", method)
 		}
 	}
-	if got := called(t, free, "hush", `{}`); got != "" || !strings.Contains(fileOf(t, marks), "secret") {
+	if got := called(t, free, "secret", `{}`); got != "" || !strings.Contains(fileOf(t, marks), "secret") {
 		t.Errorf("without a veto it cannot be called: %s", got)
 	}
 }
