@@ -23,10 +23,16 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// rules are policies that read what a policy can read, each in a file of its own.
-var rules = []string{
+// allowing are rules of which each layer has one.
+var allowing = []string{
 	`allowed_tools contains c.id if some c in input.candidate_tools`,
 	`allowed_tools contains c.id if { some c in input.candidate_tools; c.trust == "operator" }`,
+	`allowed_tools contains c.id if { some c in input.candidate_tools; c.trust == "nobody" }`,
+	`allowed_tools := [c.id | some c in input.candidate_tools; c.tool != "y"]`,
+}
+
+// rules are policies that read what a policy can read, each in a file of its own.
+var rules = []string{
 	`deny[c.id] contains sprintf("not for %s", [input.principal.id]) if { some c in input.candidate_tools; not "admin" in input.principal.roles }`,
 	`deny[c.id] contains "tier" if { some c in input.candidate_tools; input.user_tier == "free"; c.class == "paid" }`,
 	`deny[c.id] contains input.mode if { some c in input.candidate_tools; input.mode != "autopilot" }`,
@@ -52,7 +58,8 @@ var rules = []string{
 
 func drawPolicies(t *rapid.T, label, pkg string) []switchboard.PolicyFile {
 	files := []switchboard.PolicyFile{{Name: "notes_test.rego", Path: "notes_test.rego", Data: []byte("never compiled")}}
-	for i, rule := range rapid.SliceOfNDistinct(rapid.SampledFrom(rules), 0, 6, rapid.ID).Draw(t, label) {
+	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(rules), 0, 6, rapid.ID).Draw(t, label)
+	for i, rule := range append(drawn, rapid.SampledFrom(allowing).Draw(t, label+" allows")) {
 		name := fmt.Sprintf("%d.rego", i)
 		files = append(files, switchboard.PolicyFile{Name: label + "/" + name, Path: name, Data: []byte("package " + pkg + "\n\n" + rule + "\n")})
 	}

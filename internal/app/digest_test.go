@@ -16,7 +16,7 @@ func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
 		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 			"switchboard.yaml":         {Data: []byte(top + "servers: {a: {transport: stdio, command: [a], " + server + "}}\ntenants: {acme: {servers: [a]}}\n")},
 			"secret":                   {Data: []byte(secret)},
-			"policies/all.rego":        {Data: []byte("package switchboard.operator\nimport rego.v1\nallowed_tools contains \"*\"\n" + rego)},
+			"policies/all.rego":        {Data: []byte("package switchboard\nallowed_tools contains \"*\"\n" + rego)},
 			"tenants/acme/tenant.yaml": {Data: []byte("tenant: acme\n" + tenant)},
 		}, Env: func(string) (string, bool) { return "what all of them know", true }})
 		if err != nil {

@@ -87,8 +87,9 @@ func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why s
 
 // unfit is what is not fit to serve now, for a run that showed was. What it shows
 // stays while its server blinks; what it has left is not gone back to.
-func (a *App) unfit(was run.Before) decide.Unfit {
-	now := a.health.Unfit()
+func (a *App) unfit(was run.Before) decide.Unfit { return unfitFor(a.health.Unfit(), was) }
+
+func unfitFor(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
 	if len(now) == 0 && len(was.Left) == 0 {
 		return nil
 	}
@@ -144,8 +145,11 @@ func servers(s *surface.Surface) (ids []switchboard.ServerID) {
 // lost are the servers that are shown, and that cannot serve: each is out of
 // service and has a tool that no equivalent stands in for; or none of its tools
 // can be called.
-func (a *App) lost(s *surface.Surface) (ids []switchboard.ServerID) {
-	unfit := a.health.Unfit()
+func (a *App) lost(s *surface.Surface) []switchboard.ServerID {
+	return lostOf(a.health.Unfit(), a.health.Fit, s)
+}
+
+func lostOf(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
 	if len(unfit) == 0 {
 		return nil
 	}
@@ -158,7 +162,7 @@ func (a *App) lost(s *surface.Surface) (ids []switchboard.ServerID) {
 			if e.Tool.ID.Server != id {
 				continue
 			}
-			served := slices.ContainsFunc(e.Equivalents, func(q switchboard.Equivalent) bool { return a.health.Fit(q.Tool.ID) })
+			served := slices.ContainsFunc(e.Equivalents, func(q switchboard.Equivalent) bool { return fit(q.Tool.ID) })
 			switch {
 			case served || !out(switchboard.ToolID{Server: id}) && !out(e.Tool.ID):
 				all = false

@@ -1,0 +1,307 @@
+package app
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/decide"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/test/law"
+)
+
+// edits are the configurations that a history goes through, one after the other.
+var edits = []string{
+	"ranking: {classes: [paid, free]}",
+	"ranking: {classes: [free, paid]}",
+	"servers: [a, b]",
+	"policy: {deny: [\"a/web_search\"]}",
+	"policy: {deny: [\"*/fetch\"]}",
+}
+
+// needs are the requirements of its task.
+var needs = []string{
+	"{verb: search, resource: internet}",
+	"{verb: search, resource: internet, select: tool, as: find}",
+	"{verb: search, resource: internet}, {verb: read, resource: fs, optional: true}",
+	"{verb: search, resource: internet, load: on_demand, group: web}, {verb: read, resource: fs, optional: true}",
+	"{tools: [\"*/*\"]}",
+}
+
+// definitions are what a server may offer under the name of a tool.
+var definitions = []string{
+	`{"name":%q,"inputSchema":{"type":"object","properties":{"query":{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
+	`{"name":%q,"description":"other words","inputSchema":{"type":"object","properties":{"query":{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
+	`{"name":%q,"inputSchema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
+}
+
+// readings are of all edits with all needs.
+func readings(t *testing.T) (all []*reading) {
+	t.Helper()
+	for _, edit := range edits {
+		for _, need := range needs {
+			c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+				"switchboard.yaml": {Data: []byte("servers:\n  a: {transport: stdio, command: [a], class: paid}\n  b: {transport: stdio, command: [b], class: free}\n  c: {transport: stdio, command: [c], class: free}\n" +
+					"tenants: {acme: {servers: [\"*\"], allow: [by_name]}}\n")},
+				"tenants/acme/tenant.yaml":  {Data: []byte("tenant: acme\ndefault_task: t\n" + edit + "\n")},
+				"tenants/acme/tasks/t.yaml": {Data: []byte("task_id: t\nrequired_capabilities: [" + need + "]\n")},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := read(c, policy.NewEngine(0, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// With the race detector, 10,000 histories take more than a minute: go test -run Histories -histories 10000.
+var histories = flag.Int("histories", 2500, "how many random histories TestNamesHoldInRandomHistories goes through")
+
+// A town is a configuration, servers and how they fare: a Binder as App is one.
+type town struct {
+	*rand.Rand
+	all    []*reading
+	at     *reading
+	offers map[switchboard.ServerID]map[string]string // definitions by tool
+	ailing map[switchboard.ToolID]health.State
+	state  *state
+}
+
+var me = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
+
+// settle makes the state of what is so now.
+func (w *town) settle() {
+	var offers []switchboard.Offer
+	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
+		o := switchboard.Offer{Server: id, Tools: [][]byte{}}
+		for _, tool := range slices.Sorted(maps.Keys(w.offers[id])) {
+			o.Tools = append(o.Tools, []byte(w.offers[id][tool]))
+		}
+		offers = append(offers, o)
+	}
+	w.state = newState(w.at, "acme", offers, nil, w.state)
+}
+
+// offer has the server offer something else.
+func (w *town) offer(id switchboard.ServerID) {
+	tools := map[string]string{}
+	for tool, what := range map[string][2]string{"web_search": {"search", "internet"}, "google": {"search", "internet"}, "fetch": {"read", "fs"}, "b__web_search": {"read", "fs"}} {
+		if w.IntN(3) > 0 {
+			tools[tool] = fmt.Sprintf(definitions[w.IntN(len(definitions))], tool, what[0], what[1])
+		}
+	}
+	w.offers[id] = tools
+}
+
+func (w *town) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	return w.state.resolve(p, task)
+}
+
+func (w *town) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
+	return w.state.bind(ctx, p, task, was, unfitFor(w.ailing, was), nil, func(*tenant, *decide.Decision, error) func() recorded {
+		return func() recorded { return recorded{} }
+	})
+}
+
+func (*town) Lasts(switchboard.TenantID) bool { return true }
+
+func (*town) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+	return nil, nil
+}
+
+// A viewer is one client, and what it knows.
+type viewer struct {
+	id   switchboard.RunID // of its run; "" for the base run
+	name string            // of a client of the base run
+	seen map[string]surface.Entry
+}
+
+// change is one of the changes that happen in histories.
+func (w *town) change(ctx context.Context, g *run.Registry) {
+	servers := []switchboard.ServerID{"a", "b", "c"}
+	id := servers[w.IntN(len(servers))]
+	switch w.IntN(5) {
+	case 0:
+		w.at = w.all[w.IntN(len(w.all))]
+	case 1:
+		w.offer(id)
+	case 2:
+		delete(w.offers, id) // it has never answered since a restart
+	case 3:
+		if server := (switchboard.ToolID{Server: id}); w.ailing[server] == "" {
+			w.ailing = map[switchboard.ToolID]health.State{server: []health.State{health.Lost, health.Quarantine}[w.IntN(2)]}
+		} else {
+			w.ailing = map[switchboard.ToolID]health.State{}
+		}
+		g.Leave(ctx, func(s *surface.Surface) []switchboard.ServerID {
+			return lostOf(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
+		})
+		return
+	default:
+		return
+	}
+	w.settle()
+	g.Rebind(ctx)
+}
+
+func (w *town) runOf(t *testing.T, g *run.Registry, v *viewer) *run.Run {
+	r, err := g.Base(t.Context(), me, "t")
+	if v.id != "" {
+		r, err = g.Find(t.Context(), me, v.id)
+	}
+	if err != nil || r == nil || r.Err() != nil {
+		return nil
+	}
+	return r
+}
+
+// Whatever is edited, killed, restarted or reloaded: a client that has expanded nothing gets the list that a
+// fresh client gets which is bound to the same tools. A name that a client was ever shown leads to a tool
+// that the decision selects: the one that it was last shown for, or one that may stand in for it; or the
+// client is told what serves it, that nothing does, or that there is no such tool.
+func TestNamesHoldInRandomHistories(t *testing.T) {
+	law.Hold(t, law.OneDecision)
+	all := readings(t)
+	calls := map[surface.Way]int{}
+	for seed := range uint64(*histories) {
+		w := &town{Rand: rand.New(rand.NewPCG(seed, 17)), all: all, at: all[0], offers: map[switchboard.ServerID]map[string]string{}, ailing: map[switchboard.ToolID]health.State{}}
+		history(t, w, calls)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("calls by where they went: %v", calls)
+	for way := range surface.Unmet + 1 {
+		if calls[way] < *histories/100 {
+			t.Errorf("%d calls went way %d: too few to say anything", calls[way], way)
+		}
+	}
+}
+
+func history(t *testing.T, w *town, calls map[surface.Way]int) {
+	ctx := t.Context()
+	for _, id := range []switchboard.ServerID{"a", "b", "c"} {
+		w.offer(id)
+	}
+	w.settle()
+	st := store.NewMemory()
+	nothing := surface.New(surface.Input{})
+	g := run.New(w, nothing, st)
+	viewers := []*viewer{{name: "one", seen: map[string]surface.Entry{}}, {name: "two", seen: map[string]surface.Entry{}}}
+	if r, err := g.Open(ctx, me, "t"); err == nil {
+		viewers = append(viewers, &viewer{id: r.ID(), seen: map[string]surface.Entry{}})
+	}
+	for range 6 + w.IntN(6) {
+		switch w.IntN(3) {
+		case 0:
+			w.change(ctx, g)
+		case 1:
+			if w.IntN(4) == 0 { // a restart
+				g = run.New(w, nothing, st)
+				if w.IntN(2) == 0 {
+					w.settle()
+				}
+			}
+		}
+		v := viewers[w.IntN(len(viewers))]
+		r := w.runOf(t, g, v)
+		if r == nil {
+			continue
+		}
+		if w.IntN(2) == 0 {
+			w.list(t, g, r, v)
+		}
+		w.call(t, g, r, v, calls)
+	}
+}
+
+// list lists for the viewer, and compares with what a fresh client gets.
+func (w *town) list(t *testing.T, g *run.Registry, r *run.Run, v *viewer) {
+	s := r.Surface()
+	modern := v.id == ""
+	g.Listed(t.Context(), r, v.name, s.Table(modern))
+	for e := range s.All() {
+		if modern && e.Role != surface.Member || !modern && e.Usable() {
+			v.seen[e.Name] = e
+		}
+	}
+	fresh, err := run.New(w, surface.New(surface.Input{}), store.NewMemory()).Base(t.Context(), me, "t")
+	if err != nil || len(s.Expanded()) > 0 {
+		return
+	}
+	ids := func(s *surface.Surface) (ids []switchboard.ToolID) {
+		for _, e := range s.Entries() {
+			ids = append(ids, e.Tool.ID)
+		}
+		return ids
+	}
+	if slices.Equal(ids(s), ids(fresh.Surface())) && string(s.List(switchboard.Tools, modern)) != string(fresh.Surface().List(switchboard.Tools, modern)) {
+		t.Errorf("a fresh client gets\n%s\nand the old one\n%s", fresh.Surface().List(switchboard.Tools, modern), s.List(switchboard.Tools, modern))
+	}
+}
+
+// call calls a name that the viewer was shown, and holds the way that it goes against what may be.
+func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls map[surface.Way]int) {
+	names := slices.Sorted(maps.Keys(v.seen))
+	if len(names) == 0 {
+		return
+	}
+	name := names[w.IntN(len(names))]
+	o, s := v.seen[name], r.Surface()
+	way := s.Route(r.Seen(v.name), name, time.Now().Add(time.Hour)) // later than any answer
+	calls[way.Way]++
+	e := way.Entry
+	if way.Way == surface.Forward || way.Way == surface.Changed {
+		if now, ok := s.Lookup(e.Name); !ok || now.Tool != e.Tool {
+			t.Errorf("%s goes to %s, which is not selected", name, e.Tool.ID)
+		}
+	}
+	switch way.Way {
+	case surface.Forward:
+		same := e.Tool.ID == o.Tool.ID && (e.Tool.ID.Server == "" || e.Tool.Digest == o.Tool.Digest)
+		shared := slices.ContainsFunc(o.Serves, func(key string) bool { return !strings.HasPrefix(key, "tools ") && slices.Contains(e.Serves, key) })
+		if !same && (!shared || e.Tool.ID.Name != o.Tool.ID.Name || !(*contract.Set)(nil).MayStandIn(e.Tool, o.Tool)) {
+			t.Errorf("%s was shown for %s and goes to %s, which may not stand in:\n%s\n%s", name, o.Tool.ID, e.Tool.ID, o.Tool.Definition, e.Tool.Definition)
+		}
+	case surface.Changed:
+		g.Showed(t.Context(), r, v.name, surface.SightOf(e))
+		v.seen[e.Name] = e
+	case surface.Unmet:
+		for _, other := range s.Entries() {
+			if slices.ContainsFunc(o.Serves, func(key string) bool { return !strings.HasPrefix(key, "tools ") && slices.Contains(other.Serves, key) }) {
+				t.Errorf("%s is unmet, and %s serves %q", name, other.Tool.ID, o.Serves)
+			}
+		}
+	case surface.Unknown:
+		d, err := w.state.decide(t.Context(), me, "t", nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		denied := false
+		for _, out := range d.Outcomes {
+			denied = denied || slices.ContainsFunc(out.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName && c.Tool.ID == o.Tool.ID })
+		}
+		if bound := !slices.Contains(w.state.tenants["acme"].Servers, o.Tool.ID.Server); !denied && !bound {
+			t.Errorf("%s was shown for %s and is unknown, and neither policy nor a bound has removed it", name, o.Tool.ID)
+		}
+	}
+}
