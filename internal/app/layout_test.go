@@ -26,7 +26,8 @@ var allowed = map[string]string{
 	"internal/matcher":     "internal/switchboard internal/decide",
 	"internal/health":      "internal/switchboard internal/decide internal/wire internal/store",
 	"internal/ranking":     "internal/switchboard internal/decide",
-	"internal/policy":      "internal/switchboard internal/canonical internal/decide internal/wire",
+	"internal/policy":      "internal/switchboard internal/canonical internal/decide internal/redact internal/wire",
+	"internal/redact":      "internal/switchboard internal/wire",
 	"internal/archive":     "internal/switchboard internal/canonical internal/store",
 	"internal/receipt":     "internal/switchboard internal/canonical internal/store internal/wire",
 	"internal/store":       "internal/switchboard", // for Secret: a password that cannot be printed

@@ -314,6 +314,19 @@ func TestAServerThatIsGoneIsNotChosenAtOnce(t *testing.T) {
 	})
 }
 
+func TestAServerInQuarantineStaysThereWhenItsConnectionIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.set("a", hung)
+		_ = w.call(t, "a/x")
+		w.told()
+		w.Link("a", false, health.Cause{Stage: "serve", Message: "it has ended", Gone: true})
+		if got := w.told(); got != "" {
+			t.Errorf("then: %q", got)
+		}
+	})
+}
+
 // What a server works at again, its tools do too.
 func TestAToolIsTriedAsSoonAsItsServerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

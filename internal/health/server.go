@@ -229,10 +229,10 @@ func (s *server) seen(now time.Time) State {
 		return Starting
 	case !s.up && (!s.wasUp || now.Sub(s.lost) >= blink):
 		return Quarantine
-	case !s.up && s.reason != nil && s.reason.Gone:
-		return Lost
 	case s.broken != nil && !s.released:
 		return Quarantine
+	case !s.up && s.reason != nil && s.reason.Gone:
+		return Lost
 	case s.broken != nil:
 		return Probation
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/redact"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -21,7 +22,7 @@ func oblige(ctx context.Context, o switchboard.Obligations, c *switchboard.Call,
 		note(ctx, log, o.Log, c, time.Since(began), err)
 	}
 	if err == nil && len(o.Redact) > 0 {
-		r = redact(r, o.Redact)
+		r = redact.Fields(r, o.Redact)
 	}
 	return r, err
 }

@@ -1,0 +1,70 @@
+package redact
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
+)
+
+var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
+
+// without returns raw without what the pointer names, and notes the values that stood there. All else stays as
+// it is, to the byte, but for space between the elements of an array that is changed. It returns raw itself
+// where the pointer names nothing, else a copy.
+func (v *values) without(raw []byte, pointer string) []byte {
+	return v.remove("", raw, strings.Split(pointer, "/")[1:])
+}
+
+func (v *values) remove(name string, raw []byte, path []string) []byte {
+	if len(path) == 0 {
+		if string(raw) != Redacted {
+			v.add(name, raw)
+		}
+		return []byte(Redacted)
+	}
+	token := unescapeToken.Replace(path[0])
+	switch {
+	case len(raw) > 0 && raw[0] == '{':
+		was, ok := wire.Field(raw, token)
+		if !ok {
+			return raw
+		}
+		now := v.remove(token, was, path[1:])
+		if same(was, now) {
+			return raw
+		}
+		return wire.Rewrite(nil, raw, wire.Edit{Name: token, Value: now})
+	case len(raw) > 0 && raw[0] == '[':
+		n, err := strconv.Atoi(token)
+		if err != nil || strconv.Itoa(n) != token {
+			return raw
+		}
+		return v.removeElement(name, raw, n, path[1:])
+	}
+	return raw
+}
+
+func (v *values) removeElement(name string, array []byte, n int, path []string) []byte {
+	b := []byte{'['}
+	i, changed := 0, false
+	for was := range wire.Elements(array) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		now := was
+		if i == n {
+			now = v.remove(name, was, path)
+			changed = !same(was, now)
+		}
+		b = append(b, now...)
+		i++
+	}
+	if !changed {
+		return array
+	}
+	return append(b, ']')
+}
+
+// same reports whether both are the same memory.
+func same(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
