@@ -254,6 +254,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,
+		ReceiptIDs: func(id switchboard.TenantID) bool {
+			t := a.state.Load().tenants[id]
+			return t != nil && t.ReceiptIDs
+		},
 		Store:        a.store,
 		Cluster:      a.cluster,
 		SessionKey:   a.records.sessionKey,
@@ -442,7 +446,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		differs()
 	}
 	if err != nil {
-		a.records.reloaded(err)
+		a.records.reloaded("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
 		if was := a.fault.Load(); was != nil {
@@ -471,8 +475,9 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.records.reloaded(nil)
-	a.log.Info("reloaded", "configuration", r.digest)
+	changed := changedBy(was.config, c)
+	a.records.reloaded(r.digest, changed, nil)
+	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
 // readAgain reads the configuration again. It returns the reading of was if nothing has

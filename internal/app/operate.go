@@ -74,13 +74,13 @@ func (a *App) recordedAs(r receipt.Receipt, do func() (string, error)) (string, 
 	return note, switchboard.Receipted(err, a.records.add(&r))
 }
 
-// reloaded has a receipt of a configuration that was put in force, or refused with err. Who
-// has changed the files nobody tells.
-func (r *recorder) reloaded(err error) {
+// reloaded has a receipt of a configuration that was put in force, with its digest and what has
+// changed, or that was refused with err. Who has changed the files is not known.
+func (r *recorder) reloaded(digest switchboard.Digest, changed string, err error) {
 	if r.add == nil {
 		return
 	}
-	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK}
+	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK, Configuration: digest, Note: changed}
 	if err != nil {
 		own.Outcome, own.Code = receipt.Refused, switchboard.CodeConfig
 	}

@@ -20,7 +20,7 @@ var (
 		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 	tenantShape = &shape{
-		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "keys", "token_budget", "result_bytes", "lazy"},
+		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "receipt_ids", "keys", "token_budget", "result_bytes", "lazy"},
 		later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
 		hints: map[string]string{"allow": operators, "declare": operators, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
@@ -333,6 +333,9 @@ func (l *loader) tenant(id, folder string) {
 	}
 	if v, ok := top.get("record"); ok {
 		_, t.out.RecordInputs = v.one("kind of record", "policy_inputs")
+	}
+	if v, ok := top.get("receipt_ids"); ok {
+		t.out.ReceiptIDs = v.boolean()
 	}
 	if v, ok := top.get("token_budget"); ok {
 		t.out.TokenBudget = v.tokens(t.out.TokenBudget, "the operator gives this tenant")

@@ -301,6 +301,7 @@ func (g *Gateway) result(ctx context.Context, q *request, r *run.Run, c *switchb
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
 	c.Method, c.Client = q.Method, q.asks()
 	c.Whole = g.whole || q.wantsWhole()
+	c.Receipted = q.wantsReceipt() || g.receiptIDs != nil && g.receiptIDs(q.principal.Tenant)
 	c.Trail = &switchboard.Trail{}
 	c.Trail.Decided(r.Surface().Decided())
 	if c.Params == nil {
@@ -328,6 +329,12 @@ func (g *Gateway) result(ctx context.Context, q *request, r *run.Run, c *switchb
 func (q *request) wantsWhole() bool {
 	raw, ok := q.Meta(wire.MetaResults)
 	return ok && string(raw) == `"whole"`
+}
+
+// wantsReceipt reports whether the client wants to know the receipt of its call.
+func (q *request) wantsReceipt() bool {
+	raw, ok := q.Meta(wire.MetaReceipt)
+	return ok && string(raw) == "true"
 }
 
 // isToken reports whether raw, a value, can be a progress token. Like a schema,

@@ -112,6 +112,10 @@ type Options struct {
 	Results      *preview.Keeper
 	WholeResults bool
 
+	// ReceiptIDs says of a tenant that its clients are told the receipt of each call that goes well; nil says
+	// so of none.
+	ReceiptIDs func(switchboard.TenantID) bool
+
 	// Meter counts what runs cost; nil means that nobody wants to know.
 	Meter *run.Meter
 
@@ -182,6 +186,7 @@ type Gateway struct {
 	meter        *run.Meter
 	results      *preview.Keeper
 	whole        bool // results of any length are given whole
+	receiptIDs   func(switchboard.TenantID) bool
 	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
 	status       func(switchboard.Principal, *run.Run) []byte
 	fitness      func() (bool, []byte)
@@ -228,6 +233,7 @@ func New(o Options) *Gateway {
 		meter:        o.Meter,
 		results:      o.Results,
 		whole:        o.WholeResults,
+		receiptIDs:   o.ReceiptIDs,
 		declare:      o.Declare,
 		status:       o.Status,
 		fitness:      o.Fitness,

@@ -47,7 +47,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && meta == nil && r.Moved == nil && r.Again == nil && r.Preview == nil: // as most are
+	case modern && meta == nil && !r.Tells(): // as most are
 		more := g.members
 		if kind != nil {
 			more = g.metaMember
@@ -72,7 +72,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		drop = claimed
 	}
 	switch own := without(meta, drop); {
-	case r.Moved != nil || r.Again != nil || r.Preview != nil:
+	case r.Tells():
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.told(own, &r, modern)})
 	case modern:
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
@@ -162,6 +162,9 @@ func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if r.Preview != nil {
 		value, _ := json.Marshal(r.Preview) // words, a number and a time: it cannot fail
 		edits = append(edits, wire.Edit{Name: MetaPreview, Value: value})
+	}
+	if r.Receipt != "" {
+		edits = append(edits, wire.Edit{Name: wire.MetaReceipt, Value: wire.AppendString(nil, r.Receipt)})
 	}
 	if modern {
 		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})

@@ -67,8 +67,14 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 			if !returned { // next has panicked
 				r.settle(c, began, switchboard.Result{}, errPanic)
 			}
-			if b.add(&r) && err != nil {
-				err = switchboard.Receipted(err, TimeID(b.o.Node, r.Time))
+			if !b.add(&r) {
+				return
+			}
+			switch id := TimeID(b.o.Node, r.Time); {
+			case err != nil:
+				err = switchboard.Receipted(err, id)
+			case c.Receipted:
+				result.Receipt = id
 			}
 		}()
 		result, err = next.Call(ctx, c)

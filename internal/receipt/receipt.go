@@ -107,6 +107,10 @@ type Receipt struct {
 	Given   switchboard.Given `json:"given"`
 	Took    Took              `json:"took"`
 
+	// Configuration is the keyed digest of the configuration that a reload has put in force. Replicas that
+	// serve the same one have the same digest.
+	Configuration switchboard.Digest `json:"configuration"`
+
 	Note string `json:"note"` // for people
 
 	Key  Key  `json:"key"`
@@ -170,6 +174,7 @@ func (r *Receipt) append(b []byte) []byte {
 	b = member(b, "arguments", r.Arguments)
 	b = member(b, "basis", string(r.Basis))
 	b = member(b, "code", string(r.Code))
+	b = member(b, "configuration", string(r.Configuration))
 	b = member(b, "decision", string(r.Decision))
 	if r.Effect {
 		b = append(b, `"effect":true,`...)

@@ -42,6 +42,9 @@ type Call struct {
 	// the server is not fit and one of them is, the run is bound again soon.
 	Others []ToolID
 
+	// Receipted says that the client is to be told the id of the call's receipt.
+	Receipted bool
+
 	// NoWait says that there is somewhere else to go: where there is no
 	// connection to the server, the call fails at once.
 	NoWait bool
@@ -148,10 +151,18 @@ type Result struct {
 	// Preview, where set, says that JSON is the preview of a longer result.
 	Preview *Preview
 
+	// Receipt is the id of the call's receipt, where the call asked for it; "" where there is none.
+	Receipt string
+
 	// Release, where set, takes back the memory of JSON. Whoever has the
 	// result last calls it once, when nothing reads JSON any more; or never,
 	// where that is hard to tell.
 	Release func()
+}
+
+// Tells reports whether the client is told something about the result, besides it.
+func (r *Result) Tells() bool {
+	return r.Moved != nil || r.Again != nil || r.Preview != nil || r.Receipt != ""
 }
 
 // A Kept is a result that is kept, because it was too long to be given at once.

@@ -179,6 +179,9 @@ type Tenant struct {
 	// form; nil means an empty one.
 	Policy []byte
 
+	// ReceiptIDs says that clients are told the receipt of each call that goes well.
+	ReceiptIDs bool `json:",omitzero"`
+
 	// RecordInputs says that what policies look at in the arguments of calls is
 	// recorded. It is left out of the digest of a tenant that does not say so.
 	RecordInputs bool `json:",omitzero"`

@@ -128,6 +128,10 @@ const (
 	// MetaResults is the key in the _meta of a call under which a program says "whole",
 	// to get results of any length whole.
 	MetaResults = MetaOurPrefix + "results"
+
+	// MetaReceipt is the key in the _meta of a call under which a client says true to be told the id of the
+	// call's receipt. It stands under the same key in the result.
+	MetaReceipt = MetaOurPrefix + "receipt"
 )
 
 // The codes of errors.

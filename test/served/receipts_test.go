@@ -594,3 +594,53 @@ deny[c.id] contains "too large" if {
 	input.call.arguments.size > 90
 }
 `
+
+func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, judged)
+	g := serve(t, dir)
+	receiptIn := func(m message) string {
+		var r struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		}
+		_ = json.Unmarshal(m.Result, &r)
+		var id string
+		_ = json.Unmarshal(r.Meta["io.switchboard/receipt"], &id)
+		return id
+	}
+	for _, modern := range []bool{false, true} {
+		s := g.open(t, "/mcp", modern)
+		for _, call := range []string{`"name":"find","arguments":{}`, `"name":"post","arguments":{}`} {
+			if m, _ := s.ask(t, "tools/call", "{"+call+"}"); receiptIn(m) != "" {
+				t.Errorf("modern %v: nobody has asked for it: %s", modern, m.raw)
+			}
+			m, _ := s.ask(t, "tools/call", `{"_meta":{"io.switchboard/receipt":true},`+call+`}`)
+			id := receiptIn(m)
+			eventually(t, "the receipt is there", func() string {
+				if out, errs, code := command(t, dir, "receipts", "show", id, "--json"); code != 0 || !strings.Contains(out, `"outcome":"ok"`) {
+					return fmt.Sprintf("the receipt %q of %s: %s%s", id, m.raw, out, errs)
+				}
+				return ""
+			})
+		}
+	}
+	tenant := filepath.Join(dir, "tenants/default/tenant.yaml")
+	write(t, tenant, fileOf(t, tenant)+"\nreceipt_ids: true\n")
+	for _, modern := range []bool{false, true} {
+		s := g.open(t, "/mcp", modern)
+		eventually(t, "the tenant's calls name their receipts", func() string {
+			m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{}}`)
+			if receiptIn(m) == "" {
+				return string(m.raw)
+			}
+			return ""
+		})
+	}
+	eventually(t, "the reload has a receipt", func() string {
+		out, errs, _ := command(t, dir, "receipts", "list", "--kind", "admin", "--json")
+		if !strings.Contains(out, "tenants ~default") || !strings.Contains(out, `"configuration":"`) {
+			return out + errs
+		}
+		return ""
+	})
+}

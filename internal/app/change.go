@@ -1,0 +1,107 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// maxChanged bounds the names of one kind that a change names.
+const maxChanged = 5
+
+// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks and policies
+// came (+), went (-) or are others now (~).
+func changedBy(was, now *config.Config) string {
+	var parts []string
+	add := func(kind string, before, after map[string]any) {
+		var names []string
+		all := maps.Clone(before)
+		maps.Copy(all, after)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			old, had := before[name]
+			next, has := after[name]
+			switch {
+			case !had:
+				names = append(names, "+"+name)
+			case !has:
+				names = append(names, "-"+name)
+			case !reflect.DeepEqual(old, next):
+				names = append(names, "~"+name)
+			}
+		}
+		if more := len(names) - maxChanged; more > 0 {
+			names = append(names[:maxChanged], fmt.Sprintf("and %d more", more))
+		}
+		if names != nil {
+			parts = append(parts, kind+" "+strings.Join(names, ", "))
+		}
+	}
+	add("servers", serversOf(was), serversOf(now))
+	add("keys", keysOf(was), keysOf(now))
+	add("tenants", tenantsOf(was), tenantsOf(now))
+	add("tasks", tasksOf(was), tasksOf(now))
+	add("policies", policiesOf(was), policiesOf(now))
+	if !reflect.DeepEqual(was.Overlays, now.Overlays) {
+		parts = append(parts, "overlays")
+	}
+	if parts == nil {
+		return "other settings"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func serversOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for i := range c.Servers {
+		all[string(c.Servers[i].ID)] = c.Servers[i]
+	}
+	return all
+}
+
+func keysOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for _, k := range c.Keys {
+		all[string(k.Tenant)+"/"+k.ID] = k
+	}
+	return all
+}
+
+// tenantsOf are the tenants' own settings, without their tasks.
+func tenantsOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for id, t := range c.Tenants {
+		own := *t
+		own.Tasks = nil
+		all[string(id)] = own
+	}
+	return all
+}
+
+func tasksOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for id, t := range c.Tenants {
+		for name, task := range t.Tasks {
+			all[string(id)+"/"+string(name)] = task
+		}
+	}
+	return all
+}
+
+func policiesOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	file := func(owner string, files []switchboard.PolicyFile) {
+		for _, f := range files {
+			all[owner+f.Path] = f.Data
+		}
+	}
+	file("operator/", c.Policies)
+	for id, files := range c.TenantPolicies {
+		file(string(id)+"/", files)
+	}
+	return all
+}
