@@ -34,9 +34,17 @@ func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) err
 		Tasks    int `json:"tasks"`
 		Keys     int `json:"keys"`
 		Overlays int `json:"tools_in_overlays"`
-	}{len(c.Servers), len(c.Tenants), tasks, len(c.Keys), len(c.Overlays)}
+
+		Warnings []string `json:"warnings,omitempty"`
+	}{Servers: len(c.Servers), Tenants: len(c.Tenants), Tasks: tasks, Keys: len(c.Keys), Overlays: len(c.Overlays)}
+	for _, w := range c.Warnings {
+		sum.Warnings = append(sum.Warnings, w.String())
+	}
 	if v.JSON {
 		return json.NewEncoder(io.raw).Encode(sum)
+	}
+	for _, w := range sum.Warnings {
+		fmt.Fprintln(io.err, "warning:", w)
 	}
 	file := v.Config
 	if v.MCPConfig != "" {

@@ -172,6 +172,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	c := r.config
+	a.warn(c)
 	if o.Serves {
 		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), len(c.Keys) == 0); err != nil {
 			return nil, err
@@ -475,9 +476,17 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
+	a.warn(c)
 	changed := changedBy(was.config, c)
 	a.records.reloaded(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
+}
+
+// warn logs what is most likely a mistake in the configuration.
+func (a *App) warn(c *config.Config) {
+	for _, w := range c.Warnings {
+		a.log.Warn("the configuration", "warning", w.String())
+	}
 }
 
 // readAgain reads the configuration again. It returns the reading of was if nothing has

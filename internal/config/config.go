@@ -31,6 +31,9 @@ import (
 // A Config is one consistent reading of all files. It is not modified after
 // Load; a reload makes a new one.
 type Config struct {
+	// Warnings are what is most likely a mistake, and is served all the same; sorted.
+	Warnings Faults
+
 	// Listen is the address to serve HTTP at, DefaultListen if none is given.
 	Listen string
 
@@ -156,6 +159,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	if err := l.sink.err(file); err != nil {
 		return nil, err
 	}
+	l.cfg.Warnings = inOrder(l.sink.warnings)
 	slices.Sort(l.cfg.Watch)
 	l.cfg.Watch = slices.Compact(l.cfg.Watch)
 	return l.cfg, nil

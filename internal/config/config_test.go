@@ -127,6 +127,9 @@ func describe(t *testing.T, c *config.Config) string {
 	}
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for _, w := range c.Warnings {
+		say("warning: %s", w.String())
+	}
 	say("listen %s hosts %q origins %q start %v grace %v implied %v", c.Listen, c.Hosts, c.Origins, c.StartDeadline, c.Grace, c.Implied)
 	if c.Cache != (config.Cache{}) {
 		say("cache ttl %s bytes %d", c.Cache.TTL, c.Cache.Bytes)

@@ -22,8 +22,15 @@ const MaxFaults = 1000
 
 // sink gathers faults.
 type sink struct {
-	faults Faults
-	more   int
+	faults   Faults
+	more     int
+	warnings Faults
+}
+
+func (s *sink) warn(f Fault) {
+	if len(s.warnings) < MaxFaults {
+		s.warnings = append(s.warnings, f)
+	}
 }
 
 func (s *sink) add(f Fault) {
@@ -40,7 +47,16 @@ func (s *sink) err(name string) error {
 	if len(s.faults) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(s.faults, func(a, b Fault) int {
+	s.faults = inOrder(s.faults)
+	if s.more > 0 {
+		s.faults = append(s.faults, Fault{File: name, Text: fmt.Sprintf("%d more faults are not listed", s.more)})
+	}
+	return s.faults
+}
+
+// inOrder returns the faults in the order of the files, without repetitions.
+func inOrder(all Faults) Faults {
+	slices.SortStableFunc(all, func(a, b Fault) int {
 		return cmp.Or(
 			strings.Compare(a.File, b.File),
 			cmp.Compare(a.Line, b.Line),
@@ -48,11 +64,7 @@ func (s *sink) err(name string) error {
 			strings.Compare(a.Text, b.Text),
 		)
 	})
-	s.faults = slices.Compact(s.faults)
-	if s.more > 0 {
-		s.faults = append(s.faults, Fault{File: name, Text: fmt.Sprintf("%d more faults are not listed", s.more)})
-	}
-	return s.faults
+	return slices.Compact(all)
 }
 
 // maxShown bounds how much of a value a fault repeats, in bytes.

@@ -54,6 +54,11 @@ func (v value) fault(format string, args ...any) {
 	v.sink.add(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
 }
 
+// warn is fault for what is most likely a mistake, and is served all the same.
+func (v value) warn(format string, args ...any) {
+	v.sink.warn(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
+}
+
 // about returns v with other words in front of its faults.
 func (v value) about(format string, args ...any) value {
 	v.ctx = fmt.Sprintf(format, args...)

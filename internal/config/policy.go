@@ -37,6 +37,11 @@ func (l *loader) policies(folder string) []switchboard.PolicyFile {
 	r := policyReader{loader: l, root: folder, files: []switchboard.PolicyFile{}}
 	r.read(folder, 0)
 	slices.SortFunc(r.files, func(a, b switchboard.PolicyFile) int { return strings.Compare(a.Path, b.Path) })
+	if !slices.ContainsFunc(r.files, func(f switchboard.PolicyFile) bool {
+		return path.Ext(f.Path) == ".rego" && !strings.HasSuffix(f.Path, "_test.rego")
+	}) {
+		l.sink.warn(Fault{File: filepath.Join(l.dir, folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
+	}
 	return r.files
 }
 

@@ -72,7 +72,7 @@ func (l *loader) classes(v value, t *tenant) map[string]int {
 	known = slices.Compact(known)
 	used := func(v value, class string) {
 		if l.readable && !slices.Contains(known, class) {
-			v.fault("class %s is used by no server of this tenant; %s", shown(class), listed("classes", known))
+			v.warn("class %s is used by no server of this tenant; %s", shown(class), listed("classes", known))
 		}
 	}
 	out := map[string]int{}

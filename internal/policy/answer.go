@@ -30,7 +30,11 @@ func (a *Answer) add(l *Layer, r *raw, candidates []*switchboard.Tool) {
 	}
 	for i, ok := range s.allowed {
 		if !ok && a.Verdicts[i].Denied == nil {
-			a.deny(i, l.kind, switchboard.CodeDenied, "nothing in "+nameAllowed+" allows it")
+			why := "nothing in " + nameAllowed + " allows it"
+			if len(l.compiler.Modules) == 0 {
+				why = "its policies folder has no rules, and so it allows nothing"
+			}
+			a.deny(i, l.kind, switchboard.CodeDenied, why)
 		}
 	}
 }

@@ -441,3 +441,35 @@ func TestNames8ACallOfAMemberByItsOwnNameExpandsAndExecutes(t *testing.T) {
 		}
 	})
 }
+
+// With servers alone, one stub takes the place of all tools once they are too many. A name that was shown before
+// keeps working: the tool is on demand now, and a call of it expands and executes it.
+func TestNames8ANameThatWasShownWorksWhenAStubHasTakenItsPlace(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	big := make([]string, 40)
+	for i := range big {
+		big[i] = fmt.Sprintf(`{"name":"big_%d","description":%q,"inputSchema":{"type":"object"}}`, i, strings.Repeat("words that cost tokens ", 40))
+	}
+	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", big...)
+	hb.kill()
+	g := serve(t, layOut(t, fmt.Sprintf("-- switchboard.yaml --\ntoken_budget: 2000\nservers:\n  ha: {transport: http, url: \"http://%s/mcp\"}\n  hb: {transport: http, url: \"http://%s/mcp\"}\n", ha.address, hb.address)))
+	all := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+	for who, s := range all {
+		if got := names(t, s); !slices.Contains(got, "web_search") {
+			t.Fatalf("%s: at first the list is %q", who, got)
+		}
+	}
+	hb.revive(t)
+	eventually(t, "a stub stands for all", func() string {
+		if got := names(t, g.open(t, "/mcp", false)); !slices.Contains(got, "tools_helper") || slices.Contains(got, "web_search") {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	for who, s := range all {
+		if got := calls(t, s, "web_search"); got != "served by ha" {
+			t.Errorf("%s: the name that it was shown says %s", who, got)
+		}
+	}
+}
