@@ -40,7 +40,7 @@ func (l *loader) policies(folder string) []switchboard.PolicyFile {
 	if !slices.ContainsFunc(r.files, func(f switchboard.PolicyFile) bool {
 		return path.Ext(f.Path) == ".rego" && !strings.HasSuffix(f.Path, "_test.rego")
 	}) {
-		l.sink.warn(Fault{File: filepath.Join(l.dir, folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
+		l.sink.warn(Fault{File: l.path(folder), Text: "the folder has no rules, and so it allows nothing; remove it, or write: allowed_tools contains c.id if { … }"})
 	}
 	return r.files
 }
