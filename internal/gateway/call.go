@@ -62,7 +62,7 @@ const movePatience = 500 * time.Millisecond
 // server is not fit, and the run, which showed s, is bound to another server now, or within movePatience.
 func (g *Gateway) movesOn(ctx context.Context, q *request, r *run.Run, s *surface.Surface, c *switchboard.Call, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Unsent || own.Code != switchboard.CodeNoneHealthy && own.Code != switchboard.CodeServerUnreachable || c == nil || len(c.Others) == 0 {
+	if !ok || !own.Moves || c == nil {
 		return false
 	}
 	if _, resumed := q.Param("requestState"); resumed {

@@ -17,7 +17,8 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		if s == nil {
 			return next.Call(ctx, c) // which knows of none either, or of one that is going
 		}
-		if m.othersFit(c) {
+		moves := m.othersFit(c)
+		if moves {
 			s.awaitProbe(ctx)
 			if state := m.Unfit()[switchboard.ToolID{Server: s.id}]; state == Lost || state == Quarantine {
 				own := *c
@@ -27,12 +28,23 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}
 		t, err := s.admit(c)
 		if err != nil {
-			return switchboard.Result{}, err
+			return switchboard.Result{}, moving(err, moves)
 		}
 		r, err := next.Call(ctx, c)
 		t.end(ctx, err)
-		return r, err
+		return r, moving(err, moves)
 	})
+}
+
+// moving says in err that the call can be made elsewhere soon, if it never left and another candidate is fit.
+func moving(err error, moves bool) error {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !moves || !ok || !own.Unsent || own.Code != switchboard.CodeNoneHealthy && own.Code != switchboard.CodeServerUnreachable {
+		return err
+	}
+	told := *own
+	told.Moves = true
+	return &told
 }
 
 // A trial is a call under way whose end the breakers wait for.

@@ -130,6 +130,10 @@ type Error struct {
 	// Unsent says that the call provably never reached a server.
 	Unsent bool
 
+	// Moves says that the call never left, and that another candidate of its requirement is fit: the run is
+	// bound to that one soon.
+	Moves bool
+
 	// ServerFailed says that the failure is the server's: of its transport, its
 	// time, its word on the protocol. It is no answer of a tool's, nor the
 	// caller's doing.
