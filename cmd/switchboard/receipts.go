@@ -154,6 +154,8 @@ func columns(e *receipt.Entry) []string {
 		what = string(r.Server) + " " + r.Method
 	case len(r.Tools) > 0:
 		what = strings.Join(r.Tools, " ")
+	case r.Configuration != "":
+		what += ": " + printable(r.Note, maxSummary)
 	case r.Note != "":
 		what = r.Note
 	case r.Kind == receipt.Decision:

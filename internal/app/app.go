@@ -244,8 +244,10 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(a.current, a.noteRuling, o.Log, next)
 	}
+	// Who reads on in a kept result needs what a call needs.
+	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
 	cached := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: guard, Log: o.Log})
+	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(a.tokens)
 	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{

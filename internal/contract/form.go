@@ -139,7 +139,10 @@ func (f *form) checkObject(value []byte) *unfilled {
 	}
 	u := &unfilled{form: f, unknown: unknown}
 	for _, name := range f.required {
-		if _, ok := wire.Field(value, name); !ok && len(u.missing) < maxFaults {
+		if len(u.missing) == maxFaults {
+			break
+		}
+		if _, ok := wire.Field(value, name); !ok {
 			u.missing = append(u.missing, name)
 		}
 	}

@@ -28,7 +28,7 @@ func accepts(wider, narrower any) bool {
 	return p.implies(p.facts(nil, narrower), wider, 0) && p.left >= 0
 }
 
-// A document is one of the two schemas, with what its references point to.
+// A document is one of the two schemas. Its references point into it.
 type document struct {
 	root     any
 	siblings bool // keywords beside $ref count, as they do since draft 2019-09
@@ -105,7 +105,7 @@ type facts struct {
 // maxFacts bounds the schemas that hold for one value.
 const maxFacts = 64
 
-// facts returns f and what it means that a value fits the schema.
+// facts adds the schema, its allOf and the target of its $ref to f.
 func (p *proof) facts(f *facts, schema any) *facts {
 	more := &facts{}
 	if f != nil {
@@ -357,7 +357,7 @@ func (p *proof) has(list []any, value any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { return p.equal(v, value) })
 }
 
-// rational is the number, exactly; nil for what is no number.
+// rational returns the exact number, or nil if the value is not a number.
 func rational(value any) *big.Rat {
 	switch n := value.(type) {
 	case int64:

@@ -129,7 +129,7 @@ func hintsOf(definition []byte) hints {
 	return h
 }
 
-// freer reports whether any hint of now allows more than that of shown.
+// freer reports whether a hint of now allows more than the same hint of shown.
 func freer(now, shown []byte) bool {
 	n, s := hintsOf(now), hintsOf(shown)
 	return s.reads && !n.reads || !s.destroys && n.destroys || s.repeats && !n.repeats || !s.reaches && n.reaches

@@ -137,7 +137,7 @@ func callOf(e surface.Entry, params []byte) *switchboard.Call {
 	}
 }
 
-// stubSays answers with what a stub says. Definitions in it count as shown.
+// stubSays answers with the stub's reply. Definitions in the reply count as shown.
 func (g *Gateway) stubSays(ctx context.Context, q *request, r *run.Run, reply lazyexpand.Reply) answer {
 	said, item := g.said(reply, q.modern), run.Searches
 	if reply.Defines != nil {
@@ -217,7 +217,7 @@ func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name strin
 	return a
 }
 
-// sights are those of entries that a client is shown.
+// sights returns a sight of each entry.
 func sights(entries []surface.Entry) []surface.Sight {
 	all := make([]surface.Sight, len(entries))
 	for i, e := range entries {

@@ -282,7 +282,7 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 // again can help, and what narrows it down.
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
-	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Code.Retry()))
+	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
 	for _, m := range []struct{ name, value string }{
 		{"requirement", e.Requirement},
 		{"stage", e.Stage},
@@ -349,7 +349,7 @@ func problem(status int, e *switchboard.Error) []byte {
 		Hint        string `json:"hint,omitempty"`
 		Receipt     string `json:"receipt,omitempty"`
 	}{
-		http.StatusText(status), status, e.Text, e.Code, e.Code.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
+		http.StatusText(status), status, e.Text, e.Code, e.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
 	}
 	b, _ := json.Marshal(p) // strings and numbers: it cannot fail
 	return b

@@ -84,7 +84,7 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	kept, err := g.results.Open(ctx, q.principal, r.ID(), ask.Handle)
+	kept, err := g.results.Open(ctx, q.principal, r.ID(), r.Task(), ask.Handle)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}

@@ -62,13 +62,33 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 			note(c, p, now, r)
 		}
 		if r.Err != nil {
-			return switchboard.Result{}, p.discreet(r.Err, c)
+			return switchboard.Result{}, p.discreet(p.later(ctx, r.Err, c, now), c)
 		}
 		if r.Obligations.None() {
 			return next.Call(ctx, c)
 		}
 		return oblige(ctx, r.Obligations, c, log, next)
 	})
+}
+
+// laterBy are the times after which later asks again: within a day, and within a week of working days.
+var laterBy = []time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour, 16 * time.Hour, 24 * time.Hour, 48 * time.Hour, 72 * time.Hour}
+
+// later says in err, a denial of the call, whether the clock alone denies it: then the same call is allowed at
+// another time.
+func (p *Policy) later(ctx context.Context, err error, c *switchboard.Call, now time.Time) error {
+	own, ok := errors.AsType[*switchboard.Error](err)
+	if !ok || own.Code != switchboard.CodeDenied || !p.ReadsClock() {
+		return err
+	}
+	for _, by := range laterBy {
+		if p.Rule(ctx, c, now.Add(by)).Err == nil {
+			told := *own
+			told.Later = true
+			return &told
+		}
+	}
+	return err
 }
 
 // Rule says whether the call may be made, and under which obligations, which it

@@ -338,3 +338,25 @@ func TestWhatIsRedactedIsGoneAndAllElseStaysToTheByte(t *testing.T) {
 		}
 	}
 }
+
+// What the clock alone denies is allowed later, and the client is told so.
+func TestADenialByTheClockAloneSaysLater(t *testing.T) {
+	const early = `deny[c.id] contains "early" if { input.phase == "call"; some c in input.candidate_tools; time.clock(time.parse_rfc3339_ns(input.now))[0] < 2 }` + "\n"
+	for name, tt := range map[string]struct {
+		rules, args string
+		want        switchboard.Retry
+	}{
+		"by the clock":                  {early, `{}`, switchboard.RetryLater},
+		"by the arguments":              {early + `deny[c.id] contains "path" if { some c in input.candidate_tools; input.call.arguments.path == "/etc" }`, `{"path":"/etc"}`, switchboard.RetryNo},
+		"by a clock that never changes": {`deny[c.id] contains "never" if { input.phase == "call"; some c in input.candidate_tools; input.now > "2" }`, `{}`, switchboard.RetryNo},
+	} {
+		synctest.Test(t, func(t *testing.T) { // it is midnight
+			g := newGate(of(t, "", allowAll+tt.rules, ""), `{}`)
+			_, err := g.caller.Call(t.Context(), g.bind(t, brave, tt.args))
+			own, ok := errors.AsType[*switchboard.Error](err)
+			if !ok || own.Code != switchboard.CodeDenied || own.Retry() != tt.want {
+				t.Errorf("%s: %+v, want retryable: %s", name, err, tt.want)
+			}
+		})
+	}
+}

@@ -45,8 +45,7 @@ func could(t types.Type, is func(types.Type) bool) bool {
 	return len(any) == 0 || slices.ContainsFunc(any, func(t types.Type) bool { return could(t, is) })
 }
 
-// holds reports whether t is a set, or where arrays is set an array, whose elements can be what of asks
-// for.
+// holds reports whether t is a set (or an array, if arrays is true) and of accepts the type of its elements.
 func holds(t types.Type, arrays bool, of func(types.Type) bool) bool {
 	switch t := t.(type) {
 	case *types.Set:
@@ -81,8 +80,8 @@ func isObjectOf(t types.Type, of func(types.Type) bool) bool {
 	})
 }
 
-// wrongTypes returns what compilation shows to fail at the first call: answers of a wrong type, and a
-// layer of which nothing adds to allowed_tools, so that it denies everything.
+// wrongTypes returns the faults that compilation shows: answers of a wrong type, and a layer without a rule for
+// allowed_tools, which would deny everything.
 func (l *Layer) wrongTypes() (faults switchboard.Faults) {
 	fault := func(at *ast.Location, format string, args ...any) {
 		faults = append(faults, switchboard.Fault{File: at.File, Line: at.Row, Column: at.Col, Text: fmt.Sprintf(format, args...)})

@@ -34,7 +34,7 @@ func documentOf(result []byte, promised bool) *document {
 	var structured []byte
 	for name, value := range wire.Members(result) {
 		if seen[name] {
-			return nil
+			return &document{parts: []part{{"result", string(result)}}, size: len(result)} // readers differ on what it says
 		}
 		seen[name] = true
 		switch name {
@@ -43,15 +43,15 @@ func documentOf(result []byte, promised bool) *document {
 				return nil
 			}
 		case "content":
+			if value[0] != '[' {
+				d.put("content", string(value))
+			}
 			for item := range wire.Elements(value) {
 				d.add(item)
 			}
 		case "structuredContent":
 			structured = value
 		}
-	}
-	if !seen["content"] {
-		return nil
 	}
 	if structured != nil && !promised {
 		d.structured = true
@@ -65,25 +65,46 @@ func documentOf(result []byte, promised bool) *document {
 
 // add takes in one item of content.
 func (d *document) add(item []byte) {
-	kind, _ := wire.Field(item, "type")
-	switch string(kind) {
-	case `"text"`:
+	raw, _ := wire.Field(item, "type")
+	kind, _ := textIn(raw)
+	switch kind {
+	case "image", "audio", "resource_link":
+		d.others = append(d.others, item)
+		return
+	case "text":
 		raw, _ := wire.Field(item, "text")
-		if text, ok := wire.String(raw); ok {
+		if text, ok := textIn(raw); ok && len(item)-len(raw) < maxBeside {
 			d.put("text", text)
 			return
 		}
-	case `"resource"`:
+	case "resource":
 		resource, _ := wire.Field(item, "resource")
 		raw, _ := wire.Field(resource, "text")
-		if text, ok := wire.String(raw); ok {
+		if text, ok := textIn(raw); ok {
 			uri, _ := wire.Field(resource, "uri")
-			name, _ := wire.String(uri)
+			name, _ := textIn(uri)
 			d.put("resource "+line(name), text)
 			return
 		}
+		if _, binary := wire.Field(resource, "blob"); binary {
+			d.others = append(d.others, item)
+			return
+		}
 	}
-	d.others = append(d.others, item)
+	d.put("item", string(item)) // whatever it is, a model reads it
+}
+
+// maxBeside is how many bytes stand beside the text of an item, in most results. In an item with more, all is
+// taken for text.
+const maxBeside = 1024
+
+// textIn reads a string of JSON, also one that a server has cut in the middle of a character.
+func textIn(raw []byte) (text string, ok bool) {
+	if text, ok = wire.String(raw); ok {
+		return text, true
+	}
+	err := json.Unmarshal(raw, &text)
+	return text, err == nil && len(raw) > 0 && raw[0] == '"'
 }
 
 func (d *document) put(name, text string) {
@@ -232,15 +253,23 @@ const Tokens = 2000
 // beginning, as much of it as has room in Tokens and most bytes.
 func (k *Keeper) text(d *document, handle string, most int) string {
 	whole := d.text()
-	const envelope = 150 // tokens of what stands around the text
-	n := boundary(whole, min(most, usualPiece))
+	const (
+		envelope = 150  // tokens of what stands around the text
+		around   = 400  // bytes of the words before the shape
+		maxShape = 1500 // bytes
+	)
+	shape := d.shape()
+	shape = "Shape: " + shape[:boundary(shape, min(len(shape), maxShape, max(most-around, 0)/2))] + "\n"
+	n := min(max(most-around-len(shape), 256), usualPiece)
 	for {
 		head := whole[:boundary(whole, n)]
 		text := fmt.Sprintf(`This result has %d bytes of text, and %d are given at once. All of it is kept for an hour. Read on with %s: {"handle":%q,"range":"%d-"}; or a value of it with "path":"/a/0"; or find text with "search":"words".`+"\n", len(whole), most, ReadTool, handle, len(head)) +
-			"Shape: " + d.shape() + "\nIt begins:\n" + head
-		if n <= 256 || k.o.Count(wire.AppendString(nil, text)) <= Tokens-envelope {
+			shape + "It begins:\n" + head
+		if n == 0 || k.o.Count(wire.AppendString(nil, text)) <= Tokens-envelope {
 			return text
 		}
-		n = n * 4 / 5
+		if n = n * 4 / 5; n < 256 {
+			shape = "" // it is what costs so much
+		}
 	}
 }

@@ -17,9 +17,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
@@ -66,10 +69,19 @@ type Options struct {
 
 // A Keeper bounds results, and keeps those that are too long. Use New. It is safe for
 // concurrent use.
-type Keeper struct{ o Options }
+type Keeper struct {
+	o     Options
+	locks [64]sync.Mutex // by principal, as far as there are enough
+}
 
 // New returns a Keeper.
-func New(o Options) *Keeper { return &Keeper{o} }
+func New(o Options) *Keeper { return &Keeper{o: o} }
+
+func (k *Keeper) lockOf(p switchboard.Principal) *sync.Mutex {
+	return &k.locks[maphash.String(seed, groupOf(p))%uint64(len(k.locks))]
+}
+
+var seed = maphash.MakeSeed()
 
 // Bounded returns a Caller that gives a preview of a result whose text is longer than the
 // bound of the call. A result that cannot be kept is given whole. It belongs around all
@@ -149,7 +161,8 @@ type entry struct {
 
 // A header stands before the result that is kept, on a line of its own.
 type header struct {
-	Run    switchboard.RunID  `json:"run"`
+	Run    switchboard.RunID  `json:"run"` // "" for a base run: then the task tells the runs of a principal apart
+	Task   switchboard.TaskID `json:"task"`
 	Tool   switchboard.ToolID `json:"tool"`   // that was called
 	Served switchboard.ToolID `json:"served"` // and the one that has answered
 	When   time.Time          `json:"when"`
@@ -160,7 +173,7 @@ type header struct {
 func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.Result) (handle string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	h := header{Run: c.Run, Tool: c.Tool.ID, Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
+	h := header{Run: c.Run, Task: c.Task, Tool: c.Tool.ID, Served: c.Tool.ID, When: time.Now().UTC(), Params: c.Params}
 	if r.Moved != nil {
 		h.Served = r.Moved.To
 	}
@@ -172,12 +185,18 @@ func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.R
 	if len(data) > store.MaxValue {
 		return "", fmt.Errorf("it is %d bytes long; at most %d are kept", len(data), store.MaxValue)
 	}
+	lock := k.lockOf(c.Principal)
+	lock.Lock() // the results of one principal that come at once do not race for the index
+	defer lock.Unlock()
 	handle = "res_" + strings.ToLower(rand.Text()[:12])
 	group := groupOf(c.Principal)
-	for range maxTries {
+	for try := range maxTries {
 		index, version, err := k.index(ctx, group)
 		if err != nil {
 			return "", err
+		}
+		if n := len(index); n > 0 && index[n-1].When.After(h.When) {
+			h.When = index[n-1].When // by the clock of another replica
 		}
 		index, gone := room(append(index, entry{handle, len(data), h.When}), h.When)
 		text, err := json.Marshal(index)
@@ -189,6 +208,10 @@ func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.R
 			{Name: handle, Data: data, TTL: KeptFor},
 		}})
 		if errors.Is(err, store.ErrConflict) {
+			select {
+			case <-time.After(time.Duration(mathrand.Int64N(int64(try+1) * int64(10*time.Millisecond)))):
+			case <-ctx.Done():
+			}
 			continue
 		}
 		if err == nil {
@@ -236,10 +259,10 @@ func (k *Keeper) drop(ctx context.Context, group string, gone []entry) {
 	}
 }
 
-// Open returns the result that is kept under the handle for the principal's run. The error
+// Open returns the result that is kept under the handle for the principal's run and task. The error
 // is a *switchboard.Error: SB-CAP-003 if there is none, SB-ROUT-004 if the store cannot be
 // used.
-func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switchboard.RunID, handle string) (*switchboard.Kept, error) {
+func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switchboard.RunID, task switchboard.TaskID, handle string) (*switchboard.Kept, error) {
 	if handle == indexName || len(handle) > store.MaxKey {
 		return nil, ErrUnknown
 	}
@@ -251,7 +274,7 @@ func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switch
 	}
 	head, result, _ := bytes.Cut(v.Data, []byte{'\n'})
 	var h header
-	if v.Version == 0 || json.Unmarshal(head, &h) != nil || h.Run != run {
+	if v.Version == 0 || json.Unmarshal(head, &h) != nil || h.Run != run || h.Task != task {
 		return nil, ErrUnknown
 	}
 	return &switchboard.Kept{Tool: h.Tool, Served: h.Served, When: h.When, Params: h.Params, JSON: result}, nil

@@ -83,7 +83,7 @@ func (b *bench) read(who switchboard.Principal, run switchboard.RunID, args stri
 	if err != nil {
 		return "", err
 	}
-	kept, err := b.Open(b.t.Context(), who, run, ask.Handle)
+	kept, err := b.Open(b.t.Context(), who, run, "", ask.Handle)
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +160,6 @@ func TestWhatIsGivenWhole(t *testing.T) {
 		"a program that wants all":         {result: `{"content":[` + text(many) + `]}`, bound: 4096, change: func(c *switchboard.Call) { c.Whole = true }},
 		"what an output schema promises":   {result: `{"content":[],"structuredContent":{"a":` + string(wire.AppendString(nil, many)) + `}}`, bound: 4096, change: func(c *switchboard.Call) { c.Tool = &switchboard.Tool{ID: tool.ID, Structured: true} }},
 		"a question":                       {result: `{"resultType":"input_required","content":[` + text(many) + `]}`, bound: 4096},
-		"a result that says things twice":  {result: `{"content":[],"content":[` + text(many) + `]}`, bound: 4096},
 		"what is larger than may be kept":  {result: `{"content":[` + text(strings.Repeat("x", store.MaxValue)) + `]}`, bound: 4096},
 		"another request than a tool call": {result: `{"contents":[` + text(many) + `]}`, bound: 4096, change: func(c *switchboard.Call) { c.Tool = nil }},
 	} {
@@ -307,6 +306,39 @@ func TestAKeptResultIsOnePrincipalsAndOneRuns(t *testing.T) {
 	})
 }
 
+// Whatever a server makes of its result, a model reads at most a preview of it.
+func TestEveryTextIsBoundedHoweverItIsWritten(t *testing.T) {
+	whole := strings.Repeat("words and more words ", 1000)
+	for name, result := range map[string]string{
+		"cut in the middle of a character": `{"content":[{"type":"text","text":"` + whole + `\ud83d"}]}`,
+		"a type that is escaped":           `{"content":[{"type":"te\u0078t","text":"` + whole + `"}]}`,
+		"a type that nobody knows":         `{"content":[{"type":"essay","text":"` + whole + `"}]}`,
+		"a text twice":                     `{"content":[{"type":"text","text":"` + whole + `","text":"short"}]}`,
+		"content twice":                    `{"content":[{"type":"text","text":"` + whole + `"}],"content":[]}`,
+		"content that is no list":          `{"content":{"type":"text","text":"` + whole + `"}}`,
+		"structured content alone":         `{"structuredContent":{"text":"` + whole + `"}}`,
+	} {
+		b := newBench(t, store.NewMemory(), 4096)
+		r := b.get(call(alice), result)
+		if r.Preview == nil || len(r.JSON) > 5000 {
+			t.Errorf("%s: %d bytes, preview %v", name, len(r.JSON), r.Preview)
+		}
+	}
+}
+
+// Runs of modern clients have no id: their tasks tell them apart.
+func TestAHandleOfOneTaskOpensInNoOther(t *testing.T) {
+	b := newBench(t, store.NewMemory(), 4096)
+	c := call(alice)
+	c.Run, c.Task = "", "one"
+	h := b.get(c, `{"content":[`+text(long(5000))+`]}`).Preview.Handle
+	for task, want := range map[switchboard.TaskID]bool{"one": true, "two": false} {
+		if _, err := b.Open(t.Context(), alice, "", task, h); (err == nil) != want {
+			t.Errorf("task %s: %v", task, err)
+		}
+	}
+}
+
 func TestWhatIsKeptOfOnePrincipalIsBounded(t *testing.T) {
 	b := newBench(t, store.NewMemory(), 4096)
 	other := b.get(call(bob), `{"content":[`+text(long(5000))+`]}`).Preview.Handle
@@ -315,12 +347,12 @@ func TestWhatIsKeptOfOnePrincipalIsBounded(t *testing.T) {
 		handles = append(handles, b.get(call(alice), `{"content":[`+text(strings.Repeat("x", 10<<20))+`]}`).Preview.Handle)
 	}
 	for i, h := range handles {
-		_, err := b.Open(t.Context(), alice, "run", h)
+		_, err := b.Open(t.Context(), alice, "run", "", h)
 		if kept := i >= 1; kept != (err == nil) { // six of 10 MiB are kept
 			t.Errorf("result %d: %v", i, err)
 		}
 	}
-	if _, err := b.Open(t.Context(), bob, "run", other); err != nil {
+	if _, err := b.Open(t.Context(), bob, "run", "", other); err != nil {
 		t.Error("another's result is gone:", err)
 	}
 }

@@ -9,9 +9,8 @@ import (
 
 var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
-// without returns raw without what the pointer names, and notes the values that stood there. All else stays as
-// it is, to the byte, but for space between the elements of an array that is changed. It returns raw itself
-// where the pointer names nothing, else a copy.
+// without removes the field that the pointer names, and notes its values. The other bytes stay, but for space
+// between the elements of a changed array. If the pointer names nothing, it returns raw itself, else a copy.
 func (v *values) without(raw []byte, pointer string) []byte {
 	return v.remove("", raw, strings.Split(pointer, "/")[1:])
 }

@@ -242,8 +242,8 @@ func (m *masker) value(raw []byte, inText bool, nested int) []byte {
 	return raw
 }
 
-// members rewrites an object by what each returns of its members. names says that their names are masked
-// too, as those are not which the protocol gives. Without a change it returns raw.
+// members replaces the value of each member with the value that each returns. names masks the names too: names
+// that the protocol gives are never masked. Without a change it returns raw.
 func (m *masker) members(raw []byte, names bool, each func(name string, value []byte) []byte) []byte {
 	if len(raw) == 0 || raw[0] != '{' {
 		return m.value(raw, true, 0)
@@ -285,7 +285,7 @@ func (m *masker) elements(raw []byte, each func([]byte) []byte) []byte {
 // maxNested bounds the texts of JSON within each other that are read as JSON. Deeper ones are searched.
 const maxNested = 8
 
-// text masks a text: JSON as JSON, so that it stays JSON; any other by what it holds.
+// text masks a text. A text of JSON stays JSON.
 func (m *masker) text(text string, inText bool, nested int) string {
 	if inText && nested < maxNested && strings.ContainsAny(text[:min(len(text), 64)], "{[") {
 		if raw := []byte(text); json.Valid(raw) {
@@ -298,7 +298,7 @@ func (m *masker) text(text string, inText bool, nested int) string {
 	return m.mask(text)
 }
 
-// namesIn reports whether the text mentions a member whose value cannot be looked for.
+// namesIn reports whether the text mentions a member that held true, false or null.
 func (m *masker) namesIn(text string) bool {
 	for name := range m.names {
 		if name == "" || strings.Contains(text, name) {
@@ -480,7 +480,7 @@ func (m *masker) isNumber(spelt string) bool {
 	return n != nil && slices.ContainsFunc(same, func(o *big.Rat) bool { return o.Cmp(n) == 0 })
 }
 
-// equal compares two values of JSON: numbers by what they are, objects in any order.
+// equal compares two values of JSON. 1 and 1.0 are equal; the order of members does not count.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

@@ -1,8 +1,7 @@
 // Package redact takes data out of results, before a client or a cache gets them.
 //
-// It is told which fields of a result nobody may see. It removes these, and then the same values wherever
-// else the result has them: many servers repeat their structured content as text. It decides nothing about
-// who may see what.
+// The caller says which fields to remove. The package removes them, and then the same values in the rest of the
+// result: many servers repeat their structured content as text. Package policy decides which fields these are.
 package redact
 
 import (
@@ -21,8 +20,8 @@ const Redacted = `"[redacted]"`
 //   - A text that is the structured content as JSON is written again from the redacted one.
 //   - In every other text, key and value, each redacted text and number is replaced, also where it is spelt
 //     with escapes of JSON, at any depth of JSON within texts.
-//   - A text is replaced whole where that cannot be told: the values are too many or too long to be searched
-//     for, or it mentions a member that held true, false or null.
+//   - A text is replaced whole if the values are too many or too long to search for, or if the text mentions a
+//     member that held true, false or null.
 //
 // Binary data (data, blob), and what is encoded in another way, such as base64, stays as it is. If nothing is
 // redacted, the result stays as it is, to the byte. A pointer to what is not there names nothing.

@@ -69,7 +69,7 @@ func (b *Bill) Charge(it Item) Charge {
 	if rest := l.bytes.Load() - counted; rest > 0 {
 		c.Estimated = true
 		if counted > 0 {
-			c.Tokens += rest * tokens / counted
+			c.Tokens += int64(float64(rest) / float64(counted) * float64(tokens)) // as whole numbers, it would overflow
 		} else {
 			c.Tokens += rest / bytesPerToken
 		}

@@ -9,17 +9,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/surface"
 )
 
-// MaxClients bounds the clients of one base run of which it is known what they were shown. A
-// client is told apart by its clientInfo. The one that was shown something longest ago makes room.
+// MaxClients bounds how many clients of one base run the run remembers. clientInfo tells them apart. The
+// client with the oldest list makes room.
 const MaxClients = 64
 
-// A client of a run, and what it was shown. A minted run has one, with no id.
+// A client is one client of a run. A minted run has one client, with the id "".
 type client struct {
 	id   string
 	seen *surface.Seen // never nil
 }
 
-// clients are those of one run. The one that was shown something last stands last.
+// clients are the clients of one run, in the order of their last lists.
 type clients []client
 
 // of returns what the client was shown; nil for nothing.
@@ -32,7 +32,7 @@ func (all clients) of(id string) *surface.Seen {
 	return nil
 }
 
-// with returns all, and those of the others that are not among them.
+// with adds the other clients, but those that are in all already.
 func (all clients) with(others clients) clients {
 	for _, c := range others {
 		if all.of(c.id) == nil {
@@ -42,7 +42,7 @@ func (all clients) with(others clients) clients {
 	return all[max(0, len(all)-MaxClients):]
 }
 
-// clients returns those of which r knows what they were shown. The slice must not be modified.
+// clients returns the clients that r remembers. The slice must not be modified.
 func (r *Run) clients() clients {
 	if all := r.seen.Load(); all != nil {
 		return *all
@@ -57,8 +57,8 @@ func (r *Run) setClients(all clients) {
 	}
 }
 
-// seenWith returns what is to be kept of the clients of r while it shows s. A minted run is
-// listed soon after it is minted, mostly before anything changes: so that counts as done.
+// seenWith returns the clients to keep in the store while r shows s. A client lists a minted run soon after it
+// is minted, so the first list counts as shown at once.
 func (r *Run) seenWith(s *shown) clients {
 	all := r.clients()
 	if len(all) == 0 && r.id != "" {
@@ -92,8 +92,8 @@ func (g *Registry) Showed(ctx context.Context, r *Run, client string, sights ...
 	}
 }
 
-// note has r know what a client of its is shown, and keeps that. What cannot be kept now is kept
-// when the run is touched: nobody waits for a store that is away.
+// note remembers what a client is shown, and keeps it in the store. If the store cannot be used, touch keeps it
+// later, and the client does not wait.
 func (g *Registry) note(ctx context.Context, r *Run, id string, next func(*surface.Seen) *surface.Seen) {
 	if was := r.Seen(id); was != nil && next(was) == was {
 		return

@@ -247,7 +247,7 @@ func (s *Surface) Route(seen *Seen, name string, arrived time.Time) Route {
 	return s.elsewhere(&o, was, member)
 }
 
-// elsewhere is where a call goes whose name is not in the list; member is what else has the name.
+// elsewhere routes a call if its name is not in the list. member is the unexpanded member with that name, or nil.
 func (s *Surface) elsewhere(o *Sight, was string, member *Entry) Route {
 	if name, ok := s.Name(o.Tool.ID); ok {
 		if e, _ := s.Lookup(name); o.sameAs(&e) {
@@ -291,7 +291,7 @@ func (o *Sight) serves(e *Entry) bool {
 // byName reports whether the key is of a requirement by name.
 func byName(key string) bool { return strings.HasPrefix(key, "tools ") }
 
-// mayStandIn reports whether calls of what was shown may go to the entry, unnoticed.
+// mayStandIn reports whether the entry may stand in for the tool that was shown.
 func (s *Surface) mayStandIn(e *Entry, o *Sight) bool {
 	common := slices.ContainsFunc(o.Serves, func(key string) bool { return !byName(key) && slices.Contains(e.Serves, key) })
 	return common && s.standsIn != nil && s.standsIn(e.Tool, o.Tool)

@@ -127,6 +127,9 @@ type Error struct {
 	// RetryAfter is how long to wait before asking again; 0 means unknown.
 	RetryAfter time.Duration
 
+	// Later says that the clock alone refuses it: at another time the same is allowed.
+	Later bool
+
 	// Unsent says that the call provably never reached a server.
 	Unsent bool
 
@@ -148,6 +151,14 @@ type Error struct {
 
 	// Cause is for the operator: the log and explain show it, clients do not.
 	Cause error
+}
+
+// Retry says whether asking again can help.
+func (e *Error) Retry() Retry {
+	if e.Later {
+		return RetryLater
+	}
+	return e.Code.Retry()
 }
 
 // Error gives the code, the caller's text, and the cause.

@@ -436,7 +436,7 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 		t.Helper()
 		eventually(t, "a reload has a receipt", func() string {
 			out, _, _ := command(t, dir, "receipts", "list", "--kind", "admin", "--store", data)
-			if strings.Count(out, "  reload  ") != want {
+			if strings.Count(out, "  reload") != want {
 				return out
 			}
 			return ""
