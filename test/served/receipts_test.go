@@ -460,7 +460,7 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 		got += "\n"
 	}
 	const want = "disable cloud, it is moved,  \ndisable cloud, it is moved, ok \nenable cloud, ,  \nenable cloud, , ok \n" +
-		"restart desk, ,  \nrestart desk, , ok \nreload, , ok \nreload, , refused SB-CONF-001\n"
+		"restart desk, ,  \nrestart desk, , ok \nreload, tasks +default/more, ok \nreload, , refused SB-CONF-001\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
