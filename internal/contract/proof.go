@@ -261,18 +261,21 @@ func concerned(keyword string) typeSet {
 	return typeAny
 }
 
-// typesIn are the types that the value of a type keyword names.
-func typesIn(value any) (types typeSet) {
-	switch value := value.(type) {
-	case string:
-		return typeNames[value]
-	case []any:
-		for _, one := range value {
-			name, _ := one.(string)
-			types |= typeNames[name]
-		}
+// typesIn are the types that the value of a type keyword names. known is false if it names one that JSON Schema
+// does not have: then nobody knows what it accepts.
+func typesIn(value any) (types typeSet, known bool) {
+	names, list := value.([]any)
+	if !list {
+		names = []any{value}
 	}
-	return types
+	for _, one := range names {
+		name, _ := one.(string)
+		if typeNames[name] == 0 {
+			return 0, false
+		}
+		types |= typeNames[name]
+	}
+	return types, true
 }
 
 // typeOf is the type of a value.
@@ -301,7 +304,9 @@ func (p *proof) types(f *facts) typeSet {
 	types := typeAny
 	for _, known := range f.all {
 		if value, ok := known["type"]; ok {
-			types &= typesIn(value)
+			if named, ok := typesIn(value); ok {
+				types &= named
+			}
 		}
 	}
 	if values, finite := p.values(f); finite {
@@ -377,7 +382,8 @@ func rational(value any) *big.Rat {
 func (p *proof) keyword(f *facts, schema map[string]any, keyword string, value any, types typeSet, depth int) bool {
 	switch keyword {
 	case "type":
-		return types&^typesIn(value) == 0
+		named, ok := typesIn(value)
+		return ok && types&^named == 0
 	case "enum":
 		list, _ := value.([]any)
 		return p.among(f, list, types)
@@ -496,8 +502,10 @@ func (p *proof) disjoint(f *facts, schema any) bool {
 	if !ok {
 		return false
 	}
-	if named, ok := object["type"]; ok && p.types(f)&typesIn(named) == 0 {
-		return true
+	if value, ok := object["type"]; ok {
+		if named, ok := typesIn(value); ok && p.types(f)&named == 0 {
+			return true
+		}
 	}
 	values, finite := p.values(f)
 	list, _ := object["enum"].([]any)

@@ -24,6 +24,9 @@ func TestAProofSaysWhichSchemaAcceptsMore(t *testing.T) {
 		{"a type less", `{"type":"string"}`, `{"type":["string","null"]}`, false},
 		{"integers are numbers", `{"type":"number"}`, `{"type":"integer"}`, true},
 		{"numbers are no integers", `{"type":"integer"}`, `{"type":"number"}`, false},
+		{"a type that JSON Schema does not have", `{"type":"string"}`, `{"type":"any"}`, false},
+		{"the same such type", `{"type":"any"}`, `{"type":"any"}`, false},
+		{"no type at all", `{"type":"string"}`, `{"type":[]}`, true},
 		{"a required member less", `{"type":"object","required":["a"]}`, `{"type":"object","required":["a","b"]}`, true},
 		{"a required member more", `{"type":"object","required":["a","b"]}`, `{"type":"object","required":["a"]}`, false},
 		{
