@@ -92,7 +92,7 @@ func (p *policyTestCmd) sources(ctx context.Context, log *slog.Logger) ([]*polic
   switchboard policy test PATH...          tests the policies in files and folders; . is this folder
   switchboard policy test --config FILE    tests the policies of a configuration that stands elsewhere`, p.Config)
 	}
-	c, err := p.load(ctx, log, nil)
+	c, err := p.loadWhole(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +188,8 @@ type policyCheckCmd struct {
 // Run compiles every layer with its tests, and looks for what is not meant. It
 // exits 1 when it warns.
 func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.load(ctx, log, nil)
+	c, err := p.check(ctx, log)
 	if err != nil {
-		return err
-	}
-	if err := app.CheckPolicies(c); err != nil {
 		return err
 	}
 	sources := app.PolicySources(c)
@@ -357,7 +354,7 @@ const maxInput = 4 << 20
 // Run asks the operator's layer and the tenant's, and prints what they say and
 // the value of every rule. It exits 1 when a candidate is denied.
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.load(ctx, log, nil)
+	c, err := p.loadWhole(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ func (s *span) UnmarshalText(text []byte) error {
 // Run replays what was decided under what is proposed. It exits 1 when anything
 // would change, and when it cannot be told whether it would.
 func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	p, err := app.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string) (*config.Config, error) {
-		return (&common{Config: file}).load(ctx, log, nil)
+	p, err := app.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string, o config.Options) (*config.Config, error) {
+		return (&common{Config: file}).load(ctx, log, o)
 	})
 	if err != nil {
 		return err

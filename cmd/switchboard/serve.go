@@ -100,15 +100,15 @@ func (c *common) start(ctx context.Context, log *slog.Logger, o app.Options) (*a
 		log.Warn("servers that run as this user may read our environment", "err", err)
 	}
 	o.Guard = []string{program, "guard"}
-	o.Load = func(ctx context.Context, saw func(string)) (*config.Config, error) { return c.load(ctx, log, saw) }
+	o.Load = func(ctx context.Context, o config.Options) (*config.Config, error) { return c.load(ctx, log, o) }
 	o.Tenant, o.Log, o.Name, o.Version = c.Tenant, log, name, version()
 	return app.New(ctx, o)
 }
 
-// load reads the configuration that the flags name. saw, where not nil, is told
-// of what it looks at.
-func (c *common) load(ctx context.Context, log *slog.Logger, saw func(path string)) (*config.Config, error) {
-	o := config.Options{Env: os.LookupEnv, Fetch: fetch, Watch: saw}
+// load reads the configuration that the flags name, with the rest of o. A part that is faulty is no
+// error: see config.Config.Faulty.
+func (c *common) load(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
+	o.Env, o.Fetch = os.LookupEnv, fetch
 	if c.MCPConfig != "" {
 		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
 		for _, m := range mapping {
@@ -130,6 +130,20 @@ func (c *common) load(ctx context.Context, log *slog.Logger, saw func(path strin
   switchboard serve --config FILE              serves a configuration that stands elsewhere`, c.Config)
 	}
 	return config.Load(ctx, c.Config, o)
+}
+
+// loadWhole is load for who needs every part of the configuration.
+func (c *common) loadWhole(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+	cfg, err := c.load(ctx, log, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Err()
+}
+
+// check is loadWhole, and compiles the policies.
+func (c *common) check(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+	return app.Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return c.load(ctx, log, o) })
 }
 
 type guardCmd struct {

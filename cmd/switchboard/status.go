@@ -39,7 +39,7 @@ func (s *statusCmd) once(ctx context.Context, io streams) error {
 	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
-	bad := st.Refused != nil || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.Differing()) > 0
+	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.Differing()) > 0
 	for _, server := range st.Servers {
 		bad = bad || server.State != "ready" || server.Health.State != "healthy"
 	}
@@ -163,6 +163,12 @@ func writeStatus(io streams, st *app.Status) {
 	if r := st.Refused; r != nil {
 		fmt.Fprintf(io.out, "\nThe configuration that was read %s was refused; the one from %s runs on. It has been so for %s:\n%s\n",
 			r.When.Format(time.DateTime), st.Loaded.Format(time.DateTime), time.Since(r.Since).Round(time.Second), cmp.Or(r.Why, "its operator's log says why"))
+	}
+	for _, p := range st.Faulty {
+		fmt.Fprintf(io.out, "\n%s is faulty: %s. It has been so for %s.\n", p.Part, p.State, time.Since(p.Since).Round(time.Second))
+		for _, f := range p.Faults {
+			fmt.Fprintln(io.out, " ", printable(f, 400))
+		}
 	}
 	if r := st.Records; r != nil {
 		if why := r.Fault(); why != "" {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
@@ -43,7 +44,7 @@ func (k *kept) where(ctx context.Context, log *slog.Logger) (string, error) {
   --store redis://HOST         the store itself, where replicas share it`, path)
 	}
 	c := common{Config: k.Config, Data: k.Data}
-	cfg, err := c.load(ctx, log, nil)
+	cfg, err := c.load(ctx, log, config.Options{})
 	if err != nil {
 		return "", err
 	}

@@ -39,7 +39,7 @@ type need struct {
 
 // Run prints the tasks of the tenant, as the configuration says. It starts no server.
 func (c *tasksCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	cfg, err := c.load(ctx, log, nil)
+	cfg, err := c.loadWhole(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-
-	"github.com/summit-switchboard/switchboard/internal/app"
 )
 
 type validateCmd struct {
@@ -17,11 +15,8 @@ type validateCmd struct {
 
 // Run reads the configuration and says what is wrong with it, or what it holds.
 func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := v.load(ctx, log, nil)
+	c, err := v.check(ctx, log)
 	if err != nil {
-		return err
-	}
-	if err := app.CheckPolicies(c); err != nil {
 		return err
 	}
 	tasks := 0

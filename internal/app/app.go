@@ -63,9 +63,9 @@ const (
 
 // Options say what to run.
 type Options struct {
-	// Load reads the configuration, and tells saw of each file and folder that
-	// it looks at. It is called again for each reload.
-	Load func(ctx context.Context, saw func(path string)) (*config.Config, error)
+	// Load reads the configuration with these options, to which it adds where values and
+	// manifests come from. It is called again for each reload.
+	Load func(context.Context, config.Options) (*config.Config, error)
 
 	// Tenant is that of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
@@ -167,14 +167,14 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Tenant = DefaultTenant
 	}
 	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
-	r, err := a.load(ctx)
+	r, err := a.load(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	c := r.config
-	a.warn(c)
+	a.warn(r)
 	if o.Serves {
-		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), len(c.Keys) == 0); err != nil {
+		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), c.Keyless()); err != nil {
 			return nil, err
 		}
 		defer func() {
@@ -200,7 +200,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.fleet = upstream.New(upstream.Options{
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
-		OnePrincipal:  len(c.Keys) == 0,
+		OnePrincipal:  c.Keyless(),
 		Guard:         o.Guard,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -379,6 +379,7 @@ func (a *App) sweep(ctx context.Context) {
 		if f := a.fault.Load(); f != nil {
 			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
 		}
+		a.logFaulty(a.state.Load().reading)
 	}
 }
 
@@ -478,23 +479,31 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.warn(c)
+	a.warn(r)
 	changed := changedBy(was.config, c)
 	a.records.reloaded(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
-// warn logs what is most likely a mistake in the configuration.
-func (a *App) warn(c *config.Config) {
-	for _, w := range c.Warnings {
+// warn logs which parts of the configuration are faulty, and what is most likely a mistake in it.
+func (a *App) warn(r *reading) {
+	a.logFaulty(r)
+	for _, w := range r.config.Warnings {
 		a.log.Warn("the configuration", "warning", w.String())
+	}
+}
+
+// logFaulty logs which parts of the configuration are faulty.
+func (a *App) logFaulty(r *reading) {
+	for _, p := range r.config.Faulty {
+		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faulty[p.Name], "err", p.Faults)
 	}
 }
 
 // readAgain reads the configuration again. It returns the reading of was if nothing has
 // changed. The error says why the new configuration cannot replace the one that runs.
 func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
-	r, err := a.load(ctx)
+	r, err := a.load(ctx, was.reading)
 	if err != nil {
 		return nil, err
 	}
@@ -504,7 +513,7 @@ func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.reading, nil
-	case (len(c.Keys) == 0) != was.ring.Keyless():
+	case c.Keyless() != was.ring.Keyless():
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
 	r.inherit(was.reading)
@@ -521,10 +530,17 @@ func (a *App) configurationKey() []byte {
 	return []byte(a.records.offerKey.Reveal())
 }
 
-// load reads the configuration, and remembers what to watch.
-func (a *App) load(ctx context.Context) (*reading, error) {
+// load reads the configuration, and remembers what to watch. Parts that are faulty stay as they
+// are in was, which is nil at a start.
+func (a *App) load(ctx context.Context, was *reading) (*reading, error) {
 	seen := map[string]bool{}
-	c, err := a.o.Load(ctx, func(path string) { seen[path] = true })
+	o := config.Options{Watch: func(path string) { seen[path] = true }}
+	l := newLayers(nil)
+	if was != nil {
+		o.Was, l = was.config, newLayers(was.layers)
+	}
+	o.CheckPolicies = l.check
+	c, err := a.o.Load(ctx, o)
 	a.seen.Store(&seen)
 	if err != nil {
 		return nil, err
@@ -532,7 +548,7 @@ func (a *App) load(ctx context.Context) (*reading, error) {
 	if err := checkTenant(c, a.o.Tenant); err != nil {
 		return nil, err
 	}
-	return read(c, a.engine)
+	return read(c, a.engine, l)
 }
 
 // both returns the new servers, and the old ones that are gone: these serve on
@@ -560,9 +576,12 @@ func tenantNames(c *config.Config) (names []string) {
 	return names
 }
 
-// checkTenant reports that keyless callers would be nobody.
+// checkTenant reports that nobody would be served, or that keyless callers would be nobody.
 func checkTenant(c *config.Config, local switchboard.TenantID) error {
-	if c.Tenants[local] != nil || len(c.Keys) > 0 {
+	switch {
+	case len(c.Tenants) == 0 && len(c.Refused) > 0, c.Refused[local] && c.Keyless():
+		return c.Err()
+	case c.Tenants[local] != nil || !c.Keyless():
 		return nil
 	}
 	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))

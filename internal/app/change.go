@@ -46,6 +46,7 @@ func changedBy(was, now *config.Config) string {
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
+	add("faulty parts", faultyOf(was), faultyOf(now))
 	if !reflect.DeepEqual(was.Overlays, now.Overlays) {
 		parts = append(parts, "overlays")
 	}
@@ -53,6 +54,14 @@ func changedBy(was, now *config.Config) string {
 		return "other settings"
 	}
 	return strings.Join(parts, "; ")
+}
+
+func faultyOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for _, p := range c.Faulty {
+		all[p.Name] = p.Faults
+	}
+	return all
 }
 
 func serversOf(c *config.Config) map[string]any {

@@ -66,7 +66,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		}
 		c.Tenants[id], c.TenantPolicies[id] = t, own
 	}
-	reading, err := read(c, policy.NewEngine(time.Minute, 0))
+	reading, err := read(c, policy.NewEngine(time.Minute, 0), newLayers(nil))
 	if err != nil {
 		b.Fatal(err)
 	}

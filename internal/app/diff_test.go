@@ -168,7 +168,7 @@ func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 // decided makes decisions of every tenant and task at several instants, records
 // them, and returns how many there are.
 func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer) int {
-	r, err := read(c, policy.NewEngine(0, 0))
+	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, offers := drawConfig(t), drawOffers(t)
-		r, err := read(c, policy.NewEngine(0, 0))
+		r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := read(c, policy.NewEngine(0, 0))
+		r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

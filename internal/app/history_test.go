@@ -63,7 +63,7 @@ func readings(t *testing.T) (all []*reading) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := read(c, policy.NewEngine(0, 0))
+			r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 			if err != nil {
 				t.Fatal(err)
 			}

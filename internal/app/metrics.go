@@ -32,7 +32,7 @@ func (a *App) scrape(p switchboard.Principal, accept http.Header) (contentType s
 			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
 		})
 	}
-	v.Configuration, v.Refused = st.digest, a.fault.Load() != nil
+	v.Configuration, v.Refused, v.Faulty = st.digest, a.fault.Load() != nil, len(st.config.Faulty)
 	v.Runs = len(a.runs.All())
 	v.Sessions, v.Streams = a.gateway.Open()
 	v.TakenOver, v.Restored = a.gateway.TakenOver(), a.runs.Restored()

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -23,6 +24,8 @@ import (
 type reading struct {
 	config   *config.Config
 	when     time.Time
+	faulty   map[string]time.Time // by name of a part, since which reading it is
+	layers   *layers
 	policies map[switchboard.TenantID]*policy.Policy
 	since    map[switchboard.TenantID]time.Time // of which reading each of the policies is
 	digest   switchboard.Digest                 // see sum
@@ -54,14 +57,20 @@ func (r *reading) sum(key []byte) switchboard.Digest {
 	}
 	all := []any{values, manifests, judges, terms(c.Taxonomy)}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
+	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(encode(append(all, c))) // it never fails
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// inherit notes which policies are those of the reading before.
+// inherit notes which policies are those of the reading before, and which parts were faulty in it.
 func (r *reading) inherit(was *reading) {
+	for name := range r.faulty {
+		if since, ok := was.faulty[name]; ok {
+			r.faulty[name] = since
+		}
+	}
 	for id, p := range r.policies {
 		if before := was.policies[id]; before != nil && before.Digest() == p.Digest() {
 			r.since[id] = was.since[id]
@@ -80,36 +89,99 @@ func (r *reading) status(id switchboard.TenantID) []PolicyStatus {
 	return all
 }
 
-// CheckPolicies compiles the policies of a configuration, as New does. The error
-// is switchboard.Faults.
-func CheckPolicies(c *config.Config) error {
-	_, err := read(c, policy.NewEngine(0, 0))
+// Check loads a configuration and reports every fault of it, also those that leave the rest as it
+// is, and those of its policies. The error is switchboard.Faults.
+func Check(ctx context.Context, load func(context.Context, config.Options) (*config.Config, error)) (*config.Config, error) {
+	l := newLayers(nil)
+	c, err := load(ctx, config.Options{CheckPolicies: l.check})
+	if err != nil {
+		return nil, err
+	}
+	_, err = read(c, policy.NewEngine(0, 0), l)
+	if parts, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
+		found, _ := errors.AsType[switchboard.Faults](err)
+		return nil, append(parts, found...)
+	}
+	return c, err
+}
+
+// layers are the compiled layers of policy of one reading. A layer whose files are those of the
+// reading before is not compiled again.
+type layers struct {
+	was, now map[switchboard.TenantID]compiled // "" is the operator
+}
+
+// compiled are files and the layer that they make.
+type compiled struct {
+	files []switchboard.PolicyFile
+	layer *policy.Layer
+}
+
+func newLayers(was *layers) *layers {
+	l := &layers{now: map[switchboard.TenantID]compiled{}}
+	if was != nil {
+		l.was = was.now
+	}
+	return l
+}
+
+// compile returns the layer of a tenant, or, for "", the operator's. The error is switchboard.Faults.
+func (l *layers) compile(id switchboard.TenantID, files []switchboard.PolicyFile) (*policy.Layer, error) {
+	for _, known := range []compiled{l.now[id], l.was[id]} {
+		if known.layer != nil && slices.EqualFunc(known.files, files, samePolicyFile) {
+			l.now[id] = known
+			return known.layer, nil
+		}
+	}
+	kind := policy.Tenant
+	if id == "" {
+		kind = policy.Operator
+	}
+	layer, err := policy.Compile(kind, files)
+	if err != nil {
+		if _, ok := errors.AsType[switchboard.Faults](err); !ok {
+			err = switchboard.Faults{{File: "policies", Text: err.Error()}}
+		}
+		return nil, err
+	}
+	l.now[id] = compiled{files, layer}
+	return layer, nil
+}
+
+// check is config.Options.CheckPolicies.
+func (l *layers) check(id switchboard.TenantID, files []switchboard.PolicyFile) error {
+	_, err := l.compile(id, files)
 	return err
+}
+
+func samePolicyFile(a, b switchboard.PolicyFile) bool {
+	return a.Name == b.Name && a.Path == b.Path && bytes.Equal(a.Data, b.Data)
 }
 
 // read makes the policy of every tenant. The error is switchboard.Faults: all that
 // there are, of all layers.
-func read(c *config.Config, engine *policy.Engine) (*reading, error) {
+func read(c *config.Config, engine *policy.Engine, l *layers) (*reading, error) {
 	files := c.Policies
 	if files == nil {
 		files = shipped()
 	}
 	var faults switchboard.Faults
-	layer := func(kind policy.Kind, files []switchboard.PolicyFile) *policy.Layer {
-		l, err := policy.Compile(kind, files)
+	layer := func(id switchboard.TenantID, files []switchboard.PolicyFile) *policy.Layer {
+		layer, err := l.compile(id, files)
 		if found, ok := errors.AsType[switchboard.Faults](err); ok {
 			faults = append(faults, found...)
-		} else if err != nil {
-			faults = append(faults, switchboard.Fault{File: "policies", Text: err.Error()})
 		}
-		return l
+		return layer
 	}
-	operator := layer(policy.Operator, files)
-	r := &reading{config: c, when: time.Now(), policies: map[switchboard.TenantID]*policy.Policy{}, since: map[switchboard.TenantID]time.Time{}}
+	operator := layer("", files)
+	r := &reading{config: c, when: time.Now(), faulty: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, since: map[switchboard.TenantID]time.Time{}}
+	for _, p := range c.Faulty {
+		r.faulty[p.Name] = r.when
+	}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		var own *policy.Layer
 		if files, ok := c.TenantPolicies[id]; ok {
-			own = layer(policy.Tenant, files)
+			own = layer(id, files)
 		}
 		if len(faults) > 0 {
 			continue
@@ -149,9 +221,9 @@ func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.P
 	if err != nil {
 		return p, nil, err
 	}
-	t := s.tenants[p.Tenant]
-	if t == nil {
-		return p, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	t, err := s.tenant(p.Tenant)
+	if err != nil {
+		return p, nil, err
 	}
 	return p, t.policy, nil
 }

@@ -43,7 +43,7 @@ type Proposal struct {
 //
 // The error is switchboard.Faults where it can be read, and something is wrong with
 // it.
-func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string) (*config.Config, error)) (*Proposal, error) {
+func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string, o config.Options) (*config.Config, error)) (*Proposal, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -53,10 +53,8 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 		return p, p.readFile(path, tenant)
 	}
 	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
-		if p.config, err = load(ctx, file); err != nil {
-			return nil, err
-		}
-		return p, CheckPolicies(p.config)
+		p.config, err = Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return load(ctx, file, o) })
+		return p, err
 	}
 	if err := p.readFolders(path); err != nil {
 		return nil, err
@@ -283,5 +281,5 @@ func (p *Proposal) state(t *tenant) *state {
 	for i, k := range p.config.Keys {
 		keys[i] = identity.Key(k)
 	}
-	return &state{ring: identity.New(keys, t.Tenant), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
+	return &state{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
 }

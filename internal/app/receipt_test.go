@@ -17,7 +17,7 @@ import (
 func TestWhatWasDecidedLastIsRecordedBeforeTheReceiptsAreClosed(t *testing.T) {
 	var made *state
 	rapid.Custom(func(t *rapid.T) bool {
-		r, err := read(drawConfig(t), policy.NewEngine(0, 0))
+		r, err := read(drawConfig(t), policy.NewEngine(0, 0), newLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,7 @@ var callArguments = []string{
 // policy's words on them, and returns how many there are, of which so many
 // can be replayed.
 func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer) (n, replayable int) {
-	r, err := read(c, policy.NewEngine(0, 0))
+	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(
 			ID: "acme", Servers: []switchboard.ServerID{"a"}, ByName: true, RecordInputs: inputs,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{"all": {ID: "all", Requirements: []switchboard.Requirement{{Tools: []string{"a/*"}}}}},
 		}},
-	}, policy.NewEngine(0, 0))
+	}, policy.NewEngine(0, 0), newLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

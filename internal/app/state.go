@@ -77,7 +77,7 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	if mine == nil {
 		mine = &switchboard.Tenant{ID: local} // everybody has a key
 	}
-	s.ring = identity.New(keys, mine)
+	s.ring = identity.New(keys, mine, c.Keyless())
 
 	for i := range c.Servers {
 		s.servers[c.Servers[i].ID] = &c.Servers[i]
@@ -91,7 +91,7 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 		s.offers[o.Server] = o
 		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
 		if m, ok := c.Manifests[o.Server]; ok {
-			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data}
+			src.Manifest = &catalog.Manifest{Name: m.Name, Data: m.Data, Fault: m.Fault}
 		}
 		sources = append(sources, src)
 	}
@@ -161,15 +161,28 @@ func (s *state) current(p switchboard.Principal) (switchboard.Principal, error) 
 	return now, nil
 }
 
+// tenant is the tenant of a principal, if it is served.
+func (s *state) tenant(id switchboard.TenantID) (*tenant, error) {
+	switch t := s.tenants[id]; {
+	case t != nil:
+		return t, nil
+	case s.config.Refused[id]:
+		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, since its configuration is faulty", id)
+		err.Hint = "whoever keeps the tenant's files sees what is wrong with: switchboard validate"
+		return nil, err
+	}
+	return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", id)
+}
+
 // resolve says which task p means; see run.Binder.
 func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
 	p, err := s.current(p)
 	if err != nil {
 		return "", err
 	}
-	t := s.tenants[p.Tenant]
-	if t == nil {
-		return "", switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	t, err := s.tenant(p.Tenant)
+	if err != nil {
+		return "", err
 	}
 	if task == "" {
 		return t.DefaultTask, nil
@@ -222,9 +235,9 @@ func (s *state) decideFor(ctx context.Context, p switchboard.Principal, task swi
 	if err != nil {
 		return nil, err
 	}
-	t := s.tenants[p.Tenant]
-	if t == nil {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", p.Tenant)
+	t, err := s.tenant(p.Tenant)
+	if err != nil {
+		return nil, err
 	}
 	if err := mayDeclare(p); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := read(c, policy.NewEngine(0, 0))
+	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,9 @@ type Status struct {
 	Loaded  time.Time `json:"configuration_loaded"`
 	Refused *Refused  `json:"configuration_refused,omitempty"`
 
+	// Faulty are the parts of the configuration that are faulty.
+	Faulty []PartStatus `json:"configuration_faulty_parts,omitempty"`
+
 	// Digest is of the configuration that is served, the same at all replicas that serve
 	// the same.
 	Digest switchboard.Digest `json:"configuration_digest,omitempty"`
@@ -64,6 +67,15 @@ type Refused struct {
 	When  time.Time `json:"when"`
 	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
 	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+}
+
+// PartStatus is a part of the configuration that is faulty, and what becomes of it.
+type PartStatus struct {
+	Part   string               `json:"part"`
+	Tenant switchboard.TenantID `json:"tenant,omitempty"` // whose it is; "" means the operator's
+	State  string               `json:"state"`
+	Since  time.Time            `json:"since"`
+	Faults []string             `json:"faults,omitempty"` // for who keeps the files alone
 }
 
 // PolicyStatus is which policy a tenant has, and since when it is this one.
@@ -125,6 +137,7 @@ func (a *App) Status(id switchboard.TenantID) Status {
 			s.Refused.Why = f.err.Error()
 		}
 	}
+	s.Faulty = st.faultyParts(id)
 	mine := func(server switchboard.ServerID) bool {
 		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
 	}
@@ -159,13 +172,30 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	return s
 }
 
+// faultyParts are those of the tenant, or, for "", all.
+func (s *state) faultyParts(id switchboard.TenantID) (all []PartStatus) {
+	for _, p := range s.config.Faulty {
+		if id != "" && id != p.Tenant {
+			continue
+		}
+		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faulty[p.Name]}
+		for _, f := range p.Faults {
+			one.Faults = append(one.Faults, f.String())
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
 // fitness is what /readyz answers with, to anybody: no word of any tenant's.
 func (a *App) fitness() (ready bool, text []byte) {
 	var f struct {
 		Ready   bool `json:"ready"`
 		Refused *age `json:"configuration_refused,omitempty"`
+		Faulty  int  `json:"configuration_faulty_parts,omitempty"`
 		Store   *out `json:"store,omitempty"`
 	}
+	f.Faulty = len(a.state.Load().config.Faulty)
 	select {
 	case <-a.ready:
 		f.Ready = true
@@ -203,6 +233,9 @@ func (a *App) statusFor(p switchboard.Principal) Status {
 	}
 	if p.Auth != switchboard.AuthLocal {
 		s.PID, s.Catalog.Faults = 0, nil
+		for i := range s.Faulty {
+			s.Faulty[i].Faults = nil
+		}
 		for i := range s.Servers {
 			s.Servers[i].PIDs = nil
 			if f := s.Servers[i].LastFailure; f != nil {

@@ -49,6 +49,9 @@ import (
 type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
+
+	// Fault, if set, is why there are no Data: nobody knows what the manifest says.
+	Fault string
 }
 
 // A Source is all that is known of one server.

@@ -26,6 +26,10 @@ type word struct {
 // it does not know are left alone, unless they are almost one of these.
 func readManifest(t *tree, m *Manifest) word {
 	w := word{source: switchboard.FromManifest, where: m.Name, blocks: map[string][]block{}}
+	if m.Fault != "" {
+		w.fault = problemf("", "%s", m.Fault)
+		return w
+	}
 	if w.fault = parseBounded(t, m.Data); w.fault != nil {
 		return w
 	}

@@ -10,6 +10,10 @@ import (
 // first. ok is false where the tool must be refused; why is in v.faults.
 func (v *server) statements(d *definition, words []word, tax *switchboard.Taxonomy) (said [][]switchboard.Capability, ok bool) {
 	overlay, found := overlayOf(v.overlays, d.name)
+	if overlay.Fault != "" {
+		v.faults = append(v.faults, problemf("", "%s", overlay.Fault).of(v.id, d.name, switchboard.FromOverlay, ""))
+		return nil, false
+	}
 	if found && (overlay.Capabilities != nil || overlay.Replace) {
 		said = append(said, normal(overlay.Capabilities, switchboard.FromOverlay))
 	}

@@ -55,12 +55,12 @@ func (v *server) sameInputs(o *server) bool {
 		(a.Offer.Tools == nil) == (b.Offer.Tools == nil) &&
 		slices.EqualFunc(a.Offer.Tools, b.Offer.Tools, bytes.Equal) &&
 		(a.Manifest == nil) == (b.Manifest == nil) &&
-		(a.Manifest == nil || a.Manifest.Name == b.Manifest.Name && bytes.Equal(a.Manifest.Data, b.Manifest.Data)) &&
+		(a.Manifest == nil || a.Manifest.Name == b.Manifest.Name && a.Manifest.Fault == b.Manifest.Fault && bytes.Equal(a.Manifest.Data, b.Manifest.Data)) &&
 		slices.EqualFunc(v.overlays, o.overlays, sameOverlay)
 }
 
 func sameOverlay(a, b namedOverlay) bool {
-	return a.tool == b.tool && a.Replace == b.Replace && a.Contract == b.Contract && (a.Capabilities == nil) == (b.Capabilities == nil) &&
+	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract == b.Contract && (a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {
 			return compareCapabilities(x, y) == 0
 		})

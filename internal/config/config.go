@@ -78,6 +78,16 @@ type Config struct {
 	// DefaultTenant, with every server and the task LocalTask.
 	Implied bool
 
+	// Faulty are the parts with faults, sorted by name. What the rest of Config says of
+	// them is their last good state, or, where they have none, that they are not served.
+	Faulty []FaultyPart
+
+	// Refused are the tenants that are not served because of a fault.
+	Refused map[switchboard.TenantID]bool
+
+	keysUnknown bool // of a tenant in Refused
+	good        good
+
 	// Watch are the files and folders that were looked at, sorted, also those
 	// that are absent. A change in any of them, or its appearance, can change
 	// the outcome of the next Load.
@@ -108,6 +118,9 @@ const DefaultCacheBytes = 64 << 20
 type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
+
+	// Fault, if set, is why there are no Data: then no tool of the server is served.
+	Fault string
 }
 
 // A Key is an API key of a tenant. The key itself is nowhere: Hash is its
@@ -140,11 +153,21 @@ type Options struct {
 	// Watch, where set, is called with each path of Config.Watch, once or more
 	// often, also where Load then gives Faults: so that their repair is seen.
 	Watch func(path string)
+
+	// Was, where set, is the configuration that is in force: parts that are faulty
+	// now stay as they were in it.
+	Was *Config
+
+	// CheckPolicies, where set, says what is wrong with the files of policy of one
+	// tenant. Where it is not, nobody looks into them. The error is Faults.
+	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error
 }
 
 // Load reads file and all that belongs to it: taxonomy.yaml, overlays, policies
 // and tenants in the same folder, and the manifests and secrets that it names.
-// The error is Faults.
+//
+// A fault of a tenant's folder, of an operator's overlay or of a manifest is no error: it
+// is in Config.Faulty. Any other fault is. The error is Faults: all of them.
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
@@ -155,9 +178,13 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l.cfg.Policies = l.policies("policies")
 	l.tenants()
 	l.manifests(ctx)
+	l.settle()
 	l.reachable()
-	if err := l.sink.err(file); err != nil {
-		return nil, err
+	if l.sink.faulty() {
+		for _, p := range l.parts {
+			l.sink.take(p.sink)
+		}
+		return nil, l.sink.err(file)
 	}
 	l.cfg.Warnings = inOrder(l.sink.warnings)
 	slices.Sort(l.cfg.Watch)
@@ -167,9 +194,11 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 
 // loader is the state of one Load.
 type loader struct {
-	opts Options
-	sink *sink
-	cfg  *Config
+	opts  Options
+	sink  *sink // of the part that is being read
+	cfg   *Config
+	parts []*partState // that a fault does not leave, in the order of reading
+	homes []*tenant    // that have a folder
 
 	file string // as it was given
 	dir  string // of file, as it was given; faults name files in it
@@ -196,7 +225,7 @@ type loader struct {
 	tokens   int               // token_budget, 0 where it is not given
 	onFull   switchboard.OnFull
 	tools    map[switchboard.ToolID]value
-	hashes   map[[32]byte]value // of keys, over all tenants
+	hashes   map[[32]byte]keyRow // over all tenants
 }
 
 func newLoader(file string, opts Options) *loader {
@@ -210,11 +239,13 @@ func newLoader(file string, opts Options) *loader {
 			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
 
 			TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
+			Refused:        map[switchboard.TenantID]bool{},
+			good:           newGood(),
 		},
 		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
 		bounds: map[string]*bound{},
 		tools:  map[switchboard.ToolID]value{},
-		hashes: map[[32]byte]value{},
+		hashes: map[[32]byte]keyRow{},
 	}
 	if l.opts.Env == nil {
 		l.opts.Env = os.LookupEnv
@@ -243,7 +274,7 @@ func (l *loader) close() {
 
 // reachable refuses an address that strangers reach while nobody has a key.
 func (l *loader) reachable() {
-	if l.listen.sink == nil || len(l.cfg.Keys) > 0 {
+	if l.listen.sink == nil || !l.cfg.Keyless() {
 		return
 	}
 	host, _, err := net.SplitHostPort(l.cfg.Listen)

@@ -88,11 +88,23 @@ func golden(t *testing.T, ar *txtar.Archive, name, got string) {
 	}
 }
 
+// load is Load for who wants no fault in any part.
+func load(ctx context.Context, file string, o config.Options) (*config.Config, error) {
+	c, err := config.Load(ctx, file, o)
+	if err == nil {
+		err = c.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // Each archive is a folder of configuration and want: what Load says is wrong
 // with it, or what it read.
 func TestLoad(t *testing.T) {
 	archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
-		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{
+		c, err := load(t.Context(), "switchboard.yaml", config.Options{
 			FS: tree(ar), Env: environ,
 			Fetch: func(_ context.Context, url string) ([]byte, error) {
 				if strings.Contains(url, "down") {

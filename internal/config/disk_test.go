@@ -36,13 +36,13 @@ const oneServer = "servers: {a: {transport: stdio, command: [./bin/a], dir: work
 
 func TestFilesAreNamedAsTheUserWould(t *testing.T) {
 	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "nonsense: 1\n"})
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	want := filepath.Join(dir, "tenants/default/tenant.yaml") + ":1:1: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want one that begins with %s", err, want)
 	}
 	t.Chdir(dir)
-	_, err = config.Load(t.Context(), "switchboard.yaml", config.Options{})
+	_, err = load(t.Context(), "switchboard.yaml", config.Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "tenants/default/tenant.yaml:1:1: ") {
 		t.Errorf("error %v, want one that begins with tenants/default/tenant.yaml", err)
 	}
@@ -50,7 +50,7 @@ func TestFilesAreNamedAsTheUserWould(t *testing.T) {
 
 func TestPathsOfServersHangOnTheFileNotOnWhereWeAreStarted(t *testing.T) {
 	dir := write(t, map[string]string{"switchboard.yaml": oneServer})
-	c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestALinkInATenantsFolderLeadsNowhereElse(t *testing.T) {
 	if err := os.Symlink(filepath.Join(outside, "secret.yaml"), filepath.Join(dir, "tenants/default/tasks/b.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), "b.yaml: this cannot be read") {
 		t.Errorf("error %v, want that b.yaml cannot be read", err)
 	}
@@ -84,7 +84,7 @@ func TestTheMainFileMayBeALink(t *testing.T) {
 	if err := os.Symlink(filepath.Join(outside, "real.yaml"), file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(t.Context(), file, config.Options{}); err != nil {
+	if _, err := load(t.Context(), file, config.Options{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -94,7 +94,7 @@ func TestAPipeIsNotWaitedFor(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "taxonomy.yaml"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || !strings.Contains(err.Error(), "it is no regular file") {
 		t.Errorf("error %v, want that it is no regular file", err)
 	}
@@ -104,7 +104,7 @@ func TestASecretMayStandAtAnAbsolutePath(t *testing.T) {
 	outside := write(t, map[string]string{"key": canary + "\r\n"})
 	key := filepath.Join(outside, "key")
 	dir := write(t, map[string]string{"switchboard.yaml": fmt.Sprintf("servers: {a: {transport: http, url: 'http://localhost', headers: {Authorization: '${file:%s}'}}}\n", key)})
-	c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestASecretMayStandAtAnAbsolutePath(t *testing.T) {
 func TestWatchIsToldAlsoWhereThereAreFaults(t *testing.T) {
 	dir := write(t, map[string]string{"switchboard.yaml": "servers: {a: {transport: stdio, command: [a], manifest: m/gone.json}}\n", "tenants/default/tasks/a.yaml": "nonsense\n"})
 	var seen []string
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: func(p string) { seen = append(seen, p) }})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: func(p string) { seen = append(seen, p) }})
 	if err == nil {
 		t.Fatal("Load found no fault")
 	}
@@ -143,7 +143,7 @@ func TestAManifestThatHangsEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fetched atomic.Int32
 		began := time.Now()
-		_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
+		_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
 			fetched.Add(1)
 			if strings.HasSuffix(url, "/0") {
 				return []byte(`{}`), nil
@@ -163,7 +163,7 @@ func TestAManifestThatHangsEndsAtItsDeadline(t *testing.T) {
 // So many faults are told, and the rest counted.
 func TestFaultsAreBounded(t *testing.T) {
 	dir := write(t, map[string]string{"switchboard.yaml": oneServer + numbered("x%d: 1\n", 1500)})
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	fs, ok := err.(config.Faults) //nolint:errorlint // the doc promises this very type
 	if !ok || len(fs) != config.MaxFaults+1 || fs[config.MaxFaults].Text != "500 more faults are not listed" {
 		t.Errorf("%d faults, the last %v", len(fs), fs[len(fs)-1])
@@ -204,7 +204,7 @@ func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
 			if err := os.Symlink(tt.to, link); err != nil {
 				t.Fatal(err)
 			}
-			c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 			if tt.fault != "" {
 				if want := filepath.Join(dir, tt.fault); err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want %s", err, want)
@@ -251,7 +251,7 @@ func TestAFolderOfPoliciesIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.files["switchboard.yaml"] = oneServer
 			dir := write(t, tt.files)
-			_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 			got := ""
 			if err != nil {
 				got = strings.TrimPrefix(err.Error(), dir+"/")
@@ -271,7 +271,7 @@ func TestFoldersThatStandInThemselvesAreGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || strings.Count(err.Error(), "\n") > 500 || !strings.Contains(err.Error(), "policies: the folder holds more than 500 files and folders") {
 		t.Errorf("error %v, want that there are more than 500", err)
 	}
@@ -281,7 +281,7 @@ func TestFoldersThatStandInThemselvesAreGivenUp(t *testing.T) {
 func TestAnEmptyFolderOfPoliciesIsNoAbsentOne(t *testing.T) {
 	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "tenant: default\n"})
 	load := func() *config.Config {
-		c, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestWhatATenantSaysToPoliciesIsBounded(t *testing.T) {
 			"switchboard.yaml":            oneServer,
 			"tenants/default/tenant.yaml": fmt.Sprintf("policy: {a: [%s, b%s]}\n", strings.Repeat("a", n/2), strings.Repeat("b", n-n/2-1)),
 		})
-		_, err := config.Load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 		got := ""
 		if err != nil {
 			got = strings.TrimPrefix(err.Error(), dir+"/")

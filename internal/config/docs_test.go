@@ -40,7 +40,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	if len(fsys) < 9 {
 		t.Fatalf("only %d files were found", len(fsys))
 	}
-	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+	c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	if err != nil || len(c.Servers) != 2 || mapping[0].ID != "brave-search" {
 		t.Errorf("LoadMCPServers = %v, %v", mapping, err)
 	}
-	_, err = config.Load(t.Context(), "switchboard.yaml", config.Options{FS: broken})
+	_, err = load(t.Context(), "switchboard.yaml", config.Options{FS: broken})
 	if err == nil || err.Error()+"\n" != faults {
 		t.Errorf("the page says\n%sand the faults are\n%v", faults, err)
 	}

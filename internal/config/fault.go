@@ -20,11 +20,25 @@ type Faults = switchboard.Faults
 // MaxFaults bounds how many faults are kept; the rest is counted.
 const MaxFaults = 1000
 
-// sink gathers faults.
+// sink gathers the faults of one part of the configuration.
 type sink struct {
 	faults   Faults
 	more     int
 	warnings Faults
+}
+
+// faulty reports whether anything is wrong with the part.
+func (s *sink) faulty() bool { return len(s.faults) > 0 }
+
+// take adds what another sink has gathered.
+func (s *sink) take(other *sink) {
+	for _, f := range other.faults {
+		s.add(f)
+	}
+	s.more += other.more
+	for _, w := range other.warnings {
+		s.warn(w)
+	}
 }
 
 func (s *sink) warn(f Fault) {

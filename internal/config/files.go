@@ -182,17 +182,25 @@ func aside(name string) bool {
 
 // documents reads every *.yaml of a folder; what else stands there is a fault.
 func (l *loader) documents(folder string) []value {
-	names, _ := l.folder(folder)
 	var out []value
+	for _, name := range l.documentNames(folder) {
+		if v, ok := l.document(name); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// documentNames are the *.yaml of a folder; what else stands there is a fault.
+func (l *loader) documentNames(folder string) (out []string) {
+	names, _ := l.folder(folder)
 	for _, n := range names {
 		name := path.Join(folder, n)
 		if path.Ext(n) != ".yaml" || l.isFolder(name) {
 			l.fault(name, "only files whose name ends in .yaml are read here; rename or remove this one")
 			continue
 		}
-		if v, ok := l.document(name); ok {
-			out = append(out, v)
-		}
+		out = append(out, name)
 	}
 	return out
 }

@@ -102,12 +102,12 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 		opts := config.Options{FS: fsys, Env: all}
-		c, err := config.Load(t.Context(), "switchboard.yaml", opts)
+		c, err := load(t.Context(), "switchboard.yaml", opts)
 		located(t, fsys, err)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("Load = %v, %v; want one of them", c, err)
 		}
-		again, err2 := config.Load(t.Context(), "switchboard.yaml", opts)
+		again, err2 := load(t.Context(), "switchboard.yaml", opts)
 		if err != nil {
 			if err2 == nil || err.Error() != err2.Error() {
 				t.Fatalf("Load = %v, and then %v", err, err2)
@@ -195,14 +195,14 @@ func TestNaughtyStrings(t *testing.T) {
 			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(strings.NewReplacer("KEY", form, "VALUE", form).Replace(
 				"KEY: VALUE\nlisten: VALUE\nservers:\n  KEY: {transport: VALUE}\n  a:\n    transport: stdio\n    command: [x, VALUE]\n    class: VALUE\n    env:\n      A: VALUE\n      KEY: b\n",
 			))}}
-			c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+			c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
 			if err == nil {
 				t.Errorf("string %d %q is a key: %+v", i, s, c.Servers)
 			}
 			located(t, fsys, err)
 		}
 		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers: {a: {transport: stdio, command: [x, " + quoted + "]}}")}}
-		c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
 		located(t, fsys, err)
 		if err == nil && quoted != `"x"` && strings.ReplaceAll(c.Servers[0].Command[1], "${", "$${") != s {
 			t.Errorf("string %d: %q was read as %q", i, s, c.Servers[0].Command[1])
@@ -237,7 +237,7 @@ func TestJSONTestSuiteAsAFileOfAnotherProgram(t *testing.T) {
 			t.Errorf("%s: LoadMCPServers found servers", filepath.Base(file))
 		}
 		located(t, fsys, err)
-		if _, err = config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
+		if _, err = load(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
 			t.Errorf("%s: Load found servers", filepath.Base(file))
 		}
 		located(t, fsys, err)
@@ -275,7 +275,7 @@ func TestFilesThatWouldKeepTheParserBusyDoNotReachIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(tt.text)}}
-			_, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys})
+			_, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}

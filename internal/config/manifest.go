@@ -17,10 +17,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of the manifests.
+// Bounds of the manifests. A reload that has a last good copy waits for less long: a silent
+// address must not hold back what else has changed.
 const (
 	MaxManifestBytes = 4 << 20
 	MaxFetchTime     = 10 * time.Second
+	maxRefetchTime   = 3 * time.Second
 	maxFetches       = 8 // at a time
 )
 
@@ -77,7 +79,7 @@ func (l *loader) manifests(ctx context.Context) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, MaxFetchTime)
+			ctx, cancel := context.WithTimeout(ctx, l.fetchTime(ref.server))
 			defer cancel()
 			answers[i].data, answers[i].err = l.opts.Fetch(ctx, ref.name)
 		})
@@ -90,6 +92,8 @@ func (l *loader) manifests(ctx context.Context) {
 		} else if !filepath.IsAbs(name) {
 			name = l.path(name)
 		}
+		p := l.newPart("manifest of "+string(ref.server), "")
+		ref.at.sink = p.sink
 		data, err := answers[i].data, answers[i].err
 		switch {
 		case err != nil:
@@ -98,11 +102,32 @@ func (l *loader) manifests(ctx context.Context) {
 			ref.at.fault("manifest %s is larger than %d bytes", shown(name), MaxManifestBytes)
 		default:
 			if line, col, why := badJSONObject(data); why != "" {
-				l.sink.add(Fault{File: name, Line: line, Column: col, Text: why})
+				p.sink.add(Fault{File: name, Line: line, Column: col, Text: why})
 			}
-			l.cfg.Manifests[ref.server] = Manifest{Name: name, Data: data}
 		}
+		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Data: data})
 	}
+}
+
+// fetchTime is how long the manifest of a server may take to come.
+func (l *loader) fetchTime(id switchboard.ServerID) time.Duration {
+	if m, ok := l.was().Manifests[id]; ok && m.Fault == "" {
+		return maxRefetchTime
+	}
+	return MaxFetchTime
+}
+
+// lastManifest returns the manifest now, if it is good, else the last good one, else one that
+// withdraws the tools of its server: nobody knows what it would have restricted.
+func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifest) Manifest {
+	if !p.sink.faulty() {
+		return now
+	}
+	if last, ok := l.was().Manifests[id]; ok && last.Fault == "" {
+		p.keeps = true
+		return last
+	}
+	return Manifest{Name: now.Name, Fault: p.sink.faults[0].Text}
 }
 
 // fetchWhy is why, without the address that net/http puts in front.

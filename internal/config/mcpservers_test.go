@@ -67,7 +67,7 @@ func sameServers(t *testing.T, c *config.Config, text []byte, secrets []config.S
 	for _, s := range secrets {
 		fsys[s.Name] = &fstest.MapFile{Data: []byte(s.Content.Reveal())}
 	}
-	got, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
+	got, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
 	if err != nil {
 		t.Fatalf("what Import wrote is refused: %v\n%s", err, text)
 	}

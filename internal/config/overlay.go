@@ -53,16 +53,46 @@ func beside(keys []string) map[string]string {
 	return hints
 }
 
-// overlays reads the operator's overlays.
+// overlays reads the operator's overlays. Each file is a part of its own, and in it each tool.
 func (l *loader) overlays() {
-	for _, doc := range l.documents("overlays") {
-		l.overlay(doc, switchboard.FromOverlay, l.ids, l.tools, l.cfg.Overlays)
+	for _, name := range l.documentNames("overlays") {
+		l.operatorOverlay(name)
 	}
 	l.notYet("capabilities")
 }
 
+// operatorOverlay reads one file. If the file is faulty, its last good copy counts. If there is none,
+// the fault is the operator's: nobody knows what the file would have restricted.
+func (l *loader) operatorOverlay(name string) {
+	file := l.newPart(name, "")
+	defer l.within(file)()
+	rows, tools := map[switchboard.ToolID]switchboard.Overlay{}, len(l.parts)
+	if doc, ok := l.document(name); ok {
+		l.overlay(doc, switchboard.FromOverlay, l.ids, l.tools, rows)
+	}
+	if file.sink.faulty() {
+		for _, tool := range l.parts[tools:] {
+			file.sink.take(tool.sink)
+		}
+		l.parts = l.parts[:tools]
+		last, ok := l.was().good.overlays[name]
+		if !ok {
+			file.refuses = true
+			return
+		}
+		file.keeps, rows = true, last
+	}
+	l.cfg.good.overlays[name] = rows
+	for id, row := range rows {
+		if l.servers[string(id.Server)] != nil { // else it is a copy from before that server was removed
+			l.cfg.Overlays[id] = row
+		}
+	}
+}
+
 // overlay reads one file of what is said of one server's tools into out. seen
-// tells where each tool stood first.
+// tells where each tool stood first. In the operator's files a fault of a tool is
+// that tool's alone.
 func (l *loader) overlay(doc value, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
 	top, ok := doc.object(overlayShape)
 	if !ok {
@@ -80,18 +110,38 @@ func (l *loader) overlay(doc value, source switchboard.Source, servers []string,
 	}
 	for _, e := range v.entries(maxItems*10, true) {
 		id := switchboard.ToolID{Server: server, Name: e.name}
-		val := e.val.about("tool %s: ", shown(e.name))
-		if why := badToolName(e.name); why != "" {
-			e.key.fault("%s: %s", shown(e.name), why)
+		if source == switchboard.FromOverlay && server != "" {
+			l.row(e, id, servers, seen, out)
 			continue
 		}
-		if first, ok := seen[id]; ok && server != "" {
-			e.key.fault("%s is described already, at %s:%d", shown(e.name), first.file, first.line)
-			continue
-		}
-		seen[id] = e.key
-		out[id] = l.overlayTool(val, id, source, servers)
+		l.overlayRow(e, id, source, servers, seen, out)
 	}
+}
+
+// row reads what the operator says of one tool. If that is faulty, the tool is not served: it never
+// falls back to what a weaker source says.
+func (l *loader) row(e entry, id switchboard.ToolID, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
+	tool := l.newPart("tool "+id.String(), "")
+	defer l.within(tool)()
+	e.key.sink, e.val.sink = tool.sink, tool.sink
+	l.overlayRow(e, id, switchboard.FromOverlay, servers, seen, out)
+	if tool.sink.faulty() {
+		out[id] = switchboard.Overlay{Fault: tool.sink.faults[0].String()}
+	}
+}
+
+// overlayRow reads what stands in a file about one tool.
+func (l *loader) overlayRow(e entry, id switchboard.ToolID, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
+	if why := badToolName(e.name); why != "" {
+		e.key.fault("%s: %s", shown(e.name), why)
+		return
+	}
+	if first, ok := seen[id]; ok && id.Server != "" {
+		e.key.fault("%s is described already, at %s:%d", shown(e.name), first.file, first.line)
+		return
+	}
+	seen[id] = e.key
+	out[id] = l.overlayTool(e.val.about("tool %s: ", shown(e.name)), id, source, servers)
 }
 
 // overlayTool reads what is said of one tool.
@@ -136,13 +186,18 @@ func (l *loader) overlayTool(v value, id switchboard.ToolID, source switchboard.
 // shorter refuses a tenant's timeout of a tool that is longer than the
 // operator's.
 func (l *loader) shorter(v value, id switchboard.ToolID, timeout time.Duration) {
-	most := l.cfg.Overlays[id].Contract.Timeout
-	if s := l.servers[string(id.Server)]; most == 0 && s != nil {
-		most = cmp.Or(s.Timeout, switchboard.DefaultTimeout)
-	}
-	if most > 0 && timeout > most {
+	if most := l.longest(id); most > 0 && timeout > most {
 		v.fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
 	}
+}
+
+// longest is the operator's timeout of a tool, 0 where there is no such server.
+func (l *loader) longest(id switchboard.ToolID) time.Duration {
+	s := l.servers[string(id.Server)]
+	if s == nil {
+		return 0
+	}
+	return cmp.Or(l.cfg.Overlays[id].Contract.Timeout, s.Timeout, switchboard.DefaultTimeout)
 }
 
 // equivalents reads where calls of the tool may move. Whether the arguments fit

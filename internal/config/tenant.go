@@ -65,11 +65,14 @@ func (b *bound) tier() string {
 
 // tenant is the state of reading one tenant's folder.
 type tenant struct {
-	out     *switchboard.Tenant
+	part    *partState
 	bound   *bound
-	servers []string // out.Servers
 	tasks   map[string]value
 	tools   map[switchboard.ToolID]value
+	servers []string // out.Servers
+
+	tenantReading
+	keysUnknown bool // the file may have keys that could not be read
 }
 
 // readBounds reads tenants: of switchboard.yaml.
@@ -259,9 +262,11 @@ func (l *loader) tenants() {
 			l.fault(folder, "the folder cannot be that of a tenant: %v", err)
 			continue
 		}
-		l.tenant(n, folder)
+		p := l.newPart("tenant "+n, switchboard.TenantID(n))
+		leave := l.within(p)
+		l.tenant(n, folder, p)
+		leave()
 	}
-	slices.SortFunc(l.cfg.Keys, func(a, b Key) int { return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID) })
 }
 
 // enabled are those of the servers that are not switched off.
@@ -283,8 +288,8 @@ func localTask() *switchboard.Task {
 // tenantFiles are what a tenant's folder may hold.
 var tenantFiles = []string{"tenant.yaml", "tasks", "overlays", "policies"}
 
-// tenant reads the folder of one tenant.
-func (l *loader) tenant(id, folder string) {
+// tenant reads the folder of one tenant, which is a part of its own.
+func (l *loader) tenant(id, folder string, p *partState) {
 	b, ok := l.bounds[id]
 	if !ok {
 		b = &bound{unknown: true}
@@ -294,10 +299,12 @@ func (l *loader) tenant(id, folder string) {
 			b.servers, b.byName = l.ids, true
 		}
 	}
-	t := &tenant{bound: b, servers: b.servers, tasks: map[string]value{}, tools: map[switchboard.ToolID]value{}}
+	t := &tenant{part: p, bound: b, servers: b.servers, tasks: map[string]value{}, tools: map[switchboard.ToolID]value{}}
+	l.homes = append(l.homes, t)
 	if t.out = l.cfg.Tenants[switchboard.TenantID(id)]; t.out == nil {
 		t.out = &switchboard.Tenant{ID: switchboard.TenantID(id), Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{}}
 	}
+	t.keysUnknown = true // until its file is read
 	defer l.enter(folder)()
 	names, _ := l.folder(folder)
 	for _, n := range names {
@@ -305,15 +312,17 @@ func (l *loader) tenant(id, folder string) {
 			l.fault(path.Join(folder, n), "this is not read%s", instead(n, "names", tenantFiles))
 		}
 	}
-	if files := l.policies(path.Join(folder, "policies")); files != nil {
-		l.cfg.TenantPolicies[t.out.ID] = files
-	}
+	t.policies = l.policies(path.Join(folder, "policies"))
+	l.checkPolicies(t)
 
 	// The file first, for what it narrows; its references to tasks after them.
 	var top object
-	if file := path.Join(folder, "tenant.yaml"); l.exists(file) {
+	file := path.Join(folder, "tenant.yaml")
+	t.keysUnknown = l.exists(file)
+	if t.keysUnknown {
 		if doc, ok := l.document(file); ok {
-			top, _ = doc.object(tenantShape)
+			top, ok = doc.object(tenantShape)
+			t.keysUnknown = !ok || top.has("keys")
 		}
 	}
 	if v, ok := top.get("tenant"); ok {
@@ -486,11 +495,7 @@ func (l *loader) keys(v value, t *tenant) {
 		}
 		if v, ok := o.need("hash", "make a key with `switchboard key new`, which prints its hash"); ok {
 			v.hidden = true
-			if h, ok := v.hash(); ok {
-				if at, ok := l.hashes[h]; ok {
-					v.fault("this key has another row already, at %s:%d; make one for each", at.file, at.line)
-				}
-				l.hashes[h] = v
+			if h, ok := v.hash(); ok && l.ownKey(h, v, t) {
 				k.Hash = h
 			}
 		}
@@ -518,7 +523,9 @@ func (l *loader) keys(v value, t *tenant) {
 		if v, ok := o.get("mode"); ok {
 			k.Mode = v.mode(k.Mode)
 		}
-		l.cfg.Keys = append(l.cfg.Keys, k)
+		if k.ID != "" && k.Hash != ([32]byte{}) {
+			t.keys = append(t.keys, k) // also where the rest is faulty, so that its caller learns that
+		}
 	}
 }
 

@@ -47,9 +47,10 @@ func Mint() (text, hash string) {
 
 // A Ring knows all keys. It is immutable; a reload makes a new one.
 type Ring struct {
-	byHash map[[sha256.Size]byte]switchboard.Principal
-	byName map[name]switchboard.Principal
-	local  switchboard.Principal
+	byHash  map[[sha256.Size]byte]switchboard.Principal
+	byName  map[name]switchboard.Principal
+	local   switchboard.Principal
+	keyless bool
 }
 
 // A name is what stays of a principal when a reload changes the rest.
@@ -62,13 +63,14 @@ type name struct {
 func nameOf(p switchboard.Principal) name { return name{p.Tenant, p.ID, p.Auth} }
 
 // New returns the ring of keys. The local principal is of the tenant, with all
-// that the operator gives that; while there are no keys, any caller on this
-// machine is it.
-func New(keys []Key, local *switchboard.Tenant) *Ring {
+// that the operator gives that. keyless says that no key exists, also none that could
+// not be read: then any caller on this machine is the local principal.
+func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 	r := &Ring{
-		byHash: map[[sha256.Size]byte]switchboard.Principal{},
-		byName: map[name]switchboard.Principal{},
-		local:  Local(local.ID),
+		byHash:  map[[sha256.Size]byte]switchboard.Principal{},
+		byName:  map[name]switchboard.Principal{},
+		local:   Local(local.ID),
+		keyless: keyless && len(keys) == 0,
 	}
 	r.local.Roles, r.local.Tier, r.local.Mode = local.Roles, local.Tier, local.Mode.Narrower(switchboard.Autopilot)
 	r.byName[nameOf(r.local)] = r.local
@@ -100,7 +102,7 @@ func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, bool) {
 }
 
 // Keyless reports whether no key exists.
-func (r *Ring) Keyless() bool { return len(r.byHash) == 0 }
+func (r *Ring) Keyless() bool { return r.keyless }
 
 // TenantHeader lets a client say which tenant it means to speak for. It grants
 // nothing: it must name the tenant that the key belongs to.

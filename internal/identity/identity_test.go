@@ -20,7 +20,7 @@ func ring(t *testing.T) (r *identity.Ring, alice string) {
 	if n, err := hex.Decode(h[:], []byte(strings.TrimPrefix(hash, "sha256:"))); n != len(h) || err != nil {
 		t.Fatalf("hash %q: %v", hash, err)
 	}
-	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}, Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist}}, &switchboard.Tenant{ID: "default"}), text
+	return identity.New([]identity.Key{{Tenant: "acme", ID: "alice", Hash: h, Tasks: []switchboard.TaskID{"browse"}, Roles: []string{"analyst"}, Tier: "pro", Mode: switchboard.Assist}}, &switchboard.Tenant{ID: "default"}, false), text
 }
 
 func request(remote, target string, header ...string) *http.Request {
@@ -34,7 +34,7 @@ func request(remote, target string, header ...string) *http.Request {
 
 func TestWhoIsCalling(t *testing.T) {
 	keyed, alice := ring(t)
-	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"})
+	keyless := identity.New(nil, &switchboard.Tenant{ID: "default"}, true)
 	stranger, _ := identity.Mint()
 	const local, far = "127.0.0.1:4711", "192.0.2.7:4711"
 	for _, tt := range []struct {
@@ -97,7 +97,7 @@ func TestTheLocalPrincipalHasWhatItsTenantHas(t *testing.T) {
 	for _, tt := range []struct{ tenant, want switchboard.Mode }{
 		{"", switchboard.Autopilot}, {switchboard.Observe, switchboard.Observe},
 	} {
-		r := identity.New(nil, &switchboard.Tenant{ID: "default", Roles: []string{"admin"}, Tier: "pro", Mode: tt.tenant})
+		r := identity.New(nil, &switchboard.Tenant{ID: "default", Roles: []string{"admin"}, Tier: "pro", Mode: tt.tenant}, true)
 		want := switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal, Roles: []string{"admin"}, Tier: "pro", Mode: tt.want}
 		if got, err := r.Authenticate(request("127.0.0.1:1", "/")); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("over HTTP it is %+v, %v; want %+v", got, err, want)

@@ -113,10 +113,10 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 	}
 	var faults switchboard.Faults
 	for _, r := range l.unreached() {
-		if meant := mistyped(r.name()); meant != "" {
+		if meant := mistyped(r.Head.Ref()[0].String()); meant != "" {
 			faults = append(faults, switchboard.Fault{
 				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
-				Text: fmt.Sprintf("rule %q decides nothing, since nothing asks for it; did you mean %q?", r.name(), meant),
+				Text: fmt.Sprintf("rule %q decides nothing, since nothing asks for it; did you mean %q?", r.Head.Ref()[0], meant),
 			})
 		}
 	}

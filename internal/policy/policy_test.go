@@ -293,12 +293,13 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 		`deny[c.id] contains "x" if { some c in input.candidate_tools; c.clas == "x" }`:                            "undefined ref",
 		`deny["x"] contains "x" if input.principal.role == "x"`:                                                    "undefined ref: input.principal.role",
 		`deny["x"] contains "x" if input.call.argument.path == "x"`:                                                "undefined ref: input.call.argument",
+		`denny["a/x"] contains "x" if true`:                                                                        `rule "denny" decides nothing, since nothing asks for it; did you mean "deny"?`,
 		`denny[c.id] contains "x" if { some c in input.candidate_tools }`:                                          `rule "denny" decides nothing, since nothing asks for it; did you mean "deny"?`,
 		`Deny[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
-		`allowed_tool contains "x"`:          `did you mean "allowed_tools"?`,
-		"package elsewhere\nx := 1":          "write package switchboard",
-		"package switchboard.tenant\nx := 1": "write package switchboard",
-		"x := ":                              "rego_parse_error",
+		`allowed_tool contains "x"`:                                                                                `did you mean "allowed_tools"?`,
+		"package elsewhere\nx := 1":                                                                                "write package switchboard",
+		"package switchboard.tenant\nx := 1":                                                                       "write package switchboard",
+		"x := ":                                                                                                    "rego_parse_error",
 	} {
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, rules)})
 		var faults switchboard.Faults

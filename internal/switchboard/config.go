@@ -295,4 +295,7 @@ type Overlay struct {
 	// Replace drops what weaker sources would add. Only an operator's overlay
 	// has it.
 	Replace bool
+
+	// Fault, if set, is why the rest could not be read: the tool is not served.
+	Fault string `json:",omitempty"`
 }

@@ -30,9 +30,11 @@ type View struct {
 	Tenant switchboard.TenantID
 
 	// Configuration is the digest of that which is served; "" where there are no replicas
-	// to compare it with. Refused says that a newer one was refused.
+	// to compare it with. Refused says that a newer one was refused, Faulty how many parts of
+	// it are faulty.
 	Configuration switchboard.Digest
 	Refused       bool
+	Faulty        int
 
 	// What follows is said only where All is set.
 	Runs, Sessions, Streams int
@@ -112,6 +114,7 @@ var (
 	restarts    = desc("server_restarts_total", "How often each server came back.", "server")
 	hash        = desc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
 	refused     = desc("configuration_refused", "1 while the configuration was read and refused, so that an older one serves; else 0.")
+	faulty      = desc("configuration_faulty_parts", "Parts of the configuration with faults: tenants, tools, files of overlays, manifests.")
 	tools       = desc("catalog_tools", "Tools in the catalog.")
 	runs        = desc("runs", "Runs that are kept.")
 	sessions    = desc("sessions", "Sessions of clients of the legacy era.")
@@ -141,7 +144,7 @@ type scrape struct {
 func (s *scrape) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, hash, refused, tools, runs, sessions, streams, reloads, evaluations, unjudged, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
+		restarts, hash, refused, faulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
 	} {
 		c <- d
 	}
@@ -166,6 +169,7 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	gauge(buildInfo, 1, v.Version, runtime.Version())
 	gauge(tools, v.Tools)
 	gauge(refused, one(v.Refused))
+	gauge(faulty, v.Faulty)
 	if n, ok := number(v.Configuration); ok {
 		gauge(hash, n)
 	}

@@ -71,7 +71,7 @@ func busy(t *testing.T) *Recorder {
 
 func view() *View {
 	return &View{
-		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
+		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
 		Servers: []Server{
 			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
 			{ID: "search", State: "quarantine"},
@@ -144,6 +144,7 @@ func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
 		"reloads_total{refused}":                                   1,
 		"configuration_hash{}":                                     0x0123456789ab,
 		"configuration_refused{}":                                  1,
+		"configuration_faulty_parts{}":                             12,
 		"policy_evaluations_total{}":                               7,
 		"policy_evaluation_failures_total{}":                       1,
 		"records_lost_total{}":                                     2,
@@ -179,7 +180,7 @@ func TestATenantIsToldNothingOfOthers(t *testing.T) {
 		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
 			continue
 		}
-		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total"}
+		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "configuration_faulty_parts", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total"}
 		if !slices.Contains(allowed, name) || strings.Contains(labels, "beta") || strings.Contains(labels, "search") {
 			t.Errorf("acme is told %s", series)
 		}

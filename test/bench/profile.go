@@ -37,8 +37,9 @@ func runProfiled(ctx context.Context) error {
 	}
 	a, err := app.New(ctx, app.Options{
 		Guard: []string{self, "guard"},
-		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
-			return config.Load(ctx, "switchboard.yaml", config.Options{Env: os.LookupEnv, Watch: saw})
+		Load: func(ctx context.Context, o config.Options) (*config.Config, error) {
+			o.Env = os.LookupEnv
+			return config.Load(ctx, "switchboard.yaml", o)
 		},
 		Serves:       true,
 		Listen:       "127.0.0.1:0",

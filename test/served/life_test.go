@@ -51,7 +51,12 @@ type status struct {
 	Refused *struct {
 		Why string `json:"why"`
 	} `json:"configuration_refused"`
-	Servers []struct {
+	Faulty []struct {
+		Part, State string
+		Faults      []string
+	} `json:"configuration_faulty_parts"`
+	Policies []struct{ Tenant, Digest, Loaded string } `json:"policies"`
+	Servers  []struct {
 		ID          string `json:"id"`
 		State       string `json:"state"`
 		LastFailure *struct {

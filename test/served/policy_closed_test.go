@@ -196,7 +196,7 @@ func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 	if got := called(t, s, "one", `{}`); got != "" {
 		t.Fatal(got)
 	}
-	loaded := g.status().Loaded
+	policies := g.status().Policies
 	for text, says := range map[string]string{
 		good + "x := ": "rego_parse_error",
 		good + `deny["a/one"] contains "x" if http.send({"method": "get", "url": "http://127.0.0.1:1"}).status_code == 200`: "undefined function http.send",
@@ -208,7 +208,8 @@ func TestPO08_WhatDoesNotCompileDoesNotStartAndIsNotReloaded(t *testing.T) {
 		write(t, file, text)
 		g.reload(t)
 		st := g.status()
-		if st.Refused == nil || !strings.Contains(st.Refused.Why, says) || !strings.Contains(st.Refused.Why, "own.rego:") || !st.Loaded.Equal(loaded) {
+		if len(st.Faulty) != 1 || st.Faulty[0].Part != "tenant default" || !strings.Contains(strings.Join(st.Faulty[0].Faults, "\n"), says) ||
+			!strings.Contains(st.Faulty[0].Faults[0], "own.rego:") || !slices.Equal(st.Policies, policies) {
 			t.Errorf("%s: status %+v, want %q", text, st, says)
 		}
 		if got := called(t, s, "one", `{}`); got != "" {

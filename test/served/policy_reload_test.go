@@ -213,23 +213,23 @@ func (g *gateway) ready(t *testing.T) (status int, body string) {
 	return h.look(t, "", "/readyz")
 }
 
-func TestStatusNamesTheTenantsPolicyAndWhenAReloadWasFirstRefused(t *testing.T) {
+func TestStatusNamesTheTenantsPolicyAndSinceWhenItsFilesAreFaulty(t *testing.T) {
 	t.Parallel()
 	h := inhabit(t, "-- switchboard.yaml --\nservers:\n  "+fakeServer("a", fmt.Sprintf(tool, "one"))+"\nTENANTS\n", "", map[string]resident{"acme": {}, "other": {}})
 	type policies []struct{ Tenant, Digest, Loaded string }
-	status := func() (p policies, fault map[string]string) {
+	status := func() (p policies, faulty []map[string]any) {
 		var st struct {
 			Policies policies
-			Refused  map[string]string `json:"configuration_refused"`
+			Faulty   []map[string]any `json:"configuration_faulty_parts"`
 		}
 		if text := h.get(t, "acme", "/v1/status"); json.Unmarshal([]byte(text), &st) != nil || len(st.Policies) != 1 || st.Policies[0].Tenant != "acme" {
 			t.Fatalf("status: %s", text)
 		}
-		return st.Policies, st.Refused
+		return st.Policies, st.Faulty
 	}
-	first, fault := status()
-	if len(first[0].Digest) != len("sha256:")+64 || fault != nil {
-		t.Errorf("%+v, refused %v", first, fault)
+	first, faulty := status()
+	if len(first[0].Digest) != len("sha256:")+64 || faulty != nil {
+		t.Errorf("%+v, faulty %v", first, faulty)
 	}
 	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "package switchboard.tenant\n"+allowAll)
 	h.reload(t)
@@ -244,13 +244,14 @@ func TestStatusNamesTheTenantsPolicyAndWhenAReloadWasFirstRefused(t *testing.T) 
 		t.Errorf("a new policy left %+v as %+v", first, second)
 	}
 	write(t, own, "broken")
-	for range 2 {
-		before := h.reloads(refused)
-		h.hangUp(t)
-		h.over(t, before, refused)
+	h.reload(t)
+	again, faulty := status()
+	if len(faulty) != 1 || again[0] != second[0] || faulty[0]["part"] != "tenant acme" || faulty[0]["since"] == "" || faulty[0]["faults"] != nil {
+		t.Fatalf("after a broken one: %+v, faulty %v", again, faulty)
 	}
-	again, fault := status()
-	if again[0] != second[0] || fault["since"] == "" || fault["when"] <= fault["since"] || fault["why"] != "" {
-		t.Errorf("after a broken one: %+v, refused %v", again, fault)
+	write(t, filepath.Join(h.dir, "tenants/other/policies/x.rego"), "broken too")
+	h.reload(t)
+	if _, later := status(); len(later) != 1 || later[0]["since"] != faulty[0]["since"] {
+		t.Errorf("after another tenant's broken one: %v, want %v", later, faulty)
 	}
 }

@@ -1,0 +1,256 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A FaultyPart is a part of the configuration that has faults of its own, and that they do not
+// leave: a tenant's folder, a file of the operator's overlays or one tool in it, a manifest.
+type FaultyPart struct {
+	// Name says what it is: "tenant acme", "overlays/brave.yaml", "tool brave/search",
+	// "manifest of brave".
+	Name string
+
+	// Tenant is whose part it is; "" means the operator's.
+	Tenant switchboard.TenantID
+
+	// Keeps says that the part's last good state stays in force. If it is false, nothing of the
+	// part is served.
+	Keeps bool
+
+	Faults Faults // sorted
+}
+
+// State says in words what becomes of the part.
+func (p FaultyPart) State() string {
+	if p.Keeps {
+		return "its last good state stays in force"
+	}
+	return "it is not served"
+}
+
+// Err returns the faults of all parts, or nil: for who wants a configuration without any. It is Faults.
+func (c *Config) Err() error {
+	var all Faults
+	for _, p := range c.Faulty {
+		all = append(all, p.Faults...)
+	}
+	if all == nil {
+		return nil
+	}
+	return inOrder(all)
+}
+
+// Keyless reports whether no key exists. A key that could not be read exists.
+func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
+
+// good is what a later Load falls back to: the last good state of each part, as its files say it.
+type good struct {
+	tenants  map[switchboard.TenantID]tenantReading
+	overlays map[string]map[switchboard.ToolID]switchboard.Overlay // by file
+}
+
+func newGood() good {
+	return good{map[switchboard.TenantID]tenantReading{}, map[string]map[switchboard.ToolID]switchboard.Overlay{}}
+}
+
+// A tenantReading is what a tenant's folder says.
+type tenantReading struct {
+	out      *switchboard.Tenant
+	keys     []Key
+	policies []switchboard.PolicyFile // nil where there is no such folder
+}
+
+// partState is the state of reading one part.
+type partState struct {
+	FaultyPart
+	sink    *sink
+	keeps   bool // see FaultyPart.Keeps
+	refuses bool // its faults are the operator's: they refuse everything
+}
+
+func (l *loader) newPart(name string, tenant switchboard.TenantID) *partState {
+	p := &partState{FaultyPart: FaultyPart{Name: name, Tenant: tenant}, sink: &sink{}}
+	l.parts = append(l.parts, p)
+	return p
+}
+
+// within lays the faults of what is read to the part, until leave is called.
+func (l *loader) within(p *partState) (leave func()) {
+	before := l.sink
+	l.sink = p.sink
+	return func() { l.sink = before }
+}
+
+// was is the configuration in force, or an empty one.
+func (l *loader) was() *Config {
+	if l.opts.Was == nil {
+		return &Config{}
+	}
+	return l.opts.Was
+}
+
+// checkPolicies has the tenant's files of policy looked into.
+func (l *loader) checkPolicies(t *tenant) {
+	if t.policies == nil || l.opts.CheckPolicies == nil {
+		return
+	}
+	if err := l.opts.CheckPolicies(t.out.ID, t.policies); err != nil {
+		faults, ok := err.(Faults) //nolint:errorlint // as it is declared
+		if !ok {
+			faults = Faults{{File: l.path("tenants"), Text: err.Error()}}
+		}
+		for _, f := range faults {
+			t.part.sink.add(f)
+		}
+	}
+}
+
+// A keyRow is where a key stands.
+type keyRow struct {
+	value
+	tenant switchboard.TenantID
+}
+
+// ownKey notes whose key it is. One that is in two rows is a fault of both, but for the tenant whose
+// key it was: nobody gets at another's key, or takes it out of service, by naming it. It reports whether
+// the key may be the tenant's.
+func (l *loader) ownKey(hash [32]byte, v value, t *tenant) bool {
+	const twice = "this key has another row already, at %s:%d; make one for each"
+	owner, owned := l.ownerOf(hash)
+	first, again := l.hashes[hash]
+	switch {
+	case again && first.tenant == t.out.ID:
+		v.fault(twice, first.file, first.line)
+		return false
+	case owned && owner != t.out.ID:
+		v.fault("this key is another tenant's; make one for this tenant: switchboard key new")
+		return false
+	case again && !owned:
+		v.fault(twice, first.file, first.line)
+		first.fault(twice, v.file, v.line)
+		return false
+	}
+	l.hashes[hash] = keyRow{v, t.out.ID}
+	return true
+}
+
+// ownerOf returns the tenant whose key it is by the configuration in force.
+func (l *loader) ownerOf(hash [32]byte) (switchboard.TenantID, bool) {
+	for _, k := range l.was().Keys {
+		if k.Hash == hash {
+			return k.Tenant, true
+		}
+	}
+	return "", false
+}
+
+// settle puts the tenants in place, as their files say or as they last said it, and names the parts
+// that are faulty.
+func (l *loader) settle() {
+	for _, t := range l.homes {
+		l.settleTenant(t)
+	}
+	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
+		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)
+	})
+	for _, p := range l.parts {
+		switch {
+		case p.refuses:
+			l.sink.take(p.sink)
+		case p.sink.faulty():
+			p.FaultyPart.Keeps, p.Faults = p.keeps, inOrder(p.sink.faults)
+			l.cfg.Faulty = append(l.cfg.Faulty, p.FaultyPart)
+		default:
+			l.sink.take(p.sink) // its warnings
+		}
+	}
+	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (l *loader) settleTenant(t *tenant) {
+	id := t.out.ID
+	reading := t.tenantReading
+	if t.part.sink.faulty() {
+		last, ok := l.was().good.tenants[id]
+		if !ok || t.bound.unknown {
+			delete(l.cfg.Tenants, id)
+			l.cfg.Keys = append(l.cfg.Keys, t.keys...) // so that its callers learn why
+			l.cfg.Refused[id] = true
+			l.cfg.keysUnknown = l.cfg.keysUnknown || t.keysUnknown
+			return
+		}
+		t.part.keeps = true
+		l.cfg.good.tenants[id] = last
+		reading = l.clip(last, t.bound)
+	} else {
+		l.cfg.good.tenants[id] = reading
+	}
+	l.cfg.Tenants[id] = reading.out
+	l.cfg.Keys = append(l.cfg.Keys, reading.keys...)
+	if reading.policies != nil {
+		l.cfg.TenantPolicies[id] = reading.policies
+	}
+}
+
+// clip returns a last good state without what the operator does not give the tenant any more.
+func (l *loader) clip(last tenantReading, b *bound) tenantReading {
+	out := *last.out
+	given := l.enabled(b.servers)
+	out.Servers = both(out.Servers, given)
+	out.ByName, out.Tier, out.Roles, out.Declare = b.byName, b.tier(), b.roles, b.ceiling
+	out.TokenBudget, out.ResultBytes = least(out.TokenBudget, b.tokens), least(out.ResultBytes, b.resultBytes)
+	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
+	for id, task := range last.out.Tasks {
+		own := *task
+		if own.TokenBudget > 0 {
+			own.TokenBudget = least(own.TokenBudget, out.TokenBudget)
+		}
+		if own.ResultBytes > 0 {
+			own.ResultBytes = least(own.ResultBytes, out.ResultBytes)
+		}
+		out.Tasks[id] = &own
+	}
+	out.Overlays = maps.Clone(out.Overlays)
+	for id, o := range out.Overlays {
+		if !slices.Contains(out.Servers, id.Server) {
+			delete(out.Overlays, id)
+			continue
+		}
+		o.Contract.Timeout = min(o.Contract.Timeout, l.longest(id))
+		out.Overlays[id] = o
+	}
+	keys := slices.Clone(last.keys)
+	for i := range keys {
+		k := &keys[i]
+		k.Roles = both(k.Roles, b.roles)
+		if !slices.Contains(b.tiers, k.Tier) {
+			k.Tier = ""
+		}
+	}
+	return tenantReading{&out, keys, last.policies}
+}
+
+// both returns what stands in both lists, in the order of the first.
+func both[T comparable](a, b []T) []T {
+	var out []T
+	for _, x := range a {
+		if slices.Contains(b, x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// least returns the smaller of two bounds, of which 0 is none.
+func least(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

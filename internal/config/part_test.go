@@ -1,0 +1,237 @@
+package config_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// twoTenants is a configuration without faults.
+func twoTenants() map[string]string {
+	return map[string]string{
+		"switchboard.yaml": "servers:\n  a: {transport: stdio, command: [a], timeout: 30s}\n  b: {transport: stdio, command: [b], manifest: b.json}\n" +
+			"tenants:\n  acme: {servers: [a, b], allow: [by_name], roles: [clerk, boss], tier: [free, pro], token_budget: 9000, result_bytes: 64KiB}\n  beta: {servers: [a]}\n",
+		"b.json":                       `{"name": "b"}`,
+		"tenants/acme/tenant.yaml":     "tenant: acme\ndefault_task: t\ntoken_budget: 8000\nresult_bytes: 32KiB\nkeys:\n  - {id: one, hash: \"sha256:" + strings.Repeat("1", 64) + "\", roles: [clerk, boss], tier: pro}\n",
+		"tenants/acme/tasks/t.yaml":    "task_id: t\ntoken_budget: 7000\nrequired_capabilities: [{tools: [\"b/*\"]}]\n",
+		"tenants/acme/overlays/a.yaml": "server: a\ntools: {x: {timeout: 20s}}\n",
+		"tenants/acme/overlays/b.yaml": "server: b\ntools: {y: {timeout: 20s}}\n",
+		"tenants/beta/tenant.yaml":     "tenant: beta\nkeys: [{id: two, hash: \"sha256:" + strings.Repeat("2", 64) + "\"}]\n",
+		"overlays/a.yaml":              "server: a\ntools: {x: {stateful: true}, z: {stateful: true}}\n",
+	}
+}
+
+// loads loads the files as a reload does that found was.
+func loads(t *testing.T, files map[string]string, was *config.Config) (*config.Config, error) {
+	t.Helper()
+	fsys := fstest.MapFS{}
+	for name, text := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Was: was, CheckPolicies: func(_ switchboard.TenantID, files []switchboard.PolicyFile) error {
+		if slices.ContainsFunc(files, func(f switchboard.PolicyFile) bool { return string(f.Data) == "broken" }) {
+			return config.Faults{{File: "tenants/acme/policies/p.rego", Line: 1, Text: "broken"}}
+		}
+		return nil
+	}})
+}
+
+func mustLoad(t *testing.T, files map[string]string, was *config.Config) *config.Config {
+	t.Helper()
+	c, err := loads(t, files, was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// with are files with others in their place.
+func with(files map[string]string, pairs ...string) map[string]string {
+	out := maps.Clone(files)
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}
+
+func faultyParts(c *config.Config) (names []string) {
+	for _, p := range c.Faulty {
+		names = append(names, fmt.Sprint(p.Name, ": ", p.State()))
+	}
+	return names
+}
+
+func TestATenantThatIsFaultyKeepsNoMoreThanTheOperatorGivesItNow(t *testing.T) {
+	good := mustLoad(t, twoTenants(), nil)
+	files := with(twoTenants(), "tenants/acme/tenant.yaml", "rubbish", "switchboard.yaml",
+		"servers:\n  a: {transport: stdio, command: [a], timeout: 10s}\n  b: {transport: stdio, command: [b], manifest: b.json}\n"+
+			"tenants:\n  acme: {servers: [a], roles: [clerk], tier: [free], token_budget: 5000, result_bytes: 8KiB}\n  beta: {servers: [a]}\n")
+	c := mustLoad(t, files, good)
+	if got := faultyParts(c); !slices.Equal(got, []string{"tenant acme: its last good state stays in force"}) {
+		t.Fatal(got)
+	}
+	acme := c.Tenants["acme"]
+	if !slices.Equal(acme.Servers, []switchboard.ServerID{"a"}) || acme.ByName || acme.TokenBudget != 5000 || acme.ResultBytes != 8<<10 || acme.Tasks["t"].TokenBudget != 5000 {
+		t.Errorf("%+v, task %+v", acme, acme.Tasks["t"])
+	}
+	if len(acme.Overlays) != 1 || acme.Overlays[switchboard.ToolID{Server: "a", Name: "x"}].Contract.Timeout.Seconds() != 10 {
+		t.Errorf("overlays %+v", acme.Overlays)
+	}
+	if k := c.Keys[0]; k.Tenant != "acme" || !slices.Equal(k.Roles, []string{"clerk"}) || k.Tier != "" {
+		t.Errorf("key %+v", k)
+	}
+
+	// What the operator gives back is there again, though the tenant is still faulty.
+	again := mustLoad(t, with(twoTenants(), "tenants/acme/tenant.yaml", "rubbish"), c)
+	if got, want := again.Tenants["acme"], good.Tenants["acme"]; got.TokenBudget != want.TokenBudget || !slices.Equal(got.Servers, want.Servers) || !got.ByName {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if again.Keys[0].Tier != "pro" {
+		t.Errorf("key %+v", again.Keys[0])
+	}
+
+	// One without a row has nothing.
+	gone := mustLoad(t, with(files, "switchboard.yaml", "servers: {a: {transport: stdio, command: [a]}}\ntenants: {beta: {servers: [a]}}\n"), again)
+	if gone.Tenants["acme"] != nil || !gone.Refused["acme"] {
+		t.Errorf("%+v", gone.Tenants["acme"])
+	}
+}
+
+func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
+	good := mustLoad(t, twoTenants(), nil)
+	id := func(name string) switchboard.ToolID { return switchboard.ToolID{Server: "a", Name: name} }
+	for _, tt := range []struct {
+		what         string
+		edit         []string
+		faulty       []string // at a reload
+		start        []string // and at a start; nil where that is refused
+		holds        func(c *config.Config) bool
+		holdsAtStart func(c *config.Config) bool
+	}{
+		{
+			"a tenant's policy", []string{"tenants/acme/policies/p.rego", "broken"},
+			[]string{"tenant acme: its last good state stays in force"}, []string{"tenant acme: it is not served"},
+			func(c *config.Config) bool {
+				return c.Tenants["acme"].TokenBudget == 8000 && len(c.Keys) == 2 && c.TenantPolicies["acme"] == nil
+			},
+			func(c *config.Config) bool {
+				return c.Tenants["acme"] == nil && len(c.Keys) == 2 && c.TenantPolicies["acme"] == nil && !c.Keyless()
+			},
+		},
+		{
+			"one tool", []string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}, z: {stateful: true}}\n"},
+			[]string{"tool a/x: it is not served"}, []string{"tool a/x: it is not served"},
+			func(c *config.Config) bool {
+				return c.Overlays[id("x")].Fault != "" && c.Overlays[id("z")].Contract.Stateful.Holds
+			},
+			func(c *config.Config) bool { return c.Overlays[id("x")].Fault != "" },
+		},
+		{
+			"a file of overlays, and a tool in it", []string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}}\nmore: 1\n"},
+			[]string{"overlays/a.yaml: its last good state stays in force"}, nil,
+			func(c *config.Config) bool {
+				return c.Overlays[id("x")].Contract.Stateful.Holds && c.Overlays[id("z")].Contract.Stateful.Holds
+			},
+			nil,
+		},
+		{
+			"a manifest", []string{"b.json", "{"},
+			[]string{"manifest of b: its last good state stays in force"}, []string{"manifest of b: it is not served"},
+			func(c *config.Config) bool { return string(c.Manifests["b"].Data) == `{"name": "b"}` },
+			func(c *config.Config) bool { return c.Manifests["b"].Fault != "" && c.Manifests["b"].Data == nil },
+		},
+		{
+			"two parts", []string{"b.json", "[]", "tenants/beta/tenant.yaml", "tenant: [\n"},
+			[]string{"manifest of b: its last good state stays in force", "tenant beta: its last good state stays in force"},
+			[]string{"manifest of b: it is not served", "tenant beta: it is not served"},
+			func(c *config.Config) bool { return c.Tenants["beta"] != nil && len(c.Keys) == 2 },
+			func(c *config.Config) bool { return c.Tenants["beta"] == nil && len(c.Keys) == 1 && !c.Keyless() },
+		},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			files := with(twoTenants(), tt.edit...)
+			c := mustLoad(t, files, good)
+			if got := faultyParts(c); !slices.Equal(got, tt.faulty) || !tt.holds(c) || c.Err() == nil {
+				t.Errorf("at a reload: %q: %+v", got, c)
+			}
+			if got := mustLoad(t, files, c); !slices.Equal(faultyParts(got), tt.faulty) || !tt.holds(got) {
+				t.Errorf("at the reload after: %q", faultyParts(got))
+			}
+			if mended := mustLoad(t, twoTenants(), c); mended.Faulty != nil || mended.Err() != nil {
+				t.Errorf("mended: %q", faultyParts(mended))
+			}
+			c, err := loads(t, files, nil)
+			switch {
+			case tt.start == nil && err == nil:
+				t.Errorf("it starts: %q", faultyParts(c))
+			case tt.start != nil && (err != nil || !slices.Equal(faultyParts(c), tt.start) || !tt.holdsAtStart(c)):
+				t.Errorf("at a start: %v: %q: %+v", err, faultyParts(c), c)
+			}
+		})
+	}
+}
+
+func TestNobodyGetsAtAnothersKeyByNamingIt(t *testing.T) {
+	good := mustLoad(t, twoTenants(), nil)
+	thief := with(twoTenants(), "tenants/acme/tenant.yaml", twoTenants()["tenants/acme/tenant.yaml"]+"  - {id: two, hash: \"sha256:"+strings.Repeat("2", 64)+"\"}\n")
+	owners := func(c *config.Config) (out []string) {
+		for _, k := range c.Keys {
+			out = append(out, fmt.Sprintf("%s/%s %x", k.Tenant, k.ID, k.Hash[0]))
+		}
+		return out
+	}
+	c := mustLoad(t, thief, good)
+	if got := faultyParts(c); !slices.Equal(got, []string{"tenant acme: its last good state stays in force"}) || !slices.Equal(owners(c), owners(good)) {
+		t.Errorf("at a reload: %q, keys %q", got, owners(c))
+	}
+	c = mustLoad(t, thief, nil)
+	if got := faultyParts(c); len(c.Tenants) != 0 || len(got) != 2 {
+		t.Errorf("at a start: %q, tenants %v", got, c.Tenants)
+	}
+	// A tenant that comes with the key.
+	comes := with(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1),
+		"tenants/aaa/tenant.yaml", strings.Replace(twoTenants()["tenants/beta/tenant.yaml"], "beta", "aaa", 1))
+	c = mustLoad(t, comes, good)
+	if got := faultyParts(c); !slices.Equal(got, []string{"tenant aaa: it is not served"}) || !slices.Equal(owners(c), owners(good)) {
+		t.Errorf("a new tenant: %q, keys %q", got, owners(c))
+	}
+}
+
+func TestASilentManifestHoldsNothingBackForLong(t *testing.T) {
+	files := with(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "b.json", "https://example.com/b.json", 1))
+	fsys := fstest.MapFS{}
+	for name, text := range files {
+		fsys[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	var patience []bool // whether it is long
+	fetch := func(ctx context.Context, _ string) ([]byte, error) {
+		end, _ := ctx.Deadline()
+		long, cancel := context.WithTimeout(t.Context(), config.MaxFetchTime-3e9)
+		defer cancel()
+		least, _ := long.Deadline()
+		patience = append(patience, end.After(least))
+		if len(patience) > 1 {
+			return nil, errors.New("no answer")
+		}
+		return []byte("{}"), nil
+	}
+	first, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Fetch: fetch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Fetch: fetch, Was: first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(patience, []bool{true, false}) || string(second.Manifests["b"].Data) != "{}" {
+		t.Errorf("patience %v, manifest %q", patience, second.Manifests["b"].Data)
+	}
+}
