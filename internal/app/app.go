@@ -172,7 +172,6 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, err
 	}
 	c := r.config
-	a.warn(r)
 	if o.Serves {
 		if a.listener, err = listen(cmp.Or(o.Listen, c.Listen), c.Keyless()); err != nil {
 			return nil, err
@@ -288,6 +287,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Name:    o.Name,
 		Version: o.Version,
 	})
+	a.recallManifests(ctx, c)
+	a.warn(r)
 	r.digest = r.sum(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	starting := make([]switchboard.ServerID, len(c.Servers))
@@ -306,6 +307,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.refresh(ctx)
 	a.work.Go(func() { a.follow(ctx, changed, moved) })
 	a.work.Go(func() { a.remember(ctx) })
+	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.sweep(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
@@ -480,6 +482,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.set(c.Servers)
 	a.cluster.Serving(r.digest)
 	a.warn(r)
+	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
 	a.records.reloaded(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)

@@ -92,7 +92,7 @@ func (l *loader) manifests(ctx context.Context) {
 		} else if !filepath.IsAbs(name) {
 			name = l.path(name)
 		}
-		p := l.newPart("manifest of "+string(ref.server), "")
+		p := l.newPart(manifestPart(ref.server), "")
 		ref.at.sink = p.sink
 		data, err := answers[i].data, answers[i].err
 		switch {

@@ -46,6 +46,19 @@ func (c *Config) Err() error {
 	return inOrder(all)
 }
 
+// RecallManifest puts a copy in the place of the manifest of a server that cannot be read. It may be called
+// only while nobody else uses c.
+func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
+	c.Manifests[id] = Manifest{Name: c.Manifests[id].Name, Data: data}
+	for i := range c.Faulty {
+		if c.Faulty[i].Name == manifestPart(id) {
+			c.Faulty[i].Keeps = true
+		}
+	}
+}
+
+func manifestPart(id switchboard.ServerID) string { return "manifest of " + string(id) }
+
 // Keyless reports whether no key exists. A key that could not be read exists.
 func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
 

@@ -405,6 +405,36 @@ func (w *town) starts(t *testing.T, edition int, f *faultyEdit) {
 	}
 }
 
+// Number 6: so the last good copy of a manifest outlives a restart.
+func TestNames6AManifestWhoseAddressIsDownOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	dir := t.TempDir()
+	w.layOut(t, dir, 1, nil)
+	t.Run("the first start", func(t *testing.T) {
+		if got := w.sees(t, serve(t, dir), 1); got.gone != nil {
+			t.Fatalf("%+v", got)
+		}
+	})
+	w.oracle.says("503")
+	t.Run("the second", func(t *testing.T) {
+		g := serve(t, dir)
+		if got := w.sees(t, g, 1); got.gone != nil {
+			t.Errorf("with the address down: %+v", got)
+		}
+		if _, body := g.ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
+			t.Errorf("/readyz says %s", body)
+		}
+	})
+	file := filepath.Join(dir, "switchboard.yaml")
+	write(t, file, strings.Replace(fileOf(t, file), w.oracle.URL, w.oracle.URL+"/other", 1))
+	t.Run("another manifest", func(t *testing.T) {
+		if got := w.sees(t, serve(t, dir), 1); !slices.Equal(got.gone, []string{"three"}) {
+			t.Errorf("the copy of another manifest counts: %+v", got)
+		}
+	})
+}
+
 // checkFaultsTable compares the table of docs/faults.md with what was seen.
 func checkFaultsTable(t *testing.T, all []faultyEdit) {
 	t.Helper()
