@@ -74,6 +74,18 @@ func (n nursery) kill() error {
 	if err := os.WriteFile(n.shut(), nil, 0o600); err != nil {
 		return err
 	}
+	return n.each(func(pid int) error {
+		if err := kill(pid); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		return os.Remove(filepath.Join(string(n), strconv.Itoa(pid)))
+	})
+}
+
+// hang has all backends do nothing any more.
+func (n nursery) hang() error { return n.each(hang) }
+
+func (n nursery) each(do func(pid int) error) error {
 	files, err := os.ReadDir(string(n))
 	if err != nil {
 		return err
@@ -83,10 +95,7 @@ func (n nursery) kill() error {
 		if err != nil {
 			continue
 		}
-		if err := kill(pid); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return err
-		}
-		if err := os.Remove(filepath.Join(string(n), f.Name())); err != nil {
+		if err := do(pid); err != nil {
 			return err
 		}
 	}

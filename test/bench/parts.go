@@ -36,6 +36,7 @@ var parts = []struct {
 	{"memory", (*bench).memory},
 	{"check", (*bench).check},
 	{"failover", (*bench).failover},
+	{"fallback", (*bench).fallback},
 	{"hung", (*bench).hung},
 	{"recovery", (*bench).recovery},
 	{"search", (*bench).search},
