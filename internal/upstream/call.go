@@ -121,6 +121,12 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byt
 			if l.visited(ctx, f, c, f.answer.ErrorObject) {
 				continue
 			}
+			if soundsWithdrawn(c, f.answer.ErrorObject, false) {
+				if gone := s.withdrawn(ctx, c); gone != nil {
+					*reached = false
+					return switchboard.Result{}, gone
+				}
+			}
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
 		}
 		r := f.result()
@@ -129,6 +135,12 @@ func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byt
 		}
 		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(&r) {
 			if saysError(&r) {
+				if soundsWithdrawn(c, r.JSON, true) {
+					if gone := s.withdrawn(ctx, c); gone != nil {
+						*reached = false
+						return switchboard.Result{}, gone
+					}
+				}
 				r = s.masked(r)
 			}
 			return r, nil

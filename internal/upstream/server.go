@@ -62,6 +62,10 @@ type server struct {
 	cfg   switchboard.Server
 	slots map[owner]*slot
 	record
+
+	listings, listed uint64        // how often it was asked what it offers; the last time that is over
+	relisted         chan struct{} // closed when listed changes
+	suspected        time.Time     // that its words were no sign of a tool that is gone; see withdrawn
 }
 
 // A record is what is known of a server, for others to read.
@@ -91,6 +95,8 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		tried:  make(chan struct{}),
 		relist: newChanges(),
 		slots:  map[owner]*slot{},
+
+		relisted: make(chan struct{}),
 	}
 	s.linked = func(up bool, why *Failure) { f.linked(s, up, why) }
 	s.voice = newVoice(s.log, s.mask)
@@ -289,6 +295,7 @@ func (s *server) run() {
 // refresh asks for what the server offers of the kinds, and of those that are
 // said to have changed meanwhile, and publishes it.
 func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
+	defer s.listing()()
 	kinds |= s.relist.take() // what was said until now is answered by this
 	s.mu.Lock()
 	was := s.offer

@@ -1,0 +1,111 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	markserver "github.com/mark3labs/mcp-go/server"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A server that says that it has no such tool, and whose list agrees, has not executed the call, also where it never says
+// that its list has changed. What another says that sounds like it is passed on.
+func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
+	t.Parallel()
+	type way struct {
+		site     http.Handler
+		withdraw func()
+		executed bool // the server's own word counts
+	}
+	sdk := func(stateless bool, odd func(*atomic.Bool) mcp.Middleware) func() way {
+		return func() way {
+			s := sdkServer()
+			var gone atomic.Bool
+			w := way{
+				site: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless}),
+				withdraw: func() {
+					gone.Store(true)
+					s.RemoveTools("echo")
+				},
+			}
+			if odd != nil {
+				s.AddReceivingMiddleware(odd(&gone))
+			}
+			return w
+		}
+	}
+	answers := func(text string) func(*atomic.Bool) mcp.Middleware {
+		return func(gone *atomic.Bool) mcp.Middleware {
+			return func(next mcp.MethodHandler) mcp.MethodHandler {
+				return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+					if method == "tools/call" && gone.Load() {
+						return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil
+					}
+					return next(ctx, method, r)
+				}
+			}
+		}
+	}
+	for name, newWay := range map[string]func() way{
+		"go-sdk with sessions": sdk(false, nil),
+		"go-sdk without":       sdk(true, nil),
+		"mcp-go": func() way {
+			s := markServer()
+			return way{site: markserver.NewStreamableHTTPServer(s), withdraw: func() { s.DeleteTools("echo") }}
+		},
+		"a result that says it": sdk(true, answers("Unknown tool: echo")),
+		"a result that says something like it": func() way {
+			w := sdk(true, answers("echo: file not found"))()
+			w.executed = true
+			return w
+		},
+		"one that offers the tool all the same": func() way {
+			w := sdk(true, answers("Unknown tool: echo"))()
+			before := w.site
+			offered := sdkServer()
+			lists := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offered }, &mcp.StreamableHTTPOptions{Stateless: true})
+			w.site = http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Method") == "tools/call" {
+					before.ServeHTTP(out, r)
+					return
+				}
+				lists.ServeHTTP(out, r)
+			})
+			w.executed = true
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWay()
+			site := httptest.NewServer(w.site)
+			t.Cleanup(func() {
+				_ = site.Listener.Close()
+				site.CloseClientConnections()
+				site.Close()
+			})
+			f := ready(t, Options{}, switchboard.Server{ID: "one", Transport: switchboard.TransportHTTP, URL: site.URL + "/mcp"})
+			c := use("one", "{}")
+			c.Params = []byte(`{"name":"echo","arguments":{"text":"hello"}}`)
+			if result, err := f.Call(t.Context(), c); err != nil || !strings.Contains(string(result.JSON), "echo hello") {
+				t.Fatalf("%s, %v", result.JSON, err)
+			}
+			w.withdraw()
+			result, err := f.Call(t.Context(), c)
+			own, ours := errors.AsType[*switchboard.Error](err)
+			switch {
+			case w.executed && ours:
+				t.Errorf("the server's word is not passed on: %v", err)
+			case !w.executed && (!ours || !own.Unsent || own.Code != switchboard.CodeNoneHealthy):
+				t.Errorf("%s, %v; want a refusal of what was not executed", result.JSON, err)
+			}
+		})
+	}
+}
