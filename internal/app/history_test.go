@@ -104,9 +104,9 @@ func (w *town) settle() {
 // offer has the server offer something else.
 func (w *town) offer(id switchboard.ServerID) {
 	tools := map[string]string{}
-	for tool, what := range map[string][2]string{"web_search": {"search", "internet"}, "google": {"search", "internet"}, "fetch": {"read", "fs"}, "b__web_search": {"read", "fs"}} {
+	for _, what := range [][3]string{{"web_search", "search", "internet"}, {"google", "search", "internet"}, {"fetch", "read", "fs"}, {"b__web_search", "read", "fs"}} {
 		if w.IntN(3) > 0 {
-			tools[tool] = fmt.Sprintf(definitions[w.IntN(len(definitions))], tool, what[0], what[1])
+			tools[what[0]] = fmt.Sprintf(definitions[w.IntN(len(definitions))], what[0], what[1], what[2])
 		}
 	}
 	w.offers[id] = tools
@@ -267,7 +267,7 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 	}
 	name := names[w.IntN(len(names))]
 	o, s := v.seen[name], r.Surface()
-	way := s.Route(r.Seen(v.name), name, time.Now().Add(time.Hour)) // later than any answer
+	way := s.Route(r.Seen(v.name), name, false)
 	calls[way.Way]++
 	e := way.Entry
 	if way.Way == surface.Forward || way.Way == surface.Changed {

@@ -40,12 +40,11 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 		return g.refusal(q, err)
 	}
 	for again := false; ; again = true {
-		s := r.Surface()
-		a, c, err := g.callOnce(ctx, q, r, name, key, arrived)
+		a, sent, err := g.callOnce(ctx, q, r, name, key, arrived)
 		if err == nil {
 			return a
 		}
-		if !again && g.movesOn(ctx, q, r, s, c, err) {
+		if !again && sent != nil && g.awaitMove(ctx, q, r, name, sent.Tool, err) {
 			continue
 		}
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
@@ -58,26 +57,48 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 // movePatience is how long a call waits for its run to be bound to another server.
 const movePatience = 500 * time.Millisecond
 
-// movesOn reports whether the call c, which failed with err, can be made once more: it never left, its
-// server is not fit, and the run, which showed s, is bound to another server now, or within movePatience.
-func (g *Gateway) movesOn(ctx context.Context, q *request, r *run.Run, s *surface.Surface, c *switchboard.Call, err error) bool {
+// awaitMove reports whether a call of the name, which failed with err, can be made once more: it never left, its
+// server is not fit, and the name leads to another tool than the one that failed now, or within movePatience.
+func (g *Gateway) awaitMove(ctx context.Context, q *request, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Moves || c == nil {
+	if !ok || !own.Moves || q.resumed() {
 		return false
-	}
-	if _, resumed := q.Param("requestState"); resumed {
-		return false // its server has begun it
 	}
 	ctx, cancel := context.WithTimeout(ctx, movePatience)
 	defer cancel()
-	return r.AwaitChange(ctx, s)
+	for {
+		s := r.Surface()
+		e, _ := s.Lookup(name)
+		if _, still := s.Name(failed.ID); !still || e.Role != surface.Stub && e.Tool != nil && e.Tool.ID != failed.ID {
+			return true
+		}
+		if !r.AwaitChange(ctx, s) {
+			return false
+		}
+	}
 }
 
-// callOnce makes the call where its name leads now. The Call is nil if none was made. An error is for the
+// resumed reports whether q goes on with a call that a server has begun.
+func (q *request) resumed() bool {
+	_, resumed := q.Param(memberState)
+	return resumed
+}
+
+// callOnce makes the call where its name leads now. The Call is nil if none was sent. An error is for the
 // client of q: see refusal.
 func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, key string, arrived time.Time) (answer, *switchboard.Call, error) {
+	if _, ours := g.parks.resumes(q); ours {
+		a, err := g.send(ctx, q, r, &switchboard.Call{Params: q.Params})
+		return a, nil, err
+	}
 	way := g.route(ctx, q, r, name, arrived)
 	entry := way.Entry
+	if q.resumed() && !begunBy(r.Seen(q.clientOf(r)), name, way) {
+		return answer{}, nil, g.refused(q, r, name, &switchboard.Error{
+			Code: switchboard.CodeOutcomeUnknown,
+			Text: cut(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
+		})
+	}
 	if way.Way == surface.Forward && entry.Role == surface.Own {
 		return g.serveOwn(ctx, q, r, name), nil, nil
 	}
@@ -87,11 +108,11 @@ func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, ke
 	switch way.Way {
 	case surface.Unknown:
 		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
-		return answer{}, nil, g.turnedAway(q, r, name, err)
+		return answer{}, nil, g.refused(q, r, name, err)
 	case surface.Changed:
 		return g.served(ctx, q, r, name, way), nil, nil
 	case surface.Unmet:
-		return answer{}, nil, g.turnedAway(q, r, name, &switchboard.Error{
+		return answer{}, nil, g.refused(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeUnmet, Requirement: way.Was,
 			Text: cut(name) + " is not served now, and no other tool that you may use does the same",
 			Hint: "list the tools again",
@@ -104,17 +125,23 @@ func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, ke
 		g.runs.Refresh(ctx, r)
 		reply, err := g.desk.Serve(ctx, r, entry, args, !q.modern)
 		if err != nil {
-			return answer{}, nil, g.turnedAway(q, r, name, err)
+			return answer{}, nil, g.refused(q, r, name, err)
 		}
 		if reply.Inner == nil {
 			return g.stubSays(ctx, q, r, reply), nil, nil
 		}
 		entry = *reply.Inner
 		name = entry.Name
+		switch way := g.routeMember(q, r, name, arrived); way.Way {
+		case surface.Changed:
+			return g.served(ctx, q, r, name, way), nil, nil
+		case surface.Forward:
+			entry = way.Entry
+		}
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
 	}
 	if err := g.admit(ctx, r, entry, args, byName); err != nil {
-		return answer{}, nil, g.turnedAway(q, r, name, err)
+		return answer{}, nil, g.refused(q, r, name, err)
 	}
 	if q.modern && q.header != nil {
 		if f := checkParamHeaders(q.header, entry.Tool, params); f != nil {
@@ -165,17 +192,26 @@ func (g *Gateway) admit(ctx context.Context, r *run.Run, e surface.Entry, args [
 	return nil
 }
 
+// begunBy reports whether the tool that the name leads to is the one that was shown by the name, with its definition: it
+// has begun a call that is resumed.
+func begunBy(seen *surface.Seen, name string, way surface.Route) bool {
+	o, shown := seen.Lookup(name)
+	return way.Way == surface.Forward && (!shown || o.SameAs(&way.Entry))
+}
+
 // route says where the call of the name goes. If that is nowhere, it looks whether another process
 // has changed the run, and waits for servers that are starting.
 func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string, arrived time.Time) surface.Route {
 	s := r.Surface()
-	if e, ok := s.Lookup(name); ok && e.Usable() && r.UpToDate(s) {
+	if e, ok := s.Lookup(name); ok && e.Usable() && !r.Tells(arrived) && r.UpToDate(s) {
 		return surface.Route{Way: surface.Forward, Entry: e} // which clients there are costs more to know
 	}
 	client := q.clientOf(r)
-	now := func() surface.Route { return r.Surface().Route(r.Seen(client), name, arrived) }
+	now := func() surface.Route {
+		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
+	}
 	way := now()
-	if way.Way != surface.Forward || !way.Entry.Usable() { // unless its client has just been elsewhere
+	if way.Way != surface.Forward { // unless its client has just been elsewhere
 		g.runs.CatchUp(ctx, r)
 		way = now()
 	}
@@ -189,13 +225,19 @@ func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string
 	return way
 }
 
-// toldFor is for how long calls get the answer that a name is served differently now: those that were
-// under way when the client was told so for the first time.
-const toldFor = time.Second
+// routeMember says where the call of a group's member goes that the stub was asked to make, if the client was shown the member.
+func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.Time) surface.Route {
+	client := q.clientOf(r)
+	seen := r.Seen(client)
+	if _, shown := seen.Lookup(name); !shown {
+		return surface.Route{}
+	}
+	return r.Surface().Route(seen, name, r.Told(client, name, arrived))
+}
 
 // served tells the client which tool serves the name now. That tool counts as shown.
 func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name string, way surface.Route) answer {
-	e := way.Entry
+	e, client := way.Entry, q.clientOf(r)
 	err := &switchboard.Error{
 		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
 		Text: "nothing was executed: " + cut(name) + " is served by another tool now, " + e.Name,
@@ -206,13 +248,14 @@ func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name strin
 		err.Hint = "write the call again, with arguments that fit the definition that follows"
 	}
 	if !way.Again {
-		told := surface.SightOf(e)
-		if e.Name == name {
-			told.Until = time.Now().Add(toldFor)
+		told := []string{name}
+		if o, shown := r.Seen(client).Lookup(e.Name); shown && e.Name != name && !o.SameAs(&e) {
+			told = append(told, e.Name)
 		}
-		g.runs.Showed(ctx, r, q.clientOf(r), told)
+		defer r.Tell(client, told...)()
+		g.runs.Showed(ctx, r, client, surface.SightOf(e))
 	}
-	a := g.refusal(q, g.turnedAway(q, r, name, err))
+	a := g.refusal(q, g.refused(q, r, name, err))
 	g.meter.Charge(r.Bill(), run.Definitions, a.result)
 	return a
 }
@@ -226,9 +269,8 @@ func sights(entries []surface.Entry) []surface.Sight {
 	return all
 }
 
-// turnedAway has it known that a call was refused with err before it was one: there is no
-// such tool for its client, or not now. It returns err, which says then which receipt it has.
-func (g *Gateway) turnedAway(q *request, r *run.Run, name string, err error) error {
+// refused records that a call was refused with err before it was sent. It returns err with the id of the receipt.
+func (g *Gateway) refused(q *request, r *run.Run, name string, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || g.denied == nil || own.Receipt != "" {
 		return err
@@ -274,9 +316,8 @@ func (q *request) hasKey() bool {
 
 var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
 
-// send makes the call, which says what it is for and whose it is, or goes on
-// with one that q has made before. It returns the result as the client of q gets
-// it.
+// send makes the call, which says what it is for and whose it is, or resumes the one that q names. It returns the
+// result as the client of q gets it.
 func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (answer, error) {
 	result, f, err := g.result(ctx, q, r, c)
 	if err != nil || f != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,9 @@ const (
 	seenLives = 2 * Idle // longer than any run that has just been kept refers to it
 )
 
+// maxSeenKnown bounds the texts that a process remembers to have written.
+const maxSeenKnown = 10_000
+
 // touchEvery is how old what is kept of a run may be that is in use.
 const touchEvery = Idle / 6
 
@@ -46,19 +50,30 @@ type record struct {
 	Left     []switchboard.ServerID `json:"left,omitempty"`
 	Surface  surface.State          `json:"surface"`
 	Seen     []recordedSeen         `json:"seen,omitempty"`
+	Forgot   bool                   `json:"forgot,omitempty"` // see Run
 }
 
 // A recordedSeen names what a client was shown.
 type recordedSeen struct {
 	Client string             `json:"client,omitempty"`
-	Seen   switchboard.Digest `json:"seen"` // of a text that stands elsewhere
+	Seen   switchboard.Digest `json:"seen"`           // of a text that stands elsewhere
+	Told   []string           `json:"told,omitempty"` // names of which it was being told when this was kept
+}
+
+// withoutTold returns the record as it is compared: what clients are being told is over soon.
+func (rec record) withoutTold() record {
+	rec.Seen = slices.Clone(rec.Seen)
+	for i := range rec.Seen {
+		rec.Seen[i].Told = nil
+	}
+	return rec
 }
 
 // kept is what of a run is in the store, as far as we know.
 type kept struct {
 	version store.Version // 0 means nothing
-	text    string        // the record
-	when    time.Time
+	text    string        // the record, without what clients were being told
+	when    time.Time     // that we wrote it; zero for what another process has written
 }
 
 // keeper reads and writes what is kept of runs.
@@ -107,8 +122,12 @@ func (k *keeper) save(ctx context.Context, r *Run, s *shown) error {
 		return err
 	}
 	first := r.kept.version == 0
-	if err := k.put(ctx, r, textOf(recordOf(r, s))); err != nil || first && r.id != "" {
+	if err := k.put(ctx, r, recordOf(r, s)); err != nil {
 		return err
+	}
+	r.saved()
+	if first && r.id != "" {
+		return nil
 	}
 	if notice, err := json.Marshal(notice{r.key(), k.self}); err == nil {
 		_ = k.store.Publish(ctx, topicRuns, notice) // who misses it is told so by the store
@@ -117,13 +136,13 @@ func (k *keeper) save(ctx context.Context, r *Run, s *shown) error {
 }
 
 // put writes what is kept of r.
-func (k *keeper) put(ctx context.Context, r *Run, text string) error {
-	key := r.key()
+func (k *keeper) put(ctx context.Context, r *Run, rec record) error {
+	key, text := r.key(), textOf(rec)
 	version, err := k.store.Apply(ctx, store.Change{Group: key.Group, Writes: []store.Write{
 		{Name: key.Name, Was: r.kept.version, Data: []byte(text), TTL: Idle},
 	}})
 	if err == nil {
-		r.kept = kept{version, text, time.Now()}
+		r.kept = kept{version, textOf(rec.withoutTold()), time.Now()}
 	}
 	return err
 }
@@ -148,7 +167,7 @@ func (k *keeper) touch(ctx context.Context, r *Run) error {
 	if err := k.writeSeen(ctx, r.seenWith(s)); err != nil {
 		return err
 	}
-	return k.put(ctx, r, r.kept.text)
+	return k.put(ctx, r, recordOf(r, s).withoutTold())
 }
 
 // Restored counts the runs that went on with what another process had kept of them.
@@ -161,7 +180,7 @@ func (k *keeper) changed(r *Run, s *shown) bool {
 	if r.kept.version == 0 && r.id == "" && len(r.clients()) == 0 && s.declared == nil && len(s.left)+len(st.Expanded)+len(st.Withheld) == 0 {
 		return false
 	}
-	return textOf(recordOf(r, s)) != r.kept.text
+	return textOf(recordOf(r, s).withoutTold()) != r.kept.text
 }
 
 // load returns what is kept under the key; none where nothing is.
@@ -173,32 +192,43 @@ func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept,
 	if err := json.Unmarshal(v.Data, &rec); err != nil {
 		return rec, was, fmt.Errorf("%s/%s: %w", key.Group, key.Name, err)
 	}
-	return rec, kept{v.Version, string(v.Data), time.Now()}, nil
+	return rec, kept{v.Version, textOf(rec.withoutTold()), time.Time{}}, nil
 }
 
 // readSeen returns what the clients of the record were shown. Texts that are among those that are
-// known already are not read again. A text that has expired counts for nothing.
+// known already are not read again. A client whose text is gone was shown nobody knows what.
 func (k *keeper) readSeen(ctx context.Context, rec *record, known clients) (clients, error) {
 	all := make(clients, 0, len(rec.Seen))
 	for _, one := range rec.Seen {
 		if seen := known.of(one.Client); seen != nil && seen.Digest() == one.Seen {
-			all = append(all, client{one.Client, seen})
+			all = append(all, client{id: one.Client, seen: seen})
 			continue
 		}
 		v, err := k.store.Value(ctx, seenKey(one.Seen))
 		if err != nil {
 			return nil, err
 		}
-		if v.Version == 0 {
-			continue
+		seen := surface.Lost
+		if v.Version != 0 {
+			if seen, err = surface.ReadSeen(v.Data); err != nil {
+				return nil, err
+			}
 		}
-		seen, err := surface.ReadSeen(v.Data)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, client{one.Client, seen})
+		all = append(all, client{id: one.Client, seen: seen})
 	}
 	return all, nil
+}
+
+// hear notes what another process has told clients of r, and whether it has forgotten some.
+func (r *Run) hear(rec *record) {
+	if rec.Forgot {
+		r.forgot.Store(true)
+	}
+	for _, one := range rec.Seen {
+		if len(one.Told) > 0 {
+			r.tellAll(one.Client, one.Told, time.Now().Add(toldFor))
+		}
+	}
 }
 
 // before is what was shown, as a process that has not shown it knows it.
@@ -227,7 +257,9 @@ func (k *keeper) writeSeen(ctx context.Context, all clients) error {
 			return err
 		}
 		k.mu.Lock()
-		maps.DeleteFunc(k.seen, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > seenLives })
+		if len(k.seen) > maxSeenKnown {
+			maps.DeleteFunc(k.seen, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > seenLives/2 })
+		}
 		k.seen[digest] = time.Now()
 		k.mu.Unlock()
 	}
@@ -244,9 +276,9 @@ func (k *keeper) forgetSeen(all clients) {
 }
 
 func recordOf(r *Run, s *shown) record {
-	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State()}
+	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State(), Forgot: r.forgot.Load()}
 	for _, c := range r.seenWith(s) {
-		rec.Seen = append(rec.Seen, recordedSeen{c.id, c.seen.Digest()})
+		rec.Seen = append(rec.Seen, recordedSeen{c.id, c.seen.Digest(), r.toldNames(c.id)})
 	}
 	return rec
 }
@@ -309,9 +341,23 @@ func (g *Registry) Follow(ctx context.Context) {
 }
 
 // CatchUp has r show what another process has made of it by now, where that can be found
-// out: a client may be sent to this one before its notice is here.
+// out: a client may be sent to this one before its notice is here. Calls that come together ask the store once, and none waits
+// long for a store that is slow.
 func (g *Registry) CatchUp(ctx context.Context, r *Run) {
-	_ = r.hold(ctx, func() error { return g.sync(ctx, r) })
+	ctx, cancel := context.WithTimeout(ctx, noteTime)
+	defer cancel()
+	came := time.Now().UnixNano()
+	_ = r.hold(ctx, func() error {
+		if r.synced > came {
+			return nil
+		}
+		began := time.Now().UnixNano()
+		err := g.sync(ctx, r)
+		if err == nil {
+			r.synced = began
+		}
+		return err
+	})
 }
 
 // sync shows what another process has made of r, if one has. The caller holds
@@ -332,8 +378,9 @@ func (g *Registry) sync(ctx context.Context, r *Run) error {
 		return err
 	}
 	mine := recordOf(r, now)
-	r.setClients(seen.with(r.clients()))
-	mine.Seen, rec.Seen = nil, nil
+	r.setClients(r.clients().merged(seen))
+	r.hear(&rec)
+	mine.Seen, rec.Seen, mine.Forgot, rec.Forgot = nil, nil, false, false
 	if textOf(mine) == textOf(rec) { // other clients were shown something, and nothing else has changed
 		r.kept = was
 		return nil

@@ -315,8 +315,8 @@ func TestWhatAClientWasShownIsKnownInAnotherProcess(t *testing.T) {
 		}{
 			{minted, "", "search", true}, // it is not known whether it was listed
 			{base, "two", "search", true},
-			{base, "one", "all_helper", false}, // no stub, in these tests
-			{base, "three", "search", false},   // nobody
+			{base, "one", "search", false},   // a member, of which it was shown the stub alone
+			{base, "three", "search", false}, // nobody
 		} {
 			now, err := second.Base(ctx, alice, "browse")
 			if was.ID() != "" {
@@ -325,7 +325,7 @@ func TestWhatAClientWasShownIsKnownInAnotherProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			way := now.Surface().Route(now.Seen(was.client), was.name, time.Now())
+			way := now.Surface().Route(now.Seen(was.client), was.name, false)
 			if goes := way.Way == surface.Forward && way.Entry.Tool.ID.Server == "a"; goes != was.goes {
 				t.Errorf("run %q, client %q: %s goes to a: %v, want %v", was.ID(), was.client, was.name, goes, was.goes)
 			}
@@ -371,8 +371,16 @@ func TestWhatTwoProcessesShowAtOnceIsKnownToBoth(t *testing.T) {
 		for n := range run.MaxClients + 1 {
 			third.Listed(ctx, bases[0], fmt.Sprint("more ", n), bases[0].Surface().Table(true))
 		}
-		if bases[0].Seen("more 0") != nil || bases[0].Seen("more 1") == nil {
+		if bases[0].Seen("more 0") != surface.Lost || bases[0].Seen("more 1") == surface.Lost {
 			t.Errorf("of more than %d clients it is not those that were shown something last", run.MaxClients)
+		}
+		// A client that lists again and again is not the one that makes room.
+		for n := range run.MaxClients {
+			third.Listed(ctx, bases[0], fmt.Sprint("other ", n), bases[0].Surface().Table(true))
+			third.Listed(ctx, bases[0], "more 1", bases[0].Surface().Table(true))
+		}
+		if bases[0].Seen("more 1") == surface.Lost {
+			t.Error("a client that has just listed is forgotten")
 		}
 	})
 }

@@ -144,12 +144,17 @@ type Run struct {
 	kept     kept
 	restored bool // another process has shown it
 
-	seen atomic.Pointer[clients] // what its clients were shown; written by the holder of binding
+	seen   atomic.Pointer[clients] // what its clients were shown; written by the holder of binding
+	forgot atomic.Bool             // a client that was shown something is not among them any more
+
+	synced int64        // unix nanoseconds when it was last compared with the store for a call; for the holder of binding
+	tells  atomic.Int64 // unix nanoseconds until which any name in told counts
 
 	listed atomic.Bool // a client has had a list of it from this process
 
 	mu       sync.Mutex
 	watchers map[*watch]struct{}
+	told     map[telling]time.Time // until when calls were written before the client knew; zero has not ended
 }
 
 // A Watcher is told which kinds of what a run shows have changed. It does not
@@ -495,6 +500,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			g.restored.Add(1)
 			r.kept, r.restored = was.kept, true
 			r.setClients(was.seen)
+			r.hear(&was.record)
 		} else if unbound == nil {
 			g.fresh[key] = s
 		}

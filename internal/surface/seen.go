@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -21,25 +20,21 @@ type Sight struct {
 	Tool *switchboard.Tool
 
 	Serves []string // see Entry
-
-	// Until is when the client may have read that the name is served differently now: calls that
-	// arrive earlier were written before it knew. Zero where it was not told so.
-	Until time.Time
 }
 
 // SightOf returns the sight of the entry.
 func SightOf(e Entry) Sight { return Sight{Name: e.Name, Tool: e.Tool, Serves: e.Serves} }
 
-// sameAs reports whether the entry is the tool that was shown, with the same definition. The
+// SameAs reports whether the entry is the tool that was shown, with the same definition. The
 // definitions of our own tools and of stubs do not count.
-func (o *Sight) sameAs(e *Entry) bool {
+func (o *Sight) SameAs(e *Entry) bool {
 	return o.Tool.ID == e.Tool.ID && (o.Tool.ID.Server == "" || o.Tool.Digest == e.Tool.Digest)
 }
 
 // A Table has what one list shows, by name. It is immutable and safe for concurrent use.
 type Table struct {
 	sights []Sight // sorted by name
-	first  *Seen   // of a client that has seen this list and nothing else
+	only   *Seen   // of a client that was shown this list and nothing else
 }
 
 // Table returns what the list for a client of the era shows.
@@ -61,13 +56,7 @@ func (s *Surface) table(modern bool) *Table {
 
 func (t *Table) sort() {
 	slices.SortFunc(t.sights, func(a, b Sight) int { return strings.Compare(a.Name, b.Name) })
-	t.first = newSeen(t, nil)
-}
-
-func newSeen(list *Table, more []Sight) *Seen {
-	s := &Seen{list: list, more: more}
-	s.sum = sync.OnceValue(func() switchboard.Digest { return canonical.Sum(s.Text()) })
-	return s
+	t.only = newSeen(t, nil, nil, false)
 }
 
 func (t *Table) lookup(name string) (Sight, bool) {
@@ -88,85 +77,99 @@ const maxSeenBytes = 256 << 10
 // Seen, and nil, are of a client that was shown nothing. It is immutable and safe for
 // concurrent use.
 type Seen struct {
-	list *Table  // the last list; nil for none
-	more []Sight // what was shown besides and is not in the list, or was shown after it; the oldest first
+	list   *Table  // the last list; nil for none
+	before []Sight // what was shown before that and is not in it; the oldest first
+	after  []Sight // what was shown after it, and counts more; the oldest first
+	lost   bool    // the client was shown more, and nobody knows what
 
-	sum func() switchboard.Digest
+	sum    func() switchboard.Digest
+	byName func() map[string]Sight // of before and after
 }
 
-// Listed returns s of a client that was shown the list besides.
-func (s *Seen) Listed(list *Table) *Seen {
-	switch {
-	case s == nil || s.list == list && len(s.more) == 0:
-		return list.first
-	case s.list == list && !slices.ContainsFunc(s.more, list.has):
+// Lost is of a client that was shown something, and nobody knows what.
+var Lost = newSeen(nil, nil, nil, true)
+
+func newSeen(list *Table, before, after []Sight, lost bool) *Seen {
+	s := &Seen{list: list, before: before, after: after, lost: lost}
+	s.sum = sync.OnceValue(func() switchboard.Digest { return canonical.Sum(s.Text()) })
+	s.byName = sync.OnceValue(func() map[string]Sight {
+		all := make(map[string]Sight, len(s.before)+len(s.after))
+		for _, shown := range [][]Sight{s.before, s.after} {
+			for _, o := range shown {
+				all[o.Name] = o
+			}
+		}
+		return all
+	})
+	return s
+}
+
+// WithList returns what the client was shown once it is shown the list too.
+func (s *Seen) WithList(list *Table) *Seen {
+	if s == nil || s.list == nil && len(s.after) == 0 {
+		return list.only
+	}
+	if s.list == list && len(s.after) == 0 && !slices.ContainsFunc(s.before, list.names) {
 		return s
 	}
-	later := make(map[string]bool, len(s.more))
-	for _, o := range s.more {
-		later[o.Name] = true
-	}
-	var more []Sight
-	if s.list != nil && s.list != list {
-		for _, o := range s.list.sights {
-			if !later[o.Name] && !list.has(o) {
-				more = append(more, o)
+	var before []Sight
+	keep := func(shown []Sight, but func(name string) bool) {
+		for _, o := range shown {
+			if !list.names(o) && !but(o.Name) {
+				before = append(before, o)
 			}
 		}
 	}
-	for _, o := range s.more {
-		if !list.has(o) {
-			more = append(more, o)
-		}
+	later := s.byName()
+	keep(s.before, func(string) bool { return false })
+	if s.list != nil && s.list != list {
+		keep(s.list.sights, func(name string) bool { _, again := later[name]; return again })
 	}
-	if len(more) == 0 {
-		return list.first
+	keep(s.after, func(string) bool { return false })
+	if len(before) == 0 {
+		return list.only
 	}
-	return newSeen(list, more).trim()
+	return newSeen(list, before, nil, false).trim()
 }
 
-// has reports whether the list has an entry of that name.
-func (t *Table) has(o Sight) bool {
+// names reports whether the list has an entry of the sight's name.
+func (t *Table) names(o Sight) bool {
 	_, listed := t.lookup(o.Name)
 	return listed
 }
 
-// Shown returns s of a client that was shown the entries besides.
-func (s *Seen) Shown(sights ...Sight) *Seen {
-	next := newSeen(nil, nil)
+// WithSights returns what the client was shown once it is shown the entries too.
+func (s *Seen) WithSights(sights ...Sight) *Seen {
+	next := newSeen(nil, nil, nil, false)
 	if s != nil {
-		next.list, next.more = s.list, slices.Clone(s.more)
+		next = newSeen(s.list, slices.Clone(s.before), slices.Clone(s.after), s.lost)
 	}
 	for _, o := range sights {
-		next.more = slices.DeleteFunc(next.more, func(was Sight) bool { return was.Name == o.Name })
-		next.more = append(next.more, o)
+		same := func(was Sight) bool { return was.Name == o.Name }
+		next.before = slices.DeleteFunc(next.before, same)
+		next.after = append(slices.DeleteFunc(next.after, same), o)
 	}
 	return next.trim()
 }
 
-// trim keeps s within its bounds.
+// trim keeps s within its bounds: it forgets what was shown first.
 func (s *Seen) trim() *Seen {
 	most := MaxSeen
 	if s.list != nil {
-		most -= len(s.list.sights)
+		most = max(0, most-len(s.list.sights))
 	}
-	s.more = s.more[max(0, len(s.more)-max(0, most)):]
+	s.after = s.after[max(0, len(s.after)-most):]
+	s.before = s.before[max(0, len(s.before)-(most-len(s.after))):]
 	left := maxSeenBytes
-	for i := range slices.Backward(s.more) {
-		o := &s.more[i]
-		if left -= len(o.Tool.Definition); left < 0 && o.Tool.Definition != nil {
-			o.Tool = &switchboard.Tool{ID: o.Tool.ID, Digest: o.Tool.Digest}
+	for _, shown := range [][]Sight{s.after, s.before} {
+		for i := range slices.Backward(shown) {
+			o := &shown[i]
+			if left -= len(o.Tool.Definition); left < 0 && o.Tool.Definition != nil {
+				o.Tool = &switchboard.Tool{ID: o.Tool.ID, Digest: o.Tool.Digest}
+			}
 		}
 	}
 	return s
-}
-
-func find(sights []Sight, name string) (Sight, bool) {
-	i := slices.IndexFunc(sights, func(o Sight) bool { return o.Name == name })
-	if i < 0 {
-		return Sight{}, false
-	}
-	return sights[i], true
 }
 
 // Lookup returns what the name stood for when the client was last shown it.
@@ -174,16 +177,24 @@ func (s *Seen) Lookup(name string) (Sight, bool) {
 	if s == nil {
 		return Sight{}, false
 	}
-	if o, ok := find(s.more, name); ok || s.list == nil {
-		return o, ok
+	if len(s.before)+len(s.after) > 0 {
+		if o, ok := s.byName()[name]; ok {
+			return o, true
+		}
+	}
+	if s.list == nil {
+		return Sight{}, false
 	}
 	return s.list.lookup(name)
 }
 
-// UpToDate reports whether the client knows the tools as s shows them, or knows none.
+// UpToDate reports whether the client knows the tools as s shows them, or was shown none.
 func (s *Seen) UpToDate(now *Surface) bool {
-	return s == nil || len(s.more) == 0 && (s.list == now.Table(false) || s.list == now.Table(true))
+	return s == nil || !s.lost && s.list != nil && len(s.after) == 0 && (s.list.equal(now.Table(false)) || s.list.equal(now.Table(true)))
 }
+
+// equal reports whether both lists show the same.
+func (t *Table) equal(o *Table) bool { return t == o || t.only.Digest() == o.only.Digest() }
 
 // A Way says what becomes of a call of a name.
 type Way uint8
@@ -201,56 +212,62 @@ type Route struct {
 	Way   Way
 	Entry Entry  // for Forward and Changed
 	Was   string // for Changed and Unmet: the requirement that the name was shown for; "" where nothing is known
-	Again bool   // for Changed: the client was told so a moment ago
+	Again bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
 }
 
-// Route says where a call of the name goes that arrived at the instant, of a client that has seen
-// so much. A name that a client was shown leads to the tool that it was shown for, or to one that
-// may stand in for it, or the client is told what serves it now: never elsewhere. An Entry that is
-// a member need not be expanded.
-func (s *Surface) Route(seen *Seen, name string, arrived time.Time) Route {
+// Route says where a call of the name goes, of a client that was shown so much. A name that a client was shown leads to the
+// tool that it was shown for, or to one that may stand in for it, or the client is told what serves it now: never elsewhere.
+// A client that was shown nothing calls what is in the list. early says that the client wrote the call before it read that the
+// name is served differently now. An Entry that is a member need not be expanded.
+func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	e, known := s.Lookup(name)
 	listed := known && e.Usable()
-	if listed && seen.UpToDate(s) {
+	if listed && !early && seen.UpToDate(s) {
 		return Route{Way: Forward, Entry: e}
 	}
 	o, shown := seen.Lookup(name)
 	switch {
-	case !shown && known:
+	case shown:
+	case listed && seen != nil && seen.lost && e.Tool.ID.Server != "":
+		return Route{Way: Changed, Entry: e, Was: firstOf(e.Serves)}
+	case known:
 		return Route{Way: Forward, Entry: e}
-	case !shown:
+	default:
 		return Route{}
 	}
-	was := first(o.Serves)
-	if arrived.Before(o.Until) { // the client had not read the answer when it wrote the call
-		if now, ok := s.of[o.Tool.ID]; ok && known && now == name {
-			return Route{Way: Changed, Entry: e, Was: was, Again: true}
-		}
+	way := s.routeShown(&o, &e, known)
+	if early && way.Entry.Tool != nil && way.Entry.Tool.ID.Server != "" {
+		way.Way, way.Was = Changed, firstOf(o.Serves)
+		way.Again = o.Name == way.Entry.Name && o.SameAs(&way.Entry)
 	}
-	same := known && o.sameAs(&e)
+	return way
+}
+
+// routeShown routes a call of a name that was shown as o. e is the entry of that name now, if it is known.
+func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
+	was := firstOf(o.Serves)
+	listed := known && e.Usable()
 	switch {
-	case same: // also while it is withheld, or no longer expanded
-		return Route{Way: Forward, Entry: e}
-	case listed && s.mayStandIn(&e, &o):
-		return Route{Way: Forward, Entry: e}
+	case known && o.SameAs(e): // also while it is withheld, or no longer expanded
+		return Route{Way: Forward, Entry: *e}
+	case listed && s.mayStandIn(e, o):
+		return Route{Way: Forward, Entry: *e}
 	case listed:
-		return Route{Way: Changed, Entry: e, Was: was}
-	case s.removed != nil && s.removed(o.Tool.ID) && known: // the member has nothing to do with it
-		return Route{Way: Changed, Entry: e, Was: was}
+		return Route{Way: Changed, Entry: *e, Was: was}
 	case s.removed != nil && s.removed(o.Tool.ID):
 		return Route{}
 	}
 	var member *Entry // of that name, which is not expanded
 	if known {
-		member = &e
+		member = e
 	}
-	return s.elsewhere(&o, was, member)
+	return s.routeElsewhere(o, was, member)
 }
 
-// elsewhere routes a call if its name is not in the list. member is the unexpanded member with that name, or nil.
-func (s *Surface) elsewhere(o *Sight, was string, member *Entry) Route {
+// routeElsewhere routes a call if its name is not in the list. member is the unexpanded member with that name, or nil.
+func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	if name, ok := s.Name(o.Tool.ID); ok {
-		if e, _ := s.Lookup(name); o.sameAs(&e) {
+		if e, _ := s.Lookup(name); o.SameAs(&e) {
 			return Route{Way: Forward, Entry: e}
 		}
 	}
@@ -291,13 +308,16 @@ func (o *Sight) serves(e *Entry) bool {
 // byName reports whether the key is of a requirement by name.
 func byName(key string) bool { return strings.HasPrefix(key, "tools ") }
 
-// mayStandIn reports whether the entry may stand in for the tool that was shown.
+// mayStandIn reports whether the entry may stand in for the tool that was shown. A stub stands in for nothing.
 func (s *Surface) mayStandIn(e *Entry, o *Sight) bool {
+	if e.Tool.ID.Server == "" || o.Tool.ID.Server == "" {
+		return false
+	}
 	common := slices.ContainsFunc(o.Serves, func(key string) bool { return !byName(key) && slices.Contains(e.Serves, key) })
 	return common && s.standsIn != nil && s.standsIn(e.Tool, o.Tool)
 }
 
-func first(keys []string) string {
+func firstOf(keys []string) string {
 	if len(keys) == 0 {
 		return ""
 	}
@@ -311,14 +331,15 @@ type keptSight struct {
 	Tool       string               `json:"tool"`
 	Digest     switchboard.Digest   `json:"digest,omitempty"`
 	Serves     []string             `json:"serves,omitempty"`
-	Until      time.Time            `json:"until,omitzero"`
 	Definition json.RawMessage      `json:"definition,omitempty"`
 }
 
 // keptSeen is a Seen as it is kept.
 type keptSeen struct {
-	List []keptSight `json:"list,omitempty"`
-	More []keptSight `json:"more,omitempty"` // with definitions: nobody may offer these any more
+	List   []keptSight `json:"list,omitempty"`
+	Before []keptSight `json:"before,omitempty"` // with definitions as far as they are known: nobody may offer these any more
+	After  []keptSight `json:"after,omitempty"`  // likewise
+	Lost   bool        `json:"lost,omitempty"`
 }
 
 // Digest is of Text.
@@ -330,7 +351,7 @@ func (s *Seen) Text() []byte {
 	if s.list != nil {
 		all.List = keepSights(s.list.sights, false)
 	}
-	all.More = keepSights(s.more, true)
+	all.Before, all.After, all.Lost = keepSights(s.before, true), keepSights(s.after, true), s.lost
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic("what a client was shown: " + err.Error()) // it was parsed
@@ -341,7 +362,7 @@ func (s *Seen) Text() []byte {
 func keepSights(sights []Sight, definitions bool) []keptSight {
 	out := make([]keptSight, len(sights))
 	for i, o := range sights {
-		out[i] = keptSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.ID.Name, Digest: o.Tool.Digest, Serves: o.Serves, Until: o.Until}
+		out[i] = keptSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.ID.Name, Digest: o.Tool.Digest, Serves: o.Serves}
 		if definitions && o.Tool.ID.Server != "" {
 			out[i].Definition = o.Tool.Definition
 		}
@@ -359,17 +380,17 @@ func ReadSeen(text []byte) (*Seen, error) {
 		sights := make([]Sight, len(kept))
 		for i, k := range kept {
 			tool := &switchboard.Tool{ID: switchboard.ToolID{Server: k.Server, Name: k.Tool}, Digest: k.Digest, Definition: k.Definition}
-			sights[i] = Sight{Name: k.Name, Serves: k.Serves, Until: k.Until, Tool: tool}
+			sights[i] = Sight{Name: k.Name, Serves: k.Serves, Tool: tool}
 		}
 		return sights
 	}
-	s := newSeen(nil, read(all.More))
+	var list *Table
 	if all.List != nil {
-		list := &Table{sights: read(all.List)}
+		list = &Table{sights: read(all.List)}
 		list.sort()
-		if s.list = list; len(s.more) == 0 {
-			return list.first, nil
+		if len(all.Before)+len(all.After) == 0 && !all.Lost {
+			return list.only, nil
 		}
 	}
-	return s.trim(), nil
+	return newSeen(list, read(all.Before), read(all.After), all.Lost).trim(), nil
 }

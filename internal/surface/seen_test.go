@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -96,6 +95,7 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 		{"rather the one of the same name", []string{"a/x:2 for search internet"}, []string{"b/find:1 for search internet", "b/x:1 for search internet", "c/x:1 for read fs"}, nil, "x", "is served by b/x as b__x"},
 		{"nothing serves it", []string{"a/x:1 for search internet"}, []string{"b/y:1 for read fs"}, nil, "x", "is unmet"},
 		{"what policy has removed does not exist", []string{"a/x:1 for search internet"}, []string{"b/find:1 for search internet"}, []string{"a/x"}, "x", "is unknown"},
+		{"what policy has removed does not exist, though a member has its name", []string{"a/x:1 for search internet"}, []string{"b/x:1 for search internet on demand"}, []string{"a/x"}, "x", "is unknown"},
 		{"never shown", []string{"a/x:1 for search internet"}, []string{"a/x:1 for search internet"}, nil, "y", "is unknown"},
 		{"in the list, and not shown yet", []string{"a/x:1 for search internet"}, []string{"b/y:1 for search internet"}, nil, "y", "goes to b/y"},
 		{"a member that was never shown", []string{"a/x:1 for read fs"}, []string{"a/x:1 for read fs", "b/y:1 for search internet on demand"}, nil, "y", "goes to b/y"},
@@ -110,7 +110,7 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 		for _, elsewhere := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, kept: %v", test.name, elsewhere), func(t *testing.T) {
 				before := selecting(nil, nil, test.shown...)
-				seen := (*surface.Seen)(nil).Listed(before.Table(false))
+				seen := (*surface.Seen)(nil).WithList(before.Table(false))
 				now := selecting(before, test.removed, test.now...)
 				if elsewhere { // in another process
 					kept, err := surface.ReadSeen(seen.Text())
@@ -125,7 +125,7 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 						return // it needs the definition, which the catalog has
 					}
 				}
-				if got := said(now.Route(seen, test.call, time.Now())); got != test.want {
+				if got := said(now.Route(seen, test.call, false)); got != test.want {
 					t.Errorf("%s %s; want: it %s", test.call, got, test.want)
 				}
 			})
@@ -133,43 +133,85 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 	}
 }
 
-// A model writes two calls of a name at once. Both get the same answer; what it writes after that is made.
-func TestCallsOfOneTurnGetTheSameAnswer(t *testing.T) {
-	before := selecting(nil, nil, "a/x:2 for search internet")
+// A model writes two calls of a name at once. Both get the answer, whatever else the client is shown meanwhile; what it writes
+// after that is made.
+func TestCallsOfOneTurnAreNotMade(t *testing.T) {
+	before := selecting(nil, nil, "a/x:2 for search internet", "b/find:1 for read fs")
 	now := selecting(before, nil, "b/x:1 for search internet")
-	seen := (*surface.Seen)(nil).Listed(before.Table(false))
-	start := time.Now()
-	first := now.Route(seen, "x", start)
-	if said(first) != "is served by b/x as x" {
-		t.Fatalf("the first call %s", said(first))
+	shown := (*surface.Seen)(nil).WithList(before.Table(false))
+	told := now.Route(shown, "x", false)
+	if said(told) != "is served by b/x as x" || told.Again {
+		t.Fatalf("the first call %s", said(told))
 	}
-	told := surface.SightOf(first.Entry)
-	told.Until = start.Add(time.Second)
-	seen = seen.Shown(told)
-	for after, want := range map[time.Duration]string{
-		0: "is served by b/x as x", 999 * time.Millisecond: "is served by b/x as x", time.Second: "goes to b/x",
+	for what, seen := range map[string]*surface.Seen{
+		"told": shown.WithSights(surface.SightOf(told.Entry)), "told, and it has listed": shown.WithSights(surface.SightOf(told.Entry)).WithList(now.Table(false)),
 	} {
-		if got := said(now.Route(seen, "x", start.Add(after))); got != want {
-			t.Errorf("a call that arrives after %s %s, want: it %s", after, got, want)
+		if early := now.Route(seen, "x", true); said(early) != "is served by b/x as x" || !early.Again {
+			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.Again)
+		}
+		if later := now.Route(seen, "x", false); said(later) != "goes to b/x" {
+			t.Errorf("%s: a call of the next turn %s", what, said(later))
+		}
+		// Meanwhile a third tool serves, which may stand in for the second, and not for the first.
+		third := selecting(now, nil, "c/x:1 for search internet")
+		if early := third.Route(seen, "x", true); said(early) != "is served by c/x as x" || early.Again {
+			t.Errorf("%s: a call of the same turn %s, again: %v", what, said(early), early.Again)
 		}
 	}
 }
 
-func TestWhatAClientWasShownIsBounded(t *testing.T) {
-	lines := func(n int) (all []string) {
+// Nobody knows what a client was shown: it is told of each tool of a server before it calls that.
+func TestAClientOfWhichNothingIsKnownAnyMoreIsTold(t *testing.T) {
+	now := selecting(nil, nil, "a/x:1 for search internet", "a/y:1 for search internet", "b/z:1 for read fs on demand")
+	seen := surface.Lost
+	for name, want := range map[string]string{
+		"x": "is served by a/x as x", "switchboard_own": "goes to /switchboard_own", "g_helper": "goes to /g_helper", "z": "goes to b/z", "other": "is unknown",
+	} {
+		if got := said(now.Route(seen, name, false)); got != want {
+			t.Errorf("%s %s; want: it %s", name, got, want)
+		}
+	}
+	x, _ := now.Lookup("x")
+	seen = seen.WithSights(surface.SightOf(x))
+	kept, err := surface.ReadSeen(seen.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seen := range []*surface.Seen{seen, kept} {
+		if x, y := said(now.Route(seen, "x", false)), said(now.Route(seen, "y", false)); x != "goes to a/x" || y != "is served by a/y as y" {
+			t.Errorf("once it was told of x, x %s and y %s", x, y)
+		}
+	}
+	if got := said(now.Route(seen.WithList(now.Table(false)), "y", false)); got != "goes to a/y" {
+		t.Errorf("once it has listed, y %s", got)
+	}
+}
+
+func TestWhatAClientWasShownFirstIsForgottenFirst(t *testing.T) {
+	lines := func(from string, n int) (all []string) {
 		for i := range n {
-			all = append(all, fmt.Sprintf("a/t%d-%d:1 for */*", n, i))
+			all = append(all, fmt.Sprintf("a/%s-%d:1 for */*", from, i))
 		}
 		return all
 	}
+	lists := map[string]int{"first": 1800, "second": 1800, "third": 1800, "fourth": 1800}
 	var seen *surface.Seen
-	for _, n := range []int{3000, 3001, 2} {
-		seen = seen.Listed(selecting(nil, nil, lines(n)...).Table(false))
+	for _, name := range []string{"first", "second", "third", "fourth"} {
+		seen = seen.WithList(selecting(nil, nil, lines(name, lists[name])...).Table(false))
 	}
-	for name, want := range map[string]bool{"t2-1": true, "t3001-3000": true, "t3000-2999": true, "t3000-0": false} {
-		if _, got := seen.Lookup(name); got != want {
-			t.Errorf("%s is known: %v, want %v", name, got, want)
+	for name, want := range map[string]int{"fourth": 1800, "third": 1800, "second": surface.MaxSeen - 3600 - 1, "first": 0} {
+		known := 0
+		for i := range lists[name] {
+			if _, ok := seen.Lookup(fmt.Sprintf("%s-%d", name, i)); ok {
+				known++
+			}
 		}
+		if known != want {
+			t.Errorf("of the %s list %d names are known, want %d", name, known, want)
+		}
+	}
+	if _, ok := seen.Lookup("second-0"); ok {
+		t.Error("of the second list the last names are forgotten, and not the first")
 	}
 }
 
@@ -208,7 +250,7 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 				t.Fatalf("a fresh client gets %s, and an old one %s", fresh.List(switchboard.Tools, false), now.List(switchboard.Tools, false))
 			}
 			for name, o := range last {
-				r := now.Route(seen, name, time.Now())
+				r := now.Route(seen, name, false)
 				switch {
 				case r.Way == surface.Forward && r.Entry.Tool.ID.Server == "" && o.Tool.ID == r.Entry.Tool.ID:
 				case r.Way == surface.Forward && r.Entry.Tool.ID == o.Tool.ID && r.Entry.Tool.Digest == o.Tool.Digest:
@@ -221,12 +263,12 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 				}
 			}
 			for e := range now.All() {
-				if r := now.Route(seen, e.Name, time.Now()); r.Way == surface.Unknown || r.Way == surface.Unmet {
+				if r := now.Route(seen, e.Name, false); r.Way == surface.Unknown || r.Way == surface.Unmet {
 					t.Fatalf("%s is there, and a call of it %s", e.Name, said(r))
 				}
 			}
 			if rapid.Bool().Draw(t, "lists") {
-				seen = seen.Listed(now.Table(false))
+				seen = seen.WithList(now.Table(false))
 				for e := range now.All() {
 					if e.Usable() {
 						last[e.Name] = e
