@@ -270,6 +270,9 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 	way := s.Route(r.Seen(v.name), name, false)
 	calls[way.Way]++
 	e := way.Entry
+	if now, listed := s.Lookup(name); listed && now.Usable() && now.Tool.ID == o.Tool.ID && now.Tool.Digest == o.Tool.Digest && (way.Way != surface.Forward || e.Tool.ID != o.Tool.ID) {
+		t.Errorf("%s is %s as it was shown, and a call does not go there", name, o.Tool.ID)
+	}
 	if way.Way == surface.Forward || way.Way == surface.Changed {
 		if now, ok := s.Lookup(e.Name); !ok || now.Tool != e.Tool {
 			t.Errorf("%s goes to %s, which is not selected", name, e.Tool.ID)
@@ -299,6 +302,9 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 		denied := false
 		for _, out := range d.Outcomes {
 			denied = denied || slices.ContainsFunc(out.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName && c.Tool.ID == o.Tool.ID })
+			if slices.ContainsFunc(slices.Concat(out.Selected, out.Others), func(c decide.Candidate) bool { return c.Tool.ID == o.Tool.ID }) {
+				t.Errorf("%s was shown for %s and is unknown, and policy lets that serve %s", name, o.Tool.ID, out.Requirement)
+			}
 		}
 		if bound := !slices.Contains(w.state.tenants["acme"].Servers, o.Tool.ID.Server); !denied && !bound {
 			t.Errorf("%s was shown for %s and is unknown, and neither policy nor a bound has removed it", name, o.Tool.ID)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
+	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -75,20 +77,26 @@ func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
 	}
 }
 
-// removed says which tools policy has denied to every requirement of the decision that they could
-// serve, and which are of servers that are configured and not the tenant's.
+// removed says which tools policy has denied to each requirement of the decision that they could
+// serve, and which are of servers that are configured and not the tenant's. What policy could not judge is not removed.
 func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) bool {
-	denied := map[switchboard.ToolID]bool{}
+	denied, left := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
 	for i := range d.Outcomes {
-		for _, c := range d.Outcomes[i].Dropped {
-			if c.Stage == policy.StageName {
+		o := &d.Outcomes[i]
+		for _, c := range o.Dropped {
+			switch {
+			case c.Stage == decide.StageFilter || c.Stage == matcher.StagePrune: // it could not serve that one
+			case c.Stage == policy.StageName && c.Reason.Code != switchboard.CodePolicyFailed:
 				denied[c.Tool.ID] = true
+			default:
+				left[c.Tool.ID] = true
 			}
 		}
+		for _, c := range slices.Concat(o.Selected, o.Others) {
+			left[c.Tool.ID] = true
+		}
 	}
-	for i := range d.Selected {
-		delete(denied, d.Selected[i].Tool.ID)
-	}
+	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return left[id] })
 	configured, own := s.servers, t.Tenant
 	return func(id switchboard.ToolID) bool {
 		_, exists := configured[id.Server]

@@ -45,35 +45,42 @@ func (s *Set) declaredSame(from, to switchboard.ToolID) bool {
 // maxProven is how many answers are kept.
 const maxProven = 4096
 
+// maxProvenBytes bounds a definition that a proof reads: to decode a larger one could take longer than a call may wait.
+const maxProvenBytes = 64 << 10
+
 // proven has the answers of covers by the digests of both definitions.
-var proven = answers{of: map[[2]switchboard.Digest]bool{}}
+var proven = answers{of: map[[2]switchboard.Digest]*answer{}}
 
 type answers struct {
 	sync.Mutex
-	of map[[2]switchboard.Digest]bool
+	of map[[2]switchboard.Digest]*answer
+}
+
+// An answer is found once, though many ask for it at the same time.
+type answer struct {
+	once sync.Once
+	yes  bool
 }
 
 func (a *answers) ask(now, shown *switchboard.Tool) bool {
 	key := [2]switchboard.Digest{now.Digest, shown.Digest}
 	a.Lock()
-	answer, known := a.of[key]
+	one := a.of[key]
+	if one == nil {
+		if len(a.of) >= maxProven {
+			clear(a.of)
+		}
+		one = &answer{}
+		a.of[key] = one
+	}
 	a.Unlock()
-	if known {
-		return answer
-	}
-	answer = covers(now.Definition, shown.Definition)
-	a.Lock()
-	defer a.Unlock()
-	if len(a.of) >= maxProven {
-		clear(a.of)
-	}
-	a.of[key] = answer
-	return answer
+	one.once.Do(func() { one.yes = covers(now.Definition, shown.Definition) })
+	return one.yes
 }
 
 // covers reports whether the definition now provably takes, gives and promises what shown did.
 func covers(now, shown []byte) bool {
-	if freer(now, shown) {
+	if len(now) > maxProvenBytes || len(shown) > maxProvenBytes || freer(now, shown) {
 		return false
 	}
 	takes, ok := schemaOf(now, input)

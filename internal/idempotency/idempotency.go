@@ -136,9 +136,9 @@ func (k *Keys) Close() {
 }
 
 // Once returns a Caller that makes a call that has a key once, and gives its outcome
-// to all others with the same key for the same tool of the same principal. It
+// to all others with the same key of the same principal. It
 // belongs around all that can move a call to another server. Its own refusals are
-// SB-CAP-006, where the key is that of a call with other arguments; SB-EXEC-004, where
+// SB-CAP-006, where the key is that of a call with other arguments, or of another tool; SB-EXEC-004, where
 // nobody knows how the first call has ended; SB-EXEC-003, where its result was too
 // large to be kept; and SB-ROUT-004, where the store cannot be used.
 func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
@@ -214,27 +214,33 @@ func unusable(ctx context.Context, err error) error {
 // A claim is one call's on its key.
 type claim struct {
 	group   string
-	owner   string        // made up, so that no other claim has it
-	digest  string        // of the arguments
+	owner   string // made up, so that no other claim has it
+	call    called
 	version store.Version // of what stands in the store; 0 where it does not, as far as known
 }
 
 func newClaim(c *switchboard.Call, digest string) *claim {
 	h := sha256.New()
-	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Tool, c.Once.Key} {
+	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
 	return &claim{
-		group:  "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil)),
-		owner:  rand.Text(),
-		digest: digest,
+		group: "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil)),
+		owner: rand.Text(),
+		call:  called{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
 	}
+}
+
+// sameAs reports whether both calls are the same one: of one tool, by its name or by what it is, with the same arguments.
+// Names and tools change apart while a client tries again: its tool may have got another name, and its name another tool.
+func (c called) sameAs(o called) (tool, arguments bool) {
+	return c.Name == o.Name || c.ID == o.ID, c.Digest == o.Digest
 }
 
 // make claims the call; the error is store.ErrConflict where another has.
 func (k *Keys) make(ctx context.Context, own *claim) error {
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
-		{Name: claimName, Data: (&record{Owner: own.owner, Digest: own.digest}).encode(), TTL: KeptFor},
+		{Name: claimName, Data: (&record{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
 		{Name: leaseName, Was: store.Any, Data: working, TTL: leaseFor},
 	}})
 	if own.version = v; err == nil {
@@ -324,7 +330,7 @@ func (h *hold) asks(n int) {
 func (h *hold) end(outcome *record) {
 	var data []byte
 	if outcome != nil {
-		outcome.Owner, outcome.Digest, outcome.When = h.own.owner, h.own.digest, time.Now()
+		outcome.Owner, outcome.Call, outcome.When = h.own.owner, h.own.call, time.Now()
 		data = outcome.encode()
 	}
 	h.data <- data
@@ -451,8 +457,11 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 			return nil, waited, nil
 		}
 		first = decode(value.Data)
+		tool, arguments := first.Call.sameAs(own.call)
 		switch {
-		case first.Digest != own.digest && first.Digest != "":
+		case !tool && first.Call.Digest != "":
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of another tool, so this call was not made; use a new key for each call that is meant to be another")
+		case !arguments && first.Call.Digest != "":
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of the tool with other arguments, so this call was not made; use a new key for each call that is meant to be another")
 		case first.Kind != claimed:
 			return first, waited, nil

@@ -125,22 +125,32 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 			c.Principal.Tenant = "other"
 			return c
 		}(), `{"n":4}`},
+		{"the same tool, under the name that it has now", one, func() *switchboard.Call {
+			c := call("k", `{"a":1,"b":"x"}`)
+			c.Once.Tool = "s__post"
+			return c
+		}(), `{"n":1} again`},
+		{"the same name, which another tool serves now: policy cannot be asked about the first", one, func() *switchboard.Call {
+			c := call("k", `{"a":1,"b":"x"}`)
+			c.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "z", Name: "post"}}
+			return c
+		}(), "SB-POL-001"},
 		{"another tool", one, func() *switchboard.Call {
 			c := call("k", `{"a":1,"b":"x"}`)
-			c.Once.Tool = "get"
+			c.Once.Tool, c.Tool = "get", &switchboard.Tool{ID: switchboard.ToolID{Server: "s", Name: "get"}}
 			return c
-		}(), `{"n":5}`},
+		}(), "SB-CAP-006"},
 		{"without a key", one, func() *switchboard.Call {
 			c := call("", `{"a":1,"b":"x"}`)
 			c.Once = nil
 			return c
-		}(), `{"n":6}`},
+		}(), `{"n":5}`},
 		{"without arguments", one, func() *switchboard.Call {
 			c := call("none", "")
 			c.Params = []byte(`{"name":"post"}`)
 			return c
-		}(), `{"n":7}`},
-		{"no arguments are those", two, call("none", `{ }`), `{"n":7} again`},
+		}(), `{"n":6}`},
+		{"no arguments are those", two, call("none", `{ }`), `{"n":6} again`},
 	} {
 		if got := tt.in.does(tt.call); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)

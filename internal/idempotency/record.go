@@ -26,9 +26,9 @@ const (
 // A record is what stands under a key: a line of JSON, and then the bytes of a
 // result, or of a server's error, as they came.
 type record struct {
-	Owner  string `json:"owner"`
-	Digest string `json:"arguments"`
-	Kind   kind   `json:"kind,omitempty"`
+	Owner string `json:"owner"`
+	Call  called `json:"call,omitzero"` // without a digest it is not known
+	Kind  kind   `json:"kind,omitempty"`
 
 	When  time.Time          `json:"when,omitzero"`
 	Tool  switchboard.ToolID `json:"tool,omitzero"` // that was called last
@@ -42,6 +42,13 @@ type record struct {
 	Hint   string               `json:"hint,omitempty"`
 
 	body []byte
+}
+
+// called is what a client called.
+type called struct {
+	Name   string             `json:"name"` // by which the client knew the tool
+	ID     switchboard.ToolID `json:"tool"`
+	Digest string             `json:"arguments"`
 }
 
 func (r *record) encode() []byte {

@@ -119,6 +119,17 @@ func TestAKeyHolderIsToldThatTheConfigurationWasRefusedAndNotWhy(t *testing.T) {
 		t.Errorf("while all is well: exit %d\n%s%s", code, out, errs)
 	}
 	write(t, filepath.Join(dir, "tenants/other/tasks/broken.yaml"), "task_id: broken\nrequired: []\n")
+	eventually(t, "the faulty part is counted", func() string {
+		if _, body := g.ready(t); !strings.Contains(body, `"configuration_faulty_parts":1`) {
+			return body
+		}
+		return ""
+	})
+	if out, _, code := command(t, dir, "status", "--url", g.url); code != 0 || strings.Contains(out, "faulty") || strings.Contains(out, "broken") {
+		t.Errorf("alice is told of another tenant's fault: exit %d\n%s", code, out)
+	}
+	main := filepath.Join(dir, "switchboard.yaml")
+	write(t, main, fileOf(t, main)+"broken: true\n")
 	eventually(t, "the refusal is said", func() string {
 		out, errs, code = command(t, dir, "status", "--url", g.url)
 		if code != 1 || !strings.Contains(out, "was refused; the one from") || !strings.Contains(out, "its operator's log says why") {
