@@ -337,6 +337,9 @@ func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.
 			known.Servers = append(known.Servers, server.ID)
 		}
 	}
+	for _, t := range p.config.Tenants {
+		known.VetoForTask = t.VetoForTask // it is said for all of them
+	}
 	slices.Sort(known.Servers)
 	known.Servers = slices.Compact(known.Servers)
 	return append(policy.Lint(s, l, known), tried...)

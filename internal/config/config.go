@@ -224,8 +224,10 @@ type loader struct {
 	implicit bool              // no tenants: in switchboard.yaml
 	tokens   int               // token_budget, 0 where it is not given
 	onFull   switchboard.OnFull
-	tools    map[switchboard.ToolID]value
-	hashes   map[[32]byte]keyRow // over all tenants
+
+	vetoForTask bool
+	tools       map[switchboard.ToolID]value
+	hashes      map[[32]byte]keyRow // over all tenants
 }
 
 func newLoader(file string, opts Options) *loader {

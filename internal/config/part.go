@@ -216,7 +216,7 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 	out := *last.out
 	given := l.enabled(b.servers)
 	out.Servers = both(out.Servers, given)
-	out.ByName, out.Tier, out.Roles, out.Declare = b.byName, b.tier(), b.roles, b.ceiling
+	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask = b.byName, b.tier(), b.roles, b.ceiling, l.vetoForTask
 	out.TokenBudget, out.ResultBytes = least(out.TokenBudget, b.tokens), least(out.ResultBytes, b.resultBytes)
 	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
 	for id, task := range last.out.Tasks {

@@ -29,8 +29,8 @@ const (
 )
 
 var mainShape = &shape{
-	keys:  []string{"listen", "hosts", "origins", "start_deadline", "grace", "servers", "tenants", "token_budget", "lazy", "store", "durability", "cluster", "cache", "receipts"},
-	later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "policies", "capabilities", "approvals", "health"},
+	keys:  []string{"listen", "hosts", "origins", "start_deadline", "grace", "servers", "tenants", "token_budget", "lazy", "store", "durability", "cluster", "cache", "receipts", "policies"},
+	later: []string{"identity", "telemetry", "defaults", "budgets", "limits", "admin", "capabilities", "approvals", "health"},
 	hints: map[string]string{
 		"mcpServers": "bring the servers of another program in with `switchboard import FILE`", "context_servers": "bring the servers of another program in with `switchboard import FILE`",
 		"taxonomy": "it has a file of its own, taxonomy.yaml", "overlays": "they have a folder of their own, overlays/",
@@ -47,6 +47,8 @@ var serverShape = &shape{
 		"disabled": `write "enabled: false"`,
 	},
 }
+
+var policiesShape = &shape{keys: []string{"veto"}}
 
 var lazyShape = &shape{keys: []string{"tokenizer", "on_full"}, hints: map[string]string{"token_budget": "it stands beside \"lazy\""}}
 
@@ -111,6 +113,14 @@ func (l *loader) operator() {
 	if v, ok := top.get("grace"); ok {
 		if d, ok := v.duration(time.Second, time.Hour); ok {
 			l.cfg.Grace = d
+		}
+	}
+	if v, ok := top.get("policies"); ok {
+		if o, ok := v.object(policiesShape); ok {
+			if v, ok := o.get("veto"); ok {
+				scope, _ := v.one("scope", "requirement", "task")
+				l.vetoForTask = scope == "task"
+			}
 		}
 	}
 	if v, ok := top.need("servers", "name at least one MCP server"); ok {

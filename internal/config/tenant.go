@@ -243,7 +243,7 @@ func (l *loader) tenants() {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabled(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling,
+			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask,
 		}
 	}
 	if l.cfg.Implied {

@@ -54,6 +54,10 @@ type Question struct {
 
 	// Unfit is what is not fit to serve, as the decision has it.
 	Unfit Unfit
+
+	// Vetoed are the tools that policy has vetoed for another requirement of the task, with that
+	// requirement, if a veto counts for the whole task.
+	Vetoed map[switchboard.ToolID]*switchboard.Requirement
 }
 
 // Unfit says which servers, given with no name of a tool, and which tools are not
@@ -105,6 +109,9 @@ type Reason struct {
 	// Code is what a task is refused with that is left with nothing for this
 	// reason; "" means SB-CAP-004.
 	Code switchboard.Code
+
+	// Veto says that a rule of policy has named the candidate to deny it.
+	Veto bool
 }
 
 // String gives the reason in words, for the operator.
@@ -170,21 +177,41 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 		Snapshot:  in.Snapshot,
 		Now:       in.Now,
 		Unfit:     in.Unfit,
-		Outcomes:  make([]Outcome, len(in.Task.Requirements)),
 	}
-	for i := range in.Task.Requirements {
-		o, err := p.outcome(ctx, s, &in.Task.Requirements[i])
-		if err != nil {
-			return nil, err
+	var err error
+	if d.Outcomes, err = p.outcomes(ctx, s, in.Task); err != nil {
+		return nil, err
+	}
+	if in.Tenant.VetoForTask {
+		if s.question.Vetoed = vetoed(d.Outcomes); s.question.Vetoed != nil {
+			if d.Outcomes, err = p.outcomes(ctx, s, in.Task); err != nil {
+				return nil, err
+			}
 		}
-		d.Outcomes[i] = o
-		s.selected(i, o.Selected)
+	}
+	for i := range d.Outcomes {
+		s.selected(i, d.Outcomes[i].Selected)
 	}
 	// All or nothing: a task that lacks something that it needs sees no tool.
 	if d.Err() == nil {
 		d.Selected = s.selection()
 	}
+	if in.Tenant.VetoForTask {
+		judgeByAll(d)
+	}
 	return d, nil
+}
+
+// outcomes are those of all requirements of the task.
+func (p Pipeline) outcomes(ctx context.Context, s *scratch, task *switchboard.Task) ([]Outcome, error) {
+	all := make([]Outcome, len(task.Requirements))
+	for i := range all {
+		var err error
+		if all[i], err = p.outcome(ctx, s, &task.Requirements[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // Choose returns what Decide would have selected, and makes no record. The
@@ -192,6 +219,9 @@ func (p Pipeline) Decide(ctx context.Context, in Input) (*Decision, error) {
 func (p Pipeline) Choose(ctx context.Context, in Input) ([]Selected, error) {
 	if err := in.check(); err != nil {
 		return nil, err
+	}
+	if in.Tenant.VetoForTask {
+		return p.refused(ctx, in)
 	}
 	s := newScratch(in)
 	defer s.free()
@@ -213,7 +243,7 @@ func (p Pipeline) Choose(ctx context.Context, in Input) ([]Selected, error) {
 	return s.selection(), nil
 }
 
-// refused decides again to learn why.
+// refused decides with a record, to learn why.
 func (p Pipeline) refused(ctx context.Context, in Input) ([]Selected, error) {
 	d, err := p.Decide(ctx, in)
 	if err != nil {

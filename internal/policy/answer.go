@@ -34,24 +34,28 @@ func (a *Answer) add(l *Layer, r *raw, candidates []*switchboard.Tool) {
 			if len(l.compiler.Modules) == 0 {
 				why = "its policies folder has no rules, and so it allows nothing"
 			}
-			a.deny(i, l.kind, switchboard.CodeDenied, why)
+			a.deny(i, Denial{Code: switchboard.CodeDenied, Layer: l.kind}, why)
 		}
 	}
 }
 
-// deny adds a reason, of which the gravest code counts: SB-POL-002, then 003.
-func (a *Answer) deny(i int, kind Kind, code switchboard.Code, reason string) {
+// deny adds a reason to the denial d of a candidate. The gravest code counts: SB-POL-002, then 003.
+func (a *Answer) deny(i int, d Denial, reason string) {
 	v := &a.Verdicts[i]
 	rank := []switchboard.Code{switchboard.CodeDenied, switchboard.CodeObligation, switchboard.CodePolicyFailed}
-	switch {
-	case v.Denied == nil || slices.Index(rank, code) > slices.Index(rank, v.Denied.Code):
-		v.Denied = &Denial{Code: code, Layer: kind, Reasons: []string{reason}}
-	case v.Denied.Code == code && v.Denied.Layer == kind && len(v.Denied.Reasons) < maxReasons:
-		own := *v.Denied
-		own.Reasons = append(slices.Clone(own.Reasons), reason)
-		slices.Sort(own.Reasons)
-		v.Denied = &own
+	d.Reasons = []string{reason}
+	if was := v.Denied; was != nil {
+		d.Veto = d.Veto || was.Veto
+		switch {
+		case slices.Index(rank, d.Code) > slices.Index(rank, was.Code):
+		case was.Code == d.Code && was.Layer == d.Layer && len(was.Reasons) < maxReasons:
+			d.Reasons = append(slices.Clone(was.Reasons), reason)
+			slices.Sort(d.Reasons)
+		default:
+			d.Code, d.Layer, d.Reasons = was.Code, was.Layer, was.Reasons
+		}
 	}
+	v.Denied = &d
 }
 
 // sorter sorts what a layer answered by candidate.
@@ -98,14 +102,14 @@ func (s *sorter) sort(r *raw) error {
 		if !ok {
 			return fmt.Errorf("%s: %s is no reason, which is a string", nameDeny, short(reason))
 		}
-		s.answer.deny(i, s.layer.kind, switchboard.CodeDenied, cut(string(text)))
+		s.answer.deny(i, Denial{Code: switchboard.CodeDenied, Layer: s.layer.kind, Veto: true}, cut(string(text)))
 		return nil
 	}); err != nil {
 		return err
 	}
 	return s.sets(nameObligations, r.obligations, func(i int, o *ast.Term) error {
 		if err := addObligation(&s.answer.Verdicts[i].Obligations, o); err != nil {
-			s.answer.deny(i, s.layer.kind, switchboard.CodeObligation, cut(err.Error()))
+			s.answer.deny(i, Denial{Code: switchboard.CodeObligation, Layer: s.layer.kind, Veto: true}, cut(err.Error()))
 		}
 		return nil
 	})

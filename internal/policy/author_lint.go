@@ -42,6 +42,9 @@ type Named struct {
 
 	// Silent are the servers of which nobody knows what tools they have.
 	Silent []switchboard.ServerID
+
+	// VetoForTask says that a veto for one requirement counts for all of its task.
+	VetoForTask bool
 }
 
 // NamesTools reports whether the layer's rules name tools by id, so that Lint
@@ -65,6 +68,9 @@ func Lint(s *Sources, l *Layer, known Named) []Warning {
 	for _, r := range l.rules {
 		c.lookedUpBeforeNot(r)
 		c.strangers(r)
+		if !s.Shipped { // of the shipped rules it is what they are for: see trust.rego
+			c.vetoForRequirement(r)
+		}
 	}
 	slices.SortStableFunc(c.found, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Text, b.Text))
@@ -139,6 +145,35 @@ func (l *Layer) unreached() (out []*rule) {
 		}
 	}
 	return out
+}
+
+// vetoForRequirement finds a veto that looks at the requirement: another requirement of the task may select the tool.
+func (c *linter) vetoForRequirement(r *rule) {
+	if r.answer != nameDeny || c.known.VetoForTask {
+		return
+	}
+	visited := map[*rule]bool{}
+	var at *ast.Location
+	var visit func(r *rule)
+	visit = func(r *rule) {
+		if visited[r] {
+			return
+		}
+		visited[r] = true
+		ast.WalkRefs(r.Rule, func(ref ast.Ref) bool {
+			if at == nil && len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyRequirement) {
+				at = ref[0].Location
+			}
+			return false
+		})
+		for _, n := range r.needs {
+			visit(n)
+		}
+	}
+	if visit(r); at != nil {
+		c.warn("requirement", r, at, "it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; "+
+			"look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml")
+	}
 }
 
 // quadratic finds rules that go over the candidates for each candidate.

@@ -180,6 +180,14 @@ calm if startswith(input.tenant_policy.word, "x")
 			rules: "veto[c.id] contains \"no\" if some c in input.candidate_tools\n",
 			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations asks for it, so it decides nothing; give it one of these names, or remove it (unreached)`},
 		},
+		"a veto for one requirement": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tinput.requirement.verb == \"write\"\n}\n",
+			want:  []string{`policies/test.rego:5:2: deny: it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
+		},
+		"a veto that asks a rule about the requirement": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\twriting\n}\nwriting if input.requirement.verb == \"write\"\n",
+			want:  []string{`policies/test.rego:7:12: deny: it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
+		},
 		"what is never used": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tx := c.class\n}\n",
 			want:  []string{`policies/test.rego:5:2: assigned var x unused; remove it, or use it (unused)`},
@@ -383,7 +391,7 @@ func TestNothingIsWarnedOfInTheShippedPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &policy.Sources{Kind: policy.Operator, Name: "policies"}
+	s := &policy.Sources{Kind: policy.Operator, Name: "policies", Shipped: true}
 	for _, n := range names {
 		text, err := policies.Shipped.ReadFile(n)
 		if err != nil {

@@ -175,6 +175,9 @@ type Denial struct {
 	Code    switchboard.Code
 	Layer   Kind
 	Reasons []string // sorted
+
+	// Veto says that a rule has named the candidate to deny it. Else none has allowed it.
+	Veto bool
 }
 
 // String gives the reason in words, for the operator.

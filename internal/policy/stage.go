@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -51,7 +52,13 @@ func (s *stage) Apply(ctx context.Context, dq *decide.Question, in []decide.Cand
 	for i, c := range in {
 		if why := denied[i]; why != nil {
 			if drop != nil {
-				drop(c, decide.Reason{Code: why.Code, Text: why.String()})
+				drop(c, decide.Reason{Code: why.Code, Text: why.String(), Veto: why.Veto})
+			}
+			continue
+		}
+		if other := dq.Vetoed[c.Tool.ID]; other != nil {
+			if drop != nil {
+				drop(c, decide.Reason{Code: switchboard.CodeDenied, Text: fmt.Sprintf("it is vetoed for %s, and a veto counts for the whole task", other), Veto: true})
 			}
 			continue
 		}
@@ -108,8 +115,13 @@ func (m *memory) choose(ctx context.Context, q *Question) []*Denial {
 	denied := make([]*Denial, len(q.Candidates))
 	keep := func(a *Answer) {
 		for i := range a.Verdicts {
-			if denied[i] == nil {
-				denied[i] = a.Verdicts[i].Denied
+			switch now := a.Verdicts[i].Denied; {
+			case denied[i] == nil:
+				denied[i] = now
+			case now != nil && now.Veto && !denied[i].Veto:
+				both := *denied[i]
+				both.Veto = true
+				denied[i] = &both
 			}
 		}
 	}

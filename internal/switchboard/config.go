@@ -179,6 +179,10 @@ type Tenant struct {
 	// form; nil means an empty one.
 	Policy []byte
 
+	// VetoForTask says that a tool which policy vetoes for one requirement of a task is vetoed for all of
+	// them. The operator says it.
+	VetoForTask bool `json:",omitzero"`
+
 	// ReceiptIDs says that clients are told the receipt of each call that goes well.
 	ReceiptIDs bool `json:",omitzero"`
 

@@ -1,0 +1,67 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A rule of policy may look at the requirement. Then a tool is vetoed for one requirement, and may be selected for another
+// of the same task. The operator can have a veto count for the whole task.
+
+// vetoed returns the tools that one requirement's policy has vetoed and another requirement has let pass, with the first
+// requirement that vetoed each; nil for none.
+func vetoed(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
+	by := map[switchboard.ToolID]*switchboard.Requirement{}
+	for i := range all {
+		for _, d := range all[i].Dropped {
+			if d.Reason.Veto && by[d.Tool.ID] == nil {
+				by[d.Tool.ID] = all[i].Requirement
+			}
+		}
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	for i := range all {
+		for c := range all[i].passed() {
+			if by[c.Tool.ID] != nil {
+				return by
+			}
+		}
+	}
+	return nil
+}
+
+// passed yields the candidates that policy let pass.
+func (o *Outcome) passed() func(yield func(*Candidate) bool) {
+	return func(yield func(*Candidate) bool) {
+		for _, list := range [][]Candidate{o.Selected, o.Others} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+		for i := range o.Dropped {
+			if c := &o.Dropped[i].Candidate; c.Judgment != nil && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// judgeByAll has calls of each selected tool judged for every requirement that it could serve, and not only for those that
+// selected it.
+func judgeByAll(d *Decision) {
+	for i := range d.Selected {
+		own := &d.Selected[i]
+		for r := range d.Outcomes {
+			for c := range d.Outcomes[r].passed() {
+				if c.Tool == own.Tool && c.Judgment != nil && !slices.Contains(own.Judgments, c.Judgment) {
+					own.Judgments = append(own.Judgments, c.Judgment)
+				}
+			}
+		}
+	}
+}
