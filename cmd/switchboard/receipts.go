@@ -207,6 +207,12 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		return errNo
 	case err != nil:
 		return err
+	case c.JSON && e.Fault == nil:
+		return json.NewEncoder(io.raw).Encode(struct {
+			Entry    json.RawMessage     `json:"entry"`
+			ID       string              `json:"id"`
+			Policies []app.PolicyVersion `json:"policies,omitempty"`
+		}{e.Raw, e.ID(), app.PolicyVersions(ctx, s, &e.Receipt)})
 	case c.JSON:
 		return writeEntry(io.raw, &e)
 	case e.Fault != nil:
@@ -226,7 +232,21 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		signed = "signed with " + key
 	}
 	fmt.Fprintf(io.out, "%s\n%s\nentry    %s\nbehind   %s\n%s\n", e.ID(), text, e.Digest(), e.Prev, signed)
+	for _, v := range app.PolicyVersions(ctx, s, &e.Receipt) {
+		writePolicyVersion(io, v)
+	}
 	return nil
+}
+
+// writePolicyVersion says which files the policy was that a receipt's decision was made by.
+func writePolicyVersion(io streams, v app.PolicyVersion) {
+	fmt.Fprintf(io.out, "policy   %s\n", cmp.Or(v.Digest, "not archived"))
+	for _, l := range v.Layers {
+		fmt.Fprintf(io.out, "  the %s's layer %s\n", l.Layer, cmp.Or(switchboard.Digest(l.Why), l.Digest))
+		for _, f := range l.Files {
+			fmt.Fprintf(io.out, "    %s  %s  %d bytes\n", f.Digest, printable(f.Path, 200), f.Bytes)
+		}
+	}
 }
 
 type receiptsVerifyCmd struct {

@@ -184,11 +184,13 @@ func (c *chronicle) write() {
 			"overlays/s1.yaml":             "server: s1\ntools: {web_search: {capabilities: [{verb: search, resource: internet}]}}\n",
 			"overlays/s2.yaml":             "server: s2\ntools: {web_search: {capabilities: [{verb: search, resource: internet}]}}\n",
 		}
-		named := "[s0/web_search], optional: true}\n  - {tools: [s1/web_search], optional: true}\n"
-		if !c.gone {
-			named += "  - {tools: [s2/web_search], optional: true}\n"
+		for i, p := range c.peers {
+			task := "tenants/default/tasks/only-" + p.id + ".yaml"
+			if files[task] = fmt.Sprintf("task_id: only-%s\nrequired_capabilities:\n  - {tools: [%s/web_search], optional: true}\n", p.id, p.id); i == 2 && c.gone {
+				delete(files, task)
+				_ = os.Remove(filepath.Join(g.dir, task))
+			}
 		}
-		files["tenants/default/tasks/all.yaml"] = "task_id: all\nrequired_capabilities:\n  - {tools: " + named
 		if c.gone {
 			delete(files, "overlays/s2.yaml")
 			_ = os.Remove(filepath.Join(g.dir, "overlays/s2.yaml"))
@@ -346,40 +348,40 @@ func (c *chronicle) offered() bool {
 // strict reports whether a definition accepts less than the others.
 func strict(definition string) bool { return strings.Contains(definition, `"required":["query"]`) }
 
-// known waits until all switchboards know what the peers offer that are alive: the task all lists it.
+// known waits until all switchboards know what the peers offer that are alive.
 func (c *chronicle) known() {
 	c.t.Helper()
 	for _, g := range c.homes {
-		eventually(c.t, fmt.Sprintf("%s knows what its servers offer, after %q", g.url, c.said), func() string {
-			m, _, err := (&httpSession{url: g.url + "/mcp/tasks/all", modern: true, header: http.Header{}}).exchange(
-				`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":`+withMeta("")+`}`,
-				http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/list"}})
-			if err != nil {
-				return err.Error()
+		for i, p := range c.peers {
+			if !p.alive || i == 2 && c.gone {
+				continue
 			}
-			var list struct {
-				Tools []struct {
-					Description string          `json:"description"`
-					InputSchema json.RawMessage `json:"inputSchema"`
+			eventually(c.t, fmt.Sprintf("%s knows what %s offers, after %q", g.url, p.id, c.said), func() string {
+				m, _, err := (&httpSession{url: g.url + "/mcp/tasks/only-" + p.id, modern: true, header: http.Header{}}).exchange(
+					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":`+withMeta("")+`}`,
+					http.Header{"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/list"}})
+				if err != nil {
+					return err.Error()
 				}
-			}
-			_ = json.Unmarshal(m.Result, &list)
-			want, got := map[string]int{}, map[string]int{}
-			for i, p := range c.peers {
-				if e := peerEditions[p.edition]; p.alive && e.schema != "" && (i < 2 || !c.gone) {
-					want[e.description+e.schema]++
+				var list struct {
+					Tools []struct {
+						Name, Description string
+						InputSchema       json.RawMessage
+					}
 				}
-			}
-			for _, tool := range list.Tools {
-				got[tool.Description+string(tool.InputSchema)]++
-			}
-			for edition, n := range want {
-				if got[edition] < n {
+				_ = json.Unmarshal(m.Result, &list)
+				got := ""
+				for _, tool := range list.Tools {
+					if tool.Name == "web_search" {
+						got = tool.Description + string(tool.InputSchema)
+					}
+				}
+				if e := peerEditions[p.edition]; got != e.description+e.schema {
 					return fmt.Sprintf("it lists %s", m.raw)
 				}
-			}
-			return ""
-		})
+				return ""
+			})
+		}
 	}
 }
 

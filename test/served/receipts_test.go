@@ -14,7 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/redistest"
 )
@@ -595,6 +597,42 @@ deny[c.id] contains "too large" if {
 }
 `
 
+// shownPolicy checks that a receipt shows the policy that decided: the digest that status has, and the files with their digests.
+func shownPolicy(t *testing.T, g *gateway, id string) {
+	t.Helper()
+	out, errs, _ := command(t, g.dir, "receipts", "show", id, "--json")
+	var shown struct {
+		Policies []struct {
+			Digest string
+			Layers []struct {
+				Layer string
+				Files []struct{ Path, Digest string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Policies) != 1 || len(shown.Policies[0].Layers) == 0 {
+		t.Fatalf("receipts show: %v: %s%s", err, out, errs)
+	}
+	p := shown.Policies[0]
+	if want := g.status().Policies[0].Digest; p.Digest != want {
+		t.Errorf("the receipt %s was decided by the policy %s, and status has %s", id, p.Digest, want)
+	}
+	said, _, _ := command(t, g.dir, "receipts", "show", id)
+	for _, l := range p.Layers {
+		if len(l.Files) == 0 {
+			t.Errorf("the %s's layer shows no files: %s", l.Layer, out)
+		}
+		for _, f := range l.Files {
+			if !strings.Contains(said, f.Digest+"  "+f.Path) {
+				t.Errorf("%s is not in\n%s", f.Path, said)
+			}
+			if text, err := os.ReadFile(filepath.Join(g.dir, map[string]string{"operator": "policies", "tenant": "tenants/default/policies"}[l.Layer], f.Path)); err == nil && canonical.Sum(text) != switchboard.Digest(f.Digest) {
+				t.Errorf("%s has the digest %s, and not %s", f.Path, canonical.Sum(text), f.Digest)
+			}
+		}
+	}
+}
+
 func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T) {
 	t.Parallel()
 	dir := layOut(t, judged)
@@ -622,6 +660,7 @@ func TestNames11AResultNamesItsReceiptIfTheCallOrTheTenantAsksForIt(t *testing.T
 				}
 				return ""
 			})
+			shownPolicy(t, g, id)
 		}
 	}
 	tenant := filepath.Join(dir, "tenants/default/tenant.yaml")
