@@ -26,6 +26,8 @@ type fake struct {
 	says   string            // the result of each call; "" leaves it to the call's arguments
 	tape   string            // a file to which each message that comes is added, quoted, as a line
 	more   map[string][]byte // what other lists hold, by their name: resources, resourceTemplates, prompts
+	block  string            // a member of its capabilities; "" for none
+	beside string            // a member beside them
 
 	mu       sync.Mutex
 	out      io.Writer  // of stdio
@@ -61,6 +63,10 @@ func (f *fake) take(args []string) {
 			f.marks = value
 		case key == "tape":
 			f.tape = value
+		case key == "block":
+			f.block = "," + value
+		case key == "beside":
+			f.beside = "," + value
 		case key == "resources" || key == "resourceTemplates" || key == "prompts":
 			f.more[key] = []byte(value)
 		case strings.HasPrefix(arg, "{"):
@@ -230,9 +236,9 @@ func (f *fake) answer(message []byte, say func([]byte)) []byte {
 	const info = `{"name":"fake","version":"1"}`
 	switch {
 	case q.Method == "initialize" && !f.modern:
-		return result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},` + f.offers() + `},"serverInfo":` + info + `}`)
+		return result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},` + f.offers() + f.block + `}` + f.beside + `,"serverInfo":` + info + `}`)
 	case q.Method == "server/discover" && f.modern:
-		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{` + f.offers() + `},"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
+		return result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{` + f.offers() + f.block + `}` + f.beside + `,"ttlMs":0,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":` + info + `}}`)
 	case q.Method == "ping" || q.Method == "logging/setLevel":
 		return result(`{}`)
 	case q.Method == "subscriptions/listen" && f.modern:
