@@ -429,6 +429,7 @@ func (a *App) swap(ctx context.Context, s *state) {
 		}
 	}
 	a.runs.Rebind(ctx)
+	a.runs.Leave(ctx, a.lost) // where nothing else could serve until now
 	close(a.waiting.Swap(&waiting{s.starting, make(chan struct{})}).next)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {

@@ -170,7 +170,7 @@ func newChronicle(t *testing.T, seed uint64, replicas int) *chronicle {
 func (c *chronicle) write() {
 	c.t.Helper()
 	for _, g := range c.homes {
-		text := "start_deadline: 30s\n" + fileOf(c.t, filepath.Join(g.dir, "store")) + "servers:\n"
+		text := "start_deadline: 5s\n" + fileOf(c.t, filepath.Join(g.dir, "store")) + "servers:\n"
 		for i, p := range c.peers {
 			if !c.gone || i < 2 {
 				text += fmt.Sprintf("  %s: {transport: http, url: \"http://%s/mcp\", class: k%d, health: {every: 1s, timeout: 1s}}\n", p.id, p.address, i)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -360,6 +361,33 @@ func TestNames4TheFirstFailureIsTheOnlyOne(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Number 3, and the run goes on: the only other server comes later.
+func TestNames3ARunLeavesAServerThatIsAwayAsSoonAsAnotherCanServe(t *testing.T) {
+	t.Parallel()
+	ha, hb := newRival(t, "ha", searches("web_search", "")), newRival(t, "hb", searches("web_search", ""))
+	dir := rivalry(t, ha, hb)
+	main := filepath.Join(dir, "switchboard.yaml")
+	whole := fileOf(t, main)
+	alone := regexp.MustCompile(`(?m)^  hb: .*\n`).ReplaceAllString(whole, "")
+	write(t, main, alone)
+	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), fmt.Sprintf(twoClasses, "paid_api"))
+	g := serve(t, dir)
+	all := map[string]session{"legacy": g.open(t, "/mcp", false), "modern": g.open(t, "/mcp", true)}
+	for who, s := range all {
+		awaits(t, who, s, "web_search", "served by ha")
+		names(t, s)
+	}
+	ha.kill()
+	for who, s := range all {
+		awaits(t, who, s, "web_search", "SB-ROUT-001")
+	}
+	write(t, main, whole)
+	g.reload(t)
+	for who, s := range all {
+		awaits(t, who, s, "web_search", "served by hb")
 	}
 }
 
