@@ -25,27 +25,92 @@ const maxProofSteps = 20_000
 // deeper in the value, holds as far as the rest of the proof holds.
 func accepts(wider, narrower any) bool {
 	p := &proof{wider: newDocument(wider), narrower: newDocument(narrower), left: maxProofSteps, open: map[string]int{}}
+	if !p.comparable() {
+		return false
+	}
 	return p.implies(p.facts(nil, narrower), wider, 0) && p.left >= 0
 }
 
 // A document is one of the two schemas. Its references point into it.
 type document struct {
 	root     any
+	dialect  dialect
 	siblings bool // keywords beside $ref count, as they do since draft 2019-09
 	embeds   bool // it contains schemas with an $id: their references start from there
 }
 
 func newDocument(root any) document {
-	d := document{root: root, siblings: true}
+	d := document{root: root, dialect: draft2020}
 	if object, ok := root.(map[string]any); ok {
-		if dialect, given := object["$schema"].(string); given {
-			d.siblings = strings.Contains(dialect, "2020-12") || strings.Contains(dialect, "2019-09")
+		if name, given := object["$schema"].(string); given {
+			d.dialect = dialectOf(name)
 		}
 		for _, sub := range object {
 			d.embeds = d.embeds || contains(sub, "$id", "id")
 		}
 	}
+	d.siblings = d.dialect != draft7
 	return d
+}
+
+// A dialect is a version of JSON Schema. Without $schema, MCP takes a schema for one of 2020-12.
+type dialect int
+
+const (
+	otherDialect dialect = iota
+	draft7
+	draft2019
+	draft2020
+)
+
+func dialectOf(name string) dialect {
+	for version, d := range map[string]dialect{"draft-07": draft7, "2019-09": draft2019, "2020-12": draft2020} {
+		if strings.Contains(name, version) {
+			return d
+		}
+	}
+	return otherDialect
+}
+
+// foreign are keywords that a dialect does not have, and ignores. They would be taken for constraints here.
+var foreign = map[dialect][]string{
+	draft7: {
+		"dependentRequired", "dependentSchemas", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains", "prefixItems",
+		"$dynamicAnchor", "$recursiveAnchor",
+	},
+	draft2019: {"prefixItems", "$dynamicAnchor"},
+	draft2020: {"additionalItems", "dependencies", "$recursiveAnchor"},
+}
+
+// comparable reports whether every keyword means the same in both schemas.
+func (p *proof) comparable() bool {
+	for _, d := range []document{p.wider, p.narrower} {
+		if d.dialect == otherDialect || p.mentions(d.root, append([]string{"$dynamicRef", "$recursiveRef"}, foreign[d.dialect]...)...) {
+			return false
+		}
+		if p.wider.dialect != p.narrower.dialect && p.mentions(d.root, "dependencies", "additionalItems", "prefixItems", "$ref") {
+			return false
+		}
+	}
+	return true
+}
+
+// mentions reports whether an object within the value has a member of one of the names; also when it takes too long to tell.
+func (p *proof) mentions(value any, names ...string) bool {
+	if p.left--; p.left < 0 {
+		return true
+	}
+	switch value := value.(type) {
+	case []any:
+		return slices.ContainsFunc(value, func(sub any) bool { return p.mentions(sub, names...) })
+	case map[string]any:
+		for name, sub := range value {
+			if slices.Contains(names, name) || p.mentions(sub, names...) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // contains reports whether an object within the value has a text under one of the names.
@@ -192,11 +257,13 @@ func (p *proof) cases(f *facts, schema map[string]any, depth int) bool {
 	for i, known := range f.all {
 		for _, keyword := range []string{"anyOf", "oneOf"} {
 			alternatives, ok := known[keyword].([]any)
-			if !ok {
+			if !ok || len(alternatives) == 0 {
 				continue
 			}
 			rest := maps.Clone(known)
-			delete(rest, keyword)
+			for _, name := range []string{keyword, "unevaluatedProperties", "unevaluatedItems"} { // these depend on the keyword
+				delete(rest, name)
+			}
 			without := &facts{all: slices.Clone(f.all)}
 			without.all[i] = rest
 			return !slices.ContainsFunc(alternatives, func(one any) bool {
@@ -213,7 +280,8 @@ func (p *proof) keywords(f *facts, schema map[string]any, depth int) bool {
 	if types == 0 {
 		return true
 	}
-	for keyword, value := range schema {
+	for _, keyword := range slices.Sorted(maps.Keys(schema)) {
+		value := schema[keyword]
 		if annotations[keyword] || types&concerned(keyword) == 0 {
 			continue
 		}
@@ -275,7 +343,7 @@ func typesIn(value any) (types typeSet, known bool) {
 		}
 		types |= typeNames[name]
 	}
-	return types, true
+	return types, len(names) > 0
 }
 
 // typeOf is the type of a value.
@@ -310,6 +378,7 @@ func (p *proof) types(f *facts) typeSet {
 		}
 	}
 	if values, finite := p.values(f); finite {
+		p.left -= len(values)
 		var of typeSet
 		for _, v := range values {
 			of |= typeOf(v)
@@ -322,6 +391,7 @@ func (p *proof) types(f *facts) typeSet {
 // values are all that can fit f, where an enum or const says so.
 func (p *proof) values(f *facts) (values []any, finite bool) {
 	narrow := func(to []any) {
+		p.left -= len(to)
 		if !finite {
 			values, finite = to, true
 			return
@@ -410,7 +480,7 @@ func (p *proof) keyword(f *facts, schema map[string]any, keyword string, value a
 		return p.multiple(f, value, types)
 	case "minLength", "maxLength", "pattern":
 		if values, finite := p.values(f); finite {
-			return textsFit(values, keyword, value)
+			return p.textsFit(values, keyword, value)
 		}
 		return atLeast(f, keyword, value) || p.stated(f, schema, keyword)
 	case "minItems", "maxItems", "minProperties", "maxProperties":
@@ -462,7 +532,7 @@ func (p *proof) stated(f *facts, schema map[string]any, keywords ...string) bool
 		keywords = slices.Collect(maps.Keys(schema))
 	}
 	for _, keyword := range keywords {
-		if refers(schema[keyword]) || keyword == "$ref" {
+		if p.mentions(schema[keyword], "$ref") || keyword == "$ref" {
 			return false
 		}
 	}
@@ -477,9 +547,6 @@ func (p *proof) stated(f *facts, schema map[string]any, keywords ...string) bool
 		})
 	})
 }
-
-// refers reports whether a schema stands in the value that refers to another one.
-func refers(value any) bool { return contains(value, "$ref", "$dynamicRef", "$recursiveRef") }
 
 // exactlyOne reports whether a value that fits f fits one of the schemas and none of the others.
 func (p *proof) exactlyOne(f *facts, all []any, depth int) bool {
@@ -499,7 +566,7 @@ func (p *proof) disjoint(f *facts, schema any) bool {
 		return true
 	}
 	object, ok := schema.(map[string]any)
-	if !ok {
+	if _, refers := object["$ref"]; !ok || refers && !p.wider.siblings {
 		return false
 	}
 	if value, ok := object["type"]; ok {
@@ -531,7 +598,7 @@ func (p *proof) bounded(f *facts, keyword string, value any) bool {
 		return c > 0 || c == 0 && (strict || keyword == inclusive)
 	}
 	if values, finite := p.values(f); finite {
-		return !slices.ContainsFunc(values, func(v any) bool { n := rational(v); return n != nil && !within(n, false) })
+		return p.numbersFit(values, func(n *big.Rat) bool { return within(n, false) })
 	}
 	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
 		if n := rational(known[inclusive]); n != nil && within(n, false) {
@@ -548,14 +615,29 @@ func (p *proof) multiple(f *facts, value any, types typeSet) bool {
 	if of == nil || of.Sign() <= 0 {
 		return false
 	}
-	divides := func(n *big.Rat) bool { return n != nil && new(big.Rat).Quo(n, of).IsInt() }
+	divides := func(n *big.Rat) bool { return new(big.Rat).Quo(n, of).IsInt() }
 	if values, finite := p.values(f); finite {
-		return !slices.ContainsFunc(values, func(v any) bool { return rational(v) != nil && !divides(rational(v)) })
+		return p.numbersFit(values, divides)
 	}
 	if types&typeFraction == 0 && divides(big.NewRat(1, 1)) {
 		return true
 	}
-	return slices.ContainsFunc(f.all, func(known map[string]any) bool { return divides(rational(known["multipleOf"])) })
+	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+		n := rational(known["multipleOf"])
+		return n != nil && n.Sign() > 0 && divides(n)
+	})
+}
+
+// numbersFit holds the numbers among the values against a test. A number that cannot be told exactly does not fit.
+func (p *proof) numbersFit(values []any, fits func(*big.Rat) bool) bool {
+	p.left -= len(values)
+	return !slices.ContainsFunc(values, func(v any) bool {
+		if typeOf(v)&typeNumber == 0 {
+			return false
+		}
+		n := rational(v)
+		return n == nil || !fits(n)
+	})
 }
 
 // atLeast reports whether f has the same bound of a length, or a closer one.
@@ -580,17 +662,39 @@ func (p *proof) requiresMany(f *facts, value any) bool {
 	return least != nil && least.Cmp(big.NewRat(int64(len(p.required(f))), 1)) <= 0
 }
 
+// maxProofPattern and maxProofText bound, in bytes, what is matched in a proof.
+const (
+	maxProofPattern = 256
+	maxProofText    = 4 << 10
+)
+
+// sameInBoth is a pattern that means the same to ECMA-262, which JSON Schema follows, and to Go, for texts of printable ASCII:
+// it has no group but plain ones, no class by name, and no escape that one of the two does not know.
+var sameInBoth = regexp.MustCompile(`^(?:[^\\(\[]|\((?:[^?]|\?:)|\[(?:[^\[\]\\]|\\[dDwWsStnrfv.*+?^$|/\\()\[\]{}-])+\]|\\[dDwWsSbBtnrfv.*+?^$|/\\()\[\]{}-])*$`)
+
 // textsFit holds the texts among the values against one keyword.
-func textsFit(values []any, keyword string, limit any) bool {
+func (p *proof) textsFit(values []any, keyword string, limit any) bool {
+	p.left -= len(values)
+	var re *regexp.Regexp
+	if keyword == "pattern" {
+		pattern, _ := limit.(string)
+		var err error
+		if len(pattern) > maxProofPattern || !sameInBoth.MatchString(pattern) {
+			return false
+		}
+		if re, err = regexp.Compile(pattern); err != nil {
+			return false
+		}
+	}
 	return !slices.ContainsFunc(values, func(v any) bool {
 		text, ok := v.(string)
 		if !ok {
 			return false
 		}
-		if keyword == "pattern" {
-			pattern, _ := limit.(string)
-			re, err := regexp.Compile(pattern)
-			return err != nil || !re.MatchString(text)
+		if re != nil {
+			p.left -= len(text)
+			foreign := func(r rune) bool { return r < ' ' || r > '~' }
+			return p.left < 0 || len(text) > maxProofText || strings.ContainsFunc(text, foreign) || !re.MatchString(text)
 		}
 		n, length := rational(limit), big.NewRat(int64(utf8.RuneCountInString(text)), 1)
 		return n == nil || keyword == "minLength" && length.Cmp(n) < 0 || keyword == "maxLength" && length.Cmp(n) > 0
@@ -602,12 +706,23 @@ func (p *proof) required(f *facts) (names []any) {
 	for _, known := range f.all {
 		list, _ := known["required"].([]any)
 		for _, name := range list {
-			if _, text := name.(string); text && !p.has(names, name) {
+			if text, ok := name.(string); ok && !f.defaults(text) && !p.has(names, name) {
 				names = append(names, name)
 			}
 		}
 	}
 	return names
+}
+
+// defaults reports whether a member has a default. Many servers then fill it in, though they require it, and the check of
+// arguments lets it be missing: so may whoever was shown the schema.
+func (f *facts) defaults(name string) bool {
+	return slices.ContainsFunc(f.all, func(known map[string]any) bool {
+		properties, _ := known["properties"].(map[string]any)
+		member, _ := properties[name].(map[string]any)
+		_, given := member["default"]
+		return given
+	})
 }
 
 // element returns what holds for each element of an array that fits f.
@@ -653,8 +768,8 @@ func (p *proof) properties(f *facts, value any, depth int) bool {
 	if !ok {
 		return false
 	}
-	for name, sub := range properties {
-		if p.left--; p.left < 0 || !p.implies(p.member(f, &name), sub, depth+1) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if p.left--; p.left < 0 || !p.implies(p.member(f, &name), properties[name], depth+1) {
 			return false
 		}
 	}
@@ -678,7 +793,7 @@ func (p *proof) additional(f *facts, schema map[string]any, value any, depth int
 			named[name] = true
 		}
 	}
-	for name := range named {
+	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if _, covered := properties[name]; !covered && !p.implies(p.member(f, &name), value, depth+1) {
 			return false
 		}

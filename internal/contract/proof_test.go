@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -26,7 +27,32 @@ func TestAProofSaysWhichSchemaAcceptsMore(t *testing.T) {
 		{"numbers are no integers", `{"type":"integer"}`, `{"type":"number"}`, false},
 		{"a type that JSON Schema does not have", `{"type":"string"}`, `{"type":"any"}`, false},
 		{"the same such type", `{"type":"any"}`, `{"type":"any"}`, false},
-		{"no type at all", `{"type":"string"}`, `{"type":[]}`, true},
+		{"no type at all", `{"type":"string"}`, `{"type":[]}`, false},
+		{"no alternative at all", `{"type":"string"}`, `{"anyOf":[]}`, false},
+		{"multiples of nothing", `{"multipleOf":2}`, `{"type":"integer","multipleOf":0}`, false},
+		{"a number that cannot be told", `{"maximum":5}`, `{"const":1e309}`, false},
+		{
+			"what an alternative evaluates", `{"type":"object","unevaluatedProperties":false}`,
+			`{"type":"object","unevaluatedProperties":false,"anyOf":[{"properties":{"a":{}}}]}`, false,
+		},
+		{
+			"a keyword beside a reference, which draft 7 ignores", `{"$schema":"http://json-schema.org/draft-07/schema#","not":{"$ref":"#/definitions/x","type":"string"},"definitions":{"x":{}}}`,
+			`{"$schema":"http://json-schema.org/draft-07/schema#","type":"integer"}`, false,
+		},
+		{
+			"a keyword that draft 7 does not have", `{"type":"object","dependentRequired":{"a":["b"]}}`,
+			`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","dependentRequired":{"a":["b"]}}`, false,
+		},
+		{"a draft that nobody knows here", `{"enum":["b"]}`, `{"$schema":"http://json-schema.org/draft-04/schema#","const":"b"}`, false},
+		{"draft 7 and 2020-12", `{"type":"object","properties":{"q":{"type":"string"}}}`, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"q":{"type":"string"}}}`, true},
+		{
+			"a required member with a default", `{"type":"object","required":["limit"],"properties":{"limit":{"type":"integer"}}}`,
+			`{"type":"object","required":["limit"],"properties":{"limit":{"type":"integer","default":10}}}`, false,
+		},
+		{"a dynamic reference", `{"$dynamicRef":"#a"}`, `{"$dynamicRef":"#a"}`, false},
+		{"a class of characters that ECMA-262 does not have", `{"pattern":"^[[:alpha:]]$"}`, `{"const":"a"}`, false},
+		{"a text beyond ASCII", `{"pattern":"^\\S+$"}`, `{"const":"a\u00a0b"}`, false},
+		{"a plain pattern", `{"pattern":"^[a-z]+(?:-[a-z0-9]+)*$"}`, `{"enum":["a-b","c"]}`, true},
 		{"a required member less", `{"type":"object","required":["a"]}`, `{"type":"object","required":["a","b"]}`, true},
 		{"a required member more", `{"type":"object","required":["a","b"]}`, `{"type":"object","required":["a"]}`, false},
 		{
@@ -350,5 +376,49 @@ func BenchmarkProof(b *testing.B) {
 				accepts(w, n)
 			}
 		})
+	}
+}
+
+// A server writes its own schema, and the proof runs while a call waits.
+func TestAProofEndsSoonWhateverTheSchemas(t *testing.T) {
+	t.Parallel()
+	many := func(n int, item func(i int) string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = item(i)
+		}
+		return strings.Join(all, ",")
+	}
+	words := many(900, func(i int) string { return fmt.Sprintf("%q", fmt.Sprint("word", i)) })
+	numbers := many(5000, func(i int) string { return fmt.Sprint(i) })
+	for name, pair := range map[string][2]string{
+		"a long pattern":  {`{"pattern":"` + strings.Repeat("a?", 20_000) + `"}`, `{"enum":[` + words + `]}`},
+		"large classes":   {`{"pattern":"` + strings.Repeat(`\\d{99}`, 30) + `"}`, `{"enum":[` + words + `]}`},
+		"many numbers":    {`{"anyOf":[` + many(2000, func(int) string { return `{"minimum":9}` }) + `]}`, `{"enum":[` + numbers + `]}`},
+		"many references": {`{"allOf":[` + many(3000, func(int) string { return `{"not":{"$ref":"#"}}` }) + `]}`, `{"type":"object"}`},
+		"many alternatives": {`{"anyOf":[` + many(40, func(int) string {
+			return `{"$ref":"#/$defs/x","required":["z"]}`
+		}) + `,{"type":"object"}],"$defs":{"x":{"properties":{` + many(200, func(i int) string { return fmt.Sprintf(`"p%d":{"type":"string"}`, i) }) + `}}}}`, `{"type":"object","properties":{` +
+			many(200, func(i int) string { return fmt.Sprintf(`"p%d":{"type":"string"}`, i) }) + `}}`},
+	} {
+		wider, err := decode([]byte(pair[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		narrower, err := decode([]byte(pair[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, quickest := accepts(wider, narrower), time.Hour
+		for range 5 {
+			began := time.Now()
+			if again := accepts(wider, narrower); again != first {
+				t.Errorf("%s: the answer is %v, and then %v", name, first, again)
+			}
+			quickest = min(quickest, time.Since(began))
+		}
+		if quickest > 2*time.Second { // 10 ms at rest; some took 19 s
+			t.Errorf("%s: it takes %s", name, quickest)
+		}
 	}
 }

@@ -107,6 +107,9 @@ func schemaOf(definition []byte, member string) (schema any, ok bool) {
 	if !ok {
 		return nil, false
 	}
+	if _, err := compile(raw); err != nil {
+		return nil, false // nobody knows what it accepts
+	}
 	schema, err := decode(raw)
 	return schema, err == nil
 }
