@@ -30,7 +30,14 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		if err != nil {
 			return switchboard.Result{}, moving(err, moves)
 		}
+		ended := false
+		defer func() {
+			if !ended {
+				t.abandon()
+			}
+		}()
 		r, err := next.Call(ctx, c)
+		ended = true
 		t.end(ctx, err)
 		return r, moving(err, moves)
 	})
@@ -164,6 +171,14 @@ func (t *trial) end(ctx context.Context, err error) {
 	}
 }
 
+// abandon frees the place of a call that panicked: it says nothing of the server.
+func (t *trial) abandon() {
+	t.report(errNothing)
+	if t.reportTool != nil {
+		t.reportTool(errNothing)
+	}
+}
+
 // fail tells whose failure it was: the tool's alone, where others of its server
 // work and this call may have reached it; else the server's too.
 func (t *trial) fail(err error) {
@@ -185,6 +200,7 @@ func (t *trial) fail(err error) {
 	case unsent && s.isLost():
 		t.report(errNothing) // its connection is known to be lost
 	case t.name != "" && !unsent && s.othersWork(t.name, t.began):
+		s.doubted() // the others may have worked before it went away
 		t.report(errNothing)
 	default:
 		s.blame(StageCall, err)

@@ -12,9 +12,9 @@ import (
 // server that hangs or fails gets none of them.
 type doubt struct{ over chan struct{} }
 
-// doubted has the server probed at once.
+// doubted has the server probed at once, unless it is out of service already.
 func (s *server) doubted() {
-	if s.m.o.Probe != nil && s.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) {
+	if s.m.o.Probe != nil && s.bar.Load() == nil && s.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) {
 		s.look()
 	}
 }
@@ -39,7 +39,7 @@ func (s *server) awaitProbe(ctx context.Context) {
 	}
 }
 
-// othersFit reports whether another candidate of the call's requirement is fit to serve.
+// othersFit reports whether a candidate of the call's requirement on another server is fit to serve.
 func (m *Monitor) othersFit(c *switchboard.Call) bool {
-	return slices.ContainsFunc(c.Others, m.Fit)
+	return slices.ContainsFunc(c.Others, func(id switchboard.ToolID) bool { return id.Server != c.Server && m.Fit(id) })
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -211,7 +213,14 @@ func TestEightCallsOfAHangingToolDoNotQuarantineAServerWhoseOtherToolsAnswer(t *
 // While nobody knows whether a server that has just failed works, calls wait that another server could
 // take, and no others.
 func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
-	for name, probe := range map[string]error{"it answers": nil, "it does not answer": hung} {
+	for name, tt := range map[string]struct {
+		probe   error
+		sibling bool // another tool of the server has just worked
+	}{
+		"it answers": {nil, false}, "it does not answer": {hung, false},
+		"it answers, and so did another tool": {nil, true}, "it does not answer, though another tool has": {hung, true},
+	} {
+		probe := tt.probe
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked, answers := make(chan struct{}, 9), make(chan error)
@@ -226,7 +235,7 @@ func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
 				m.Set([]switchboard.Server{{ID: "a"}, {ID: "b"}})
 				m.Link("a", true, health.Cause{})
 				m.Link("b", true, health.Cause{})
-				fails := true
+				fails := !tt.sibling
 				reached := 0
 				caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 					reached++
@@ -238,6 +247,13 @@ func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
 				call := func(others ...switchboard.ToolID) error {
 					_, err := caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}, Others: others})
 					return err
+				}
+				if tt.sibling {
+					if _, err := caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "y"}}}); err != nil {
+						t.Fatal(err)
+					}
+					fails, reached = true, 0
+					time.Sleep(time.Second)
 				}
 				if err := call(); err == nil {
 					t.Fatal("the first call has not failed")
@@ -261,6 +277,78 @@ func TestNoNewCallGoesToAServerThatHasJustFailedUntilItIsProbed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The gateway recovers from panics. One on the way to a server on probation does not keep it there.
+func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := health.New(health.Options{Probe: func(context.Context, *switchboard.Server) error { return nil }})
+		t.Cleanup(m.Close)
+		m.Set([]switchboard.Server{{ID: "a"}})
+		m.Link("a", true, health.Cause{})
+		does := func() (switchboard.Result, error) { return switchboard.Result{}, hung }
+		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return does() }))
+		call := func() (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("panic: %v", p)
+				}
+			}()
+			_, err = caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}})
+			return err
+		}
+		for range 5 {
+			_ = call()
+			synctest.Wait()
+		}
+		does = func() (switchboard.Result, error) { panic("on the way") }
+		for range 20 { // until one is let through, as the trial
+			time.Sleep(500 * time.Millisecond)
+			if err := call(); err != nil && strings.HasPrefix(err.Error(), "panic") {
+				break
+			}
+		}
+		does = func() (switchboard.Result, error) { return switchboard.Result{JSON: []byte(`{}`)}, nil }
+		var err error
+		for range 200 {
+			time.Sleep(time.Second)
+			if err = call(); err == nil {
+				return
+			}
+		}
+		t.Errorf("after 200 seconds: %v", err)
+	})
+}
+
+// What is out of service is not probed for the sake of a call that fails late.
+func TestAServerThatIsDisabledIsNotProbed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var probes atomic.Int64
+		m := health.New(health.Options{Store: store.NewMemory(), Probe: func(context.Context, *switchboard.Server) error { probes.Add(1); return hung }})
+		t.Cleanup(m.Close)
+		m.Set([]switchboard.Server{{ID: "a"}})
+		m.Link("a", true, health.Cause{})
+		end := make(chan struct{})
+		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			<-end
+			return switchboard.Result{}, hung
+		}))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = caller.Call(t.Context(), &switchboard.Call{Server: "a", Tool: &switchboard.Tool{ID: switchboard.ToolID{Server: "a", Name: "x"}}})
+		}()
+		synctest.Wait()
+		if err := m.Disable(t.Context(), "a", "for repairs"); err != nil {
+			t.Fatal(err)
+		}
+		close(end)
+		<-done
+		time.Sleep(10 * time.Second)
+		if n := probes.Load(); n > 0 {
+			t.Errorf("it was probed %d times", n)
+		}
+	})
 }
 
 // A crash cuts off all calls that are under way: that is one failure. Silence that

@@ -32,10 +32,10 @@ const (
 func (s *server) plan(now time.Time) (time.Duration, deed) {
 	in := func(t time.Time) time.Duration { return max(t.Sub(now), 0) }
 	switch {
-	case s.doubt.Load() != nil:
-		return 0, doProbe
 	case s.off != nil:
 		return -1, doNothing
+	case s.doubt.Load() != nil:
+		return 0, doProbe
 	case !s.up && s.lost.IsZero():
 		return -1, doNothing // it is being started
 	case !s.up:

@@ -150,6 +150,9 @@ func (s *server) disable(why *Cause) {
 	defer s.mu.Unlock()
 	s.off = why
 	s.settle(time.Now())
+	if why != nil {
+		s.settled(s.doubt.Load()) // nobody probes it any more
+	}
 }
 
 // tripped takes note of what the breaker has found.
