@@ -124,7 +124,7 @@ func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifes
 		return now
 	}
 	if last, ok := l.was().Manifests[id]; ok && last.Fault == "" {
-		p.keeps = true
+		p.Keeps = true
 		return last
 	}
 	return Manifest{Name: now.Name, Fault: p.sink.faults[0].Text}

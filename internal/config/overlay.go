@@ -80,7 +80,7 @@ func (l *loader) operatorOverlay(name string) {
 			file.refuses = true
 			return
 		}
-		file.keeps, rows = true, last
+		file.Keeps, rows = true, last
 	}
 	l.cfg.good.overlays[name] = rows
 	for id, row := range rows {

@@ -83,7 +83,6 @@ type tenantReading struct {
 type partState struct {
 	FaultyPart
 	sink    *sink
-	keeps   bool // see FaultyPart.Keeps
 	refuses bool // its faults are the operator's: they refuse everything
 }
 
@@ -177,7 +176,7 @@ func (l *loader) settle() {
 		case p.refuses:
 			l.sink.take(p.sink)
 		case p.sink.faulty():
-			p.FaultyPart.Keeps, p.Faults = p.keeps, inOrder(p.sink.faults)
+			p.Faults = inOrder(p.sink.faults)
 			l.cfg.Faulty = append(l.cfg.Faulty, p.FaultyPart)
 		default:
 			l.sink.take(p.sink) // its warnings
@@ -198,7 +197,7 @@ func (l *loader) settleTenant(t *tenant) {
 			l.cfg.keysUnknown = l.cfg.keysUnknown || t.keysUnknown
 			return
 		}
-		t.part.keeps = true
+		t.part.Keeps = true
 		l.cfg.good.tenants[id] = last
 		reading = l.clip(last, t.bound)
 	} else {

@@ -117,8 +117,10 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 		holdsAtStart func(c *config.Config) bool
 	}{
 		{
-			"a tenant's policy", []string{"tenants/acme/policies/p.rego", "broken"},
-			[]string{"tenant acme: its last good state stays in force"}, []string{"tenant acme: it is not served"},
+			"a tenant's policy",
+			[]string{"tenants/acme/policies/p.rego", "broken"},
+			[]string{"tenant acme: its last good state stays in force"},
+			[]string{"tenant acme: it is not served"},
 			func(c *config.Config) bool {
 				return c.Tenants["acme"].TokenBudget == 8000 && len(c.Keys) == 2 && c.TenantPolicies["acme"] == nil
 			},
@@ -127,29 +129,36 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 			},
 		},
 		{
-			"one tool", []string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}, z: {stateful: true}}\n"},
-			[]string{"tool a/x: it is not served"}, []string{"tool a/x: it is not served"},
+			"one tool",
+			[]string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}, z: {stateful: true}}\n"},
+			[]string{"tool a/x: it is not served"},
+			[]string{"tool a/x: it is not served"},
 			func(c *config.Config) bool {
 				return c.Overlays[id("x")].Fault != "" && c.Overlays[id("z")].Contract.Stateful.Holds
 			},
 			func(c *config.Config) bool { return c.Overlays[id("x")].Fault != "" },
 		},
 		{
-			"a file of overlays, and a tool in it", []string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}}\nmore: 1\n"},
-			[]string{"overlays/a.yaml: its last good state stays in force"}, nil,
+			"a file of overlays, and a tool in it",
+			[]string{"overlays/a.yaml", "server: a\ntools: {x: {stateful: maybe}}\nmore: 1\n"},
+			[]string{"overlays/a.yaml: its last good state stays in force"},
+			nil,
 			func(c *config.Config) bool {
 				return c.Overlays[id("x")].Contract.Stateful.Holds && c.Overlays[id("z")].Contract.Stateful.Holds
 			},
 			nil,
 		},
 		{
-			"a manifest", []string{"b.json", "{"},
-			[]string{"manifest of b: its last good state stays in force"}, []string{"manifest of b: it is not served"},
+			"a manifest",
+			[]string{"b.json", "{"},
+			[]string{"manifest of b: its last good state stays in force"},
+			[]string{"manifest of b: it is not served"},
 			func(c *config.Config) bool { return string(c.Manifests["b"].Data) == `{"name": "b"}` },
 			func(c *config.Config) bool { return c.Manifests["b"].Fault != "" && c.Manifests["b"].Data == nil },
 		},
 		{
-			"two parts", []string{"b.json", "[]", "tenants/beta/tenant.yaml", "tenant: [\n"},
+			"two parts",
+			[]string{"b.json", "[]", "tenants/beta/tenant.yaml", "tenant: [\n"},
 			[]string{"manifest of b: its last good state stays in force", "tenant beta: its last good state stays in force"},
 			[]string{"manifest of b: it is not served", "tenant beta: it is not served"},
 			func(c *config.Config) bool { return c.Tenants["beta"] != nil && len(c.Keys) == 2 },

@@ -286,8 +286,16 @@ func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
 		t.Cleanup(m.Close)
 		m.Set([]switchboard.Server{{ID: "a"}})
 		m.Link("a", true, health.Cause{})
-		does := func() (switchboard.Result, error) { return switchboard.Result{}, hung }
-		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return does() }))
+		way := "fails"
+		caller := m.Admit(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
+			switch way {
+			case "fails":
+				return switchboard.Result{}, hung
+			case "panics":
+				panic("on the way")
+			}
+			return switchboard.Result{JSON: []byte(`{}`)}, nil
+		}))
 		call := func() (err error) {
 			defer func() {
 				if p := recover(); p != nil {
@@ -301,14 +309,14 @@ func TestAPanicDuringTheTrialOfAServerFreesItsPlace(t *testing.T) {
 			_ = call()
 			synctest.Wait()
 		}
-		does = func() (switchboard.Result, error) { panic("on the way") }
+		way = "panics"
 		for range 20 { // until one is let through, as the trial
 			time.Sleep(500 * time.Millisecond)
 			if err := call(); err != nil && strings.HasPrefix(err.Error(), "panic") {
 				break
 			}
 		}
-		does = func() (switchboard.Result, error) { return switchboard.Result{JSON: []byte(`{}`)}, nil }
+		way = "works"
 		var err error
 		for range 200 {
 			time.Sleep(time.Second)

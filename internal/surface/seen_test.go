@@ -263,6 +263,9 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 				}
 			}
 			for e := range now.All() {
+				if o, shown := last[e.Name]; shown && !e.Usable() && slices.Contains(removed, o.Tool.ID.String()) {
+					continue // what policy has removed does not exist, though a member has its name
+				}
 				if r := now.Route(seen, e.Name, false); r.Way == surface.Unknown || r.Way == surface.Unmet {
 					t.Fatalf("%s is there, and a call of it %s", e.Name, said(r))
 				}

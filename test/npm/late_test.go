@@ -72,8 +72,8 @@ func TestFirstMinutes1AServerOfBothErasThatStartsLateStaysUp(t *testing.T) {
 			if a.err != nil || !strings.Contains(string(a.result), "receivers") {
 				t.Errorf("%s: %s: %s %s", c.name, id, a.result, a.err)
 			}
-			if got := g.servers(t)[id].Era; got != era {
-				t.Errorf("%s is served as %s, want %s", id, got, era)
+			if got := g.servers(t)[id].Era; got != era { // a machine that delays an answer by two seconds makes a server legacy
+				wait.Late(t, "%s is served as %s, want %s", id, got, era)
 			}
 		}
 	}

@@ -213,7 +213,7 @@ func faultyEdits(w *town) []faultyEdit {
 		{kind: "tenant", what: "a policy that reaches out", file: own, text: "package switchboard.tenant\n" + allowAll + "deny[\"a/one\"] contains \"no\" if http.send({\"method\": \"get\", \"url\": \"http://x\"}).status_code == 200\n"},
 		{kind: "tenant", what: "data of policies that is no JSON", file: home + "policies/data.json", text: "{"},
 
-		{kind: "tool", what: "a key is mistyped", file: overlay, old: uno, text: "uno: {capabilites: [{verb: read, resource: fs}]}"},
+		{kind: "tool", what: "a key is mistyped", file: overlay, old: uno, text: "uno: {capability: [{verb: read, resource: fs}]}"},
 		{kind: "tool", what: "a verb that there is not", file: overlay, old: uno, text: "uno: {capabilities: [{verb: look, resource: fs}]}"},
 		{kind: "tool", what: "a resource that there is not", file: overlay, old: uno, text: "uno: {capabilities: [{verb: read, resource: disk}]}"},
 		{kind: "tool", what: "a constraint that there is not", file: overlay, old: uno, text: "uno: {capabilities: [{verb: read, resource: fs, constraints: [readnly]}]}"},

@@ -448,6 +448,9 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 	reloads(1)
 	replace(t, task, "task_id: more\nmistyped: yes\n")
 	reloads(2)
+	main := filepath.Join(dir, "switchboard.yaml")
+	replace(t, main, fileOf(t, main)+"mistyped: yes\n")
+	reloads(3)
 	g.signal(t, syscall.SIGTERM)
 	g.stopped(t)
 	got, ids := "", map[string]string{}
@@ -462,7 +465,7 @@ func TestWhatAnOperatorDoesHasAReceipt(t *testing.T) {
 		got += "\n"
 	}
 	const want = "disable cloud, it is moved,  \ndisable cloud, it is moved, ok \nenable cloud, ,  \nenable cloud, , ok \n" +
-		"restart desk, ,  \nrestart desk, , ok \nreload, tasks +default/more, ok \nreload, , refused SB-CONF-001\n"
+		"restart desk, ,  \nrestart desk, , ok \nreload, tasks +default/more, ok \nreload, faulty parts +tenant default, ok \nreload, , refused SB-CONF-001\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
