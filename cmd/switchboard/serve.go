@@ -30,7 +30,7 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	}
 	defer a.Stop()
 	defer announce(&s.common, a.Addr(), log)()
-	watch(ctx, a, log)
+	watch(ctx, a)
 	// The first line on stdout is the address, for people and scripts alike.
 	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", a.Addr()); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return err
 	}
 	defer a.Stop()
-	watch(ctx, a, log)
+	watch(ctx, a)
 	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
@@ -72,14 +72,10 @@ func again(ctx context.Context) <-chan os.Signal {
 // watch reloads, from now on, when files change or on SIGHUP, which until then
 // ends the process: whoever has read our address may send one, also while calls
 // in flight finish.
-func watch(ctx context.Context, a *app.App, log *slog.Logger) {
+func watch(ctx context.Context, a *app.App) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	go func() {
-		if err := a.Watch(ctx, hup); err != nil {
-			log.Warn("no reload by itself", "err", err)
-		}
-	}()
+	go a.Watch(ctx, hup)
 }
 
 // data is the folder for what Switchboard writes itself; "" where there is none.
@@ -123,6 +119,9 @@ func (c *common) load(ctx context.Context, log *slog.Logger, o config.Options) (
 		return cfg, err
 	}
 	if _, err := os.Stat(c.Config); os.IsNotExist(err) {
+		if o.Watch != nil {
+			o.Watch(c.Config)
+		}
 		return nil, fmt.Errorf(`there is no %s here. Start in one of these ways:
   switchboard demo                             shows what Switchboard does, with sample servers
   switchboard serve --mcp-config FILE          serves the mcpServers JSON that your client already has

@@ -129,7 +129,8 @@ type App struct {
 	waiting  atomic.Pointer[waiting]
 
 	fault atomic.Pointer[reloadFault]
-	seen  atomic.Pointer[map[string]bool] // the files and folders that the last load looked at
+	seen  atomic.Pointer[map[string]stamp] // the files and folders that the last load looked at, and what it found
+	home  string                           // the folder in which we were started
 
 	tidying atomic.Bool  // it is about to be done
 	tidied  atomic.Int64 // when it was done, in unix nanoseconds
@@ -167,6 +168,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		o.Tenant = DefaultTenant
 	}
 	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
+	a.home, _ = os.Getwd() // else paths stay as they are given
 	r, err := a.load(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -537,8 +539,12 @@ func (a *App) configurationKey() []byte {
 // load reads the configuration, and remembers what to watch. Parts that are faulty stay as they
 // are in was, which is nil at a start.
 func (a *App) load(ctx context.Context, was *reading) (*reading, error) {
-	seen := map[string]bool{}
-	o := config.Options{Watch: func(path string) { seen[path] = true }}
+	seen := map[string]stamp{}
+	o := config.Options{Watch: func(path string) {
+		if path = a.absolute(path); seen[path] == (stamp{}) {
+			seen[path] = stampOf(path) // before it is read: what changes meanwhile is found to differ
+		}
+	}}
 	l := newLayers(nil)
 	if was != nil {
 		o.Was, l = was.config, newLayers(was.layers)

@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,11 +14,17 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
 // settle is how long files must be quiet before they are read again: editors
 // write one file in several steps, and deployments several files.
 const settle = 200 * time.Millisecond
+
+// lookEvery is the interval at which the files are compared with what was read, without the watcher.
+// The watcher hears nothing of network file systems, nor of a folder that is mounted or linked elsewhere.
+const lookEvery = time.Minute
 
 // tellEvery is how often others are told of a reload until that goes well.
 const tellEvery = time.Second
@@ -27,33 +35,56 @@ const topicReloads = "reloads"
 
 // Watch reloads whenever one of the configuration's files changes, reload
 // receives, or another replica has reason to, until ctx is done. It watches folders,
-// not files, since editors replace files by renaming.
+// not files, since editors replace files by renaming. Every lookEvery it begins to watch anew,
+// and compares the files with what was read.
 //
 // The others are told of what was asked for here, and of files that were found to say
 // something else, and never of what was heard: so a reload is told once, and not passed on.
-func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the configuration: %w", err)
-	}
-	defer func() { _ = w.Close() }() // nothing is lost with it
-	a.watchFolders(w)
+func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) {
+	a.watch(ctx, reload, fsnotify.NewWatcher)
+}
+
+func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
+	w := &watcher{a: a, begin: newWatcher}
+	defer w.close()
 	feed := a.newReloadFeed()
 	defer feed.hear()()
 	quiet := time.NewTimer(settle)
 	quiet.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	var waiting, changed, asked bool // to read again, since files here have changed, or on demand
+	compare := func() {
+		w.renew()
+		if a.differs() && !waiting {
+			waiting, changed = true, true
+			quiet.Reset(settle)
+		}
+	}
+	compare()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-w.Errors:
-			a.log.Warn("watching the configuration", "err", err)
-		case e := <-w.Events:
+			return
+		case err, ok := <-w.errors:
+			if !ok {
+				w.errors = nil
+				continue
+			}
+			a.log.Warn("watching the configuration", "err", err) // it may have missed something
+			waiting, changed = true, true
+			quiet.Reset(settle)
+		case e, ok := <-w.events:
+			if !ok {
+				w.events = nil
+				continue
+			}
 			if e.Op != fsnotify.Chmod && a.concerns(e.Name) {
 				waiting, changed = true, true
 				quiet.Reset(settle)
 			}
+		case <-look.C:
+			compare()
 		case <-reload:
 			waiting, asked = true, true
 			quiet.Reset(0)
@@ -70,12 +101,13 @@ func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) error {
 				feed.tell(ctx)
 			}
 			waiting, changed, asked = false, false, false
+			a.goHome()
 			a.reload(ctx, func() {
 				if found {
 					feed.tell(ctx)
 				}
 			})
-			if a.watchFolders(w) {
+			if w.follow() {
 				waiting, changed = true, true // a folder is new, and may have changed before it was watched
 				quiet.Reset(settle)
 			}
@@ -122,44 +154,160 @@ func (f *reloadFeed) tell(ctx context.Context) {
 }
 
 // concerns reports whether a change of the file can change the configuration:
-// it was looked at, or stands in a folder that was and is of a kind that is
-// read there. (A mounted volume of a container is swapped by its "..data".)
+// it was looked at, or something in it was, or it stands in a folder that was and is of a
+// kind that is read there. (A mounted volume of a container is swapped by its "..data".)
 // Others, such as our own log, must not: each reload would cause the next.
 func (a *App) concerns(file string) bool {
 	seen := *a.seen.Load()
-	if seen[file] {
+	if _, ok := seen[file]; ok {
 		return true
 	}
-	switch folder := filepath.Dir(file); {
-	case filepath.Base(file) == "..data":
-		return true
-	case seen[folder]:
+	if _, ok := seen[filepath.Dir(file)]; ok {
 		info, err := os.Stat(file)
-		return slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(file)) || err == nil && info.IsDir()
+		return isRead(file, err == nil && info.IsDir())
+	}
+	for name := range seen {
+		for ; len(name) > len(file); name = filepath.Dir(name) {
+		}
+		if name == file {
+			return true
+		}
+	}
+	return filepath.Base(file) == mounted
+}
+
+// mounted is a link in a mounted volume of a container. The container swaps the volume by it.
+const mounted = "..data"
+
+// isRead reports whether what is called so can be read where a folder is.
+func isRead(name string, isFolder bool) bool {
+	return isFolder || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mounted
+}
+
+// A watcher hears of changes in the folders of the configuration. While it cannot watch, its
+// channels are nil.
+type watcher struct {
+	a       *App
+	begin   func() (*fsnotify.Watcher, error)
+	folders *fsnotify.Watcher
+	events  chan fsnotify.Event
+	errors  chan error
+	failed  bool // begin has
+}
+
+// renew watches anew: what was watched may not be the folders of these names any more.
+func (w *watcher) renew() {
+	folders, err := w.begin()
+	if err != nil {
+		if !w.failed {
+			w.a.log.Warn("the files of the configuration cannot be watched; they are compared each minute, and SIGHUP reads them at once", "err", err)
+		}
+		w.failed = true
+		return
+	}
+	w.close()
+	w.folders, w.events, w.errors, w.failed = folders, folders.Events, folders.Errors, false
+	w.follow()
+}
+
+func (w *watcher) close() {
+	if w.folders != nil {
+		_ = w.folders.Close() // nothing is lost with it
+	}
+}
+
+// follow adds the folders that the last load looked at, and those of the files, and reports
+// whether one is new. If a folder is gone, follow adds the nearest folder above it: there the
+// gone folder may be made again.
+func (w *watcher) follow() (grown bool) {
+	if w.folders == nil {
+		return false
+	}
+	before := map[string]bool{}
+	for _, name := range w.folders.WatchList() {
+		before[name] = true
+	}
+	for name := range *w.a.seen.Load() {
+		for name != filepath.Dir(name) {
+			if info, err := os.Stat(name); err == nil && info.IsDir() {
+				break
+			}
+			name = filepath.Dir(name)
+		}
+		switch err := w.folders.Add(name); {
+		case err == nil:
+			grown = grown || !before[name]
+		case errors.Is(err, fs.ErrNotExist): // it is gone this moment
+			grown = true
+		default:
+			w.a.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
+		}
+	}
+	return grown
+}
+
+// A stamp tells apart what was found at a path: the bytes of a file, the names in a folder, or
+// nothing.
+type stamp [sha256.Size]byte
+
+// mostStamped is how many bytes of a file are compared: more than may be in one that is read.
+const mostStamped = 2 * config.MaxManifestBytes
+
+func stampOf(path string) (s stamp) {
+	sum := sha256.New()
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		_, _ = fmt.Fprintf(sum, "error %t %t", errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission))
+	case info.IsDir():
+		entries, _ := os.ReadDir(path) // sorted
+		for _, e := range entries {
+			if isRead(e.Name(), e.IsDir()) {
+				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), e.IsDir())
+			}
+		}
+	case !info.Mode().IsRegular(): // to open a pipe is to wait
+	default:
+		_, _ = fmt.Fprintf(sum, "file %d ", info.Size())
+		if f, err := os.Open(path); err == nil {
+			_, _ = io.Copy(sum, io.LimitReader(f, mostStamped))
+			_ = f.Close() // it was only read from
+		}
+	}
+	sum.Sum(s[:0])
+	return s
+}
+
+// differs reports whether the files are not as they were when they were last read.
+func (a *App) differs() bool {
+	a.goHome()
+	for path, was := range *a.seen.Load() {
+		if stampOf(path) != was {
+			return true
+		}
 	}
 	return false
 }
 
-// watchFolders adds the folders that were looked at, and those of the files, and
-// reports whether one is new. One that is not there is no fault: its parent is
-// watched too.
-func (a *App) watchFolders(w *fsnotify.Watcher) (grown bool) {
-	before := map[string]bool{}
-	for _, name := range w.WatchList() {
-		before[name] = true
+// absolute returns the path as an absolute one. A relative path begins in the folder in which we were started.
+func (a *App) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
 	}
-	for name := range *a.seen.Load() {
-		info, err := os.Stat(name)
-		if err != nil || !info.IsDir() {
-			name = filepath.Dir(name)
-		}
-		name = filepath.Clean(name) // as the watcher lists it
-		switch err := w.Add(name); {
-		case err == nil:
-			grown = grown || !before[name]
-		case !errors.Is(err, fs.ErrNotExist):
-			a.log.Warn("a folder of the configuration cannot be watched; send SIGHUP to reload", "folder", name, "err", err)
-		}
+	return filepath.Join(a.home, path)
+}
+
+// goHome enters the folder in which we were started, if that was removed and made again.
+// Otherwise relative paths lead nowhere.
+func (a *App) goHome() {
+	there, err := os.Stat(a.home)
+	if err != nil {
+		return
 	}
-	return grown
+	if here, err := os.Stat("."); err == nil && os.SameFile(here, there) {
+		return
+	}
+	if err := os.Chdir(a.home); err != nil {
+		a.log.Warn("the folder in which Switchboard was started was made anew, and cannot be entered", "folder", a.home, "err", err)
+	}
 }

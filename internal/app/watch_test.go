@@ -1,9 +1,18 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
 func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
@@ -14,22 +23,31 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		}
 	}
 	var a App
-	a.seen.Store(&map[string]bool{
-		filepath.Join(dir, "switchboard.yaml"): true,
-		filepath.Join(dir, "taxonomy.yaml"):    true, // it is not there yet
-		filepath.Join(dir, "tenants"):          true,
-		filepath.Join(dir, "secrets/key"):      true,
-		filepath.Join(dir, "policies"):         true,
-	})
+	seen := map[string]stamp{}
+	for _, name := range []string{
+		"switchboard.yaml",
+		"taxonomy.yaml", // it is not there yet
+		"tenants", "secrets/key", "policies",
+		"gone/tenant/key", // nor is its folder
+	} {
+		seen[filepath.Join(dir, name)] = stamp{}
+	}
+	a.seen.Store(&seen)
 	for name, want := range map[string]bool{
 		"switchboard.yaml":     true,
 		"taxonomy.yaml":        true,
 		"secrets/key":          true,
+		"secrets":              true,
+		"gone/tenant":          true,
+		"gone":                 true,
+		"go":                   false,
+		"gone/other":           false,
 		"tenants/new":          true, // a folder
 		"tenants/x.yaml":       true,
 		"policies/new.rego":    true,
 		"policies/new.txt":     false,
 		"..data":               true, // a mounted volume is swapped by it
+		"tenants/..data":       true,
 		"switchboard.log":      false,
 		"switchboard.yaml.swp": false,
 		"tenants/x.yaml~":      false,
@@ -39,4 +57,81 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
+	if !a.concerns(dir) || !a.concerns(filepath.Dir(dir)) {
+		t.Error("the folder itself does not concern us, nor the one above")
+	}
+}
+
+// files lays out a small configuration, and returns what its file of a task is called and says.
+func files(t *testing.T, dir string) (task string, text []byte) {
+	t.Helper()
+	task = filepath.Join(dir, "tenants/default/tasks/t.yaml")
+	text = []byte("task_id: t\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n")
+	for name, text := range map[string]string{
+		"switchboard.yaml":             "servers: {}\ntenants: {default: {servers: []}}\n",
+		"tenants/default/tenant.yaml":  "tenant: default\ndefault_task: t\n",
+		"tenants/default/tasks/t.yaml": string(text),
+	} {
+		put(t, filepath.Join(dir, name), []byte(text))
+	}
+	return task, text
+}
+
+func put(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running starts an App on the files in dir.
+func running(t *testing.T, dir string) *App {
+	t.Helper()
+	a, err := New(t.Context(), Options{
+		Log: slog.New(slog.DiscardHandler),
+		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
+			return config.Load(ctx, filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: saw})
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
+	dir := t.TempDir()
+	task, text := files(t, dir)
+	synctest.Test(t, func(t *testing.T) {
+		a := running(t, dir)
+		ctx, stop := context.WithCancel(t.Context())
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			a.watch(ctx, nil, func() (*fsnotify.Watcher, error) { return nil, errors.New("no more of them") })
+		}()
+		defer func() { stop(); <-watched; a.Stop() }()
+		loaded := func() time.Time { synctest.Wait(); return a.state.Load().when }
+		first := loaded()
+		<-time.After(10 * lookEvery)
+		if loaded() != first {
+			t.Error("nothing has changed, and all was read again")
+		}
+		for _, change := range []func(){
+			func() { put(t, task, append(text, "token_budget: 5000\n"...)) },
+			func() { put(t, task, append(text, "token_budget: 6000\n"...)) }, // of the same length
+			func() {
+				put(t, filepath.Join(filepath.Dir(task), "more.yaml"), []byte("task_id: more\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n"))
+			},
+			func() { _ = os.RemoveAll(dir) }, // which is refused
+			func() { files(t, dir) },
+		} {
+			was, fault := loaded(), a.fault.Load()
+			change()
+			<-time.After(lookEvery + settle)
+			if loaded() == was && a.fault.Load() == fault {
+				t.Fatal("the change was not found")
+			}
+		}
+	})
 }
