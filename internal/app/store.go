@@ -21,7 +21,7 @@ const storeFile = "store.db"
 // where there is no such folder, one that survives nothing.
 func openStore(ctx context.Context, o Options, c config.Store) (store.Store, error) {
 	where := StoreURL(o.Data, c)
-	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Relaxed}})
+	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Relaxed, Log: o.Log}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: the store cannot be opened: %w; --data DIR names another folder, and store: in switchboard.yaml another store (memory: keeps nothing)", switchboard.CodeConfig, err)
 	}

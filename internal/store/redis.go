@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -36,6 +37,7 @@ type Redis struct {
 	relaxed bool
 	useTime time.Duration
 	notices hub
+	log     *slog.Logger
 
 	life   sync.RWMutex // held by each use, so that Close waits for it
 	closed bool
@@ -61,6 +63,9 @@ type RedisOptions struct {
 	// Relaxed accepts a Redis that may lose what it has acknowledged. How much that
 	// is, Status says.
 	Relaxed bool
+
+	// Log is told when the store becomes unavailable, and available again; nil means nobody is.
+	Log *slog.Logger
 
 	// TLS is for the rediss schemes; nil means the roots of the system.
 	TLS *tls.Config
@@ -90,14 +95,18 @@ func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) 
 	}
 	silence()
 	o.useTime = cmp.Or(o.useTime, useTime)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	r := &Redis{
-		client:  where.client(&o),
+		log:     o.Log,
 		prefix:  cmp.Or(o.Prefix, "switchboard"),
 		where:   where,
 		relaxed: o.Relaxed,
 		useTime: o.useTime,
 		nodes:   map[string]*node{},
 	}
+	r.client = where.client(&o, r.greet)
 	r.ended, r.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -105,6 +114,7 @@ func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) 
 		_ = r.Close()
 		return nil, fmt.Errorf("redis at %s: %w", where, err)
 	}
+	r.work.Go(r.follow)
 	return r, nil
 }
 

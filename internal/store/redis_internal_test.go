@@ -74,7 +74,7 @@ func TestThePasswordOfTheOptionsIsUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := p.client(&RedisOptions{Password: switchboard.NewSecret("new")})
+		c := p.client(&RedisOptions{Password: switchboard.NewSecret("new")}, nil)
 		var got string
 		switch c := c.(type) {
 		case *redis.Client:

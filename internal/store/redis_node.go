@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ type node struct {
 	fault    atomic.Pointer[fault]
 	survives atomic.Int32 // a survival
 	rest     atomic.Int32 // a rest
+	unkept   atomic.Bool  // it was refused for what it would lose, and what it has may not be on its disk yet
 	probing  sync.Mutex
 }
 
@@ -39,6 +39,7 @@ type fault struct {
 // probe waits behind nobody and shows that one can be made. The caller closes it.
 func (n *node) client() *redis.Client {
 	o := n.options
+	o.OnConnect = nil // whoever probes examines
 	o.MaxRetries = -1 // it has become 0, which means the default
 	o.PoolSize = 8    // after so many failures the client would go on trying by itself
 	return redis.NewClient(&o)
@@ -59,20 +60,26 @@ func (n *node) shut() error {
 	return nil
 }
 
-// set notes what is wrong with the node; nil is nothing.
-func (n *node) set(err error, shut bool) {
+// note notes what is wrong with the node; nil is nothing.
+func (r *Redis) note(n *node, err error, shut bool) {
 	if err == nil {
-		n.fault.Store(nil)
+		if was := n.fault.Swap(nil); was != nil {
+			r.log.Info("the store is available again", "redis", r.where.String(), "after", time.Since(was.since))
+		}
 		return
 	}
 	f := &fault{err: err, since: time.Now(), shut: shut}
 	if n.addr != "" {
 		f.err = fmt.Errorf("%s: %w", n.addr, err)
 	}
-	if old := n.fault.Load(); old != nil {
-		f.since = old.since
+	was := n.fault.Load()
+	if was != nil {
+		f.since = was.since
 	}
 	n.fault.Store(f)
+	if was == nil || isRefusal(err) && was.err.Error() != f.err.Error() {
+		r.log.Error("the store is unavailable", "redis", r.where.String(), "error", f.err)
+	}
 }
 
 // node gives the node that the key is on, as far as is known.
@@ -121,7 +128,11 @@ func (r *Redis) suspect(n *node, key string) {
 	r.work.Go(func() {
 		defer n.probing.Unlock()
 		for !r.isWell(n, key) {
-			if !pause(r.ended, probeEvery/2+rand.N(probeEvery)) {
+			every := probeEvery
+			if f := n.fault.Load(); f != nil && isRefusal(f.err) { // which a person ends
+				every = lookEvery
+			}
+			if !pause(r.ended, every/2+rand.N(every)) {
 				return
 			}
 		}
@@ -149,7 +160,7 @@ func (r *Redis) isWell(n *node, key string) bool {
 	}
 	// What answers that it does not do it, does other things: reads, where it is out of memory.
 	var said redis.Error
-	n.set(err, err != nil && (!errors.As(err, &said) || redis.IsLoadingError(err) || redis.IsMasterDownError(err)))
+	r.note(n, err, err != nil && (!errors.As(err, &said) || redis.IsLoadingError(err) || redis.IsMasterDownError(err)))
 	return err == nil || !r.isMaster(n)
 }
 
@@ -182,21 +193,26 @@ type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
+func isRefusal(err error) bool { return errors.As(err, new(*refusal)) }
+
 // isFinal reports whether trying again does not help.
 func isFinal(err error) bool {
-	var refused *refusal
 	var stranger *tls.CertificateVerificationError
 	var said redis.Error
-	return errors.As(err, &refused) || errors.As(err, &stranger) ||
+	return isRefusal(err) || errors.As(err, &stranger) ||
 		errors.As(err, &said) && !redis.IsLoadingError(err) && !redis.IsMasterDownError(err) && !redis.IsClusterDownError(err)
 }
 
 // examineAll examines all that is written to.
 func (r *Redis) examineAll(ctx context.Context) error {
-	one := func(ctx context.Context, c *redis.Client) error {
+	return r.eachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 		n, _ := r.nodeOf(c)
 		return r.examine(ctx, n, c)
-	}
+	})
+}
+
+// eachMaster does one with all that is written to, of a Cluster at the same time.
+func (r *Redis) eachMaster(ctx context.Context, one func(context.Context, *redis.Client) error) error {
 	switch c := r.client.(type) {
 	case *redis.ClusterClient:
 		return c.ForEachMaster(ctx, one)
@@ -205,140 +221,6 @@ func (r *Redis) examineAll(ctx context.Context) error {
 	default:
 		return fmt.Errorf("a client of another kind: %T", c)
 	}
-}
-
-// A survival is how much is left of what was acknowledged, from the most to the least.
-type survival int32
-
-const (
-	survivesMachine survival = iota
-	survivesFailover
-	losesSeconds
-	losesSystem
-	losesSnapshot
-	losesAll
-)
-
-var survivals = [...]string{
-	survivesMachine:  "machine",
-	survivesFailover: "machine, but for the last moment where a replica takes over",
-	losesSeconds:     "redis, but for the last two seconds",
-	losesSystem:      "redis, but for what its system had not written",
-	losesSnapshot:    "redis, but for what came after its last snapshot",
-	losesAll:         "nothing of redis",
-}
-
-// String is what Status says.
-func (s survival) String() string { return survivals[s] }
-
-// A rest is what Redis makes of half a transaction, with which a kill may leave its
-// append-only file. Where it keeps that and goes on behind it, what it acknowledges from then
-// on is part of a transaction that never ends, and is dropped when it is started once more.
-type rest int32
-
-const (
-	restRefused rest = iota // it does not start until that is taken away
-	restUnknown
-	restKept
-)
-
-var rests = [...]string{
-	restRefused: "",
-	restUnknown: "; less where it is killed within a transaction, and later once more: nobody knows what its aof-load-truncated is, which should be no",
-	restKept:    "; less where it is killed within a transaction, and later once more: its aof-load-truncated is yes, and should be no",
-}
-
-// String is what Status adds.
-func (r rest) String() string { return rests[r] }
-
-// examine finds out whether the node may be used, and how much it keeps. That may change
-// while it runs, and another may take its place: so it is asked again after each fault.
-func (r *Redis) examine(ctx context.Context, n *node, c *redis.Client) error {
-	text, err := c.Info(ctx).Result()
-	if err != nil {
-		return err
-	}
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		name, is, _ := strings.Cut(strings.TrimSpace(line), ":")
-		info[name] = is
-	}
-	major, _, _ := strings.Cut(info["redis_version"], ".")
-	version, _ := strconv.Atoi(major)
-	switch {
-	case version < 7:
-		return &refusal{"it is version " + info["redis_version"] + ", and 7 is the first that does"}
-	case info["cluster_enabled"] == "1" && !r.where.is("cluster"):
-		return &refusal{"it is part of a Cluster: its URL should begin with redis+cluster://"}
-	case info["role"] != "master":
-		if n.addr != "" || r.where.is("sentinel") { // which is for now
-			return errors.New("it is a replica")
-		}
-		return &refusal{"it is a replica, and cannot be written to: name its master, or the Sentinels that know that (redis+sentinel://)"}
-	case info["maxmemory_policy"] != "noeviction":
-		return &refusal{"its maxmemory-policy is " + info["maxmemory_policy"] + ", so it would drop what it has acknowledged: set maxmemory-policy noeviction"}
-	}
-	s, why, err := durability(ctx, c, info)
-	if err != nil {
-		return err
-	}
-	if s > survivesFailover && !r.relaxed {
-		return &refusal{why + ", so it may lose what it has acknowledged: set appendonly yes and appendfsync always in Redis, or durability: relaxed here"}
-	}
-	left := restRefused
-	if info["aof_enabled"] == "1" {
-		switch is, err := setting(ctx, c, "aof-load-truncated"); {
-		case err != nil:
-			return err
-		case is == "yes":
-			left = restKept
-		case is != "no":
-			left = restUnknown
-		}
-	}
-	n.survives.Store(int32(s))
-	n.rest.Store(int32(left))
-	return nil
-}
-
-// durability finds out what survives, and says why that is not all.
-func durability(ctx context.Context, c *redis.Client, info map[string]string) (s survival, why string, err error) {
-	if info["aof_enabled"] != "1" {
-		saves, err := setting(ctx, c, "save")
-		switch {
-		case err != nil:
-			return 0, "", err
-		case saves == "":
-			return losesAll, "its appendonly is no, and it saves nothing", nil
-		default:
-			return losesSnapshot, "its appendonly is no", nil
-		}
-	}
-	fsync, err := setting(ctx, c, "appendfsync")
-	switch {
-	case err != nil:
-		return 0, "", err
-	case fsync == "no":
-		return losesSystem, "its appendfsync is no", nil
-	case fsync == "everysec":
-		return losesSeconds, "its appendfsync is everysec", nil
-	case fsync != "always":
-		return losesSystem, "it does not say what its appendfsync is (CONFIG GET is forbidden)", nil
-	case info["connected_slaves"] != "0":
-		return survivesFailover, "", nil
-	default:
-		return survivesMachine, "", nil
-	}
-}
-
-// setting asks for a setting; "?" where that is forbidden.
-func setting(ctx context.Context, c *redis.Client, name string) (string, error) {
-	all, err := c.ConfigGet(ctx, name).Result()
-	var said redis.Error
-	if errors.As(err, &said) && !redis.IsLoadingError(err) {
-		return "?", nil
-	}
-	return all[name], err
 }
 
 // redisSchema is the version of what stands in Redis, as apply.lua, append.lua and take.lua

@@ -115,12 +115,12 @@ func (p place) String() string {
 	return s
 }
 
-// client makes the client, which connects when it is used.
-func (p *place) client(o *RedisOptions) redis.UniversalClient {
+// client makes the client, which connects when it is used, and has each connection greeted.
+func (p *place) client(o *RedisOptions, greet func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	u := &redis.UniversalOptions{
 		Addrs: p.addrs, MasterName: p.master, DB: p.db,
 		Username: p.user, Password: cmp.Or(o.Password.Reveal(), p.password),
-		ClientName: "switchboard", DisableIdentity: true,
+		ClientName: "switchboard", DisableIdentity: true, OnConnect: greet,
 		Protocol:    2, // whose answers are plain, and nothing comes unasked
 		DialTimeout: o.useTime / 2, DialerRetries: 1,
 		ReadTimeout: o.useTime, WriteTimeout: o.useTime, PoolTimeout: o.useTime, ContextTimeoutEnabled: true,
