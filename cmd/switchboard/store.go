@@ -19,6 +19,7 @@ type storeCmd struct {
 	Check  storeCheckCmd  `cmd:"" help:"Look at all that the store keeps, and say what of it is damaged. It may be in use."`
 	Export storeExportCmd `cmd:"" help:"Write all that the store keeps to a file, as lines of JSON. It may be in use. It holds results of calls, and is as secret as the store."`
 	Import storeImportCmd `cmd:"" help:"Put an export into a store that is empty."`
+	Accept storeAcceptCmd `cmd:"" help:"Have all who share a Redis go on with what is left in it, after it was emptied or has lost what it had acknowledged."`
 }
 
 // kept says which store a command is for.
@@ -188,5 +189,27 @@ func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		fmt.Fprintf(io.err, "switchboard: %v; nothing was imported into %s\n", err, s.Status().Where)
 		return errNo
 	}
+	return err
+}
+
+type storeAcceptCmd struct{ kept }
+
+// Run accepts what a Redis has lost. It exits 1 when nothing is known to be lost.
+func (c *storeAcceptCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	where, err := c.where(ctx, log)
+	if err != nil {
+		return err
+	}
+	lost, err := store.Accept(ctx, where, store.Options{})
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		fmt.Fprintln(io.err, "switchboard: nothing is known to be lost, so there is nothing to accept")
+		return errNo
+	case errors.Is(err, store.ErrUnavailable):
+		return unreachable{err}
+	case err != nil:
+		return usageError{err}
+	}
+	_, err = fmt.Fprintf(io.out, "accepted: %s\nWho shares the store goes on with what is left in it, within some seconds.\n", lost)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ import (
 // waits: one transaction, and one wait for the disk, for all of it.
 type File struct {
 	path    string
+	id      string // of its mark
 	log     *slog.Logger
 	notices hub
 	reads   *sql.DB // opens few connections, and closes them when they idle
@@ -36,6 +38,8 @@ type File struct {
 	faultMu sync.Mutex
 	fault   string
 	since   time.Time
+
+	lost atomic.Pointer[replacedError] // why it is not the file that was opened
 }
 
 // FileOptions say how a File is opened. The zero value works.
@@ -138,6 +142,9 @@ func (f *File) read(ctx context.Context, use func(ctx context.Context) error) er
 	defer f.mu.RUnlock()
 	if f.closed {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
+	}
+	if lost := f.lost.Load(); lost != nil {
+		return f.failed(lost)
 	}
 	// A context that can end costs a goroutine for each statement, and these are short.
 	return f.failed(use(context.WithoutCancel(ctx)))
@@ -594,7 +601,7 @@ func (f *File) Subscribe(topic string, heard func([]byte)) (stop func()) {
 func (f *File) Status() Status {
 	f.faultMu.Lock()
 	defer f.faultMu.Unlock()
-	return Status{Kind: "file", Where: f.path, Survives: "machine", Fault: f.fault, Since: f.since}
+	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: f.fault, Since: f.since}
 }
 
 // Close implements Store.

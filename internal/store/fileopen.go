@@ -220,6 +220,9 @@ func (f *File) open() (_ *writer, err error) {
 	for deadline := time.Now().Add(busy); ; {
 		err := w.migrate()
 		if err == nil {
+			err = w.mark()
+		}
+		if err == nil {
 			break
 		}
 		// Going over to WAL mode does not wait for another process that does so too.

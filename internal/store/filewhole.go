@@ -156,7 +156,7 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 			return nil
 		}
 		return see(r, err)
-	}, `SELECT grp, name, version, expires, sum, data FROM value ORDER BY grp, name`); err != nil {
+	}, `SELECT grp, name, version, expires, sum, data FROM value WHERE grp != '' ORDER BY grp, name`); err != nil {
 		return err
 	}
 	if err := query(func(rows *sql.Rows) error {
@@ -226,13 +226,13 @@ func (tx *transaction) load(ctx context.Context, records iter.Seq2[Record, error
 	now := time.Now().UnixMicro()
 	var any int
 	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&any) }, `SELECT EXISTS (SELECT 1 FROM log)
-		OR EXISTS (SELECT 1 FROM value WHERE expires = 0 OR expires > ?) OR EXISTS (SELECT 1 FROM meter WHERE whole > ?)`, now, now); err != nil {
+		OR EXISTS (SELECT 1 FROM value WHERE grp != '' AND (expires = 0 OR expires > ?)) OR EXISTS (SELECT 1 FROM meter WHERE whole > ?)`, now, now); err != nil {
 		return err
 	}
 	if any != 0 {
 		return errNotEmpty
 	}
-	if err := cmp.Or(tx.exec(`DELETE FROM value`), tx.exec(`DELETE FROM meter`)); err != nil { // what has expired
+	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`)); err != nil { // what has expired
 		return err
 	}
 	var log int64

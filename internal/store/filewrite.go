@@ -74,6 +74,8 @@ type writer struct {
 	durable bool  // what synchronous is set to
 	wal     int64 // bytes of the WAL when it could not be emptied
 	unswept int   // what was written that expires, since sweep
+
+	compared time.Time // when its mark was last found to be the same
 }
 
 // A transaction is what a request uses.
@@ -153,7 +155,7 @@ func (w *writer) collect(batch []*request) (all []*request, kept *request) {
 // that fails, in one transaction each, so that only those fail that have to.
 func (w *writer) commit(batch []*request) {
 	errs, err := w.try(batch)
-	if err != nil && len(batch) > 1 && !isBusy(err) {
+	if err != nil && len(batch) > 1 && !isBusy(err) && !errors.Is(err, errReplaced) {
 		for _, r := range batch {
 			w.commit([]*request{r})
 		}
@@ -191,6 +193,9 @@ func (w *writer) try(batch []*request) (errs []error, err error) {
 			_, _ = w.tx.conn.ExecContext(context.Background(), `ROLLBACK`)
 		}
 	}()
+	if err := w.recognise(); err != nil {
+		return nil, err
+	}
 	errs = make([]error, len(batch))
 	for i, r := range batch {
 		errs[i] = r.do(&w.tx)

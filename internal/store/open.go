@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -33,6 +34,14 @@ func Open(ctx context.Context, where string, o Options) (Store, error) {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: %q is no store: memory:, file:PATH or redis://HOST:PORT", ErrInvalid, redacted(where))
+}
+
+// Accept is AcceptRedis. Any other store is accepted by whoever opens it, and is an error here.
+func Accept(ctx context.Context, where string, o Options) (lost string, err error) {
+	if !strings.HasPrefix(where, "redis") {
+		return "", errors.New("only a Redis is accepted; if a file is another than the one that was opened, restart Switchboard to go on with it")
+	}
+	return AcceptRedis(ctx, where, o.Redis)
 }
 
 // Options are those of the backends.

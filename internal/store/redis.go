@@ -48,6 +48,8 @@ type Redis struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node // by address; the only one is ""
+
+	memory memory
 }
 
 // RedisOptions says how a Redis is used. The zero value is good for one without a
@@ -86,6 +88,22 @@ const (
 // tries for some seconds, since that may be about to start. Its error says what is
 // wrong with the URL, the server or its settings, and never holds the password.
 func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) {
+	r, err := newRedis(url, o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if err := r.start(ctx); err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("redis at %s: %w", r.where, err)
+	}
+	r.work.Go(r.follow)
+	return r, nil
+}
+
+// newRedis makes one that has not asked for anything yet.
+func newRedis(url string, o RedisOptions) (*Redis, error) {
 	where, err := parsePlace(url)
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -106,15 +124,9 @@ func OpenRedis(ctx context.Context, url string, o RedisOptions) (*Redis, error) 
 		useTime: o.useTime,
 		nodes:   map[string]*node{},
 	}
+	r.memory.begin(r.markKeys())
 	r.client = where.client(&o, r.greet)
 	r.ended, r.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	if err := r.start(ctx); err != nil {
-		_ = r.Close()
-		return nil, fmt.Errorf("redis at %s: %w", where, err)
-	}
-	r.work.Go(r.follow)
 	return r, nil
 }
 
@@ -124,6 +136,9 @@ func (r *Redis) start(ctx context.Context) error {
 		err := r.examineAll(ctx)
 		if err == nil {
 			err = r.migrate(ctx)
+		}
+		if err == nil {
+			err = r.findMark(ctx)
 		}
 		if err == nil {
 			return r.listen(ctx)
@@ -581,15 +596,20 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 		is, err := u.ask(key, 1, "xrange", key, first, first)
 		return strings.Contains(fmt.Sprint(is), string(mark)), err
 	}) {
-		return nil
+		answer, err = "", nil
 	}
 	if err != nil {
 		return u.fail(err)
 	}
-	if last := text(answer); last != "" {
-		return fmt.Errorf("log %s ends with %s, not %d: %w", log, last, after, ErrConflict)
+	last := text(answer)
+	if last == "" {
+		r.memory.acknowledged(log, after+uint64(len(entries)))
+		return nil
 	}
-	return nil
+	if err := u.doubt(key, log, last); err != nil {
+		return u.fail(err)
+	}
+	return fmt.Errorf("log %s ends with %s, not %d: %w", log, last, after, ErrConflict)
 }
 
 // Read implements Store.
@@ -693,7 +713,7 @@ func (r *Redis) Trim(ctx context.Context, log string, first uint64) error {
 
 // Status implements Store.
 func (r *Redis) Status() Status {
-	s := Status{Kind: "redis", Where: r.where.String()}
+	s := Status{Kind: "redis", Where: r.where.String(), ID: r.memory.id()}
 	var worst survival
 	var left rest
 	r.mu.Lock()

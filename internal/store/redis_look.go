@@ -38,7 +38,7 @@ func (r *Redis) follow() {
 // greet examines what is behind a new connection, before that is used. What is no master here is
 // asked for nothing that it could lose.
 func (r *Redis) greet(ctx context.Context, c *redis.Conn) error {
-	l, err := look(ctx, c)
+	l, err := r.look(ctx, c)
 	var said redis.Error
 	switch {
 	case r.where.is("sentinel") && errors.As(err, &said): // a Sentinel, which need not say anything
@@ -48,30 +48,48 @@ func (r *Redis) greet(ctx context.Context, c *redis.Conn) error {
 	case l.info["role"] != "master":
 		return nil
 	}
-	_, _, err = r.judge(l)
-	return err
+	if _, _, err = r.judge(l); err != nil || r.relaxed {
+		return err
+	}
+	if lost := r.memory.compare(l); lost != nil {
+		return &refusal{lost.why}
+	}
+	return nil
 }
 
 // A glance is what a Redis says of itself.
 type glance struct {
 	info     map[string]string
 	settings map[string]string // "?" where it does not say
+
+	marks          map[string]string // by the key; "" where there is none
+	ends, expected map[string]uint64 // of logs: where they end, and what was acknowledged before
 }
 
 // pipelined is a client or a connection.
 type pipelined interface{ Pipeline() redis.Pipeliner }
 
+// asked are the settings that are looked at.
+var asked = []string{"appendfsync", "save", "aof-load-truncated"}
+
 // look asks for all of a glance in one round trip.
-func look(ctx context.Context, c pipelined) (*glance, error) {
-	names := []string{"appendfsync", "save", "aof-load-truncated"}
+func (r *Redis) look(ctx context.Context, c pipelined) (*glance, error) {
+	l := &glance{info: map[string]string{}, settings: map[string]string{}, marks: map[string]string{}, ends: map[string]uint64{}}
+	var keys []string
+	keys, l.expected = r.memory.expected()
 	pipe := c.Pipeline()
 	info := pipe.Info(ctx)
-	settings := make([]*redis.MapStringStringCmd, len(names))
-	for i, name := range names {
-		settings[i] = pipe.ConfigGet(ctx, name)
+	settings, marks, ends := map[string]*redis.MapStringStringCmd{}, map[string]*redis.StringCmd{}, map[string]*redis.XInfoStreamCmd{}
+	for _, name := range asked {
+		settings[name] = pipe.ConfigGet(ctx, name)
+	}
+	for _, key := range keys {
+		marks[key] = pipe.Get(ctx, key)
+	}
+	for log := range l.expected {
+		ends[log] = pipe.XInfoStream(ctx, r.key(log, logKind))
 	}
 	_, failed := pipe.Exec(ctx)
-	l := &glance{map[string]string{}, map[string]string{}}
 	text, err := info.Result()
 	if err == nil && text == "" { // it was never asked
 		err = failed
@@ -83,8 +101,8 @@ func look(ctx context.Context, c pipelined) (*glance, error) {
 		name, is, _ := strings.Cut(strings.TrimSpace(line), ":")
 		l.info[name] = is
 	}
-	for i, name := range names {
-		all, err := settings[i].Result()
+	for name, answer := range settings {
+		all, err := answer.Result()
 		var said redis.Error
 		switch {
 		case errors.As(err, &said) && !redis.IsLoadingError(err):
@@ -95,7 +113,45 @@ func look(ctx context.Context, c pipelined) (*glance, error) {
 			l.settings[name] = all[name]
 		}
 	}
-	return l, nil
+	return l, errors.Join(l.readMarks(marks), l.readEnds(ends))
+}
+
+func (l *glance) readMarks(answers map[string]*redis.StringCmd) error {
+	for key, answer := range answers {
+		text, err := answer.Result()
+		switch {
+		case isElsewhere(err):
+		case err != nil && !errors.Is(err, redis.Nil):
+			return err
+		default:
+			l.marks[key] = text
+		}
+	}
+	return nil
+}
+
+func (l *glance) readEnds(answers map[string]*redis.XInfoStreamCmd) error {
+	for log, answer := range answers {
+		stream, err := answer.Result()
+		switch {
+		case isElsewhere(err):
+		case redis.HasErrorPrefix(err, "no such key"):
+			l.ends[log] = 0
+		case err != nil:
+			return err
+		default:
+			end, _, _ := strings.Cut(stream.LastGeneratedID, "-")
+			l.ends[log] = number(end)
+		}
+	}
+	return nil
+}
+
+// isElsewhere reports whether the node of a Cluster says that it has not the key.
+func isElsewhere(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	_, asks := redis.IsAskError(err)
+	return moved || asks
 }
 
 // A survival is how much is left of what was acknowledged, from the most to the least.
@@ -145,13 +201,16 @@ func (r rest) String() string { return rests[r] }
 // examine finds out whether the node may be used, and how much it keeps. That may change
 // while it runs, and another may take its place: so it is asked again and again.
 func (r *Redis) examine(ctx context.Context, n *node, c pipelined) error {
-	l, err := look(ctx, c)
+	l, err := r.look(ctx, c)
 	if err != nil {
 		return err
 	}
 	s, left, err := r.judge(l)
 	if err != nil {
 		n.unkept.Store(n.unkept.Load() || s > survivesFailover)
+		return err
+	}
+	if err := r.recognise(ctx, c, l, s); err != nil {
 		return err
 	}
 	// What it acknowledges before its first file is written is in none.

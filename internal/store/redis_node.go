@@ -147,9 +147,7 @@ func (r *Redis) isWell(n *node, key string) bool {
 	defer c.Close() //nolint:errcheck // nothing is lost
 	tag, _, _ := strings.Cut(key, "}")
 	err := c.Set(ctx, tag+"}p", "", time.Second).Err()
-	_, moved := redis.IsMovedError(err)
-	_, asks := redis.IsAskError(err)
-	if moved || asks { // then it answers for what it has
+	if isElsewhere(err) { // then it answers for what it has
 		err = nil
 	}
 	if err == nil {

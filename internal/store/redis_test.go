@@ -387,8 +387,8 @@ func TestWhatIsOverLeavesNothingBehind(t *testing.T) {
 	if _, wait, err := r.Take(t.Context(), "g", store.Want{Now: 1}, store.Limit{Name: "l", Every: time.Millisecond, Burst: 100}); wait != 0 || err != nil {
 		t.Fatal(wait, err)
 	}
-	wait.UntilNil(t, "only the schema is left", func() error {
-		if keys, _ := s.Do("keys", "*").([]any); len(keys) != 1 {
+	wait.UntilNil(t, "only the schema and the mark are left", func() error {
+		if keys, _ := s.Do("keys", "*").([]any); len(keys) != 2 {
 			return fmt.Errorf("%v", keys)
 		}
 		return nil

@@ -138,7 +138,7 @@ func (r *Redis) scan(ctx context.Context, kind string, see func(keys []string) e
 			}
 			keys = slices.DeleteFunc(keys, func(k string) bool {
 				_, rest, _ := strings.Cut(k, "}")
-				return !strings.HasPrefix(rest, kind) || strings.HasPrefix(k, r.prefix+":"+own)
+				return !strings.HasPrefix(rest, kind) || r.isOwn(k)
 			})
 			slices.Sort(keys)
 			if err := see(slices.Compact(keys)); err != nil {

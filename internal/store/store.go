@@ -198,6 +198,9 @@ type Status struct {
 	Kind  string `json:"kind"`  // memory, file or redis
 	Where string `json:"where"` // without any secret
 
+	// ID tells it apart from all others, those that take its place too; "" of one in memory.
+	ID string `json:"id,omitempty"`
+
 	// Survives is what is acknowledged and kept: "nothing", "process", "machine",
 	// or, of Redis that may lose some, "redis, but for the last two seconds". Behind a
 	// semicolon stands what may make it less, and which setting that is due to.

@@ -1,0 +1,318 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/test/law"
+	"github.com/summit-switchboard/switchboard/test/redistest"
+	"github.com/summit-switchboard/switchboard/test/wait"
+)
+
+// Each store has a mark, which all who open it find, and no other has. It is not what is kept.
+func TestNames15EachStoreHasAMarkOfItsOwn(t *testing.T) {
+	eachPlace(t, func(t *testing.T, b backend, open func() store.Store) {
+		if !b.lasts {
+			if id := open().Status().ID; id != "" {
+				t.Errorf("it lasts for nobody, and has the mark %s", id)
+			}
+			return
+		}
+		const many = 8
+		var ids [many]string
+		var all sync.WaitGroup
+		stores := make([]store.Store, many)
+		for i := range many {
+			all.Go(func() { // which all find it new
+				stores[i] = open()
+				ids[i] = stores[i].Status().ID
+			})
+		}
+		all.Wait()
+		write(t, stores[0], "g", "n", "x")
+		for _, s := range stores {
+			_ = s.Close()
+		}
+		again, other := open(), b.place(t)()
+		for _, id := range append(ids[:], again.Status().ID) {
+			if id == "" || id != ids[0] {
+				t.Fatalf("the marks are %q", ids)
+			}
+		}
+		var export bytes.Buffer
+		if err := store.Export(t.Context(), again, &export); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(export.Bytes(), []byte(ids[0])) || bytes.Contains(export.Bytes(), []byte("mark")) {
+			t.Errorf("the export has the mark: %s", &export)
+		}
+		if err := store.Import(t.Context(), other, &export); err != nil {
+			t.Fatal(err)
+		}
+		if id := other.Status().ID; id == "" || id == ids[0] {
+			t.Errorf("another store has the mark %q", id)
+		}
+		if string(value(t, other, "g", "n").Data) != "x" {
+			t.Error("what was imported is not there")
+		}
+	})
+}
+
+func appendTo(t *testing.T, s store.Store, log string, after uint64) {
+	t.Helper()
+	if err := s.Append(t.Context(), log, after, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lostRefused checks that a Redis that has lost something is refused by all, also by who starts then, until
+// somebody accepts it; that it is used then; and that nothing is left to accept.
+func lostRefused(t *testing.T, url, why string, running ...store.Store) {
+	t.Helper()
+	for _, r := range running {
+		wait.UntilNil(t, "it is refused: "+why, func() error {
+			if st := r.Status(); !strings.Contains(st.Fault, why) || !strings.Contains(st.Fault, "switchboard store accept") {
+				return fmt.Errorf("%+v", st)
+			}
+			return nil
+		})
+	}
+	for _, relaxed := range []bool{false, true} {
+		r, err := store.OpenRedis(t.Context(), url, store.RedisOptions{Relaxed: relaxed})
+		if err == nil {
+			_ = r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "switchboard store accept") {
+			t.Errorf("who starts then, relaxed %t: %v, want %q", relaxed, err, why)
+		}
+	}
+	if lost, err := store.AcceptRedis(t.Context(), url, store.RedisOptions{}); err != nil || !strings.Contains(lost, why) {
+		t.Errorf("it is accepted that %q: %v", lost, err)
+	}
+	for _, r := range append(running, openRedis(t, url, store.RedisOptions{}.Patiently())) {
+		serves(t, r)
+	}
+	if lost, err := store.AcceptRedis(t.Context(), url, store.RedisOptions{}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("it is accepted again: %q, %v", lost, err)
+	}
+}
+
+func TestNames15ARedisThatWasEmptiedIsRefusedUntilSomebodyAcceptsIt(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	t.Run("one", func(t *testing.T) {
+		s := redistest.Start(t)
+		for range 2 { // it can be emptied again
+			a, b := openRedis(t, s.URL(), store.RedisOptions{}), openRedis(t, s.URL(), store.RedisOptions{})
+			s.Do("flushall")
+			lostRefused(t, s.URL(), "it was emptied", a, b)
+		}
+	})
+	t.Run("a node of a Cluster", func(t *testing.T) {
+		c := redistest.StartCluster(t, 3)
+		a, b := openRedis(t, c.URL(), store.RedisOptions{}), openRedis(t, c.URL(), store.RedisOptions{})
+		c.Nodes[1].Do("flushall")
+		eachNode := map[bool]int{}
+		wait.Until(t, "one node is refused", func() bool { return a.Status().Fault != "" })
+		for i := range 50 {
+			eachNode[put(t, a, fmt.Sprint(i)) == nil]++
+		}
+		if eachNode[true] == 0 || eachNode[false] == 0 {
+			t.Errorf("of 50 groups %d are refused: those of one node of three should be", eachNode[false])
+		}
+		lostRefused(t, c.URL(), "it was emptied", a, b)
+	})
+}
+
+// The check is no matter of time: an entry that was acknowledged is missed by the next one.
+func TestNames15NothingIsAppendedOnceAStoreHasLostALog(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	s := redistest.Start(t)
+	for i := range uint64(3) {
+		r := openRedis(t, s.URL(), store.RedisOptions{})
+		log := fmt.Sprint("log", i)
+		for n := range i + 1 {
+			appendTo(t, r, log, n)
+		}
+		s.Do("flushall")
+		if err := r.Append(t.Context(), log, i+1, []byte("next")); !errors.Is(err, store.ErrUnavailable) {
+			t.Fatalf("the next entry: %v", err)
+		}
+		lostRefused(t, s.URL(), "it ", r)
+		if err := r.Append(t.Context(), log, i+1, []byte("next")); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("once it is accepted, behind what is gone: %v", err)
+		}
+		appendTo(t, r, log, 0)
+	}
+}
+
+// standing copies what a server that is killed has written, or puts it back.
+func standing(t *testing.T, from, to string) {
+	t.Helper()
+	if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNames15ARedisThatStandsWhereItStoodBeforeIsRefused(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	s := redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	appendTo(t, r, "log", 0)
+	before := filepath.Join(t.TempDir(), "before")
+	s.Kill()
+	standing(t, s.Dir(), before)
+	s.Start()
+	serves(t, r)
+	t.Run("that is put back as it was", func(t *testing.T) {
+		s.Do("flushall")
+		refuses(t, r, "it was emptied")
+		s.Kill()
+		standing(t, before, s.Dir())
+		s.Start()
+		serves(t, r)
+	})
+	appendTo(t, r, "log", 1)
+	s.Kill()
+	standing(t, before, s.Dir())
+	s.Start()
+	lostRefused(t, s.URL(), "log ends with 1, and ended with 2", r)
+}
+
+func TestNames15AnotherRedisInItsPlaceIsRefusedByWhoHasSeenTheFirst(t *testing.T) {
+	s, other := redistest.Start(t), redistest.Start(t)
+	r := openRedis(t, s.URL(), store.RedisOptions{})
+	_ = openRedis(t, other.URL(), store.RedisOptions{}).Close()
+	s.Kill()
+	other.Kill()
+	own := filepath.Join(t.TempDir(), "own")
+	standing(t, s.Dir(), own)
+	standing(t, other.Dir(), s.Dir())
+	s.Start()
+	refuses(t, r, "it is another store")
+	if !strings.Contains(r.Status().Fault, "restart Switchboard") {
+		t.Errorf("it does not say what to do: %s", r.Status().Fault)
+	}
+	serves(t, openRedis(t, s.URL(), store.RedisOptions{}))
+	s.Kill()
+	standing(t, own, s.Dir())
+	s.Start()
+	serves(t, r)
+}
+
+// With durability: relaxed, a Redis may lose all that it has. That is logged.
+func TestNames15ARelaxedStoreGoesOnWithoutWhatItHasLost(t *testing.T) {
+	s := redistest.Start(t, "--appendfsync", "everysec")
+	var log lines
+	r := openRedis(t, s.URL(), store.RedisOptions{Relaxed: true, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	appendTo(t, r, "log", 0)
+	for range 2 {
+		s.Do("flushall")
+		wait.Until(t, "it is noticed", func() bool { return strings.Contains(log.String(), "lost some of what it had") })
+		serves(t, r)
+		if got := fmt.Sprint(s.Do("get", "switchboard:{%}schema")); got != "1" {
+			t.Errorf("its schema is %s", got)
+		}
+		log.reset()
+	}
+	if err := r.Append(t.Context(), "log", 1, []byte("x")); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("behind what is gone: %v", err)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
+// Redis answers before its replica has what it was given: so what is lost then is no reason to refuse it.
+func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
+	w := redistest.StartWatched(t)
+	var log lines
+	r := openRedis(t, w.URL(), store.RedisOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	appendTo(t, r, "log", 0)
+	w.Master.Do("wait", 1, 5000)
+	wait.Until(t, "it is known that it has a replica", func() bool { return strings.Contains(r.Status().Survives, "replica") })
+	w.Replica.Pause()
+	const last = 32 // of a mebibyte: more than is on its way to the replica
+	for n := range uint64(last) {
+		if err := r.Append(t.Context(), "log", n+1, make([]byte, store.MaxEntry)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Master.Kill()
+	w.Replica.Resume()
+	wait.UntilNil(t, "it is used", func() error {
+		err := r.Append(t.Context(), "log", last+1, []byte("x"))
+		if errors.Is(err, store.ErrConflict) {
+			return nil
+		}
+		return fmt.Errorf("%w", errors.Join(err, errors.New("not yet a conflict")))
+	})
+	if !strings.Contains(log.String(), "replica_took_over=true") {
+		t.Errorf("the log does not say so:\n%s", log.String())
+	}
+}
+
+func TestNames15AFileWhoseContentsAreReplacedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "store.db")
+	f := openFile(t, path)
+	write(t, f, "g", "n", "x")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close() //nolint:errcheck // it is a test's
+	do := func(text string) {
+		t.Helper()
+		if _, err := db.ExecContext(context.Background(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(`UPDATE value SET grp = 'away' WHERE grp = ''`)
+	refused := func() error {
+		if err := put(t, f, "g"); !errors.Is(err, store.ErrUnavailable) {
+			return fmt.Errorf("written: %w", err)
+		}
+		return nil
+	}
+	wait.UntilNil(t, "it is refused", refused)
+	if _, err := f.Value(t.Context(), store.Key{Group: "g", Name: "n"}); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "restart Switchboard") {
+		t.Errorf("read: %v", err)
+	}
+	do(`UPDATE value SET grp = '' WHERE grp = 'away'`)
+	serves(t, f)
+	do(`DELETE FROM value WHERE grp = ''`)
+	wait.UntilNil(t, "it is refused", refused)
+	_ = f.Close()
+	serves(t, openFile(t, path))
+}
