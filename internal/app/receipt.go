@@ -57,6 +57,7 @@ type ledger struct {
 	anchor io.Closer // nil where there is none
 	retain receipt.Retention
 	log    *slog.Logger
+	told   string // what rotate has last logged; for follow alone
 }
 
 // A volume is a chain that this process has for itself, and the Caller that has receipts
@@ -181,7 +182,10 @@ func (l *ledger) rotate(ctx context.Context, v *volume) {
 			l.log.Info("the key that signs receipts was rotated", "node", v.node.name)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		l.told = ""
+	} else if ctx.Err() == nil && l.told != err.Error() { // it is asked each second
+		l.told = err.Error()
 		l.log.Warn("whether the key that signs receipts was rotated cannot be told, or not be followed", "err", err)
 	}
 }

@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"modernc.org/sqlite"
 )
 
 func openInternal(t *testing.T) *File {
@@ -206,4 +209,55 @@ func TestTheWALStaysBounded(t *testing.T) {
 	if longest > maxWAL/2 {
 		t.Errorf("the WAL became %d bytes long", longest)
 	}
+}
+
+// BenchmarkFileLook is what each commit pays to know that the file is the one that was opened.
+func BenchmarkFileLook(b *testing.B) {
+	f, err := OpenFile(filepath.Join(b.TempDir(), "store.db"), FileOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // nothing is lost
+	w := &writer{File: f}
+	for b.Loop() {
+		if err := w.look(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestNames15ADiskThatHangsIsSaidToHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openInternal(t)
+		hung := make(chan struct{})
+		hook := request{ctx: t.Context(), done: make(chan error, 1), do: func(tx *transaction) error {
+			return tx.conn.Raw(func(c any) error {
+				c.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 {
+					<-hung
+					return 0
+				})
+				return nil
+			})
+		}}
+		f.asked <- &hook
+		<-time.After(hangs / 2)
+		if st := f.Status(); st.Fault != "" {
+			t.Errorf("after a second: %+v", st)
+		}
+		<-time.After(hangs)
+		if st := f.Status(); !strings.Contains(st.Fault, "the disk has not ended a write") {
+			t.Errorf("after three seconds: %+v", st)
+		}
+		if _, err := f.Value(t.Context(), Key{"g", "n"}); err != nil {
+			t.Errorf("what only reads: %v", err)
+		}
+		close(hung)
+		if err := <-hook.done; err != nil {
+			t.Error(err)
+		}
+		if st := f.Status(); st.Fault != "" {
+			t.Errorf("once it goes on: %+v", st)
+		}
+		_ = f.Close()
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"io/fs"
+	"os"
 	"time"
 )
 
@@ -47,7 +49,29 @@ func (w *writer) recognise() error {
 		return w.lose("its mark is gone or another: what it holds was deleted, or that of another store was put into it; put it back, or restart Switchboard to go on with what is there now")
 	}
 	w.compared = now
-	w.lost.Store(nil)
+	return nil
+}
+
+// parts are the file, its WAL and the index of that, which belong together: who opens the path and finds another
+// in the place of one of them does not see what we write.
+var parts = [...]string{"", "-wal", "-shm"}
+
+// look finds out whether the parts stand where they were opened. It costs a few microseconds.
+func (w *writer) look() error {
+	for i, part := range parts {
+		found, err := os.Stat(w.path + part)
+		switch {
+		case err == nil && w.parts[i] == nil:
+			w.parts[i] = found
+		case err == nil && os.SameFile(found, w.parts[i]), w.parts[i] == nil:
+		case errors.Is(err, fs.ErrNotExist):
+			return w.lose(w.path + part + " was removed while it was open; what is written is lost when this process ends: put it back, or restart Switchboard to go on without what it held")
+		case err != nil:
+			return w.lose(w.path + part + " cannot be looked at: " + err.Error())
+		default:
+			return w.lose(w.path + part + " was replaced by another file while it was open: put the first one back, or restart Switchboard to go on with this one")
+		}
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -76,6 +77,8 @@ type writer struct {
 	unswept int   // what was written that expires, since sweep
 
 	compared time.Time // when its mark was last found to be the same
+	parts    [len(parts)]os.FileInfo
+	hang     *time.Timer // ends where the disk has not taken a write for long
 }
 
 // A transaction is what a request uses.
@@ -94,8 +97,10 @@ func (w *writer) run() {
 			w.log.Error("closing the store", "file", w.path, "error", explain(err))
 		}
 	}()
-	retry := time.NewTimer(retryEvery)
-	retry.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	w.hang = time.AfterFunc(hangs, func() { w.note(errHangs) })
+	w.hang.Stop()
 	var kept *request // that did not fit into the batch before
 	for {
 		var batch []*request
@@ -108,23 +113,22 @@ func (w *writer) run() {
 					return
 				}
 				batch = append(batch, r)
-			case <-retry.C: // so that it recovers where nobody dares to ask
+			case <-look.C:
+				if w.Status().Fault == "" {
+					if err := w.look(); err != nil {
+						w.note(err)
+					}
+					continue
+				}
+				// So that it recovers where nobody dares to ask:
 				batch = append(batch, &request{do: touch, durable: true, ctx: context.Background(), done: make(chan error, 1)})
 			}
 		}
 		if batch, kept = w.collect(batch); len(batch) > 0 {
 			w.commit(batch)
 		}
-		if w.Status().Fault != "" {
-			retry.Reset(retryEvery)
-		} else {
-			retry.Stop()
-		}
 	}
 }
-
-// retryEvery is how often a file that cannot be written to is tried.
-const retryEvery = time.Second
 
 // collect adds to batch what waits. What nobody waits for any more is left out.
 func (w *writer) collect(batch []*request) (all []*request, kept *request) {
@@ -177,6 +181,11 @@ func (w *writer) commit(batch []*request) {
 // try makes the changes in one transaction. Each has an answer, unless it failed as a
 // whole.
 func (w *writer) try(batch []*request) (errs []error, err error) {
+	if w.lost.Load() != nil {
+		if err := w.look(); err != nil { // nothing is written to it
+			return nil, err
+		}
+	}
 	durable, sweeps := false, 0
 	for _, r := range batch {
 		durable = durable || r.durable
@@ -209,8 +218,22 @@ func (w *writer) try(batch []*request) (errs []error, err error) {
 		}
 		w.unswept = 0
 	}
-	return errs, w.tx.exec(`COMMIT`)
+	w.hang.Reset(hangs)
+	err = w.tx.exec(`COMMIT`)
+	w.hang.Stop()
+	if err == nil && durable { // which it is not in a file that was removed
+		err = w.look()
+	}
+	if err == nil {
+		w.lost.Store(nil)
+	}
+	return errs, err
 }
+
+// hangs is how long the disk may take for a commit before Status says so.
+const hangs = 2 * time.Second
+
+var errHangs = fmt.Errorf("the disk has not ended a write for %s; what waits for that is done when it goes on, or is refused", hangs)
 
 // sync chooses whether the next commits wait for the disk. In WAL mode, FULL syncs the
 // WAL after each commit, and with it all that was committed before; with NORMAL it
@@ -267,16 +290,16 @@ func (w *writer) bound() {
 }
 
 // note keeps in mind whether the file can be written to.
-func (w *writer) note(err error) {
-	w.faultMu.Lock()
-	defer w.faultMu.Unlock()
+func (f *File) note(err error) {
+	f.faultMu.Lock()
+	defer f.faultMu.Unlock()
 	switch {
-	case err == nil && w.fault != "":
-		w.log.Info("the store is available again", "file", w.path, "after", time.Since(w.since))
-		w.fault, w.since = "", time.Time{}
-	case err != nil && w.fault == "":
-		w.fault, w.since = explain(err), time.Now()
-		w.log.Error("the store is unavailable", "file", w.path, "error", w.fault)
+	case err == nil && f.fault != "":
+		f.log.Info("the store is available again", "file", f.path, "after", time.Since(f.since))
+		f.fault, f.since = "", time.Time{}
+	case err != nil && f.fault == "":
+		f.fault, f.since = explain(err), time.Now()
+		f.log.Error("the store is unavailable", "file", f.path, "error", f.fault)
 	}
 }
 

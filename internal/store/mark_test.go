@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/test/law"
@@ -315,4 +317,89 @@ func TestNames15AFileWhoseContentsAreReplacedIsRefused(t *testing.T) {
 	wait.UntilNil(t, "it is refused", refused)
 	_ = f.Close()
 	serves(t, openFile(t, path))
+}
+
+// What is written to a file that has no name any more is lost, and another process makes a new store in its place.
+func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T) {
+	law.Hold(t, law.NothingAckedLost)
+	for name, c := range map[string]struct {
+		lose func(dir string) error
+		back func(dir string) error // nil: only who opens it again goes on
+		why  string
+	}{
+		"the folder is removed": {lose: os.RemoveAll, why: "store.db was removed"},
+		"the file is removed":   {lose: func(dir string) error { return os.Remove(dir + "/store.db") }, why: "store.db was removed"},
+		"its WAL is removed":    {lose: func(dir string) error { return os.Remove(dir + "/store.db-wal") }, why: "store.db-wal was removed"},
+		"the index is removed":  {lose: func(dir string) error { return os.Remove(dir + "/store.db-shm") }, why: "store.db-shm was removed"},
+		"the folder is replaced": {lose: func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.CopyFS(dir, os.DirFS(dir+".old")))
+		}, why: "store.db was replaced"},
+		"the folder is renamed, and back": {
+			lose: func(dir string) error { return os.Rename(dir, dir+".old") },
+			back: func(dir string) error { return os.Rename(dir+".old", dir) },
+			why:  "store.db was removed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			path := filepath.Join(dir, "store.db")
+			var log lines
+			f, err := store.OpenFile(path, store.FileOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed(t, f)
+			write(t, f, "g", "n", "x")
+			appendTo(t, f, "log", 0)
+			if err := c.lose(dir); err != nil {
+				t.Fatal(err)
+			}
+			// At once, whoever asks.
+			if err := f.Append(t.Context(), "log", 1, []byte("x")); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("the next entry: %v, want %q", err, c.why)
+			}
+			refuses(t, f, c.why) // also what is not durable
+			if !strings.Contains(log.String(), c.why) {
+				t.Errorf("the log does not say %q:\n%s", c.why, log.String())
+			}
+			if c.back != nil {
+				if err := c.back(dir); err != nil {
+					t.Fatal(err)
+				}
+				serves(t, f)
+				return
+			}
+			if !strings.Contains(f.Status().Fault, "restart Switchboard") {
+				t.Errorf("it does not say what to do: %s", f.Status().Fault)
+			}
+			_ = f.Close()
+			if name == "the file is removed" { // and nobody may take its WAL for that of a new one
+				if _, err := store.OpenFile(path, store.FileOptions{}); err == nil || !strings.Contains(err.Error(), "put it back") {
+					t.Errorf("it is opened again beside what was written last: %v", err)
+				}
+				return
+			}
+			serves(t, openFile(t, path))
+		})
+	}
+}
+
+// It is noticed also where nobody writes.
+func TestNames15AnIdleFileThatIsRemovedIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		f := openFile(t, filepath.Join(dir, "data/store.db"))
+		defer f.Close() //nolint:errcheck // it is lost
+		if err := os.RemoveAll(filepath.Join(dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+		after(1500 * time.Millisecond)
+		synctest.Wait()
+		if st := f.Status(); !strings.Contains(st.Fault, "was removed") {
+			t.Errorf("%+v", st)
+		}
+		if _, err := f.Value(t.Context(), store.Key{Group: "g", Name: "n"}); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("read: %v", err)
+		}
+	})
 }
