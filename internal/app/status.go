@@ -205,13 +205,14 @@ func (a *App) fitness() (ready bool, text []byte) {
 		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
 	}
 	if kept := a.store.Status(); kept.Fault != "" {
-		f.Store = &out{kept.Since} // still ready: what needs no store is served
+		f.Store = &out{kept.Since, kept.Lost} // still ready: what needs no store is served
 	}
 	return f.Ready, encode(f)
 }
 
 type out struct {
 	Since time.Time `json:"unavailable_since"`
+	Lost  bool      `json:"lost,omitempty"` // see store.Status
 }
 
 type age struct {

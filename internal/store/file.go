@@ -601,7 +601,7 @@ func (f *File) Subscribe(topic string, heard func([]byte)) (stop func()) {
 func (f *File) Status() Status {
 	f.faultMu.Lock()
 	defer f.faultMu.Unlock()
-	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: f.fault, Since: f.since}
+	return Status{Kind: "file", Where: f.path, ID: f.id, Survives: "machine", Fault: f.fault, Since: f.since, Lost: f.fault != "" && f.lost.Load() != nil}
 }
 
 // Close implements Store.

@@ -83,7 +83,7 @@ func lostRefused(t *testing.T, url, why string, running ...store.Store) {
 	t.Helper()
 	for _, r := range running {
 		wait.UntilNil(t, "it is refused: "+why, func() error {
-			if st := r.Status(); !strings.Contains(st.Fault, why) || !strings.Contains(st.Fault, "switchboard store accept") {
+			if st := r.Status(); !strings.Contains(st.Fault, why) || !strings.Contains(st.Fault, "switchboard store accept") || !st.Lost {
 				return fmt.Errorf("%+v", st)
 			}
 			return nil
@@ -201,8 +201,8 @@ func TestNames15AnotherRedisInItsPlaceIsRefusedByWhoHasSeenTheFirst(t *testing.T
 	standing(t, other.Dir(), s.Dir())
 	s.Start()
 	refuses(t, r, "it is another store")
-	if !strings.Contains(r.Status().Fault, "restart Switchboard") {
-		t.Errorf("it does not say what to do: %s", r.Status().Fault)
+	if st := r.Status(); !strings.Contains(st.Fault, "restart Switchboard") || !st.Lost {
+		t.Errorf("it does not say what to do: %+v", st)
 	}
 	serves(t, openRedis(t, s.URL(), store.RedisOptions{}))
 	s.Kill()
@@ -369,8 +369,8 @@ func TestNames15AFileThatIsRemovedOrReplacedIsRefusedByWhoHasItOpen(t *testing.T
 				serves(t, f)
 				return
 			}
-			if !strings.Contains(f.Status().Fault, "restart Switchboard") {
-				t.Errorf("it does not say what to do: %s", f.Status().Fault)
+			if st := f.Status(); !strings.Contains(st.Fault, "restart Switchboard") || !st.Lost {
+				t.Errorf("it does not say what to do: %+v", st)
 			}
 			_ = f.Close()
 			if name == "the file is removed" { // and nobody may take its WAL for that of a new one

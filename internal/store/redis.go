@@ -722,7 +722,14 @@ func (r *Redis) Status() Status {
 	for _, n := range r.nodes {
 		worst = max(worst, survival(n.survives.Load()))
 		left = max(left, rest(n.rest.Load()))
-		if f := n.fault.Load(); f != nil && f.since.Before(since) {
+		f := n.fault.Load()
+		if f == nil {
+			continue
+		}
+		if refused, ok := errors.AsType[*refusal](f.err); ok && refused.lost {
+			s.Lost = true
+		}
+		if f.since.Before(since) {
 			since = f.since
 			s.Fault, s.Since = f.err.Error(), f.since
 		}

@@ -52,7 +52,7 @@ func (r *Redis) greet(ctx context.Context, c *redis.Conn) error {
 		return err
 	}
 	if lost := r.memory.compare(l); lost != nil {
-		return &refusal{lost.why}
+		return lost.refusal()
 	}
 	return nil
 }
@@ -229,19 +229,19 @@ func (r *Redis) judge(l *glance) (s survival, left rest, err error) {
 	version, _ := strconv.Atoi(major)
 	switch policy := l.info["maxmemory_policy"]; {
 	case version < 7:
-		return 0, 0, &refusal{"it is version " + l.info["redis_version"] + ", and 7 is the first that does"}
+		return 0, 0, &refusal{text: "it is version " + l.info["redis_version"] + ", and 7 is the first that does"}
 	case l.info["cluster_enabled"] == "1" && !r.where.is("cluster"):
-		return 0, 0, &refusal{"it is part of a Cluster: its URL should begin with redis+cluster://"}
+		return 0, 0, &refusal{text: "it is part of a Cluster: its URL should begin with redis+cluster://"}
 	case l.info["role"] != "master" && (r.where.is("cluster") || r.where.is("sentinel")): // which is for now
 		return 0, 0, errors.New("it is a replica")
 	case l.info["role"] != "master":
-		return 0, 0, &refusal{"it is a replica, and cannot be written to: name its master, or the Sentinels that know that (redis+sentinel://)"}
+		return 0, 0, &refusal{text: "it is a replica, and cannot be written to: name its master, or the Sentinels that know that (redis+sentinel://)"}
 	case policy != "noeviction":
-		return 0, 0, &refusal{"its maxmemory-policy is " + policy + ", so it would drop what it has acknowledged: set maxmemory-policy noeviction"}
+		return 0, 0, &refusal{text: "its maxmemory-policy is " + policy + ", so it would drop what it has acknowledged: set maxmemory-policy noeviction"}
 	}
 	s, why := durability(l)
 	if s > survivesFailover && !r.relaxed {
-		return s, 0, &refusal{why + ", so it may lose what it has acknowledged: set appendonly yes and appendfsync always in Redis, or durability: relaxed here"}
+		return s, 0, &refusal{text: why + ", so it may lose what it has acknowledged: set appendonly yes and appendfsync always in Redis, or durability: relaxed here"}
 	}
 	switch is := l.settings["aof-load-truncated"]; {
 	case l.info["aof_enabled"] != "1" || is == "no":

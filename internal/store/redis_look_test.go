@@ -48,7 +48,7 @@ func refuses(t *testing.T, s store.Store, why string) {
 func serves(t *testing.T, s store.Store) {
 	t.Helper()
 	wait.UntilNil(t, "it is used again", func() error { return put(t, s, "g") })
-	if st := s.Status(); st.Fault != "" {
+	if st := s.Status(); st.Fault != "" || st.Lost {
 		t.Errorf("it is used, and says %q", st.Fault)
 	}
 }

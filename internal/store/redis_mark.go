@@ -155,6 +155,14 @@ type loss struct {
 	key   string // where
 }
 
+func (l *loss) refusal() error {
+	text := l.why
+	if l.seal {
+		text += remedy
+	}
+	return &refusal{text: text, lost: true}
+}
+
 // remedy is what a person does about a store that was found to have lost something.
 const remedy = `: restore what it had; or, to go on with what is left, run "switchboard store accept": then calls that were made before may be made once more`
 
@@ -258,7 +266,7 @@ func (r *Redis) recognise(ctx context.Context, c pipelined, l *glance, s surviva
 		}
 		return nil
 	case !lost.seal:
-		return &refusal{lost.why}
+		return lost.refusal()
 	}
 	m.mu.Lock()
 	sealed, was := m.mark, ""
@@ -270,7 +278,7 @@ func (r *Redis) recognise(ctx context.Context, c pipelined, l *glance, s surviva
 	pipe := c.Pipeline()
 	pipe.Eval(ctx, markText, []string{lost.key}, was, sealed.String())
 	_, _ = pipe.Exec(ctx) // else the next look does it
-	return &refusal{lost.why + remedy}
+	return lost.refusal()
 }
 
 // renew writes anew what a store begins with.
@@ -339,11 +347,11 @@ func (r *Redis) findMark(ctx context.Context) error {
 	}
 	for _, m := range marks {
 		if m.lost != "" {
-			return &refusal{m.lost + remedy}
+			return &refusal{text: m.lost + remedy, lost: true}
 		}
 	}
 	if len(marks) != 1 {
-		return &refusal{"its nodes are not all of one store, or not all have been accepted" + remedy}
+		return &refusal{text: "its nodes are not all of one store, or not all have been accepted" + remedy, lost: true}
 	}
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()

@@ -187,7 +187,10 @@ func (r *Redis) isMaster(n *node) bool {
 }
 
 // A refusal is a Redis that is not used, for what it is or how it is set up.
-type refusal struct{ text string }
+type refusal struct {
+	text string
+	lost bool // it has lost something, or is another one
+}
 
 func (r *refusal) Error() string { return r.text }
 
@@ -243,9 +246,9 @@ func (r *Redis) migrateTo(ctx context.Context, steps []func(context.Context, *Re
 		case err != nil:
 			return err
 		case found > newest:
-			return &refusal{fmt.Sprintf("a newer Switchboard has written it: its schema is %d, and this one knows %d", found, newest)}
+			return &refusal{text: fmt.Sprintf("a newer Switchboard has written it: its schema is %d, and this one knows %d", found, newest)}
 		case found < 1:
-			return &refusal{fmt.Sprintf("its schema is %d, which never was", found)}
+			return &refusal{text: fmt.Sprintf("its schema is %d, which never was", found)}
 		case found == newest:
 			return nil
 		}

@@ -208,6 +208,10 @@ type Status struct {
 
 	Fault string    `json:"fault,omitempty"` // why it is unavailable
 	Since time.Time `json:"since,omitzero"`  // when that began
+
+	// Lost says that it has lost something that it was to keep, or is another store than the one
+	// that was opened: it stays unavailable until a person does what Fault says.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // newVersion makes up a version that no other state has.
