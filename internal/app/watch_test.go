@@ -89,8 +89,8 @@ func running(t *testing.T, dir string) *App {
 	t.Helper()
 	a, err := New(t.Context(), Options{
 		Log: slog.New(slog.DiscardHandler),
-		Load: func(ctx context.Context, saw func(string)) (*config.Config, error) {
-			return config.Load(ctx, filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: saw})
+		Load: func(ctx context.Context, o config.Options) (*config.Config, error) {
+			return config.Load(ctx, filepath.Join(dir, "switchboard.yaml"), o)
 		},
 	})
 	if err != nil {
