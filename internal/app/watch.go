@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -179,9 +180,10 @@ func (a *App) concerns(file string) bool {
 // mounted is a link in a mounted volume of a container. The container swaps the volume by it.
 const mounted = "..data"
 
-// isRead reports whether what is called so can be read where a folder is.
+// isRead reports whether what is called so can be read where a folder is. A folder whose name begins with a point is
+// none of the configuration: our own data may be in one.
 func isRead(name string, isFolder bool) bool {
-	return isFolder || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mounted
+	return isFolder && !strings.HasPrefix(filepath.Base(name), ".") || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mounted
 }
 
 // A watcher hears of changes in the folders of the configuration. While it cannot watch, its

@@ -17,7 +17,7 @@ import (
 
 func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 	dir := t.TempDir()
-	for _, folder := range []string{"tenants", "tenants/new", "policies", "logs"} {
+	for _, folder := range []string{"tenants", "tenants/new", "policies", "logs", "tenants/.data"} {
 		if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,7 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		"..data":               true, // a mounted volume is swapped by it
 		"tenants/..data":       true,
 		"switchboard.log":      false,
+		"tenants/.data":        false, // what we write ourselves may be in one
 		"switchboard.yaml.swp": false,
 		"tenants/x.yaml~":      false,
 		"logs/other.yaml":      false,
