@@ -83,7 +83,7 @@ func TestNames15SettingsThatChangeWhileRedisRunsAreNoticed(t *testing.T) {
 }
 
 func fields(text string) (all []any) {
-	for _, f := range strings.Fields(text) {
+	for f := range strings.FieldsSeq(text) {
 		all = append(all, f)
 	}
 	return all
