@@ -14,7 +14,8 @@ package switchboard
 
 # Who says so, where it is not the server itself: the operator's overlay, the
 # manifest that the operator named, a person of the tenant. A source that is not
-# in this list counts as the server's.
+# in this list counts as the server's. What Switchboard enforces itself needs
+# no word of anybody (candidate.enforced).
 vouching_sources := {"overlay", "manifest", "tenant_overlay"}
 
 deny[c.id] contains reason if {
@@ -27,12 +28,16 @@ deny[c.id] contains reason if {
 	some capability in c.capabilities
 	constraint in capability.constraints
 	not vouched(c, capability)
+	not enforced(c, constraint)
 	reason := sprintf("only the server itself says that it is %s", [constraint])
 }
 
 vouched(c, _) if c.trust == "operator"
 
 vouched(_, capability) if capability.source in vouching_sources
+
+# A rule of its own: "not constraint in c.enforced" is undefined, and no veto, where a candidate says nothing of it.
+enforced(c, constraint) if constraint in c.enforced
 
 excepted(row) if input.user_tier in row.except_tiers
 

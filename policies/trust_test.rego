@@ -27,6 +27,13 @@ test_it_is_enough_for_a_constraint_that_no_row_or_no_task_names if {
 	left == everything with input as asked
 }
 
+test_what_switchboard_enforces_needs_no_word if {
+	candidates := [object.union(claimed("tool"), {"enforced": ["pii_safe", "readonly"]})]
+	left == {"a/tool"} with input as asks(candidates, {"trust": [{"constraints": ["readonly"]}]})
+	other := [object.union(claimed("tool"), {"enforced": ["pii_safe"]})]
+	left == set() with input as asks(other, {"trust": [{"constraints": ["readonly"]}]})
+}
+
 test_it_is_asked_only_of_what_carries_the_constraint if {
 	c := tool("a/plain", [cap("read", "fs", ["readonly"]), object.union(cap("read", "aws", []), {"source": "tool"})])
 	left == {"a/plain"} with input as asks([c], {"trust": [{"constraints": ["readonly"]}]})

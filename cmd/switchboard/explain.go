@@ -243,6 +243,9 @@ func standing(c app.Candidate) string {
 	if len(c.Capabilities) > 0 {
 		s += "; " + strings.Join(c.Capabilities, "; ")
 	}
+	if c.Redacted != "" {
+		s += "; " + c.Redacted
+	}
 	if c.Repeatable {
 		s += "; a repeat is harmless: " + c.Repeat
 	} else {

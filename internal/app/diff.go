@@ -467,6 +467,9 @@ func obligations(o switchboard.Obligations) string {
 		add("one each %v, %d at once", o.Rate.Every, o.Rate.Burst)
 	}
 	add("%s", listed("redact ", o.Redact))
+	if len(o.Detect) > 0 {
+		add("redact each %s", names(o.Detect))
+	}
 	add("%s", listed("notify ", o.Notify))
 	if o.Log != "" {
 		add("log %s", o.Log)

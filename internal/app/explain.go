@@ -97,6 +97,9 @@ type Candidate struct {
 	Repeatable bool   `json:"repeat_is_harmless"`
 	Repeat     string `json:"repeat"`
 
+	// Redacted says what the operator's overlay has removed from its results, and whether that enforces pii_safe.
+	Redacted string `json:"redacted,omitempty"`
+
 	// MovesTo are the other candidates to which its calls may move, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
 }
@@ -275,10 +278,10 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	group := s.tenants[d.Tenant].equivalents.Among(reached(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, candidate(c, group))
+		x.Selected = append(x.Selected, s.candidate(c, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, candidate(c, group))
+		x.Others = append(x.Others, s.candidate(c, group))
 	}
 	x.Tied, x.Warning = tie(o)
 	rules, unknown := s.judged(ctx, d, o)
@@ -316,7 +319,7 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
-func candidate(c decide.Candidate, group *contract.Group) Candidate {
+func (s *state) candidate(c decide.Candidate, group *contract.Group) Candidate {
 	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = repeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
@@ -325,7 +328,28 @@ func candidate(c decide.Candidate, group *contract.Group) Candidate {
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
+	x.Redacted = redaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
 	return x
+}
+
+// redaction says what the operator's overlay has removed from the results of the tool, and what that enforces.
+func redaction(t *switchboard.Tool, where string) string {
+	if len(t.Redact) == 0 {
+		return ""
+	}
+	redacts := where + " redacts " + names(t.Redact)
+	if t.Enforces(switchboard.PIISafe) {
+		return string(switchboard.PIISafe) + " (" + string(switchboard.FromEnforcement) + ": " + redacts + ")"
+	}
+	return redacts + ", which is not all that " + string(switchboard.PIISafe) + " takes: " + names(switchboard.PersonalData)
+}
+
+func names[T ~string](list []T) string {
+	texts := make([]string, len(list))
+	for i, t := range list {
+		texts[i] = string(t)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // repeat says whether a repeat of the tool's calls is harmless, and who says so.

@@ -174,7 +174,7 @@ func (s *Snapshot) server(id switchboard.ServerID) *server {
 }
 
 // Digest is of every tool's id, definition, capabilities, what is kept,
-// contract, class and trust, its server's version, and of the taxonomy. A server
+// contract, redaction, class and trust, its server's version, and of the taxonomy. A server
 // that is away but offered the same before gives the same digest.
 func (s *Snapshot) Digest() switchboard.Digest { return s.digest }
 

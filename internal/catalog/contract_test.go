@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,5 +170,21 @@ func TestContractsAreInTheDigests(t *testing.T) {
 	}
 	if len(seen) < 8 {
 		t.Errorf("%d digests", len(seen))
+	}
+}
+
+// A tool that is redacted in another way is another tool to a decision, and to its replay.
+func TestNames16WhatIsRedactedIsInTheDigest(t *testing.T) {
+	seen := map[switchboard.Digest]int{}
+	for i, redact := range [][]switchboard.Detector{nil, {switchboard.DetectEmail}, {switchboard.DetectPhone}, {switchboard.DetectEmail, switchboard.DetectPhone}} {
+		v := world{overlay: &switchboard.Overlay{Redact: redact}}.build(t).For(&switchboard.Tenant{Servers: []switchboard.ServerID{"s"}})
+		tool, _ := v.Tool(switchboard.ToolID{Server: "s", Name: "t"})
+		if !slices.Equal(tool.Redact, redact) {
+			t.Errorf("its overlay says %v, and the tool %v", redact, tool.Redact)
+		}
+		if was, ok := seen[v.Digest()]; ok {
+			t.Errorf("rows %d and %d have one digest", was, i)
+		}
+		seen[v.Digest()] = i
 	}
 }

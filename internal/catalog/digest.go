@@ -32,7 +32,15 @@ func appendTool(dst []byte, t *switchboard.Tool) []byte {
 	dst = appendField(dst, t.Version)
 	dst = appendCapabilities(dst, t.Capabilities)
 	dst = appendCapabilities(dst, t.Kept)
-	return appendContract(dst, &t.Contract)
+	dst = appendContract(dst, &t.Contract)
+	if len(t.Redact) == 0 {
+		return dst
+	}
+	dst = appendCount(append(dst, "redact;"...), len(t.Redact))
+	for _, d := range t.Redact {
+		dst = appendField(dst, string(d))
+	}
+	return dst
 }
 
 // appendContract appends nothing where nobody says anything, as for all tools

@@ -60,7 +60,8 @@ func (v *server) sameInputs(o *server) bool {
 }
 
 func sameOverlay(a, b namedOverlay) bool {
-	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract == b.Contract && (a.Capabilities == nil) == (b.Capabilities == nil) &&
+	return a.tool == b.tool && a.Replace == b.Replace && a.Fault == b.Fault && a.Contract == b.Contract && slices.Equal(a.Redact, b.Redact) &&
+		(a.Capabilities == nil) == (b.Capabilities == nil) &&
 		slices.EqualFunc(a.Capabilities, b.Capabilities, func(x, y switchboard.Capability) bool {
 			return compareCapabilities(x, y) == 0
 		})
@@ -203,6 +204,7 @@ func (v *server) addTool(d *definition, words []word, tax *switchboard.Taxonomy)
 	tool.Kept = ordered(tool.Kept)
 	overlay, _ := overlayOf(v.overlays, d.name)
 	tool.Contract = contractOf(tool, d.hints, overlay.Contract)
+	tool.Redact = overlay.Redact
 	v.tools = append(v.tools, entry{tool, len(said) > 0, d.hints, overlay.Contract})
 }
 

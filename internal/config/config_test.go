@@ -164,6 +164,9 @@ func describe(t *testing.T, c *config.Config) string {
 			if c := m[id].Contract; c != (switchboard.Contract{}) {
 				say("  contract %+v", c)
 			}
+			if d := m[id].Redact; len(d) > 0 {
+				say("  redact %v, at %s", d, m[id].RedactAt)
+			}
 			for _, d := range m[id].Equivalents {
 				say("  equivalent %s map %v constants %s defaults %s drop %q, at %s", d.Tool, d.Map, d.Constants, d.Defaults, d.Drop, d.Where)
 			}

@@ -28,7 +28,7 @@ var (
 		later: append([]string{"groups", "maps"}, laterFacts...),
 	}
 	overlayToolShape = &shape{
-		keys:  append([]string{"capabilities", "replace", "equivalents"}, contractFacts...),
+		keys:  append([]string{"capabilities", "replace", "equivalents", "redact"}, contractFacts...),
 		later: laterFacts,
 		hints: map[string]string{
 			"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities",
@@ -151,7 +151,7 @@ func (l *loader) overlayTool(v value, id switchboard.ToolID, source switchboard.
 	if !ok {
 		return out
 	}
-	facts := o.has("equivalents") || slices.ContainsFunc(contractFacts, o.has)
+	facts := o.has("equivalents") || o.has("redact") || slices.ContainsFunc(contractFacts, o.has)
 	if o.has("replace") || !facts {
 		o.need("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
 	}
@@ -176,11 +176,45 @@ func (l *loader) overlayTool(v value, id switchboard.ToolID, source switchboard.
 	if v, ok := o.get("equivalents"); ok {
 		out.Equivalents = l.equivalents(v, id, servers)
 	}
+	if v, ok := o.get("redact"); ok {
+		out.Redact, out.RedactAt = v.detectors(source), fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
+	}
 	readonly := func(c switchboard.Capability) bool { return c.Carries(switchboard.ReadOnly) }
 	if len(out.Capabilities) > 0 && !slices.ContainsFunc(out.Capabilities, func(c switchboard.Capability) bool { return !readonly(c) }) {
 		o.contradiction("stateful", out.Contract.Stateful.Holds, "its capabilities are readonly")
 	}
 	return out
+}
+
+// detectors reads by what the results of a tool are redacted, and warns where that leaves out what pii_safe takes.
+func (v value) detectors(source switchboard.Source) (found []switchboard.Detector) {
+	if source == switchboard.FromTenantOverlay {
+		v.fault("only the operator's overlays may redact, since the tool is then trusted to be pii_safe; remove it, or oblige calls to redact in a policy")
+		return nil
+	}
+	known := make([]string, len(switchboard.Detectors))
+	for i, d := range switchboard.Detectors {
+		known[i] = string(d)
+	}
+	if v.kind == listKind && len(v.items) == 0 {
+		v.fault("the list is empty; name detectors, or remove the key; %s", listed("detectors", known))
+	}
+	for _, t := range v.texts() {
+		if name, ok := t.one("detector", known...); ok {
+			found = append(found, switchboard.Detector(name))
+		}
+	}
+	slices.Sort(found)
+	var lacks []string
+	for _, d := range switchboard.PersonalData {
+		if !slices.Contains(found, d) {
+			lacks = append(lacks, string(d))
+		}
+	}
+	if len(found) > 0 && len(lacks) > 0 {
+		v.warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
+	}
+	return found
 }
 
 // shorter refuses a tenant's timeout of a tool that is longer than the

@@ -194,6 +194,30 @@ func TestOnlyWhatCarriesTheConstraintsInAllThatItDoesGoesOn(t *testing.T) {
 	}
 }
 
+// What Switchboard enforces needs nobody's word, and is one constraint, not another.
+func TestNames16AToolWhoseResultsAreRedactedOfAllPersonalDataIsPIISafe(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
+	for _, tt := range []struct {
+		redact []switchboard.Detector
+		wants  string
+		lacks  string
+	}{
+		{switchboard.PersonalData, "read fs pii_safe", ""},
+		{switchboard.Detectors, "read fs pii_safe", ""},
+		{switchboard.PersonalData[1:], "read fs pii_safe", "its capability read fs (tool) lacks pii_safe"},
+		{nil, "read fs pii_safe", "its capability read fs (tool) lacks pii_safe"},
+		{switchboard.Detectors, "read fs pii_safe readonly", "its capability read fs (tool) lacks readonly"},
+	} {
+		one := tool(t, "a/x", "read fs", "kept", "write aws")
+		one.Redact = tt.redact
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, taxonomy(t))
+		on, dropped := apply(t, x, requirement(tt.wants))
+		if goes := len(on) == 1; goes != (tt.lacks == "") || !goes && dropped[0] != "a/x: prune: "+tt.lacks {
+			t.Errorf("redacted by %v, asked for %s: %q go on, %q dropped", tt.redact, tt.wants, on, dropped)
+		}
+	}
+}
+
 func TestAToolWithoutCapabilitiesCarriesNoConstraint(t *testing.T) {
 	x := matcher.New(shelf{[]*switchboard.Tool{tool(t, "a/x")}, new(int)}, taxonomy(t))
 	r := requirement("tools a/x")

@@ -67,9 +67,13 @@ func (x *Index) carries(t *switchboard.Tool) (marks uint64) {
 }
 
 // lack returns the first of the wanted constraints that some capability of the
-// tool does not carry, and the first capability that does not.
+// tool does not carry, and the first capability that does not. What Switchboard
+// enforces on the tool, all of them carry.
 func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bool) {
 	for _, c := range want {
+		if t.Enforces(c) {
+			continue
+		}
 		if len(t.Capabilities) == 0 {
 			return decide.Reason{Missing: c}, true
 		}

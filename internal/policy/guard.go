@@ -64,11 +64,28 @@ func Guard(current Current, note Note, log *slog.Logger, next switchboard.Caller
 		if r.Err != nil {
 			return switchboard.Result{}, p.discreet(p.later(ctx, r.Err, c, now), c)
 		}
+		r.Obligations.Detect = union(r.Obligations.Detect, enforced(c))
 		if r.Obligations.None() {
 			return next.Call(ctx, c)
 		}
 		return oblige(ctx, r.Obligations, c, log, next)
 	})
+}
+
+// enforced are the detectors by which the operator has the results of the call redacted. What is no tool goes with
+// the tools of its server, as in permitServer.
+func enforced(c *switchboard.Call) (all []switchboard.Detector) {
+	if c.Tool != nil {
+		return c.Tool.Redact
+	}
+	for _, j := range c.Judgments {
+		for _, t := range j.Candidates {
+			if t.ID.Server == c.Server {
+				all = union(all, t.Redact)
+			}
+		}
+	}
+	return all
 }
 
 // laterBy are the times after which later asks again: within a day, and within a week of working days.
@@ -103,7 +120,7 @@ func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (
 		}
 	}
 	if c.Tool == nil {
-		r.Asked, r.Err = p.permitServer(ctx, c, now)
+		r.Obligations, r.Asked, r.Err = p.permitServer(ctx, c, now)
 		return r
 	}
 	if len(c.Judgments) == 0 {
@@ -170,16 +187,25 @@ func (p *Policy) permitTool(ctx context.Context, c *switchboard.Call, j *switchb
 }
 
 // permitServer is permit for what is no tool: it goes with the tools of its
-// server, and is refused where none of these is allowed any more.
-func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) (asked bool, err error) {
+// server, and is refused where none of these is allowed any more. What policy
+// redacts of any of these tools is redacted of it too.
+func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, asked bool, err error) {
 	var why *Denial
+	allowed := false
 	for _, j := range c.Judgments {
 		m, ok := j.Memory.(*memory)
 		if !ok {
 			continue
 		}
-		if p.reads == 0 && m.fits(p, c.Principal) {
-			return asked, nil
+		fits := m.fits(p, c.Principal)
+		for i, t := range j.Candidates {
+			if fits && m.kept != nil && t.ID.Server == c.Server {
+				combine(&o, redaction(&m.kept[i]))
+			}
+		}
+		if p.reads == 0 && fits {
+			allowed = true
+			continue
 		}
 		asked = true
 		q, _ := m.again(p, j, nil, PhaseList, c.Principal, now)
@@ -188,15 +214,22 @@ func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time
 				continue
 			}
 			if v.Denied == nil {
-				return asked, nil
+				allowed = true
+				combine(&o, redaction(&v.Obligations))
+			} else {
+				why = v.Denied
 			}
-			why = v.Denied
 		}
 	}
-	if why == nil { // its server was selected for no tool
-		return asked, nil
+	if why == nil || allowed { // why is nil where its server was selected for no tool
+		return o, asked, nil
 	}
-	return asked, denied(why)
+	return o, asked, denied(why)
+}
+
+// redaction is the part of obligations that counts for what is no tool.
+func redaction(o *switchboard.Obligations) switchboard.Obligations {
+	return switchboard.Obligations{Redact: o.Redact, Detect: o.Detect}
 }
 
 // verdict judges and picks one. A tool that is not among the candidates is

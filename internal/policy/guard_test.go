@@ -26,6 +26,7 @@ type gate struct {
 	calls  []*switchboard.Call
 	noted  []policy.Ruling
 	caller switchboard.Caller
+	fails  error // with which calls end, where it is set
 }
 
 func (g *gate) note(_ *switchboard.Call, _ *policy.Policy, _ time.Time, r policy.Ruling) {
@@ -41,6 +42,9 @@ func newGate(p *policy.Policy, result string) *gate {
 	g.caller = policy.Guard(current, g.note, slog.New(slog.NewTextHandler(&g.log, nil)),
 		switchboard.CallerFunc(func(_ context.Context, c *switchboard.Call) (switchboard.Result, error) {
 			g.calls = append(g.calls, c)
+			if g.fails != nil {
+				return switchboard.Result{}, g.fails
+			}
 			return switchboard.Result{JSON: []byte(result)}, nil
 		}))
 	return g
@@ -358,5 +362,75 @@ func TestADenialByTheClockAloneSaysLater(t *testing.T) {
 				t.Errorf("%s: %+v, want retryable: %s", name, err, tt.want)
 			}
 		})
+	}
+}
+
+// What detectors find is redacted because a policy says so, or the operator's overlay, whatever policies say: of results, of
+// what a server says and asks before them, and of its errors.
+func TestNames16WhatDetectorsFindReachesNoClient(t *testing.T) {
+	const said, left = "ann@example.com, 4111111111111111", "[redacted], [redacted]"
+	const asks = allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["email", "card"]}`
+	overlaid := *brave
+	overlaid.Redact = []switchboard.Detector{switchboard.DetectCard, switchboard.DetectEmail}
+	for name, tt := range map[string]struct {
+		rules string
+		tool  *switchboard.Tool
+		want  string
+	}{
+		"by a policy":            {asks, brave, left},
+		"by an overlay":          {allowAll, &overlaid, left},
+		"by both, each its part": {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["ip"]}`, &overlaid, left},
+		"by nobody":              {allowAll, brave, said},
+		"by no policy at all":    {"", &overlaid, left},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(of(t, "", tt.rules, ""), `{"content":[{"type":"text","text":"`+said+`"}]}`)
+			c := g.bind(t, brave, `{}`)
+			c.Tool = tt.tool
+			for _, j := range c.Judgments {
+				for i, one := range j.Candidates {
+					if one == brave {
+						j.Candidates = slices.Clone(j.Candidates)
+						j.Candidates[i] = tt.tool
+					}
+				}
+			}
+			var heard []string
+			c.Notify = func(n switchboard.Notification) { heard = append(heard, string(n.Params)) }
+			c.Client.Ask = func(_ context.Context, _ string, params []byte) ([]byte, error) {
+				heard = append(heard, string(params))
+				return nil, nil
+			}
+			r, err := g.caller.Call(t.Context(), c)
+			if want := `{"content":[{"type":"text","text":"` + tt.want + `"}]}`; err != nil || string(r.JSON) != want {
+				t.Errorf("%v: %s, want %s", err, r.JSON, want)
+			}
+			passed := g.calls[0]
+			passed.Notify(switchboard.Notification{Params: []byte(`{"progressToken":1,"message":"` + said + `"}`)})
+			_, _ = passed.Client.Ask(t.Context(), "elicitation/create", []byte(`{"mode":"form","message":"`+said+`"}`))
+			if want := []string{`{"progressToken":1,"message":"` + tt.want + `"}`, `{"mode":"form","message":"` + tt.want + `"}`}; !slices.Equal(heard, want) {
+				t.Errorf("the client hears %q, want %q", heard, want)
+			}
+			g.fails = &switchboard.Error{Code: switchboard.CodeServerFailed, Text: said}
+			if _, err := g.caller.Call(t.Context(), c); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("an error says %v, want %s", err, tt.want)
+			}
+			g.fails = &switchboard.ServerError{Object: []byte(`{"code":-32000,"message":"` + said + `","data":["` + said + `"]}`)}
+			_, err = g.caller.Call(t.Context(), c)
+			if server, ok := errors.AsType[*switchboard.ServerError](err); !ok || string(server.Object) != `{"code":-32000,"message":"`+tt.want+`","data":["`+tt.want+`"]}` {
+				t.Errorf("the server's error is %v", err)
+			}
+		})
+	}
+}
+
+// Resources and prompts go with the tools of their server: what is redacted of one of these is redacted of them.
+func TestNames16WhatIsNoToolIsRedactedAsTheToolsOfItsServer(t *testing.T) {
+	g := newGate(of(t, "", allowAll+`obligations["brave/search"] contains {"type": "redact", "detectors": ["email"], "fields": ["/x"]}`, ""), `{"contents":[{"uri":"a:b","text":"ann@example.com"}],"x":"secret"}`)
+	c := g.bind(t, brave, `{}`)
+	c.Tool = nil
+	r, err := g.caller.Call(t.Context(), c)
+	if want := `{"contents":[{"uri":"a:b","text":"[redacted]"}],"x":"[redacted]"}`; err != nil || string(r.JSON) != want {
+		t.Errorf("%v: %s, want %s", err, r.JSON, want)
 	}
 }

@@ -155,10 +155,14 @@ func requirement(r *switchboard.Requirement) *ast.Term {
 
 // candidate is a tool as policies see it. Its capabilities are all that any
 // source says of it which counts: also what weaker ones add to make it less
-// free.
+// free. Each carries what Switchboard enforces.
 func candidate(t *switchboard.Tool) (*ast.Term, error) {
 	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
+	enforced := enforcedOn(t)
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
+		if len(enforced) > 0 {
+			c.Constraints = union(c.Constraints, enforced)
+		}
 		caps = append(caps, object("verb", text(c.Verb), "resource", text(c.Resource), "constraints", texts(c.Constraints), "source", text(c.Source)))
 	}
 	annotations := ast.ObjectTerm()
@@ -183,7 +187,18 @@ func candidate(t *switchboard.Tool) (*ast.Term, error) {
 		"capabilities", ast.ArrayTerm(caps...),
 		"annotations", annotations,
 		"contract", contract(&t.Contract),
+		"enforced", texts(enforced),
 	), nil
+}
+
+// enforcedOn are the constraints that Switchboard enforces on the tool, whatever its capabilities say.
+func enforcedOn(t *switchboard.Tool) (all []switchboard.Constraint) {
+	for _, c := range switchboard.BuiltinConstraints {
+		if t.Enforces(c) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // contract is what is said of the tool's calls. What nobody says is false, or

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ var shapes = map[string][]string{
 	"require_approval": {"who", "expires"},
 	"notify":           {"*who"},
 	"enforce_timeout":  {"*timeout"},
-	"redact":           {"*fields"},
+	"redact":           {"fields", "detectors"}, // one of them at least
 	"rate_limit":       {"*rate", "burst"},
 	"log":              {"*level"},
 }
@@ -82,16 +83,7 @@ func put(all *switchboard.Obligations, kind string, obj ast.Object) error {
 			all.Timeout = d
 		}
 	case "redact":
-		fields, err := strs(obj, "fields")
-		if err != nil {
-			return err
-		}
-		for _, f := range fields {
-			if !strings.HasPrefix(f, "/") {
-				return fmt.Errorf("%q is no JSON pointer into the result, such as /structuredContent/email", f)
-			}
-		}
-		all.Redact = union(all.Redact, fields)
+		return putRedact(all, obj)
 	case "rate_limit":
 		r, err := rate(obj)
 		if err != nil {
@@ -105,6 +97,37 @@ func put(all *switchboard.Obligations, kind string, obj ast.Object) error {
 		}
 		all.Log = louder(all.Log, level)
 	}
+	return nil
+}
+
+func putRedact(all *switchboard.Obligations, obj ast.Object) error {
+	fields, err := strs(obj, "fields")
+	if err != nil {
+		return err
+	}
+	names, err := strs(obj, "detectors")
+	if err != nil {
+		return err
+	}
+	if len(fields)+len(names) == 0 {
+		return errors.New("it lacks fields or detectors")
+	}
+	for _, f := range fields {
+		if slices.Contains(switchboard.Detectors, switchboard.Detector(f)) {
+			return fmt.Errorf("%q is a detector; write it under detectors", f)
+		}
+		if !strings.HasPrefix(f, "/") {
+			return fmt.Errorf("%q is no JSON pointer into the result, such as /structuredContent/email", f)
+		}
+	}
+	detectors := make([]switchboard.Detector, len(names))
+	for i, n := range names {
+		detectors[i] = switchboard.Detector(n)
+		if !slices.Contains(switchboard.Detectors, detectors[i]) {
+			return fmt.Errorf("%q is no detector; known detectors: %v", n, switchboard.Detectors)
+		}
+	}
+	all.Redact, all.Detect = union(all.Redact, fields), union(all.Detect, detectors)
 	return nil
 }
 
@@ -147,7 +170,7 @@ func stricter(was *switchboard.Approval, a switchboard.Approval) *switchboard.Ap
 	return &both
 }
 
-func union(a, b []string) []string {
+func union[T ~string](a, b []T) []T {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)

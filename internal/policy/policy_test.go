@@ -187,7 +187,9 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "none of"},
 		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains "log"`, switchboard.CodeObligation, "want an object"},
 		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
-		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields"},
+		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields or detectors"},
+		"a detector that is none":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is no detector`},
+		"a detector among fields":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "fields": ["email"]}`, switchboard.CodeObligation, "write it under detectors"},
 		"an obligation is malformed":          {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "60/fortnight"}`, switchboard.CodeObligation, "60/min"},
 		"an obligation of many years":         {allowAll + `obligations["brave/search"] contains {"type": "rate_limit", "rate": "1/d", "burst": 3651}`, switchboard.CodeObligation, "at most 3650"},
 	} {

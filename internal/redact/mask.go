@@ -2,74 +2,14 @@ package redact
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
-
-// Bounds of the values that are looked for. Beyond them, texts are replaced whole.
-const (
-	maxValues = 1_000
-	maxBytes  = 32 << 10 // of all texts together
-)
-
-// shortText is how many characters a text has that is looked for as a word alone: in the middle of words, it
-// is most likely something else.
-const shortText = 3
-
-// values are what was redacted.
-type values struct {
-	texts   map[string]bool
-	numbers map[string][]*big.Rat // by their significant digits
-	names   map[string]bool       // of members that held true, false or null, which cannot be looked for
-	bytes   int
-}
-
-// many reports whether there is more than texts are searched for.
-func (v *values) many() bool { return v.bytes > maxBytes || len(v.texts)+len(v.numbers) > maxValues }
-
-// add notes the texts and numbers within raw, which is strict JSON and stood under the name.
-func (v *values) add(name string, raw []byte) {
-	if len(raw) == 0 {
-		return
-	}
-	switch raw[0] {
-	case '{':
-		for name, sub := range wire.Members(raw) {
-			v.add(name, sub)
-		}
-	case '[':
-		for sub := range wire.Elements(raw) {
-			v.add(name, sub)
-		}
-	case '"':
-		text, ok := wire.String(raw)
-		if ok && text != "" && !v.texts[text] {
-			v.texts[text] = true
-			v.bytes += len(text)
-		}
-	case 't', 'f', 'n':
-		v.names[name] = true
-	default:
-		if n := numberOf(string(raw)); n != nil {
-			digits := significant(string(raw))
-			v.numbers[digits] = append(v.numbers[digits], n)
-		} else {
-			v.texts[string(raw)] = true
-			v.bytes += len(raw)
-		}
-	}
-}
 
 // maxNumber bounds the characters of a number that is reckoned with exactly: 1e999999 is megabytes.
 const maxNumber = 40
@@ -89,39 +29,48 @@ func numberOf(spelt string) *big.Rat {
 // A masker replaces values in the rest of a result.
 type masker struct {
 	*values
-	plain   *strings.Replacer // of the texts as they are; nil where they are too many
-	escaped *regexp.Regexp    // of the texts with escapes
-	words   *regexp.Regexp    // of short texts; nil where there are none
+	finder *finder
+	most   int // digits of a phone number or card
 
 	before any    // the structured content, decoded; nil where there is none
 	after  []byte // the same, redacted
 }
 
-func (v *values) masker(before, after []byte) *masker {
-	m := &masker{values: v, after: after}
-	if before != nil {
+// mirror notes the structured content of a result as it was and as it is, so that texts that are the same can be
+// written again.
+func (m *masker) mirror(was, is []byte) {
+	if before, ok := wire.Field(was, "structuredContent"); ok {
 		m.before = decode(before)
 	}
-	if len(v.texts) == 0 || v.many() {
-		return m
+	m.after, _ = wire.Field(is, "structuredContent")
+}
+
+// prepare is called when all values are known.
+func (m *masker) prepare() {
+	m.finder = newFinder(m.texts)
+	for digits := range m.digits {
+		m.most = max(m.most, len(digits))
 	}
-	// The longest first, so that none hides behind a part of its own.
-	var plain, escaped, words []string
-	for _, text := range slices.SortedFunc(maps.Keys(v.texts), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) {
-		if utf8.RuneCountInString(text) < shortText {
-			words = append(words, spellings(text))
-			continue
+}
+
+// walker replaces the values.
+func (m *masker) walker() *walker {
+	w := &walker{
+		text:   func(text, _ string) string { return m.mask(text) },
+		number: func(raw []byte, _ string) bool { return m.hasNumber(string(raw)) },
+	}
+	if len(m.names) > 0 {
+		w.silent, w.says = m.names, m.namesIn
+	}
+	if m.before != nil {
+		w.mirror = func(raw []byte) ([]byte, bool) {
+			if !m.mirrors(raw) {
+				return nil, false
+			}
+			return wire.AppendString(nil, string(w.value(m.after, "", false, 0))), true
 		}
-		plain, escaped = append(plain, text, "[redacted]"), append(escaped, spellings(text))
 	}
-	m.plain = strings.NewReplacer(plain...)
-	if escaped != nil {
-		m.escaped = regexp.MustCompile(strings.Join(escaped, "|")) // of characters that are quoted
-	}
-	if words != nil {
-		m.words = regexp.MustCompile(`\b(?:` + strings.Join(words, "|") + `)\b`)
-	}
-	return m
+	return w
 }
 
 // decode reads JSON for comparison; numbers stay as they are spelt.
@@ -135,167 +84,10 @@ func decode(raw []byte) any {
 	return value
 }
 
-// spellings is an expression for the text as it can stand within JSON, at any depth of JSON within texts of
-// JSON: with any character escaped, and each escape again and again.
-func spellings(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		b.WriteString("(?:")
-		switch r {
-		case '"', '\\', '/':
-			b.WriteString(`\\*` + regexp.QuoteMeta(string(r)))
-		default:
-			b.WriteString(regexp.QuoteMeta(string(r)))
-		}
-		if i := strings.IndexRune("\n\t\r\b\f", r); i >= 0 {
-			b.WriteString(`|\\+` + string("ntrbf"[i]))
-		}
-		b.WriteByte('|')
-		if hi, lo := utf16.EncodeRune(r); hi != utf8.RuneError {
-			b.WriteString(unicode4(hi) + unicode4(lo))
-		} else {
-			b.WriteString(unicode4(r))
-		}
-		b.WriteByte(')')
-	}
-	return b.String()
-}
-
-// unicode4 is an expression for \u and four digits, in either case.
-func unicode4(r rune) string {
-	return fmt.Sprintf(`\\+u(?i:%04x)`, r)
-}
-
-// What objects hold that is the protocol's word, or binary: it is left alone.
-var (
-	topOpaque     = map[string]bool{"isError": true, "resultType": true, "ttlMs": true, "cacheScope": true}
-	contentOpaque = map[string]bool{"type": true, "mimeType": true, "data": true, "blob": true, "role": true}
-)
-
-// result masks a result.
-func (m *masker) result(raw []byte) []byte {
-	return m.members(raw, false, func(name string, value []byte) []byte {
-		switch {
-		case topOpaque[name]:
-			return value
-		case name == "content" || name == "contents" || name == "messages":
-			return m.blocks(value)
-		}
-		return m.value(value, false, 0)
-	})
-}
-
-// blocks masks blocks of content, or one of them.
-func (m *masker) blocks(raw []byte) []byte {
-	if len(raw) > 0 && raw[0] == '[' {
-		return m.elements(raw, m.blocks)
-	}
-	return m.members(raw, false, func(name string, value []byte) []byte {
-		switch {
-		case contentOpaque[name]:
-			return value
-		case name == "resource" || name == "content":
-			return m.blocks(value)
-		case name == "text" && m.mirrors(value):
-			return wire.AppendString(nil, string(m.value(m.after, false, 0)))
-		}
-		return m.value(value, true, 0)
-	})
-}
-
 // mirrors reports whether raw is a text that repeats the structured content as JSON.
 func (m *masker) mirrors(raw []byte) bool {
 	text, ok := wire.String(raw)
-	return ok && m.before != nil && strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && equal(decode([]byte(text)), m.before)
-}
-
-// value masks every text, key and number within raw, which is JSON. inText says that it is or was part of a
-// text. nested is how many texts of JSON are around it.
-func (m *masker) value(raw []byte, inText bool, nested int) []byte {
-	if len(raw) == 0 {
-		return raw
-	}
-	switch raw[0] {
-	case '{':
-		return m.members(raw, true, func(name string, value []byte) []byte {
-			if inText && m.names[name] && strings.IndexByte("tfn", value[0]) >= 0 {
-				return []byte(Redacted)
-			}
-			return m.value(value, inText, nested)
-		})
-	case '[':
-		return m.elements(raw, func(value []byte) []byte { return m.value(value, inText, nested) })
-	case '"':
-		text, ok := wire.String(raw)
-		if !ok {
-			return []byte(Redacted) // no reader is to see what this one cannot read
-		}
-		if now := m.text(text, inText, nested); now != text {
-			return wire.AppendString(nil, now)
-		}
-	case 't', 'f', 'n':
-	default:
-		if m.isNumber(string(raw)) {
-			return []byte(Redacted)
-		}
-	}
-	return raw
-}
-
-// members replaces the value of each member with the value that each returns. names masks the names too: names
-// that the protocol gives are never masked. Without a change it returns raw.
-func (m *masker) members(raw []byte, names bool, each func(name string, value []byte) []byte) []byte {
-	if len(raw) == 0 || raw[0] != '{' {
-		return m.value(raw, true, 0)
-	}
-	b, changed := []byte{'{'}, false
-	for name, was := range wire.Members(raw) {
-		now, key := each(name, was), name
-		if names && (m.texts[name] || !m.many()) {
-			key = m.mask(name)
-		}
-		changed = changed || key != name || !same(now, was)
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(wire.AppendString(b, key), ':'), now...)
-	}
-	if !changed {
-		return raw
-	}
-	return append(b, '}')
-}
-
-func (m *masker) elements(raw []byte, each func([]byte) []byte) []byte {
-	b, changed := []byte{'['}, false
-	for was := range wire.Elements(raw) {
-		now := each(was)
-		changed = changed || !same(now, was)
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(b, now...)
-	}
-	if !changed {
-		return raw
-	}
-	return append(b, ']')
-}
-
-// maxNested bounds the texts of JSON within each other that are read as JSON. Deeper ones are searched.
-const maxNested = 8
-
-// text masks a text. A text of JSON stays JSON.
-func (m *masker) text(text string, inText bool, nested int) string {
-	if inText && nested < maxNested && strings.ContainsAny(text[:min(len(text), 64)], "{[") {
-		if raw := []byte(text); json.Valid(raw) {
-			return string(m.value(raw, true, nested+1))
-		}
-	}
-	if inText && m.namesIn(text) {
-		return "[redacted]"
-	}
-	return m.mask(text)
+	return ok && strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") && equal(decode([]byte(text)), m.before)
 }
 
 // namesIn reports whether the text mentions a member that held true, false or null.
@@ -308,89 +100,67 @@ func (m *masker) namesIn(text string) bool {
 	return false
 }
 
-// mask replaces the values in a text that is no JSON.
+// mask replaces the values in a text: as they are, and as they are spelt with escapes, at any depth.
 func (m *masker) mask(text string) string {
-	switch {
-	case m.texts[text]:
-		return "[redacted]"
-	case m.many():
-		return "[redacted]" // it takes too long to tell
+	if _, ok := m.texts[text]; ok {
+		return redacted
 	}
-	if m.escaped != nil && strings.IndexByte(text, '\\') >= 0 {
-		text = m.escaped.ReplaceAllLiteralString(text, "[redacted]")
-	}
-	text = m.replace(text)
-	// What is escaped in yet another way is not taken apart: the text is withheld.
-	for deeper, plain := text, ""; strings.IndexByte(deeper, '\\') >= 0; deeper = plain {
-		if plain = unescaped(deeper); m.replace(plain) != plain {
-			return "[redacted]"
+	spans := m.find(nil, text)
+	for levels := []string{text}; ; {
+		deeper, ok := unescaped(levels[len(levels)-1])
+		if !ok {
+			return replace(text, spans)
 		}
+		if len(levels) > maxEscapes {
+			return redacted // nobody can tell
+		}
+		found := m.find(nil, deeper)
+		for i := len(levels) - 1; i >= 0 && len(found) > 0; i-- {
+			found = before(levels[i], found)
+		}
+		spans = append(spans, found...)
+		levels = append(levels, deeper)
 	}
-	return text
 }
 
-// replace replaces the values in a text as they are.
-func (m *masker) replace(text string) string {
-	if m.plain != nil {
-		text = m.plain.Replace(text)
+// replace replaces parts of a text, which may overlap.
+func replace(text string, spans []span) string {
+	if len(spans) == 0 {
+		return text
 	}
-	if m.words != nil {
-		text = m.words.ReplaceAllLiteralString(text, "[redacted]")
+	slices.SortFunc(spans, func(a, b span) int { return a.from - b.from })
+	var b strings.Builder
+	b.Grow(len(text))
+	for i, last := 0, 0; i < len(spans); {
+		b.WriteString(text[last:spans[i].from])
+		b.WriteString(redacted)
+		for last = spans[i].to; i < len(spans) && spans[i].from < last; i++ {
+			last = max(last, spans[i].to)
+		}
+		if i == len(spans) {
+			b.WriteString(text[last:])
+		}
 	}
+	return b.String()
+}
+
+// find appends where the values stand in a text, as they are.
+func (m *masker) find(spans []span, text string) []span {
+	spans = m.finder.find(spans, text)
 	if len(m.numbers) > 0 {
-		text = m.maskNumbers(text)
+		spans = m.findNumbers(spans, text)
 	}
-	return text
+	if len(m.digits) > 0 {
+		spans = m.findDigits(spans, text)
+	}
+	return spans
 }
 
-// unescaped resolves escapes as JSON has them, once. It is shorter than the text.
-func unescaped(text string) string {
-	var b strings.Builder
-	for {
-		i := strings.IndexByte(text, '\\')
-		if i < 0 {
-			b.WriteString(text)
-			return b.String()
-		}
-		b.WriteString(text[:i])
-		text = text[i+1:]
-		if text == "" {
-			return b.String()
-		}
-		if c := strings.IndexByte("ntrbf", text[0]); c >= 0 {
-			b.WriteByte("\n\t\r\b\f"[c])
-			text = text[1:]
-			continue
-		}
-		if r, n := unicodeEscape(text); n > 0 {
-			if hi, m := unicodeEscape(strings.TrimPrefix(text[n:], "\\")); m > 0 && utf16.IsSurrogate(r) && strings.HasPrefix(text[n:], "\\") {
-				r, n = utf16.DecodeRune(r, hi), n+1+m
-			}
-			b.WriteRune(r)
-			text = text[n:]
-			continue
-		}
-		b.WriteByte(text[0])
-		text = text[1:]
-	}
-}
+// tellingNumber is how many characters a number has that is replaced in the middle of a word too: SSN123456789.
+const tellingNumber = 8
 
-// unicodeEscape reads uXXXX and returns how long it is; 0 where it stands not there.
-func unicodeEscape(text string) (r rune, n int) {
-	if len(text) < 5 || text[0] != 'u' {
-		return 0, 0
-	}
-	code, err := strconv.ParseUint(text[1:5], 16, 32)
-	if err != nil {
-		return 0, 0
-	}
-	return rune(code), 5
-}
-
-// maskNumbers replaces the numbers in a text that equal a redacted one, and are no part of a word.
-func (m *masker) maskNumbers(text string) string {
-	var b strings.Builder
-	last := 0
+// findNumbers appends where numbers stand in a text that equal a redacted one. Short ones are no part of a word.
+func (m *masker) findNumbers(spans []span, text string) []span {
 	for i := 0; i < len(text); i++ {
 		if !isDigit(text[i]) {
 			continue
@@ -400,31 +170,46 @@ func (m *masker) maskNumbers(text string) string {
 		if from > 0 && text[from-1] == '-' && m.isNumber(text[from-1:to]) {
 			from--
 		}
-		if wordBefore(text, from) || wordAt(text, to) || !m.isNumber(text[from:to]) {
+		glued := from > 0 && isWord(text[from-1]) || to < len(text) && isWord(text[to])
+		if glued && to-from < tellingNumber || !m.isNumber(text[from:to]) {
 			continue
 		}
-		b.WriteString(text[last:from])
-		b.WriteString("[redacted]")
-		last = to
+		spans = append(spans, span{from, to})
 	}
-	if last == 0 {
-		return text
-	}
-	return b.String() + text[last:]
+	return spans
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+// maxParts bounds the groups into which somebody parts a number.
+const maxParts = 10
 
-func wordAt(text string, i int) bool {
-	return i < len(text) && (text[i] == '_' || 'a' <= text[i]|0x20 && text[i]|0x20 <= 'z' || isDigit(text[i]))
-}
-
-// wordBefore reports whether a letter stands right before i, and no escape such as \n.
-func wordBefore(text string, i int) bool {
-	if i == 0 || !wordAt(text, i-1) {
-		return false
+// findDigits appends where the digits of redacted phone numbers and cards stand, whatever parts them.
+func (m *masker) findDigits(spans []span, text string) []span {
+	var digits [32]byte
+	for i := 0; i < len(text); i++ {
+		if !isDigit(text[i]) || i > 0 && isWord(text[i-1]) {
+			continue
+		}
+		n := 0
+		for j, parts := i, 0; parts < maxParts && n < m.most; parts++ {
+			for j < len(text) && isDigit(text[j]) && n < len(digits) {
+				digits[n] = text[j]
+				n++
+				j++
+			}
+			if m.digits[string(digits[:n])] && (j == len(text) || !isWord(text[j])) {
+				spans = append(spans, span{i, j})
+			}
+			sep := j
+			for sep < len(text) && sep-j < 3 && strings.IndexByte(" -./()", text[sep]) >= 0 {
+				sep++
+			}
+			if sep == j || sep == len(text) || !isDigit(text[sep]) {
+				break
+			}
+			j = sep
+		}
 	}
-	return i < 2 || text[i-2] != '\\' || strings.IndexByte("nrtbf", text[i-1]) < 0
+	return spans
 }
 
 // endOfNumber returns where a number ends that begins with digits at i: perhaps with its thousands parted, a
@@ -478,6 +263,12 @@ func (m *masker) isNumber(spelt string) bool {
 	}
 	n := numberOf(spelt)
 	return n != nil && slices.ContainsFunc(same, func(o *big.Rat) bool { return o.Cmp(n) == 0 })
+}
+
+// hasNumber reports whether a number of JSON is spelt so that was redacted, as a number or as a text.
+func (m *masker) hasNumber(spelt string) bool {
+	_, ok := m.texts[spelt]
+	return ok || m.isNumber(spelt) || m.digits[spelt]
 }
 
 // equal compares two values of JSON. 1 and 1.0 are equal; the order of members does not count.

@@ -1,12 +1,14 @@
-// Package redact takes data out of results, before a client or a cache gets them.
+// Package redact takes data out of what servers say, before a client or a cache gets it.
 //
-// The caller says which fields to remove. The package removes them, and then the same values in the rest of the
-// result: many servers repeat their structured content as text. Package policy decides which fields these are.
+// The caller names fields to remove, and detectors (package detect) that find data wherever it stands. The package
+// removes these, and then the same data in the rest of the result: many servers repeat their structured content as
+// text. Package policy decides which fields and detectors these are.
 package redact
 
 import (
 	"math/big"
 
+	"github.com/summit-switchboard/switchboard/internal/redact/detect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -14,30 +16,174 @@ import (
 // Redacted stands in place of a field, as JSON; and without the quotes in place of a part of a text.
 const Redacted = `"[redacted]"`
 
-// Fields removes what the JSON pointers (RFC 6901) name from the result, and the values that they named from
-// the rest of it:
+const redacted = "[redacted]"
+
+// Result removes what the JSON pointers (RFC 6901) name from the result, what the detectors find in it, and the
+// same data from the rest of it:
 //
 //   - A text that is the structured content as JSON is written again from the redacted one.
-//   - In every other text, key and value, each redacted text and number is replaced, also where it is spelt
-//     with escapes of JSON, at any depth of JSON within texts.
-//   - A text is replaced whole if the values are too many or too long to search for, or if the text mentions a
-//     member that held true, false or null.
+//   - In every other text, key and value, each redacted text and number is replaced, also where it is spelt with
+//     escapes of JSON, at any depth of JSON within texts; and each phone number and card whatever parts its digits.
+//   - A text is replaced whole if it has more escapes within escapes than are resolved, or if it mentions a member
+//     that held true, false or null.
 //
 // Binary data (data, blob), and what is encoded in another way, such as base64, stays as it is. If nothing is
 // redacted, the result stays as it is, to the byte. A pointer to what is not there names nothing.
-func Fields(r switchboard.Result, pointers []string) switchboard.Result {
-	text, v := r.JSON, &values{texts: map[string]bool{}, numbers: map[string][]*big.Rat{}, names: map[string]bool{}}
-	for _, p := range pointers {
+func Result(r switchboard.Result, fields []string, detectors []switchboard.Detector) switchboard.Result {
+	text, v := r.JSON, newValues()
+	for _, p := range fields {
 		text = v.without(text, p)
 	}
-	if same(text, r.JSON) {
+	m := &masker{values: v}
+	if !same(text, r.JSON) {
+		m.mirror(r.JSON, text)
+	}
+	if len(detectors) > 0 {
+		m.search(detectors, func(w *walker) { w.result(text) })
+	}
+	if same(text, r.JSON) && v.none() {
 		return r
 	}
-	before, _ := wire.Field(r.JSON, "structuredContent")
-	after, _ := wire.Field(text, "structuredContent")
-	text = v.masker(before, after).result(text)
+	m.prepare()
+	text = m.walker().result(text)
 	if r.Release != nil {
 		r.Release() // what is left has been copied
 	}
 	return switchboard.Result{JSON: text, Moved: r.Moved, Again: r.Again}
 }
+
+// Object removes what the detectors find from the params of what a server says or asks during a call, or from the
+// object of an error. Without a find it returns raw itself.
+func Object(raw []byte, detectors []switchboard.Detector) []byte {
+	m := &masker{values: newValues()}
+	m.search(detectors, func(w *walker) { w.object(raw) })
+	if m.none() {
+		return raw
+	}
+	m.prepare()
+	return m.walker().object(raw)
+}
+
+// Text removes what the detectors find from a text.
+func Text(text string, detectors []switchboard.Detector) string {
+	m := &masker{values: newValues()}
+	m.search(detectors, func(w *walker) { w.text(text, "") })
+	if m.none() {
+		return text
+	}
+	m.prepare()
+	return m.mask(text)
+}
+
+// values are what was redacted.
+type values struct {
+	texts   map[string]bool       // the value says that a text is looked for as a word alone
+	numbers map[string][]*big.Rat // by their significant digits
+	digits  map[string]bool       // of phone numbers and cards
+	names   map[string]bool       // of members that held true, false or null, which cannot be looked for
+}
+
+func newValues() *values {
+	return &values{texts: map[string]bool{}, numbers: map[string][]*big.Rat{}, digits: map[string]bool{}, names: map[string]bool{}}
+}
+
+func (v *values) none() bool { return len(v.texts)+len(v.numbers)+len(v.digits)+len(v.names) == 0 }
+
+// search has the detectors look at what visit goes through, and notes what they find.
+func (v *values) search(detectors []switchboard.Detector, visit func(*walker)) {
+	s := detect.New(detectors)
+	note := func(text string, f detect.Found) {
+		v.addText(text[f.From:f.To], f.Kind == switchboard.DetectSecret && f.To-f.From < wholeSecret)
+		for _, digits := range f.Digits {
+			v.digits[digits] = true
+			v.addNumber(digits)
+		}
+	}
+	visit(&walker{
+		text: func(text, name string) string {
+			if text == redacted {
+				return text
+			}
+			deeper := text
+			for depth := 0; ; depth++ {
+				for _, f := range s.Find(deeper, name) {
+					note(deeper, f)
+				}
+				var ok bool
+				if deeper, ok = unescaped(deeper); !ok {
+					return text
+				}
+				if depth == maxEscapes {
+					v.addText(text, false) // nobody can tell
+					return text
+				}
+			}
+		},
+		number: func(raw []byte, name string) bool {
+			if f, ok := s.Number(string(raw), name); ok {
+				note(string(raw), f)
+			}
+			return false
+		},
+	})
+}
+
+// add notes the texts and numbers within raw, which is strict JSON and stood under the name.
+func (v *values) add(name string, raw []byte) {
+	if len(raw) == 0 {
+		return
+	}
+	switch raw[0] {
+	case '{':
+		for name, sub := range wire.Members(raw) {
+			v.add(name, sub)
+		}
+	case '[':
+		for sub := range wire.Elements(raw) {
+			v.add(name, sub)
+		}
+	case '"':
+		if text, ok := wire.String(raw); ok {
+			v.addText(text, short(text))
+			if len(text) >= tellingNumber && isDigit(text[0]) {
+				v.addNumber(text) // elsewhere it may be one
+			}
+		}
+	case 't', 'f', 'n':
+		v.names[name] = true
+	default:
+		if !v.addNumber(string(raw)) {
+			v.addText(string(raw), false)
+		}
+	}
+}
+
+// addText notes a text that is replaced: anywhere, or as a word alone.
+func (v *values) addText(text string, word bool) {
+	if text == "" {
+		return
+	}
+	if was, ok := v.texts[text]; ok {
+		word = word && was
+	}
+	v.texts[text] = word
+}
+
+// addNumber reports whether the spelling is one that is reckoned with.
+func (v *values) addNumber(spelt string) bool {
+	n := numberOf(spelt)
+	if n == nil {
+		return false
+	}
+	key := significant(spelt)
+	for _, o := range v.numbers[key] {
+		if o.Cmp(n) == 0 {
+			return true
+		}
+	}
+	v.numbers[key] = append(v.numbers[key], n)
+	return true
+}
+
+// wholeSecret is how long a credential is that may be a word of the language: it is replaced as a word alone.
+const wholeSecret = 8

@@ -123,6 +123,9 @@ type Tool struct {
 
 	Contract Contract `json:",omitzero"`
 
+	// Redact are the detectors by which the operator has the tool's results redacted, sorted; see Enforces.
+	Redact []Detector `json:",omitempty"`
+
 	// Structured says that Definition has an output schema, so that results are
 	// held to it. It is part of Digest.
 	Structured bool `json:"-"`

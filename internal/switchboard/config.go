@@ -302,4 +302,9 @@ type Overlay struct {
 
 	// Fault, if set, is why the rest could not be read: the tool is not served.
 	Fault string `json:",omitempty"`
+
+	// Redact are the detectors by which the results of the tool are always redacted, sorted. Only an operator's
+	// overlay has them. RedactAt is where they stand, as file:line:column.
+	Redact   []Detector `json:",omitempty"`
+	RedactAt string     `json:"-"`
 }

@@ -41,6 +41,9 @@ type Obligations struct {
 	// name is not shown.
 	Redact []string
 
+	// Detect are the detectors, sorted, whose data is not shown.
+	Detect []Detector `json:",omitempty"`
+
 	// Rate bounds how often the tool is called. One of no Every is no bound.
 	Rate Rate
 
@@ -51,7 +54,7 @@ type Obligations struct {
 
 // None reports whether nothing is asked for.
 func (o *Obligations) None() bool {
-	return o.Approval == nil && len(o.Notify) == 0 && o.Timeout == 0 && len(o.Redact) == 0 && o.Rate.Every == 0 && o.Log == ""
+	return o.Approval == nil && len(o.Notify) == 0 && o.Timeout == 0 && len(o.Redact) == 0 && len(o.Detect) == 0 && o.Rate.Every == 0 && o.Log == ""
 }
 
 // An Approval is an obligation to have a person say yes.

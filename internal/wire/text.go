@@ -21,7 +21,7 @@ func String(raw []byte) (string, bool) {
 	if !escaped {
 		return string(text), true
 	}
-	return string(unescape(nil, text)), true
+	return string(unescape(make([]byte, 0, len(text)), text)), true
 }
 
 // unescape appends text, the inside of a string that has no flaw, without its

@@ -3,17 +3,32 @@ package served_test
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// 200 results that repeat what policy redacts: as servers do, and as one would that wants it seen.
+// 200 results that repeat what a policy redacts: as servers do, and as one would that wants it seen.
 func TestNames7WhatIsRedactedIsInNoByteThatTheClientGets(t *testing.T) {
 	t.Parallel()
+	disguised(t, "fields", `"fields": ["/structuredContent/user/secret"]`,
+		`"ann@example.com"`, `"+49 30 1234567"`, `"Ünïcødé 😀/x"`, `"a \"quoted\" one"`, `48123.75`, `123456789`, `"C:\\users\\ann"`, `"line one\nline two"`, `"DE89 3704 0044 0532 0130 00"`, `"x-secret-7"`)
+}
+
+// The same of what detectors find, wherever it stands.
+func TestNames16WhatADetectorFindsIsInNoByteThatTheClientGets(t *testing.T) {
+	t.Parallel()
+	disguised(t, "detectors", `"detectors": ["email", "phone", "card", "iban", "ip", "secret"]`,
+		`"ann@example.com"`, `"jürgen@müller.example"`, `"+49 30 1234567"`, `"4111 1111 1111 1111"`, `4111111111111111`, `"DE89 3704 0044 0532 0130 00"`, `"192.0.2.17"`, `"2001:db8::17"`,
+		`"postgres://ann:s3cr3t-pw@localhost/x"`, `"Authorization: Bearer abc.def123-ghi"`)
+}
+
+// disguised has a policy redact each of the values, which a server repeats in many ways, for clients of both eras.
+func disguised(t *testing.T, by, redact string, values ...string) {
+	t.Helper()
 	law.Hold(t, law.NothingLeaks)
-	values := []string{`"ann@example.com"`, `"+49 30 1234567"`, `"Ünïcødé 😀/x"`, `"a \"quoted\" one"`, `48123.75`, `123456789`, `"C:\\users\\ann"`, `"line one\nline two"`, `"DE89 3704 0044 0532 0130 00"`, `"x-secret-7"`}
 	quoted := func(s string) string {
 		b, _ := json.Marshal(s)
 		return string(b)
@@ -45,7 +60,7 @@ func TestNames7WhatIsRedactedIsInNoByteThatTheClientGets(t *testing.T) {
 		"unicode escapes in JSON in a text": func(_, plain string) string { return quoted(`see {"secret":` + escaped(plain) + `} there`) },
 	}
 	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "find")))+
-		"-- policies/redact.rego --\npackage switchboard\n"+allowAll+`obligations[c.id] contains {"type": "redact", "fields": ["/structuredContent/user/secret"]} if some c in input.candidate_tools`+"\n")
+		"-- policies/redact.rego --\npackage switchboard\n"+allowAll+`obligations[c.id] contains {"type": "redact", `+redact+`} if some c in input.candidate_tools`+"\n")
 	n := 0
 	sessions(t, dir, func(t *testing.T, who string, s session) {
 		if strings.HasPrefix(who, "stdio") && strings.HasSuffix(who, "legacy") {
@@ -56,6 +71,10 @@ func TestNames7WhatIsRedactedIsInNoByteThatTheClientGets(t *testing.T) {
 			if json.Unmarshal([]byte(raw), &plain) != nil {
 				plain = raw
 			}
+			secret := strings.TrimPrefix(plain, "Authorization: Bearer ") // the rest of these is shown
+			if _, after, ok := strings.Cut(plain, "://ann:"); ok && by == "detectors" {
+				secret, _, _ = strings.Cut(after, "@")
+			}
 			for name, text := range texts {
 				n++
 				result := `{"content":[{"type":"text","text":` + text(raw, plain) + `}],"structuredContent":{"id":1,"user":{"secret":` + raw + `}}}`
@@ -65,7 +84,7 @@ func TestNames7WhatIsRedactedIsInNoByteThatTheClientGets(t *testing.T) {
 					t.Errorf("%s, %s, %s: %s", who, name, raw, left)
 				}
 				for range 5 {
-					if strings.Contains(left, plain) {
+					if strings.Contains(left, secret) {
 						t.Errorf("%s, %s: %s is left in %s", who, name, raw, m.raw)
 						break
 					}
@@ -110,4 +129,75 @@ func unescapedOnce(text string) string {
 		b.WriteByte(text[i])
 	}
 	return b.String()
+}
+
+// A tool that nobody calls pii_safe is what a task gets that asks for it, if the operator has its results redacted of all
+// personal data. A label is not enough then: what is redacted stays so, also in progress and errors, for clients that
+// list once, and is no more when the operator says so.
+func TestNames16AToolIsPIISafeByWhatTheOperatorHasRedacted(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.NothingLeaks)
+	const all = "[email, phone, card, iban]"
+	dir := layOut(t, `
+-- switchboard.yaml --
+start_deadline: 30s
+servers:
+  `+fakeServer("a", fmt.Sprintf(tool, "find"))+`
+  `+fakeServer("b", fmt.Sprintf(tool, "grep"))+`
+tenants:
+  default: {servers: ["*"]}
+-- overlays/a.yaml --
+server: a
+tools: {find: {capabilities: [{verb: read, resource: fs}], redact: `+all+`}}
+-- overlays/b.yaml --
+server: b
+tools: {grep: {capabilities: [{verb: read, resource: fs}]}}
+-- tenants/default/tenant.yaml --
+tenant: default
+default_task: safe
+-- tenants/default/tasks/safe.yaml --
+task_id: safe
+required_capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]
+`)
+	const said, left = "ann@example.com, tel. +49 30 1234567, 192.0.2.17", "[redacted], tel. [redacted], 192.0.2.17"
+	quoted, _ := json.Marshal(`{"content":[{"type":"text","text":"` + said + `"}]}`)
+	find := `{"name":"find","arguments":{"do":"result","bytes":` + string(quoted) + `}}`
+	sessions(t, dir, func(t *testing.T, who string, s session) {
+		if got := names(t, s); fmt.Sprint(got) != "[find]" {
+			t.Fatalf("%q are listed", got)
+		}
+		if m, _ := s.ask(t, "tools/call", find); !strings.Contains(string(m.raw), left) {
+			t.Errorf("a result: %s", m.raw)
+		}
+		failure, _ := json.Marshal(`{"code":-32000,"message":"` + said + `"}`)
+		if m, _ := s.ask(t, "tools/call", `{"name":"find","arguments":{"do":"error","bytes":`+string(failure)+`}}`); !strings.Contains(string(m.raw), left) {
+			t.Errorf("an error: %s", m.raw)
+		}
+		m, before := s.ask(t, "tools/call", `{"name":"find","arguments":{"do":"talk","times":"2","mark":"`+said+`"},"_meta":{"progressToken":"p"}}`)
+		if heard := fmt.Sprintf("%s", before); !strings.Contains(heard, left) || strings.Contains(heard+string(m.raw), "ann@") {
+			t.Errorf("progress: %s\nand %s", heard, m.raw)
+		}
+	})
+
+	g := serve(t, dir, "--data", t.TempDir())
+	out, _, code := command(t, dir, "explain", "--url", g.url)
+	if want := "pii_safe (enforced: overlays/a.yaml:2:"; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "redacts card, email, iban, phone") {
+		t.Errorf("explain exits %d and says:\n%s", code, out)
+	}
+	s := g.open(t, "/mcp", true)
+	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]}}\n")
+	eventually(t, "the operator's word alone counts, and nothing is redacted", func() string {
+		m, _ := s.ask(t, "tools/call", find)
+		return sayUnless(strings.Contains(string(m.raw), said), string(m.raw))
+	})
+	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}], redact: [ip]}}\n")
+	eventually(t, "another detector is asked for", func() string {
+		m, _ := s.ask(t, "tools/call", find)
+		return sayUnless(strings.Contains(string(m.raw), "ann@example.com, tel. +49 30 1234567, [redacted]"), string(m.raw))
+	})
+	write(t, filepath.Join(dir, "overlays/a.yaml"), "server: a\ntools: {find: {capabilities: [{verb: read, resource: fs}], redact: [email]}}\n")
+	eventually(t, "it is not pii_safe any more", func() string {
+		m, _ := s.ask(t, "tools/call", find)
+		return sayUnless(codeOf(m) != "" && !strings.Contains(string(m.raw), "ann@"), string(m.raw))
+	})
 }

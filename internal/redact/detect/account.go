@@ -1,0 +1,163 @@
+package detect
+
+// card returns where the number of a payment card ends that begins at i, and its digits; or 0. The digits stand
+// together, or in the groups in which they are embossed, with one kind of space or hyphen between them.
+func card(text string, i int) (end int, number string) {
+	before := at(text, i-1)
+	if isWord(before) && before != '_' || (before == '.' || before == ',') && isDigit(at(text, i-2)) {
+		return 0, ""
+	}
+	var digits [19]byte
+	n, groups, sep := 0, 0, byte(0)
+	for j := i; ; {
+		from := j
+		for j < len(text) && isDigit(text[j]) && n < len(digits) {
+			digits[n] = text[j]
+			n++
+			j++
+		}
+		groups++
+		size := j - from
+		if size == 0 || isDigit(at(text, j)) || groups == 1 && size != 4 && size < 12 || groups > 1 && size < 2 {
+			break
+		}
+		c, next := at(text, j), at(text, j+1)
+		more := (c == ' ' || c == '-') && isDigit(next) && (sep == 0 || c == sep) && groups < 5 && size <= 6
+		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(next)
+		if !goesOn && embossed(n, groups) && issued(digits[:n]) && luhn(digits[:n]) {
+			end, number = j, string(digits[:n])
+		}
+		if !more {
+			break
+		}
+		sep = c
+		j++
+	}
+	if sep == '-' && before == '-' && isWord(at(text, i-2)) {
+		return 0, "" // of a longer row of groups
+	}
+	return end, number
+}
+
+// embossed reports whether so many digits may stand in so many groups.
+func embossed(digits, groups int) bool {
+	switch groups {
+	case 1:
+		return digits >= 14 && digits <= 19
+	case 3:
+		return digits == 14 || digits == 15
+	case 4:
+		return digits == 16
+	}
+	return groups == 5 && digits == 19
+}
+
+// issued reports whether a card of this length may begin so. 13 digits, and fewer than 16 of Maestro, are not
+// issued any more.
+func issued(d []byte) bool {
+	prefix := func(n int) (v int) {
+		for _, c := range d[:n] {
+			v = v*10 + int(c-'0')
+		}
+		return v
+	}
+	two, three, four, n := prefix(2), prefix(3), prefix(4), len(d)
+	long := n >= 16
+	switch {
+	case d[0] == '4':
+		return n == 16 || n == 19
+	case two >= 51 && two <= 55, four >= 2221 && four <= 2720:
+		return n == 16
+	case four >= 2200 && four <= 2204:
+		return long
+	case two == 34, two == 37:
+		return n == 15
+	case four >= 3528 && four <= 3589:
+		return long
+	case three >= 300 && three <= 305, two == 36, two == 38, two == 39:
+		return n == 14 || long
+	case two == 50, two >= 56 && two <= 69, two == 81, two == 82, four == 9792:
+		return long
+	}
+	return false
+}
+
+// luhn checks the last digit.
+func luhn(d []byte) bool {
+	sum := 0
+	for i, c := range d {
+		v := int(c - '0')
+		if (len(d)-i)%2 == 0 {
+			if v *= 2; v > 9 {
+				v -= 9
+			}
+		}
+		sum += v
+	}
+	return sum%10 == 0
+}
+
+// ibanLengths are how long the numbers of bank accounts are in each country that has them.
+var ibanLengths = map[string]int{
+	"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28,
+	"CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
+	"FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HN": 28, "HR": 21, "HU": 28,
+	"IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20,
+	"LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19, "MN": 20, "MR": 27, "MT": 31, "MU": 30, "NI": 28,
+	"NL": 18, "NO": 15, "OM": 23, "PK": 24, "PL": 28, "PS": 29, "PT": 25, "QA": 29, "RO": 24, "RS": 22, "RU": 33, "SA": 24,
+	"SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26,
+	"UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
+}
+
+// maxIBAN is the longest.
+const maxIBAN = 33
+
+// iban returns where the number of a bank account ends whose check digits stand at i, behind the letters of its
+// country; or 0. One space or hyphen may stand between any two characters.
+func iban(text string, i int) int {
+	if i < 2 || !isLetter(text[i-2]) || !isLetter(text[i-1]) || isWord(at(text, i-3)) && text[i-3] != '_' || !isDigit(at(text, i+1)) {
+		return 0
+	}
+	length := ibanLengths[string([]byte{text[i-2] &^ 0x20, text[i-1] &^ 0x20})]
+	if length == 0 {
+		return 0
+	}
+	var chars [maxIBAN]byte
+	j, n := i-2, 0
+	for n < length {
+		c := at(text, j)
+		if (c == ' ' || c == '-') && n > 3 && isWord(at(text, j+1)) {
+			j++
+			c = text[j]
+		}
+		switch {
+		case isDigit(c):
+			chars[n] = c
+		case isLetter(c):
+			chars[n] = c &^ 0x20
+		default:
+			return 0
+		}
+		n++
+		j++
+	}
+	if isWord(at(text, j)) && at(text, j) != '_' || !mod97(chars[:n]) {
+		return 0
+	}
+	return j
+}
+
+// mod97 checks the digits behind the country: with these and the country at the end, and letters as numbers
+// from 10, the whole leaves 1 when it is divided by 97.
+func mod97(chars []byte) bool {
+	rest := 0
+	for i := range chars {
+		c := chars[(i+4)%len(chars)]
+		if isDigit(c) {
+			rest = (rest*10 + int(c-'0')) % 97
+		} else {
+			rest = (rest*100 + int(c-'A') + 10) % 97
+		}
+	}
+	return rest == 1
+}
