@@ -3,9 +3,11 @@ package surface_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -20,7 +22,7 @@ func grouped(prev *surface.Surface, unlisted bool, names ...string) *surface.Sur
 	in := surface.Input{
 		Task: task, Own: []*switchboard.Tool{own}, Prev: prev, Unlisted: unlisted,
 		Groups: []surface.Group{{ID: "b", Stub: "b_helper", Definition: []byte(`{"name":"b_helper"}`)}, {ID: "a", Stub: "a_helper", Definition: []byte(`{"name":"a_helper"}`)}},
-		Count:  func(b []byte) int { return len(b) },
+		Count:  func(b []byte) int { return len(b) }, Instructions: "Use it.",
 	}
 	for _, n := range names {
 		group, name, _ := strings.Cut(n, "/")
@@ -194,4 +196,40 @@ func TestWhatIsExpandedRestsWhileNothingOfItsServerIsThere(t *testing.T) {
 			t.Errorf("%s: %v is expanded, of which one was not there while its server was", name, got)
 		}
 	}
+}
+
+// A run that lives for long is bound anew with each change of the catalog, and its clients list again each time.
+// Nothing that it showed before stays in memory but what its clients know by name.
+func TestNothingHoldsASurfaceThatTheNextHasReplaced(t *testing.T) {
+	var last *surface.Surface
+	var seen *surface.Seen
+	var before []weak.Pointer[surface.Surface]
+	for i := range 8 {
+		one := grouped(last, false, "/one", "a/two", "a/four", fmt.Sprintf("b/three_%d", i))
+		if i > 0 {
+			one = expand(one, "two")
+		}
+		for _, modern := range []bool{false, true} {
+			for k := range switchboard.NKinds {
+				if i%2 == 0 { // what is never asked for holds what it would be made from
+					one.List(k, modern)
+				}
+			}
+		}
+		seen = seen.WithList(one.Table(true))
+		if _, ok := seen.Lookup("one"); !ok {
+			t.Fatal("it is not known")
+		}
+		_ = one.Route(seen, "one", false)
+		before = append(before, weak.Make(one))
+		last = one
+	}
+	runtime.GC()
+	for i, p := range before[:len(before)-1] {
+		if p.Value() != nil {
+			t.Errorf("surface %d of %d is held", i, len(before))
+		}
+	}
+	runtime.KeepAlive(last)
+	runtime.KeepAlive(seen)
 }

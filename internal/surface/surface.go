@@ -227,8 +227,8 @@ func New(in Input) *Surface {
 		of: map[switchboard.ToolID]string{}, standsIn: in.StandsIn, removed: in.Removed, servers: whole, info: in.Info, count: in.Count,
 		budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided,
 	}
-	if s.told = in.Instructions; s.told != "" && in.Count != nil {
-		s.telling = sync.OnceValue(func() int { return in.Count(wire.AppendString(nil, s.told)) })
+	if s.told = in.Instructions; s.told != "" && s.count != nil { // a function that held in would hold prev, and all before it
+		s.telling = sync.OnceValue(func() int { return s.count(wire.AppendString(nil, s.told)) })
 	}
 	taken := s.seat(&in)
 	claims := make([]*claim, len(selected))
