@@ -245,10 +245,11 @@ func TestMetricsCountWhatHappensAndRubbishAddsNoSeries(t *testing.T) {
 	}
 
 	g.do(0, "disabled", "server", "disable", "a")
-	_, values = g.metrics()
-	if values["switchboard_server_state a disabled"] != 1 || values["switchboard_server_state_changes_total operator server a disabled"] != 1 {
-		t.Errorf("a disabled server: %v", values)
-	}
+	eventually(t, "the metrics say that it is disabled", func() string {
+		_, values := g.metrics()
+		state, changes := values["switchboard_server_state a disabled"], values["switchboard_server_state_changes_total operator server a disabled"]
+		return sayUnless(state == 1 && changes == 1, fmt.Sprint(state, changes))
+	})
 }
 
 func TestWhoHasAKeyIsToldNothingOfOthersCalls(t *testing.T) {
