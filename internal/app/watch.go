@@ -23,6 +23,10 @@ import (
 // write one file in several steps, and deployments several files.
 const settle = 200 * time.Millisecond
 
+// patience is how long a read is put off at most: a file that is written all the time must not keep the
+// others from being read.
+const patience = 2 * time.Second
+
 // lookEvery is the interval at which the files are compared with what was read, without the watcher.
 // The watcher hears nothing of network file systems, nor of a folder that is mounted or linked elsewhere.
 const lookEvery = time.Minute
@@ -55,11 +59,18 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	var waiting, changed, asked bool // to read again, since files here have changed, or on demand
+	var first time.Time              // when waiting began
+	readSoon := func() {
+		if !waiting {
+			waiting, first = true, time.Now()
+		}
+		quiet.Reset(min(settle, patience-time.Since(first)))
+	}
 	compare := func() {
 		w.renew()
-		if a.differs() && !waiting {
-			waiting, changed = true, true
-			quiet.Reset(settle)
+		if a.differs() {
+			changed = true
+			readSoon()
 		}
 	}
 	compare()
@@ -73,16 +84,16 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				continue
 			}
 			a.log.Warn("watching the configuration", "err", err) // it may have missed something
-			waiting, changed = true, true
-			quiet.Reset(settle)
+			changed = true
+			readSoon()
 		case e, ok := <-w.events:
 			if !ok {
 				w.events = nil
 				continue
 			}
 			if e.Op != fsnotify.Chmod && a.concerns(e.Name) {
-				waiting, changed = true, true
-				quiet.Reset(settle)
+				changed = true
+				readSoon()
 			}
 		case <-look.C:
 			compare()
@@ -91,8 +102,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 			quiet.Reset(0)
 		case <-feed.heard:
 			if !waiting {
-				waiting = true
-				quiet.Reset(settle)
+				readSoon()
 			}
 		case <-feed.again:
 			feed.tell(ctx)
@@ -109,8 +119,8 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				}
 			})
 			if w.follow() {
-				waiting, changed = true, true // a folder is new, and may have changed before it was watched
-				quiet.Reset(settle)
+				changed = true // a folder is new, and may have changed before it was watched
+				readSoon()
 			}
 		}
 	}
@@ -264,8 +274,13 @@ func stampOf(path string) (s stamp) {
 	case info.IsDir():
 		entries, _ := os.ReadDir(path) // sorted
 		for _, e := range entries {
-			if isRead(e.Name(), e.IsDir()) {
-				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), e.IsDir())
+			isFolder := e.IsDir()
+			if e.Type()&fs.ModeSymlink != 0 {
+				info, err := os.Stat(filepath.Join(path, e.Name()))
+				isFolder = err == nil && info.IsDir()
+			}
+			if isRead(e.Name(), isFolder) {
+				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), isFolder)
 			}
 		}
 	case !info.Mode().IsRegular(): // to open a pipe is to wait

@@ -124,6 +124,12 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			func() {
 				put(t, filepath.Join(filepath.Dir(task), "more.yaml"), []byte("task_id: more\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n"))
 			},
+			func() { // a folder that stands elsewhere
+				elsewhere := filepath.Join(t.TempDir(), "other")
+				put(t, filepath.Join(elsewhere, "x.txt"), nil)
+				_ = os.Symlink(elsewhere, filepath.Join(dir, "tenants/other"))
+			},
+			func() { _ = os.Remove(filepath.Join(dir, "tenants/other")) },
 			func() { _ = os.RemoveAll(dir) }, // which is refused
 			func() { files(t, dir) },
 		} {
@@ -135,4 +141,25 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A file that is written all the time does not keep others from being read.
+func TestNames15AFileThatIsAlwaysWrittenDelaysAReadByTwoSecondsAtMost(t *testing.T) {
+	dir := t.TempDir()
+	task, text := files(t, dir)
+	a := running(t, dir)
+	defer a.Stop()
+	ctx, stop := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	go func() { defer close(watched); a.Watch(ctx, nil) }()
+	defer func() { stop(); <-watched }()
+	first := a.state.Load().when
+	put(t, task, append(text, "token_budget: 5000\n"...))
+	for began := time.Now(); a.state.Load().when.Equal(first); {
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the change was not read while another file was being written")
+		}
+		put(t, filepath.Join(dir, "notes.json"), []byte("{}"))
+		<-time.After(settle / 4)
+	}
 }
