@@ -220,7 +220,7 @@ func BenchmarkFileLook(b *testing.B) {
 	defer f.Close() //nolint:errcheck // nothing is lost
 	w := &writer{File: f}
 	for b.Loop() {
-		if err := w.look(); err != nil {
+		if err := w.checkFiles(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -35,8 +35,8 @@ func (w *writer) mark() error {
 // errReplaced says that the file is not the one that was opened.
 var errReplaced = errors.New("it is not the store that was opened")
 
-// recognise compares the mark, once a second at most. It runs in a transaction.
-func (w *writer) recognise() error {
+// checkMark compares the mark, once a second at most. It runs in a transaction.
+func (w *writer) checkMark() error {
 	now := time.Now()
 	if now.Sub(w.compared) < lookEvery && now.After(w.compared) {
 		return nil
@@ -56,8 +56,8 @@ func (w *writer) recognise() error {
 // in the place of one of them does not see what we write.
 var parts = [...]string{"", "-wal", "-shm"}
 
-// look finds out whether the parts stand where they were opened. It costs a few microseconds.
-func (w *writer) look() error {
+// checkFiles finds out whether the parts stand where they were opened. It costs a few microseconds.
+func (w *writer) checkFiles() error {
 	for i, part := range parts {
 		found, err := os.Stat(w.path + part)
 		switch {

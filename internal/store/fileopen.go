@@ -238,7 +238,7 @@ func (f *File) open() (_ *writer, err error) {
 	f.reads.SetMaxOpenConns(4)
 	f.reads.SetMaxIdleConns(2)
 	f.reads.SetConnMaxIdleTime(time.Minute)
-	return w, w.look()
+	return w, w.checkFiles()
 }
 
 // close closes the writer's connection.

@@ -115,7 +115,7 @@ func (w *writer) run() {
 				batch = append(batch, r)
 			case <-look.C:
 				if w.Status().Fault == "" {
-					if err := w.look(); err != nil {
+					if err := w.checkFiles(); err != nil {
 						w.note(err)
 					}
 					continue
@@ -182,7 +182,7 @@ func (w *writer) commit(batch []*request) {
 // whole.
 func (w *writer) try(batch []*request) (errs []error, err error) {
 	if w.lost.Load() != nil {
-		if err := w.look(); err != nil { // nothing is written to it
+		if err := w.checkFiles(); err != nil { // nothing is written to it
 			return nil, err
 		}
 	}
@@ -202,7 +202,7 @@ func (w *writer) try(batch []*request) (errs []error, err error) {
 			_, _ = w.tx.conn.ExecContext(context.Background(), `ROLLBACK`)
 		}
 	}()
-	if err := w.recognise(); err != nil {
+	if err := w.checkMark(); err != nil {
 		return nil, err
 	}
 	errs = make([]error, len(batch))
@@ -222,7 +222,7 @@ func (w *writer) try(batch []*request) (errs []error, err error) {
 	err = w.tx.exec(`COMMIT`)
 	w.hang.Stop()
 	if err == nil && durable { // which it is not in a file that was removed
-		err = w.look()
+		err = w.checkFiles()
 	}
 	if err == nil {
 		w.lost.Store(nil)

@@ -135,6 +135,49 @@ func TestNames15ARedisThatWasEmptiedIsRefusedUntilSomebodyAcceptsIt(t *testing.T
 	})
 }
 
+// Nobody was there who could have noticed it, but the other nodes have their marks.
+func TestNames15ANodeOfAClusterThatWasEmptiedMeanwhileIsRefusedAtTheStart(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	c := redistest.StartCluster(t, 3)
+	first := openRedis(t, c.URL(), store.RedisOptions{})
+	serves(t, first)
+	_ = first.Close()
+	c.Nodes[2].Do("flushall")
+	lostRefused(t, c.URL(), "it was emptied")
+}
+
+// A claim is not acknowledged by a node that has lost the claims before it, however soon it is asked.
+func TestNames15NothingIsClaimedAtANodeThatWasEmptied(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	c := redistest.StartCluster(t, 3)
+	r := openRedis(t, c.URL(), store.RedisOptions{})
+	claim := func(group string) error {
+		_, err := r.Apply(t.Context(), store.Change{Group: group, Writes: []store.Write{{Name: "claim", Data: []byte("x")}}})
+		return err
+	}
+	const many = 30
+	for i := range many {
+		if err := claim(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Nodes[0].Do("flushall")
+	refused := 0
+	for i := range many {
+		switch err := claim(fmt.Sprint(i)); {
+		case err == nil:
+			t.Errorf("claim %d is acknowledged twice", i)
+		case errors.Is(err, store.ErrUnavailable):
+			refused++
+		case !errors.Is(err, store.ErrConflict):
+			t.Error(err)
+		}
+	}
+	if refused == 0 || refused == many {
+		t.Errorf("%d of %d claims were of the node", refused, many)
+	}
+}
+
 // The check is no matter of time: an entry that was acknowledged is missed by the next one.
 func TestNames15NothingIsAppendedOnceAStoreHasLostALog(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
@@ -281,6 +324,12 @@ func TestNames15AReplicaThatTakesOverMayHaveLostTheLastMoment(t *testing.T) {
 	})
 	if !strings.Contains(log.String(), "replica_took_over=true") {
 		t.Errorf("the log does not say so:\n%s", log.String())
+	}
+	// That is an excuse once. What is lost later is lost.
+	wait.UntilNil(t, "it is written to", func() error { return r.Append(t.Context(), "other", 0, []byte("x")) })
+	w.Replica.Do("del", "switchboard:{other}l")
+	if err := r.Append(t.Context(), "other", 0, []byte("x")); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a log that was lost after the failover: %v", err)
 	}
 }
 

@@ -36,7 +36,8 @@ func Open(ctx context.Context, where string, o Options) (Store, error) {
 	return nil, fmt.Errorf("%w: %q is no store: memory:, file:PATH or redis://HOST:PORT", ErrInvalid, redacted(where))
 }
 
-// Accept is AcceptRedis. Any other store is accepted by whoever opens it, and is an error here.
+// Accept has a Redis used although it has lost something: see AcceptRedis. Any other store is an error: a file needs
+// no accepting, since whoever opens it goes on with what it holds.
 func Accept(ctx context.Context, where string, o Options) (lost string, err error) {
 	if !strings.HasPrefix(where, "redis") {
 		return "", errors.New("only a Redis is accepted; if a file is another than the one that was opened, restart Switchboard to go on with it")

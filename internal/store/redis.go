@@ -249,8 +249,8 @@ func (u *use) ask(key string, keyAt int8, args ...any) (any, error) {
 	return nil, err
 }
 
-// look is ask for what changes nothing: where the connection was lost, it asks again.
-func (u *use) look(key string, args ...any) (any, error) {
+// askAgain is ask for what changes nothing: where the connection was lost, it asks again.
+func (u *use) askAgain(key string, args ...any) (any, error) {
 	answer, err := u.ask(key, 1, args...)
 	if u.isLost(err) {
 		answer, err = u.ask(key, 1, args...)
@@ -390,7 +390,7 @@ func (r *Redis) Value(ctx context.Context, k Key) (Value, error) {
 	}
 	defer u.end()
 	key := r.key(k.Group, valueKind+k.Name)
-	answer, err := u.look(key, "get", key)
+	answer, err := u.askAgain(key, "get", key)
 	if err != nil {
 		return Value{}, u.fail(err)
 	}
@@ -438,7 +438,7 @@ func (r *Redis) List(ctx context.Context, group string) ([]Named, error) {
 func (u *use) listInParts(index []string, values string) (list []any, err error) {
 	seen := map[string]bool{}
 	for cursor := "0"; ; {
-		answer, err := u.look(index[0], "zscan", index[0], cursor, "count", MaxEntries)
+		answer, err := u.askAgain(index[0], "zscan", index[0], cursor, "count", MaxEntries)
 		if err != nil {
 			return nil, err
 		}
@@ -530,6 +530,9 @@ func (r *Redis) Apply(ctx context.Context, c Change) (Version, error) {
 	if i, _ := answer.(int64); i > 0 {
 		return 0, fmt.Errorf("%s/%s: %w", c.Group, c.Writes[i-1].Name, ErrConflict)
 	}
+	if err := u.checkMark(keys[0]); err != nil {
+		return 0, u.fail(err)
+	}
 	return version, nil
 }
 
@@ -585,8 +588,11 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 		return err
 	}
 	defer u.end()
+	if err := u.doubt(key, log, after); err != nil { // it ended later than that
+		return u.fail(err)
+	}
 	if after == 0 { // which is in another slot, and so comes before: Logs leaves out what is not there
-		if _, err := u.look(r.prefix+":"+own+"logs", "sadd", r.prefix+":"+own+"logs", log); err != nil {
+		if _, err := u.askAgain(r.prefix+":"+own+"logs", "sadd", r.prefix+":"+own+"logs", log); err != nil {
 			return u.fail(err)
 		}
 	}
@@ -606,7 +612,7 @@ func (r *Redis) Append(ctx context.Context, log string, after uint64, entries ..
 		r.memory.acknowledged(log, after+uint64(len(entries)))
 		return nil
 	}
-	if err := u.doubt(key, log, last); err != nil {
+	if err := u.doubt(key, log, number(last)); err != nil {
 		return u.fail(err)
 	}
 	return fmt.Errorf("log %s ends with %s, not %d: %w", log, last, after, ErrConflict)
@@ -673,7 +679,7 @@ func (r *Redis) Logs(ctx context.Context) ([]string, error) {
 	}
 	defer u.end()
 	key := r.prefix + ":" + own + "logs"
-	answer, err := u.look(key, "smembers", key)
+	answer, err := u.askAgain(key, "smembers", key)
 	if err != nil {
 		return nil, u.fail(err)
 	}
@@ -681,7 +687,7 @@ func (r *Redis) Logs(ctx context.Context) ([]string, error) {
 	all, _ := answer.([]any)
 	for _, name := range all {
 		log := r.key(text(name), logKind)
-		there, err := u.look(log, "exists", log)
+		there, err := u.askAgain(log, "exists", log)
 		if err != nil {
 			return nil, u.fail(err)
 		}
@@ -705,7 +711,7 @@ func (r *Redis) Trim(ctx context.Context, log string, first uint64) error {
 	}
 	defer u.end()
 	key := r.key(log, logKind)
-	if _, err := u.look(key, "xtrim", key, "minid", "=", strconv.FormatUint(first, 10)+"-0"); err != nil { // twice is as once
+	if _, err := u.askAgain(key, "xtrim", key, "minid", "=", strconv.FormatUint(first, 10)+"-0"); err != nil { // twice is as once
 		return u.fail(err)
 	}
 	return nil

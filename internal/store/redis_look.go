@@ -38,13 +38,13 @@ func (r *Redis) follow() {
 // greet examines what is behind a new connection, before that is used. What is no master here is
 // asked for nothing that it could lose.
 func (r *Redis) greet(ctx context.Context, c *redis.Conn) error {
-	l, err := r.look(ctx, c)
+	l, err := r.glanceAt(ctx, c)
 	var said redis.Error
 	switch {
-	case r.where.is("sentinel") && errors.As(err, &said): // a Sentinel, which need not say anything
-		return nil
-	case err != nil:
+	case err != nil && !(r.where.is("sentinel") && errors.As(err, &said) && !isStarting(err)):
 		return err
+	case err != nil, l.info["redis_mode"] == "sentinel": // which need not say anything
+		return nil
 	case l.info["role"] != "master":
 		return nil
 	}
@@ -72,8 +72,8 @@ type pipelined interface{ Pipeline() redis.Pipeliner }
 // asked are the settings that are looked at.
 var asked = []string{"appendfsync", "save", "aof-load-truncated"}
 
-// look asks for all of a glance in one round trip.
-func (r *Redis) look(ctx context.Context, c pipelined) (*glance, error) {
+// glanceAt asks for all of a glance in one round trip.
+func (r *Redis) glanceAt(ctx context.Context, c pipelined) (*glance, error) {
 	l := &glance{info: map[string]string{}, settings: map[string]string{}, marks: map[string]string{}, ends: map[string]uint64{}}
 	var keys []string
 	keys, l.expected = r.memory.expected()
@@ -147,6 +147,9 @@ func (l *glance) readEnds(answers map[string]*redis.XInfoStreamCmd) error {
 	return nil
 }
 
+// isStarting reports whether a Redis says that it is not there yet.
+func isStarting(err error) bool { return redis.IsLoadingError(err) || redis.IsMasterDownError(err) }
+
 // isElsewhere reports whether the node of a Cluster says that it has not the key.
 func isElsewhere(err error) bool {
 	_, moved := redis.IsMovedError(err)
@@ -201,7 +204,7 @@ func (r rest) String() string { return rests[r] }
 // examine finds out whether the node may be used, and how much it keeps. That may change
 // while it runs, and another may take its place: so it is asked again and again.
 func (r *Redis) examine(ctx context.Context, n *node, c pipelined) error {
-	l, err := r.look(ctx, c)
+	l, err := r.glanceAt(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -204,10 +205,34 @@ func (m *memory) compare(l *glance) *loss {
 
 // doubt examines the node at once where a log ends before what was acknowledged, so that nothing is done
 // that was done before. nil is that nothing is lost, or that this is accepted.
-func (u *use) doubt(key, log, end string) error {
-	if !u.memory.falls(log, number(end)) {
+func (u *use) doubt(key, log string, end uint64) error {
+	if !u.memory.falls(log, end) {
 		return nil
 	}
+	return u.examineAt(key)
+}
+
+// checkMark looks whether the mark beside the key still stands, after something was written there. Only of a Cluster is
+// that asked each time: a node of it can lose a claim, and keep the log of receipts that would show it.
+func (u *use) checkMark(key string) error {
+	if !u.where.is("cluster") || u.relaxed {
+		return nil
+	}
+	_, tag, _ := strings.Cut(key, "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	beside := u.memory.keys[slotOf(tag)*manyMarks/slots]
+	answer, err := u.askAgain(beside, "get", beside)
+	if err != nil {
+		return err
+	}
+	if m, ok := parseMark(text(answer)); ok && m.id == u.memory.id() && m.lost == "" {
+		return nil
+	}
+	return u.examineAt(beside)
+}
+
+// examineAt examines the node that the key is on, and has it refused where it has lost something.
+func (u *use) examineAt(key string) error {
 	var c *redis.Client
 	switch all := u.client.(type) {
 	case *redis.ClusterClient:
@@ -238,24 +263,32 @@ func (m *memory) goOn(lost *loss) bool {
 	return lost.found.id != ""
 }
 
-// tookOver reports whether a replica stands there in the place of a Redis that may have been ahead of it.
-// It notes s as what survives of the one that stands there now.
-func (m *memory) tookOver(l *glance, s survival) bool {
+// tookOver reports whether a replica has taken the place of a Redis that may have been ahead of it, since the last
+// look. What it lacks, it lacks from the first look on: what is lost later is a loss like any other.
+func (m *memory) tookOver(l *glance) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was, known := m.lines[l.info["master_replid2"]]
+	_, examined := m.lines[l.info["master_replid"]]
+	return known && !examined && was == survivesFailover
+}
+
+// examined notes what survives of the Redis that stands there now.
+func (m *memory) examined(l *glance, s survival) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if len(m.lines) >= maxLines {
 		clear(m.lines)
 	}
 	m.lines[l.info["master_replid"]] = s
-	return known && was == survivesFailover
 }
 
 // recognise finds out whether the Redis is the one that it was. What it may lose, it may have lost: then
 // that is logged, and it is used.
 func (r *Redis) recognise(ctx context.Context, c pipelined, l *glance, s survival) error {
 	m := &r.memory
-	lost, replica := m.compare(l), m.tookOver(l, s)
+	lost, replica := m.compare(l), m.tookOver(l)
+	m.examined(l, s)
 	switch {
 	case lost == nil:
 		return nil
@@ -317,46 +350,75 @@ func (r *Redis) allMarks(ctx context.Context) (marks []mark, gone int, err error
 	return marks, gone, nil
 }
 
-// findMark finds the mark, or makes it where the Redis is new. Of all who do so at once, the first to write
-// the first key says what it is.
+// findMark finds the mark, or makes it where the Redis is new.
 func (r *Redis) findMark(ctx context.Context) error {
 	marks, gone, err := r.allMarks(ctx)
-	if err != nil {
-		return err
+	if err == nil && gone > 0 && len(marks) > 0 { // somebody may have begun after the first was read, which is read before the others
+		marks, gone, err = r.allMarks(ctx)
 	}
-	if gone > 0 && len(marks) < 2 {
-		m := mark{id: rand.Text(), turn: 1}
-		if len(marks) == 1 {
-			m = marks[0]
-		}
-		for _, key := range r.memory.keys {
-			if m.lost != "" {
-				break
-			}
-			text, err := r.client.Eval(ctx, markText, []string{key}, "", m.String()).Text()
-			if err != nil {
-				return err
-			}
-			if key == r.memory.keys[0] {
-				m, _ = parseMark(text)
-			}
-		}
-		if marks, _, err = r.allMarks(ctx); err != nil {
+	if err == nil && (len(marks) == 0 || slices.ContainsFunc(marks, mark.isBegun)) {
+		if err := r.makeMarks(ctx); err != nil {
 			return err
 		}
+		marks, gone, err = r.allMarks(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	for _, m := range marks {
 		if m.lost != "" {
 			return &refusal{text: m.lost + remedy, lost: true}
 		}
 	}
-	if len(marks) != 1 {
+	switch {
+	case len(marks) != 1:
 		return &refusal{text: "its nodes are not all of one store, or not all have been accepted" + remedy, lost: true}
+	case gone > 0:
+		return &refusal{text: r.lacks(gone) + remedy, lost: true}
 	}
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
 	r.memory.mark = marks[0]
 	return nil
+}
+
+// lacks says that marks of a Cluster are gone.
+func (r *Redis) lacks(gone int) string {
+	return fmt.Sprintf("%d of its %d marks are gone, so a node of it was emptied, or another stands in its place", gone, len(r.memory.keys))
+}
+
+// isBegun reports whether the mark is the first of a Cluster of which not all are written.
+func (m mark) isBegun() bool { return m.turn == 0 }
+
+// makeMarks writes the marks of a Redis that is new. Of a Cluster the first one is of turn 0 until the others are written: so
+// one that is gone later is known to be lost. Of all who make them at once, the first to write the first key says what they are.
+func (r *Redis) makeMarks(ctx context.Context) error {
+	put := func(key, was string, m mark) (mark, error) {
+		text, err := r.client.Eval(ctx, markText, []string{key}, was, m.String()).Text()
+		if err != nil {
+			return mark{}, err
+		}
+		m, _ = parseMark(text)
+		return m, nil
+	}
+	keys := r.memory.keys
+	whole := mark{id: rand.Text(), turn: 1}
+	if len(keys) == 1 {
+		_, err := put(keys[0], "", whole)
+		return err
+	}
+	begun, err := put(keys[0], "", mark{id: whole.id})
+	if err != nil || !begun.isBegun() {
+		return err
+	}
+	whole.id = begun.id
+	for _, key := range keys[1:] {
+		if _, err := put(key, "", whole); err != nil {
+			return err
+		}
+	}
+	_, err = put(keys[0], begun.String(), whole)
+	return err
 }
 
 // AcceptRedis has all who use the Redis go on with what is left in it, though it has lost something: what
@@ -395,6 +457,9 @@ func (r *Redis) accept(ctx context.Context) (lost string, err error) {
 		if err := r.client.Set(ctx, key, next.String(), 0).Err(); err != nil {
 			return "", err
 		}
+	}
+	if lost == "" && gone > 0 {
+		return r.lacks(gone), nil
 	}
 	return cmp.Or(lost, "its nodes are not all of one store, or not all have been accepted"), nil
 }

@@ -59,7 +59,7 @@ func (r *Redis) record(ctx context.Context, key, kind string) (Record, error) {
 		return Record{}, err
 	}
 	defer u.end()
-	answer, err := u.look(key, "get", key)
+	answer, err := u.askAgain(key, "get", key)
 	if err != nil {
 		return Record{}, u.fail(err)
 	}

@@ -91,8 +91,12 @@ func (s *Search) try(set *ruleSet, r *rule, text string, from, end int) {
 			s.covered[r] = last - vicinity
 		}
 	case ours:
+		if from < s.covered[r] {
+			return
+		}
 		if from, end := r.find(text, from, end); end > from {
 			s.add(switchboard.DetectSecret, from, end)
+			s.covered[r] = end
 		}
 	}
 }
@@ -281,9 +285,8 @@ const maxKey = 64 << 10
 // privateKey returns where the private key stands that begins at from; one without an end goes on to that of the
 // text.
 func privateKey(text string, from, end int) (int, int) {
-	header := text[end:min(len(text), end+maxPrefix*2)]
-	header, _, ok := strings.Cut(strings.ToUpper(header), "-----")
-	if !ok || !strings.Contains(header, "PRIVATE KEY") {
+	header, _, ok := strings.Cut(text[end:min(len(text), end+maxPrefix*2)], "-----")
+	if !ok || !hasFold(header, "PRIVATE KEY") {
 		return 0, 0
 	}
 	body := end + len(header) + len("-----")
@@ -297,6 +300,16 @@ func privateKey(text string, from, end int) (int, int) {
 		}
 	}
 	return from, stop
+}
+
+// hasFold reports whether the ASCII word stands in the text, whatever the case of its letters.
+func hasFold(text, word string) bool {
+	for i := range len(text) - len(word) + 1 {
+		if strings.EqualFold(text[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
 }
 
 // authorization returns where the credential stands behind the name of its scheme.
