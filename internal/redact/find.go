@@ -33,7 +33,7 @@ func newFinder(texts map[string]bool) *finder {
 	words := map[string]bool{}
 	for text, word := range texts {
 		key := text[:min(len(text), maxKey)]
-		if word && strings.IndexFunc(text, wordly) < 0 {
+		if text == "" || word && strings.IndexFunc(text, wordly) < 0 {
 			continue // signs alone stand everywhere
 		}
 		if was, ok := words[key]; ok {
@@ -75,10 +75,27 @@ func hash3(text string) uint32 {
 
 // find appends where texts stand.
 func (f *finder) find(spans []span, text string) []span {
-	if len(f.keys) == 0 {
-		return spans
-	}
 	for i := 0; i < len(text); i++ {
+		at := f.next(text, i)
+		if at < 0 {
+			break
+		}
+		n := f.at(text, at)
+		spans = append(spans, span{at, at + n})
+		i = max(at, at+n-maxKey) // the next one may begin within this one
+	}
+	return spans
+}
+
+// has reports whether one of the texts stands there.
+func (f *finder) has(text string) bool { return f.next(text, 0) >= 0 }
+
+// next returns where the next of the texts stands from i on, or -1.
+func (f *finder) next(text string, i int) int {
+	if len(f.keys) == 0 {
+		return -1
+	}
+	for ; i < len(text); i++ {
 		if !f.tiny[text[i]] {
 			if len(text)-i < 3 {
 				continue
@@ -87,12 +104,11 @@ func (f *finder) find(spans []span, text string) []span {
 				continue
 			}
 		}
-		if n := f.at(text, i); n > 0 {
-			spans = append(spans, span{i, i + n})
-			i = max(i, i+n-maxKey) // the next one may begin within this one
+		if f.at(text, i) > 0 {
+			return i
 		}
 	}
-	return spans
+	return -1
 }
 
 // at returns the length of the longest text that stands at i, or 0.

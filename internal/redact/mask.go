@@ -4,33 +4,68 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/redact/detect"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxNumber bounds the characters of a number that is reckoned with exactly: 1e999999 is megabytes.
-const maxNumber = 40
-
-func numberOf(spelt string) *big.Rat {
-	spelt = strings.ReplaceAll(spelt, ",", "")
-	if i := strings.IndexAny(spelt, "eE"); len(spelt) > maxNumber || i >= 0 && len(spelt)-i > 5 {
-		return nil
+// appendNormal appends the normal form of a number: equal numbers have the same, however they are spelt (1.50, 15e-1).
+// ok is false for what is none. It takes time in proportion to the length of its spelling.
+func appendNormal(b []byte, spelt string) (normal []byte, ok bool) {
+	i, sign := 0, false
+	if strings.HasPrefix(spelt, "-") {
+		i, sign = 1, true
 	}
-	n, ok := new(big.Rat).SetString(spelt)
-	if !ok {
-		return nil
+	begin := len(b)
+	b = append(b, '-')
+	point, seen := -1, false
+	for ; i < len(spelt) && strings.IndexByte("eE", spelt[i]) < 0; i++ {
+		switch c := spelt[i]; {
+		case isDigit(c):
+			seen = true
+			if c != '0' || len(b) > begin+1 { // a zero before the others says nothing
+				b = append(b, c)
+			}
+			if point >= 0 {
+				point++
+			}
+		case c == '.' && point < 0:
+			point = 0
+		case c != ',':
+			return b[:begin], false
+		}
 	}
-	return n
+	exponent := 0
+	if i < len(spelt) {
+		n, err := strconv.ParseInt(spelt[i+1:], 10, 32)
+		if err != nil {
+			return b[:begin], false
+		}
+		exponent = int(n)
+	}
+	exponent -= max(point, 0)
+	for len(b) > begin+1 && b[len(b)-1] == '0' {
+		b = b[:len(b)-1]
+		exponent++
+	}
+	if len(b) == begin+1 { // it is zero, of either sign
+		return append(b, '0'), seen
+	}
+	if !sign {
+		b[begin] = '+'
+	}
+	return strconv.AppendInt(append(b, 'e'), int64(exponent), 10), seen
 }
 
 // A masker replaces values in the rest of a result.
 type masker struct {
 	*values
 	finder *finder
-	most   int // digits of a phone number or card
+	names  *finder // of the members that cannot be looked for
+	most   int     // digits of a phone number or card
 
 	before any    // the structured content, decoded; nil where there is none
 	after  []byte // the same, redacted
@@ -47,7 +82,7 @@ func (m *masker) mirror(was, is []byte) {
 
 // prepare is called when all values are known.
 func (m *masker) prepare() {
-	m.finder = newFinder(m.texts)
+	m.finder, m.names = newFinder(m.texts), newFinder(m.silent)
 	for digits := range m.digits {
 		m.most = max(m.most, len(digits))
 	}
@@ -59,8 +94,8 @@ func (m *masker) walker() *walker {
 		text:   func(text, _ string) string { return m.mask(text) },
 		number: func(raw []byte, _ string) bool { return m.hasNumber(string(raw)) },
 	}
-	if len(m.names) > 0 {
-		w.silent, w.says = m.names, m.namesIn
+	if len(m.silent) > 0 {
+		w.silent, w.says = m.silent, m.namesIn
 	}
 	if m.before != nil {
 		w.mirror = func(raw []byte) ([]byte, bool) {
@@ -92,12 +127,8 @@ func (m *masker) mirrors(raw []byte) bool {
 
 // namesIn reports whether the text mentions a member that held true, false or null.
 func (m *masker) namesIn(text string) bool {
-	for name := range m.names {
-		if name == "" || strings.Contains(text, name) {
-			return true
-		}
-	}
-	return false
+	_, nameless := m.silent[""]
+	return nameless || m.names.has(text)
 }
 
 // mask replaces the values in a text: as they are, and as they are spelt with escapes, at any depth.
@@ -199,7 +230,7 @@ func (m *masker) findDigits(spans []span, text string) []span {
 			if m.digits[string(digits[:n])] && (j == len(text) || !isWord(text[j])) {
 				spans = append(spans, span{i, j})
 			}
-			sep := j
+			sep := j + detect.Gap(text, j)
 			for sep < len(text) && sep-j < 3 && strings.IndexByte(" -./()", text[sep]) >= 0 {
 				sep++
 			}
@@ -242,27 +273,11 @@ func endOfNumber(text string, i int) int {
 	return i
 }
 
-// significant are the digits of a number without sign, point and exponent, and without zeros at either end:
-// equal numbers have the same.
-func significant(spelt string) string {
-	if i := strings.IndexAny(spelt, "eE"); i >= 0 {
-		spelt = spelt[:i]
-	}
-	spelt = strings.TrimPrefix(spelt, "-")
-	if strings.ContainsAny(spelt, ".,") {
-		spelt = strings.NewReplacer(".", "", ",", "").Replace(spelt)
-	}
-	return strings.Trim(spelt, "0")
-}
-
 // isNumber reports whether a number that was redacted is spelt so.
 func (m *masker) isNumber(spelt string) bool {
-	same := m.numbers[significant(spelt)]
-	if same == nil {
-		return false
-	}
-	n := numberOf(spelt)
-	return n != nil && slices.ContainsFunc(same, func(o *big.Rat) bool { return o.Cmp(n) == 0 })
+	var buf [64]byte
+	normal, ok := appendNormal(buf[:0], spelt)
+	return ok && m.numbers[string(normal)]
 }
 
 // hasNumber reports whether a number of JSON is spelt so that was redacted, as a number or as a text.
@@ -285,8 +300,9 @@ func equal(a, b any) bool {
 		if !ok {
 			return false
 		}
-		x, y := numberOf(string(a)), numberOf(string(n))
-		return a == n || x != nil && y != nil && x.Cmp(y) == 0
+		x, ok := appendNormal(nil, string(a))
+		y, same := appendNormal(nil, string(n))
+		return a == n || ok && same && bytes.Equal(x, y)
 	}
 	return a == b
 }

@@ -6,8 +6,6 @@
 package redact
 
 import (
-	"math/big"
-
 	"github.com/summit-switchboard/switchboard/internal/redact/detect"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -17,6 +15,9 @@ import (
 const Redacted = `"[redacted]"`
 
 const redacted = "[redacted]"
+
+// withheld stands in place of a result that cannot be searched.
+const withheld = `{"content":[{"type":"text","text":"[redacted]"}],"isError":true}`
 
 // Result removes what the JSON pointers (RFC 6901) name from the result, what the detectors find in it, and the
 // same data from the rest of it:
@@ -29,7 +30,14 @@ const redacted = "[redacted]"
 //
 // Binary data (data, blob), and what is encoded in another way, such as base64, stays as it is. If nothing is
 // redacted, the result stays as it is, to the byte. A pointer to what is not there names nothing.
-func Result(r switchboard.Result, fields []string, detectors []switchboard.Detector) switchboard.Result {
+//
+// Should the search fail, which would be a bug of ours, the whole result is withheld.
+func Result(r switchboard.Result, fields []string, detectors []switchboard.Detector) (left switchboard.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			left = switchboard.Result{JSON: []byte(withheld), Moved: r.Moved, Again: r.Again}
+		}
+	}()
 	text, v := r.JSON, newValues()
 	for _, p := range fields {
 		text = v.without(text, p)
@@ -53,8 +61,14 @@ func Result(r switchboard.Result, fields []string, detectors []switchboard.Detec
 }
 
 // Object removes what the detectors find from the params of what a server says or asks during a call, or from the
-// object of an error. Without a find it returns raw itself.
-func Object(raw []byte, detectors []switchboard.Detector) []byte {
+// object of an error. Without a find it returns raw itself. Should the search fail, all texts are withheld.
+func Object(raw []byte, detectors []switchboard.Detector) (left []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			w := &walker{text: func(string, string) string { return redacted }, number: func([]byte, string) bool { return false }}
+			left = w.object(raw)
+		}
+	}()
 	m := &masker{values: newValues()}
 	m.search(detectors, func(w *walker) { w.object(raw) })
 	if m.none() {
@@ -64,8 +78,13 @@ func Object(raw []byte, detectors []switchboard.Detector) []byte {
 	return m.walker().object(raw)
 }
 
-// Text removes what the detectors find from a text.
-func Text(text string, detectors []switchboard.Detector) string {
+// Text removes what the detectors find from a text. Should the search fail, the text is withheld.
+func Text(text string, detectors []switchboard.Detector) (left string) {
+	defer func() {
+		if p := recover(); p != nil {
+			left = redacted
+		}
+	}()
 	m := &masker{values: newValues()}
 	m.search(detectors, func(w *walker) { w.text(text, "") })
 	if m.none() {
@@ -77,17 +96,17 @@ func Text(text string, detectors []switchboard.Detector) string {
 
 // values are what was redacted.
 type values struct {
-	texts   map[string]bool       // the value says that a text is looked for as a word alone
-	numbers map[string][]*big.Rat // by their significant digits
-	digits  map[string]bool       // of phone numbers and cards
-	names   map[string]bool       // of members that held true, false or null, which cannot be looked for
+	texts   map[string]bool // the value says that a text is looked for as a word alone
+	numbers map[string]bool // in their normal form
+	digits  map[string]bool // of phone numbers and cards
+	silent  map[string]bool // names of members that held true, false or null, which cannot be looked for
 }
 
 func newValues() *values {
-	return &values{texts: map[string]bool{}, numbers: map[string][]*big.Rat{}, digits: map[string]bool{}, names: map[string]bool{}}
+	return &values{texts: map[string]bool{}, numbers: map[string]bool{}, digits: map[string]bool{}, silent: map[string]bool{}}
 }
 
-func (v *values) none() bool { return len(v.texts)+len(v.numbers)+len(v.digits)+len(v.names) == 0 }
+func (v *values) none() bool { return len(v.texts)+len(v.numbers)+len(v.digits)+len(v.silent) == 0 }
 
 // search has the detectors look at what visit goes through, and notes what they find.
 func (v *values) search(detectors []switchboard.Detector, visit func(*walker)) {
@@ -150,7 +169,7 @@ func (v *values) add(name string, raw []byte) {
 			}
 		}
 	case 't', 'f', 'n':
-		v.names[name] = true
+		v.silent[name] = false
 	default:
 		if !v.addNumber(string(raw)) {
 			v.addText(string(raw), false)
@@ -169,20 +188,13 @@ func (v *values) addText(text string, word bool) {
 	v.texts[text] = word
 }
 
-// addNumber reports whether the spelling is one that is reckoned with.
+// addNumber reports whether a number is spelt so that can be told from others.
 func (v *values) addNumber(spelt string) bool {
-	n := numberOf(spelt)
-	if n == nil {
-		return false
+	normal, ok := appendNormal(nil, spelt)
+	if ok {
+		v.numbers[string(normal)] = true
 	}
-	key := significant(spelt)
-	for _, o := range v.numbers[key] {
-		if o.Cmp(n) == 0 {
-			return true
-		}
-	}
-	v.numbers[key] = append(v.numbers[key], n)
-	return true
+	return ok
 }
 
 // wholeSecret is how long a credential is that may be a word of the language: it is replaced as a word alone.

@@ -303,6 +303,40 @@ func unescaped(text string) string {
 	return b.String()
 }
 
+// A question is redacted in the same way whether a server asks it in a request or in the place of a result.
+func TestNames16AQuestionIsRedactedAsItsParams(t *testing.T) {
+	for _, tt := range []struct{ params, want string }{
+		{`{"mode":"form","message":"for ann@example.com?"}`, `{"mode":"form","message":"for [redacted]?"}`},
+		{`{"mode":"url","url":"https://x.example/?m=ann@example.com","message":"go"}`, `{"mode":"url","url":"https://x.example/?m=ann@example.com","message":"go"}`},
+		{`{"messages":[{"role":"user","content":{"type":"image","mimeType":"image/png","data":"ann@example.com"}}]}`, `{"messages":[{"role":"user","content":{"type":"image","mimeType":"image/png","data":"ann@example.com"}}]}`},
+	} {
+		email := []switchboard.Detector{switchboard.DetectEmail}
+		if got := redact.Object([]byte(tt.params), email); string(got) != tt.want {
+			t.Errorf("a request: %s, want %s", got, tt.want)
+		}
+		in := `{"resultType":"input_required","inputRequests":{"ann@example.com":{"method":"elicitation/create","params":%s}},"requestState":"ann@example.com"}`
+		got := redact.Result(switchboard.Result{JSON: fmt.Appendf(nil, in, tt.params)}, nil, email)
+		if want := fmt.Sprintf(in, tt.want); string(got.JSON) != want {
+			t.Errorf("in the place of a result: %s, want %s", got.JSON, want)
+		}
+	}
+}
+
+// Letters that become longer in upper case once led behind the end of a text.
+func TestNoTextMakesTheSearchFail(t *testing.T) {
+	for _, text := range []string{"-----begin private key ɐɐɐɐɐɐɐɐ-----", "-----BEGIN PRIVATE KEY-----", "-----begin ", "\xff\xfe@\xff.com", "+", "é@é.é", "https://:@", "bearer ", "\\", `\\u`, "1e99999999999"} {
+		got := redact.Text(text+" ann@example.com", switchboard.Detectors)
+		if strings.Contains(got, "ann@") {
+			t.Errorf("%q: %s", text, got)
+		}
+		quoted, _ := json.Marshal(text)
+		in := `{"content":[{"type":"text","text":` + string(quoted) + `}],"structuredContent":{"":true,"x":[` + string(quoted) + `,1e999999999,{"":null}]}}`
+		if got := redact.Result(switchboard.Result{JSON: []byte(in)}, []string{"/structuredContent"}, switchboard.Detectors).JSON; !json.Valid(got) || bytes.Contains(got, []byte("isError")) {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
 func FuzzFields(f *testing.F) {
 	f.Add(`{"content":[{"type":"text","text":"a@b.example \\u0061"}],"structuredContent":{"s":"a@b.example"}}`, "/structuredContent/s")
 	f.Add(`{"content":[{"type":"text","text":"{\"s\":1e3}"}],"structuredContent":{"s":[1000,true,{"a":"b"}]}}`, "/structuredContent")
@@ -310,8 +344,8 @@ func FuzzFields(f *testing.F) {
 		if m, err := wire.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":` + in + `}`)); err != nil || len(m.Params) == 0 || m.Params[0] != '{' || !strings.HasPrefix(pointer, "/") {
 			t.Skip("no strict JSON, or no pointer")
 		}
-		got := redact.Result(switchboard.Result{JSON: []byte(in)}, []string{pointer}, nil).JSON
-		if !json.Valid(got) {
+		got := redact.Result(switchboard.Result{JSON: []byte(in)}, []string{pointer}, switchboard.Detectors).JSON
+		if !json.Valid(got) || string(got) == `{"content":[{"type":"text","text":"[redacted]"}],"isError":true}` {
 			t.Errorf("%s of %s leaves %s", pointer, in, got)
 		}
 	})

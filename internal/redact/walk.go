@@ -42,8 +42,22 @@ func (w *walker) result(raw []byte) []byte {
 			return value
 		case name == "content" || name == "contents" || name == "messages":
 			return w.blocks(value)
+		case name == "inputRequests":
+			return w.questions(value)
 		}
 		return w.value(value, name, false, 0)
+	})
+}
+
+// questions goes through what a server asks in the place of a result: the params of each, as those of a request.
+func (w *walker) questions(raw []byte) []byte {
+	return w.members(raw, false, func(_ string, question []byte) []byte {
+		return w.members(question, false, func(name string, value []byte) []byte {
+			if name == "params" {
+				return w.object(value)
+			}
+			return value
+		})
 	})
 }
 
@@ -92,7 +106,8 @@ func (w *walker) value(raw []byte, name string, inText bool, nested int) []byte 
 	switch raw[0] {
 	case '{':
 		return w.members(raw, true, func(name string, value []byte) []byte {
-			if inText && w.silent[name] && strings.IndexByte("tfn", value[0]) >= 0 {
+			_, silent := w.silent[name]
+			if inText && silent && strings.IndexByte("tfn", value[0]) >= 0 {
 				return []byte(Redacted)
 			}
 			return w.value(value, name, inText, nested)

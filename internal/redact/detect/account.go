@@ -1,14 +1,14 @@
 package detect
 
 // card returns where the number of a payment card ends that begins at i, and its digits; or 0. The digits stand
-// together, or in the groups in which they are embossed, with one kind of space or hyphen between them.
+// together, or in the groups in which they are embossed, with the same between all of them: see Gap.
 func card(text string, i int) (end int, number string) {
 	before := at(text, i-1)
 	if isWord(before) && before != '_' || (before == '.' || before == ',') && isDigit(at(text, i-2)) {
 		return 0, ""
 	}
 	var digits [19]byte
-	n, groups, sep := 0, 0, byte(0)
+	n, groups, sep := 0, 0, ""
 	for j := i; ; {
 		from := j
 		for j < len(text) && isDigit(text[j]) && n < len(digits) {
@@ -21,19 +21,19 @@ func card(text string, i int) (end int, number string) {
 		if size == 0 || isDigit(at(text, j)) || groups == 1 && size != 4 && size < 12 || groups > 1 && size < 2 {
 			break
 		}
-		c, next := at(text, j), at(text, j+1)
-		more := (c == ' ' || c == '-') && isDigit(next) && (sep == 0 || c == sep) && groups < 5 && size <= 6
-		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(next)
+		c, parts := at(text, j), text[j:j+Gap(text, j)]
+		next := j + len(parts)
+		more := parts != "" && isDigit(at(text, next)) && (sep == "" || parts == sep) && groups < 5 && size <= 6
+		goesOn := isWord(c) && c != '_' || (c == '.' || c == ',') && isDigit(at(text, j+1))
 		if !goesOn && embossed(n, groups) && issued(digits[:n]) && luhn(digits[:n]) {
 			end, number = j, string(digits[:n])
 		}
 		if !more {
 			break
 		}
-		sep = c
-		j++
+		sep, j = parts, next
 	}
-	if sep == '-' && before == '-' && isWord(at(text, i-2)) {
+	if sep == "-" && before == '-' && isWord(at(text, i-2)) {
 		return 0, "" // of a longer row of groups
 	}
 	return end, number
@@ -113,7 +113,7 @@ var ibanLengths = map[string]int{
 const maxIBAN = 33
 
 // iban returns where the number of a bank account ends whose check digits stand at i, behind the letters of its
-// country; or 0. One space or hyphen may stand between any two characters.
+// country; or 0. What Gap knows may stand between any two characters.
 func iban(text string, i int) int {
 	if i < 2 || !isLetter(text[i-2]) || !isLetter(text[i-1]) || isWord(at(text, i-3)) && text[i-3] != '_' || !isDigit(at(text, i+1)) {
 		return 0
@@ -125,11 +125,10 @@ func iban(text string, i int) int {
 	var chars [maxIBAN]byte
 	j, n := i-2, 0
 	for n < length {
-		c := at(text, j)
-		if (c == ' ' || c == '-') && n > 3 && isWord(at(text, j+1)) {
-			j++
-			c = text[j]
+		if size := Gap(text, j); n > 3 && isWord(at(text, j+size)) {
+			j += size
 		}
+		c := at(text, j)
 		switch {
 		case isDigit(c):
 			chars[n] = c

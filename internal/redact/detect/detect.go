@@ -11,6 +11,7 @@ package detect
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -215,6 +216,28 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' }
+
+// Gap returns how many bytes of spaces, hyphens and points stand at i, as they stand between the groups of a number: one or two, of
+// which spaces may be such as do not break.
+func Gap(text string, i int) (size int) {
+	for range 2 {
+		rest := text[min(i+size, len(text)):]
+		switch {
+		case rest == "":
+		case rest[0] == ' ' || rest[0] == '-' || rest[0] == '.':
+			size++
+			continue
+		case strings.HasPrefix(rest, "\u00a0"):
+			size += len("\u00a0")
+			continue
+		case strings.HasPrefix(rest, "\u2009"), strings.HasPrefix(rest, "\u202f"), strings.HasPrefix(rest, "\u2011"):
+			size += len("\u2009")
+			continue
+		}
+		break
+	}
+	return size
+}
 
 // at returns the byte at i, or 0 outside of the text.
 func at(text string, i int) byte {

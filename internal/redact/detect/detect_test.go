@@ -29,10 +29,11 @@ func TestADatumIsFoundWhereItBeginsAndEnds(t *testing.T) {
 		switchboard.DetectCard: {
 			"⟦4111111111111111⟧", "⟦4111 1111 1111 1111⟧", "card:⟦5500-0000-0000-0004⟧.", "⟦3782 822463 10005⟧", "⟦378282246310005⟧", "⟦6011000990139424⟧",
 			"⟦3530111333300000⟧", "card_⟦4111111111111111⟧_x", "4111111111111112", "4111 1111-1111 1111", "41111111111111111111", "1.4111111111111111", "x4111111111111111",
+			"⟦4111\u00a01111\u00a01111\u00a01111⟧", "⟦4111\u202f1111\u202f1111\u202f1111⟧", "⟦4111.1111.1111.1111⟧", "⟦4111  1111  1111  1111⟧",
 			"0000000000000000", "550e8400-e29b-4111-1111-111111111111", "1732356930123456",
 		},
 		switchboard.DetectIBAN: {
-			"⟦DE89370400440532013000⟧", "⟦DE89 3704 0044 0532 0130 00⟧", "iban:⟦GB82 WEST 1234 5698 7654 32⟧,", "⟦gb82west12345698765432⟧", "⟦NO9386011117947⟧", "⟦FR14-2004-1010-0505-0001-3M02-606⟧",
+			"⟦DE89370400440532013000⟧", "⟦DE89 3704 0044 0532 0130 00⟧", "iban:⟦GB82 WEST 1234 5698 7654 32⟧,", "⟦gb82west12345698765432⟧", "⟦NO9386011117947⟧", "⟦FR14-2004-1010-0505-0001-3M02-606⟧", "⟦DE89\u00a03704\u00a00044\u00a00532\u00a00130\u00a000⟧", "⟦DE89.3704.0044.0532.0130.00⟧",
 			"DE89370400440532013001", "DE8937040044053201300", "XDE89370400440532013000", "XX89370400440532013000", "DE89370400440532013000x",
 		},
 		switchboard.DetectIP: {
@@ -41,6 +42,8 @@ func TestADatumIsFoundWhereItBeginsAndEnds(t *testing.T) {
 		},
 		switchboard.DetectSecret: {
 			"postgres://ann:⟦s3cr3t-pw⟧@db.example/x", "password = ⟦hunter2hunter2⟧", "clientSecret = ⟦a-b-c-d⟧", "Authorization: Bearer ⟦abc.def123-ghi⟧", "authorization = ⟦Basic YW5uOnB3⟧",
+			`Result: {"password": "⟦hunter22⟧"}`, "{\"a\":1,\"password\":\"⟦hunter22⟧\"}\n{\"password\":\"⟦hunter23⟧\"}", `{"db_passwords":"⟦hunter22⟧"}`, `{"passphrase" : "⟦my pass \" word⟧"}`, "password = ⟦my pass word⟧",
+			`{"passwordPolicy":"at least ten"}`, `{"max_tokens":"4096"}`, `{"password":null}`, `{"secret": "what nobody is to know of us"}`,
 			"password = ********", "password = ", "password = type your password here", "tokens = 4096", "the secret of success", "https://example.com/a@b:c", "Bearer of news",
 			"-----BEGIN PRIVATE KEY----- as such",
 		},

@@ -264,6 +264,9 @@ var corpora = map[switchboard.Detector]corpus{
 		data: []sample{
 			{what: "keys of 14 services", n: 1400, each: func(r *rand.Rand, i int) string { return serviceKey(r, i) }},
 			{what: "values of members such as `password`", name: "db_password", n: 500, each: func(r *rand.Rand, _ int) string { return row(r, 6+r.IntN(20), base62+"!#%+-_") }},
+			{what: "the same, in JSON within a text", n: 500, each: func(r *rand.Rand, i int) string {
+				return fmt.Sprintf([]string{`{"%s": "⟦%s⟧"}`, `{"id":1,"%s":"⟦%s⟧"}`, `"%s" : "⟦%s⟧"`}[i%3], []string{"password", "clientSecret", "API_KEY", "cookies"}[i%4], row(r, 6+r.IntN(20), base62))
+			}},
 			{what: "assigned: `api_key = \"…\"`", n: 500, each: func(r *rand.Rand, i int) string {
 				name := []string{"api_key", "SECRET_TOKEN", "accessToken", "client_secret", "auth-key"}[i%5]
 				return fmt.Sprintf([]string{`%s = "⟦%s⟧"`, "%s=⟦%s⟧", `%s: ⟦%s⟧`, `"%s": "⟦%s⟧"`}[i%4], name, row(r, 24+r.IntN(20), base62))
@@ -403,6 +406,7 @@ var judged = map[string]bool{
 	"email xero-mcp-server@john-zhang-dev.json": true,
 	"ip 100.0.0.0":                       true,
 	"secret id=uk_countries":             true,
+	"secret Bearer token":                true,
 	"secret id=europe_cities_population": true,
 	"secret id=vocab_synonyms":           true,
 }

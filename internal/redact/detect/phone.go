@@ -108,12 +108,9 @@ func (d *dialled) read(text string, i int) bool {
 		}
 		d.ends[d.groups].at, d.ends[d.groups].n = j, d.n
 		d.groups++
-		size := 0
-		for size < 3 && strings.IndexByte(" -./()", at(text, j+size)) >= 0 {
+		size := Gap(text, j)
+		for size < 3 && j+size < len(text) && strings.IndexByte(" -./()", text[j+size]) >= 0 {
 			size++
-		}
-		if strings.HasPrefix(text[j:], "\u00a0") {
-			size = 2
 		}
 		if size == 0 || !isDigit(at(text, j+size)) {
 			break

@@ -27,7 +27,7 @@ var secretWords = []string{
 }
 
 func secretName(words []string) bool {
-	name := strings.Join(words, "")
+	name := strings.TrimSuffix(strings.Join(words, ""), "s")
 	return slices.ContainsFunc(secretWords, func(w string) bool { return strings.HasSuffix(name, w) })
 }
 
@@ -35,7 +35,7 @@ func secretName(words []string) bool {
 func (s *Search) secrets(text, name string, named naming) {
 	set := rules()
 	clear(s.covered)
-	if named&namesSecret != 0 && isSecret(text) {
+	if named&namesSecret != 0 && isSecret(text, name) {
 		s.add(switchboard.DetectSecret, 0, len(text))
 		return
 	}
@@ -49,14 +49,30 @@ func (s *Search) secrets(text, name string, named naming) {
 	}
 }
 
-// isSecret reports whether the value of a member that is named so can be a credential: it has no spaces unless its
-// first word says what it is, and is no mask.
-func isSecret(text string) bool {
-	if len(text) < 3 || strings.Trim(text, "*•xX.") == "" || strings.HasPrefix(text, "[redacted]") {
+// phraseWords name credentials that may have spaces.
+var phraseWords = []string{"password", "passwd", "pwd", "passphrase"}
+
+// Bounds of those. What is longer tells about a credential, unless the name says that it is a phrase.
+const (
+	maxPhrase      = 64 // bytes
+	maxPhraseWords = 3
+)
+
+func isPhrase(text, name string) bool {
+	name = strings.TrimSuffix(strings.Join(wordsOf(name), ""), "s")
+	return len(text) <= maxPhrase && slices.ContainsFunc(phraseWords, func(w string) bool { return strings.HasSuffix(name, w) }) &&
+		(strings.Count(text, " ") < maxPhraseWords || strings.HasSuffix(name, "passphrase"))
+}
+
+// isSecret reports whether the value of a member that is named so can be a credential: it has no spaces unless it is
+// a short phrase or its first word says what it is, and stands for none, as a mask and <password> do.
+func isSecret(text, name string) bool {
+	if len(text) < 3 || strings.Trim(text, "*•xX.") == "" || strings.HasPrefix(text, "[redacted]") || strings.HasPrefix(text, "${") ||
+		strings.HasPrefix(text, "{{") || strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") {
 		return false
 	}
 	word, rest, spaced := strings.Cut(text, " ")
-	return !spaced || strings.Contains(word, "=") || !strings.Contains(rest, " ") && (strings.EqualFold(word, "bearer") || strings.EqualFold(word, "basic"))
+	return !spaced || isPhrase(text, name) || strings.Contains(word, "=") || !strings.Contains(rest, " ") && (strings.EqualFold(word, "bearer") || strings.EqualFold(word, "basic"))
 }
 
 // try holds the rule against the text around its keyword, if what stands there looks like a match.
@@ -260,6 +276,7 @@ var own = []*rule{
 	{id: "url-password", keywords: []string{"://"}, shape: ours, find: urlPassword},
 	{id: "private-key", keywords: []string{"-----begin"}, shape: ours, find: privateKey},
 	{id: "authorization", keywords: []string{"bearer ", "basic "}, shape: ours, find: authorization},
+	{id: "member", keywords: []string{`":`, `" :`}, shape: ours, find: member},
 }
 
 // urlPassword returns where the password stands in a URL whose scheme ends at end.
@@ -300,6 +317,35 @@ func privateKey(text string, from, end int) (int, int) {
 		}
 	}
 	return from, stop
+}
+
+// member returns where the value stands of a member within a text, as in {"password": "…"}, if its name says that the value is a
+// credential. The name ends at from.
+func member(text string, from, end int) (int, int) {
+	begin := strings.LastIndexByte(text[max(0, from-maxName):from], '"')
+	if begin < 0 {
+		return 0, 0
+	}
+	name := text[max(0, from-maxName)+begin+1 : from]
+	for end < len(text) && strings.IndexByte(" \t\r\n", text[end]) >= 0 {
+		end++
+	}
+	if at(text, end) != '"' || !secretName(wordsOf(name)) {
+		return 0, 0
+	}
+	end++
+	stop := end
+	for stop < len(text) && stop-end < maxKey && text[stop] != '"' {
+		if text[stop] == '\\' {
+			stop++
+		}
+		stop++
+	}
+	stop = min(stop, len(text))
+	if !isSecret(text[end:stop], name) {
+		return 0, 0
+	}
+	return end, stop
 }
 
 // hasFold reports whether the ASCII word stands in the text, whatever the case of its letters.
