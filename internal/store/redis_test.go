@@ -269,6 +269,7 @@ func TestEachUseIsOneRoundTrip(t *testing.T) {
 			t.Fatal(wait, err)
 		}
 	}
+	end := uint64(1)
 	uses := map[string]func(){
 		"Value":  func() { value(t, r, "g", "n") },
 		"Apply":  func() { write(t, r, "g", "n", "x") },
@@ -276,7 +277,7 @@ func TestEachUseIsOneRoundTrip(t *testing.T) {
 		"List":   func() { _, _ = r.List(t.Context(), "g") },
 		"Span":   func() { span(t, r, "l") },
 		"Read":   func() { read(t, r, 0, 1) },
-		"Append": func() { _ = r.Append(t.Context(), "l", 1, []byte("conflict")) },
+		"Append": func() { appendTo(t, r, "l", end); end++ },
 		"Trim":   func() { _ = r.Trim(t.Context(), "l", 0) },
 		"Publish": func() {
 			if err := r.Publish(t.Context(), "t", nil); err != nil {
