@@ -1,4 +1,4 @@
-// Package redact takes data out of what servers say, before a client or a cache gets it.
+// Package redact takes data out of what servers say, before a client gets it.
 //
 // The caller names fields to remove, and detectors (package detect) that find data wherever it stands. The package
 // removes these, and then the same data in the rest of the result: many servers repeat their structured content as

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -290,7 +291,13 @@ func (l *link) caller() (one *flight, sure bool) {
 }
 
 // askClient asks the client of f, while the time of the call stands still.
-func (l *link) askClient(ctx context.Context, f *flight, method string, params []byte) ([]byte, error) {
+func (l *link) askClient(ctx context.Context, f *flight, method string, params []byte) (answer []byte, err error) {
+	defer func() { // nobody else would: it runs in goroutines of its own
+		if p := recover(); p != nil {
+			l.log.Error("panic while a client is asked", "method", method, "panic", p, "stack", string(debug.Stack()))
+			answer, err = nil, errors.New("internal error")
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()

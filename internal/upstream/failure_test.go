@@ -228,6 +228,21 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 	})
 }
 
+// A question runs beside the call, where a panic would end the process.
+func TestAPanicWhileAClientIsAskedIsThatCallsAlone(t *testing.T) {
+	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+	}))
+	f := ready(t, Options{}, site.server())
+	c := use("one", "{}")
+	c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
+		panic("a bug of ours")
+	}}
+	if _, err := f.Call(t.Context(), c); err == nil {
+		t.Error("the call went well")
+	}
+}
+
 func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	says := func(code int) func(*older, *visit, http.ResponseWriter) {
