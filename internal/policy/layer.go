@@ -113,7 +113,7 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 	}
 	var faults switchboard.Faults
 	for _, r := range l.unreached() {
-		if meant := mistyped(r.Head.Ref()[0].String()); meant != "" {
+		if meant := l.meant(r); meant != "" {
 			faults = append(faults, switchboard.Fault{
 				File: r.Location.File, Line: r.Location.Row, Column: r.Location.Col,
 				Text: fmt.Sprintf("rule %q decides nothing, since nothing asks for it; did you mean %q?", r.Head.Ref()[0], meant),
@@ -128,15 +128,35 @@ func Compile(kind Kind, files []switchboard.PolicyFile) (*Layer, error) {
 	return l, nil
 }
 
-// mistyped returns the answer that a rule of that name was most likely meant to add to, or
-// "".
-func mistyped(name string) string {
+// meant returns the answer that a rule which nothing asks for was most likely meant to add to, or "". Answers are rules of
+// the layer's own package. A name of four letters is close to many words (any, env, key): so it has to be
+// mistyped in one place, and of a rule that adds to a set or an object, as deny does.
+func (l *Layer) meant(r *rule) string {
+	if !r.Module.Package.Path.Equal(l.kind.root()) {
+		return ""
+	}
+	name := strings.ToLower(r.Head.Ref()[0].String())
 	for _, answer := range answers {
-		if d := levenshtein.ComputeDistance(strings.ToLower(name), answer); d > 0 && d <= 2 || d == 0 && name != answer {
+		near := levenshtein.ComputeDistance(name, answer) <= 2
+		if answer == nameDeny {
+			adds := r.Head.RuleKind() == ast.MultiValue || len(r.Head.Ref()) > 1
+			near = adds && (levenshtein.ComputeDistance(name, answer) <= 1 || swapped(name, answer))
+		}
+		if near {
 			return answer
 		}
 	}
 	return ""
+}
+
+// swapped reports whether a is b with two neighbours in each other's place.
+func swapped(a, b string) bool {
+	for i := range len(b) - 1 {
+		if b[:i]+b[i+1:i+2]+b[i:i+1]+b[i+2:] == a {
+			return true
+		}
+	}
+	return false
 }
 
 // compile is Compile of modules that alter has altered.

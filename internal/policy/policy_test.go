@@ -185,7 +185,7 @@ func TestWhatCannotBeEvaluatedIsDenied(t *testing.T) {
 		"it loops":                            {loop + `allowed_tools contains "brave/search" if x == 0`, switchboard.CodePolicyFailed, "longer than it may"},
 		"an obligation is not known":          {allowAll + `obligations["brave/search"] contains {"type": "pray"}`, switchboard.CodeObligation, "none of"},
 		"an obligation has no type":           {allowAll + `obligations["brave/search"] contains {"level": "info"}`, switchboard.CodeObligation, "none of"},
-		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains "log"`, switchboard.CodeObligation, "want an object"},
+		"an obligation is no object":          {allowAll + `obligations["brave/search"] contains json.unmarshal("\"log\"")`, switchboard.CodeObligation, "want an object"},
 		"an obligation has a member too many": {allowAll + `obligations["brave/search"] contains {"type": "log", "level": "info", "to": "me"}`, switchboard.CodeObligation, "no member"},
 		"an obligation lacks a member":        {allowAll + `obligations["brave/search"] contains {"type": "redact"}`, switchboard.CodeObligation, "lacks fields or detectors"},
 		"a detector that is none":             {allowAll + `obligations["brave/search"] contains {"type": "redact", "detectors": ["emial"]}`, switchboard.CodeObligation, `"emial" is no detector`},
@@ -299,14 +299,28 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 		`denny[c.id] contains "x" if { some c in input.candidate_tools }`:                                          `rule "denny" decides nothing, since nothing asks for it; did you mean "deny"?`,
 		`Deny[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
 		`allowed_tool contains "x"`:                                                                                `did you mean "allowed_tools"?`,
-		"package elsewhere\nx := 1":                                                                                "write package switchboard",
-		"package switchboard.tenant\nx := 1":                                                                       "write package switchboard",
-		"x := ":                                                                                                    "rego_parse_error",
+		`dney[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
+		`oblgations[c.id] contains {} if { some c in input.candidate_tools }`:                                      `did you mean "obligations"?`,
+		`alowed_tools := ["x"]`: `did you mean "allowed_tools"?`,
+		`deny[i] contains "x" if { some i, _ in input.candidate_tools }`:          `deny is object[number: set[string]]; write: deny[c.id] contains`,
+		`deny[1] contains "x" if true`:                                            `deny is object`,
+		`obligations[c.id] contains "log" if { some c in input.candidate_tools }`: `obligations is object[string: set[string]]; write: obligations[c.id] contains {…}`,
+		"package elsewhere\nx := 1":                                               "write package switchboard",
+		"package switchboard.tenant\nx := 1":                                      "write package switchboard",
+		"x := ":                                                                   "rego_parse_error",
 	} {
 		_, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, rules)})
 		var faults switchboard.Faults
 		if !errors.As(err, &faults) || !strings.Contains(err.Error(), says) || faults[0].File != "policies/test.rego" || faults[0].Line == 0 {
 			t.Errorf("%s\n%v, want %q with its line", rules, err, says)
+		}
+	}
+	for _, rules := range []string{
+		`key := "x"`, `env contains "x"`, `any[c.id] contains "x" if { some c in input.candidate_tools }`, "dense := 1", `many contains "x"`, "deny_all := true",
+		`obligations[c.id] contains o if { some c in input.candidate_tools; o := c.annotations }`, // of any type
+	} {
+		if _, err := policy.Compile(policy.Operator, []switchboard.PolicyFile{source(policy.Operator, allowAll+rules)}); err != nil {
+			t.Errorf("%s: %v", rules, err)
 		}
 	}
 	for _, rules := range []string{"package switchboard\nx := 1", "package switchboard.tenants\nx := 1"} {

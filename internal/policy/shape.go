@@ -16,9 +16,12 @@ var (
 	isText = func(t types.Type) bool {
 		return could(t, func(t types.Type) bool { _, ok := t.(types.String); return ok })
 	}
-	isTexts = func(t types.Type) bool { return could(t, func(t types.Type) bool { return holds(t, true, isText) }) }
-	isSet   = func(t types.Type) bool {
-		return could(t, func(t types.Type) bool { return holds(t, false, func(types.Type) bool { return true }) })
+	isTexts  = func(t types.Type) bool { return could(t, func(t types.Type) bool { return holds(t, true, isText) }) }
+	isObject = func(t types.Type) bool {
+		return could(t, func(t types.Type) bool { _, ok := t.(*types.Object); return ok })
+	}
+	isObjects = func(t types.Type) bool {
+		return could(t, func(t types.Type) bool { return holds(t, false, isObject) })
 	}
 	isReasons = func(t types.Type) bool {
 		return could(t, func(t types.Type) bool { return holds(t, false, isText) })
@@ -32,7 +35,7 @@ var answerShapes = map[string]struct {
 }{
 	nameAllowed:     {isTexts, nameAllowed + " contains c.id if { … }"},
 	nameDeny:        {func(t types.Type) bool { return isObjectOf(t, isReasons) }, nameDeny + `[c.id] contains "…" if { … }`},
-	nameObligations: {func(t types.Type) bool { return isObjectOf(t, isSet) }, nameObligations + "[c.id] contains {…} if { … }"},
+	nameObligations: {func(t types.Type) bool { return isObjectOf(t, isObjects) }, nameObligations + "[c.id] contains {…} if { … }"},
 }
 
 // could reports whether a value of type t can be what is asks for. A type that the compiler does not
@@ -64,6 +67,7 @@ func holds(t types.Type, arrays bool, of func(types.Type) bool) bool {
 	return false
 }
 
+// isObjectOf reports whether t is an object with texts as keys, and of accepts the type of its values.
 func isObjectOf(t types.Type, of func(types.Type) bool) bool {
 	return could(t, func(t types.Type) bool {
 		o, ok := t.(*types.Object)
@@ -71,12 +75,12 @@ func isObjectOf(t types.Type, of func(types.Type) bool) bool {
 			return false
 		}
 		for _, p := range o.StaticProperties() {
-			if !of(p.Value) {
+			if _, ok := p.Key.(string); !ok || !of(p.Value) {
 				return false
 			}
 		}
 		d := o.DynamicProperties()
-		return d == nil || of(d.Value)
+		return d == nil || isText(d.Key) && of(d.Value)
 	})
 }
 
