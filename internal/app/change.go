@@ -8,13 +8,12 @@ import (
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
-	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // maxChanged bounds the names of one kind that a change names.
 const maxChanged = 5
 
-// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks and policies
+// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks, policies and so on
 // came (+), went (-) or are others now (~).
 func changedBy(was, now *config.Config) string {
 	var parts []string
@@ -46,14 +45,36 @@ func changedBy(was, now *config.Config) string {
 	add("tenants", tenantsOf(was), tenantsOf(now))
 	add("tasks", tasksOf(was), tasksOf(now))
 	add("policies", policiesOf(was), policiesOf(now))
+	add("manifests", manifestsOf(was), manifestsOf(now))
 	add("faulty parts", faultyOf(was), faultyOf(now))
 	if !reflect.DeepEqual(was.Overlays, now.Overlays) {
 		parts = append(parts, "overlays")
 	}
-	if parts == nil {
-		return "other settings"
+	if (was.Policies == nil) != (now.Policies == nil) {
+		parts = append(parts, map[bool]string{true: "the shipped policies count", false: "the shipped policies do not count"}[now.Policies == nil])
+	}
+	if !reflect.DeepEqual(was.Taxonomy, now.Taxonomy) {
+		parts = append(parts, "taxonomy")
+	}
+	if parts == nil || !sameSettings(was, now) {
+		parts = append(parts, "other settings")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// sameSettings compares what the operator's file says of Switchboard itself.
+func sameSettings(a, b *config.Config) bool {
+	return a.Listen == b.Listen && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
+		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
+		reflect.DeepEqual(a.Receipts, b.Receipts) && reflect.DeepEqual(a.Cache, b.Cache)
+}
+
+func manifestsOf(c *config.Config) map[string]any {
+	all := map[string]any{}
+	for id, m := range c.Manifests {
+		all[string(id)] = m
+	}
+	return all
 }
 
 func faultyOf(c *config.Config) map[string]any {
@@ -101,16 +122,16 @@ func tasksOf(c *config.Config) map[string]any {
 	return all
 }
 
+// policiesOf are the files of policy, by the name under which the configuration has them.
 func policiesOf(c *config.Config) map[string]any {
 	all := map[string]any{}
-	file := func(owner string, files []switchboard.PolicyFile) {
-		for _, f := range files {
-			all[owner+f.Path] = f.Data
-		}
+	for _, f := range c.Policies {
+		all[f.Name] = f.Data
 	}
-	file("operator/", c.Policies)
-	for id, files := range c.TenantPolicies {
-		file(string(id)+"/", files)
+	for _, files := range c.TenantPolicies {
+		for _, f := range files {
+			all[f.Name] = f.Data
+		}
 	}
 	return all
 }
