@@ -22,7 +22,8 @@ func TestAReloadSaysAllThatItHasChanged(t *testing.T) {
 		"a server, and the grace": {config.Config{}, config.Config{Servers: []switchboard.Server{{ID: "a"}}, Grace: time.Second}, "servers +a; other settings"},
 		"a manifest, and the taxonomy": {
 			config.Config{Manifests: map[switchboard.ServerID]config.Manifest{"a": {}}},
-			config.Config{Taxonomy: &switchboard.Taxonomy{}}, "manifests -a; taxonomy",
+			config.Config{Taxonomy: &switchboard.Taxonomy{}},
+			"manifests -a; taxonomy",
 		},
 		"a file of the operator's, and one of a tenant that is called operator": {
 			config.Config{Policies: []switchboard.PolicyFile{file("policies/x.rego", "1")}, TenantPolicies: of("operator", file("tenants/operator/policies/x.rego", "1"))},

@@ -301,7 +301,7 @@ func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 		`allowed_tool contains "x"`:                                                                                `did you mean "allowed_tools"?`,
 		`dney[c.id] contains "x" if { some c in input.candidate_tools }`:                                           `did you mean "deny"?`,
 		`oblgations[c.id] contains {} if { some c in input.candidate_tools }`:                                      `did you mean "obligations"?`,
-		`alowed_tools := ["x"]`: `did you mean "allowed_tools"?`,
+		`allowed_tool := ["x"]`: `did you mean "allowed_tools"?`,
 		`deny[i] contains "x" if { some i, _ in input.candidate_tools }`:          `deny is object[number: set[string]]; write: deny[c.id] contains`,
 		`deny[1] contains "x" if true`:                                            `deny is object`,
 		`obligations[c.id] contains "log" if { some c in input.candidate_tools }`: `obligations is object[string: set[string]]; write: obligations[c.id] contains {…}`,

@@ -40,11 +40,12 @@ func (r *Redis) follow() {
 func (r *Redis) greet(ctx context.Context, c *redis.Conn) error {
 	l, err := r.glanceAt(ctx, c)
 	var said redis.Error
+	isSentinel := r.where.is("sentinel") && (errors.As(err, &said) && !isStarting(err) || err == nil && l.info["redis_mode"] == "sentinel")
 	switch {
-	case err != nil && !(r.where.is("sentinel") && errors.As(err, &said) && !isStarting(err)):
-		return err
-	case err != nil, l.info["redis_mode"] == "sentinel": // which need not say anything
+	case isSentinel: // which need not say anything
 		return nil
+	case err != nil:
+		return err
 	case l.info["role"] != "master":
 		return nil
 	}
