@@ -1,8 +1,10 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -19,22 +21,43 @@ const (
 	maxRefusalText = 1 << 10                 // bytes of what can say that there is no such tool
 )
 
-// soundsWithdrawn reports whether what a call was answered with may mean that there is no such tool: an error object, or
-// a result with isError.
+// How servers say that they have no such tool, in lower case, without quotes and colons. %s is the tool's name.
+var withdrawnWords = []string{
+	"unknown tool %s", "no such tool %s", "tool not found %s", "tool %s not found", "tool %s not found tool not found",
+	"tool %s does not exist", "tool %s disabled", "tool %s is disabled",
+}
+
+// soundsWithdrawn reports whether what a call was answered with says that there is no such tool, and nothing else: an error
+// object of the codes for that, or a result with isError. What says more may come from a tool that has done something.
 func soundsWithdrawn(c *switchboard.Call, said []byte, result bool) bool {
-	if c.Method != wire.MethodToolsCall || c.Target == "" || len(said) > maxRefusalText || !bytes.Contains(said, []byte(c.Target)) {
+	if c.Method != wire.MethodToolsCall || c.Target == "" || len(said) > maxRefusalText {
 		return false
 	}
-	low := bytes.ToLower(said)
-	if result {
-		return bytes.Contains(low, []byte("unknown tool"))
+	var answer struct {
+		Code    int
+		Message string
+		Content []struct{ Text string }
 	}
-	for _, words := range []string{"unknown tool", "not found", "no such tool", "does not exist", "disabled"} {
-		if bytes.Contains(low, []byte(words)) {
-			return true
-		}
+	if json.Unmarshal(said, &answer) != nil {
+		return false
 	}
-	return false
+	text := answer.Message
+	switch {
+	case result && len(answer.Content) == 1:
+		text = answer.Content[0].Text
+	case result, answer.Code != wire.CodeMethodNotFound && answer.Code != wire.CodeInvalidParams:
+		return false
+	}
+	plain := func(text string) string {
+		return strings.Join(strings.Fields(strings.NewReplacer(`"`, "", "'", "", "`", "", ":", " ").Replace(strings.ToLower(text))), " ")
+	}
+	is := plain(text)
+	for _, code := range []string{"mcp error -32602 ", "mcp error -32601 "} { // as an SDK writes them
+		is = strings.TrimPrefix(is, code)
+	}
+	return slices.ContainsFunc(withdrawnWords, func(words string) bool {
+		return strings.Replace(words, "%s", plain(c.Target), 1) == strings.TrimSuffix(is, ".")
+	})
 }
 
 // withdrawn returns the refusal of a call whose server answered that it has no such tool, if its list agrees: then the

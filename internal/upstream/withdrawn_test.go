@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	markserver "github.com/mark3labs/mcp-go/server"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -63,6 +64,35 @@ func TestACallOfAToolThatItsServerHasWithdrawnIsNotExecuted(t *testing.T) {
 		"a result that says it": sdk(true, answers("Unknown tool: echo")),
 		"a result that says something like it": func() way {
 			w := sdk(true, answers("echo: file not found"))()
+			w.executed = true
+			return w
+		},
+		"a result of an SDK that says it": sdk(true, answers("MCP error -32602: Tool echo not found")),
+		"an error that says something like it": func() way {
+			w := sdk(true, func(gone *atomic.Bool) mcp.Middleware {
+				return func(next mcp.MethodHandler) mcp.MethodHandler {
+					return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+						if method == "tools/call" && gone.Load() { // what it did, it did
+							return nil, &jsonrpc.Error{Code: -32603, Message: "tool echo not found"}
+						}
+						return next(ctx, method, r)
+					}
+				}
+			})()
+			w.executed = true
+			return w
+		},
+		"an error that says more": func() way {
+			w := sdk(true, func(gone *atomic.Bool) mcp.Middleware {
+				return func(next mcp.MethodHandler) mcp.MethodHandler {
+					return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+						if method == "tools/call" && gone.Load() {
+							return nil, &jsonrpc.Error{Code: -32602, Message: "echo: sent the mail, but the address book was not found; tool echo is disabled"}
+						}
+						return next(ctx, method, r)
+					}
+				}
+			})()
 			w.executed = true
 			return w
 		},
