@@ -514,6 +514,7 @@ func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 		return nil, err
 	}
 	c := r.config
+	a.recallManifests(ctx, c)
 	switch {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")

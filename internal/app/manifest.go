@@ -16,7 +16,7 @@ const groupManifests = "manifests"
 
 // A keptManifest is the value that the store keeps for one server.
 type keptManifest struct {
-	Name string `json:"name"` // as config.Manifest has it: another one is another manifest
+	Of   string `json:"of"` // as config.Manifest has it
 	Data []byte `json:"data"`
 }
 
@@ -35,7 +35,7 @@ func (a *App) recallManifests(ctx context.Context, c *config.Config) {
 			continue
 		}
 		var kept keptManifest
-		if v.Data == nil || unpack(v.Data, &kept) != nil || kept.Name != m.Name {
+		if v.Data == nil || unpack(v.Data, &kept) != nil || kept.Of != m.Of {
 			continue
 		}
 		c.RecallManifest(id, kept.Data)
@@ -45,7 +45,7 @@ func (a *App) recallManifests(ctx context.Context, c *config.Config) {
 // keepManifests keeps the manifests of c that was does not have, also while Switchboard stops.
 func (a *App) keepManifests(ctx context.Context, c, was *config.Config) {
 	for id, m := range c.Manifests {
-		if m.Fault != "" || was != nil && bytes.Equal(was.Manifests[id].Data, m.Data) && was.Manifests[id].Name == m.Name {
+		if m.Fault != "" || was != nil && bytes.Equal(was.Manifests[id].Data, m.Data) && was.Manifests[id].Of == m.Of {
 			continue
 		}
 		if err := a.keepManifest(ctx, id, m); err != nil {
@@ -57,7 +57,7 @@ func (a *App) keepManifests(ctx context.Context, c, was *config.Config) {
 func (a *App) keepManifest(ctx context.Context, id switchboard.ServerID, m config.Manifest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTime)
 	defer cancel()
-	data, err := pack(keptManifest{m.Name, m.Data})
+	data, err := pack(keptManifest{m.Of, m.Data})
 	if err != nil {
 		return err
 	}

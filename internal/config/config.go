@@ -119,6 +119,10 @@ type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
 
+	// Of is a digest of the file or the whole URL, and of the program or the address of the server: a copy of
+	// another manifest, or for another server, is no copy of this one.
+	Of string
+
 	// Fault, if set, is why there are no Data: then no tool of the server is served.
 	Fault string
 }
@@ -228,6 +232,8 @@ type loader struct {
 	vetoForTask bool
 	tools       map[switchboard.ToolID]value
 	hashes      map[[32]byte]keyRow // over all tenants
+	claims      []keyClaim
+	disputed    map[[32]byte]bool // keys that are nobody's
 }
 
 func newLoader(file string, opts Options) *loader {
@@ -247,7 +253,7 @@ func newLoader(file string, opts Options) *loader {
 		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
 		bounds: map[string]*bound{},
 		tools:  map[switchboard.ToolID]value{},
-		hashes: map[[32]byte]keyRow{},
+		hashes: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{},
 	}
 	if l.opts.Env == nil {
 		l.opts.Env = os.LookupEnv

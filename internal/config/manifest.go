@@ -3,7 +3,10 @@ package config
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"path/filepath"
@@ -105,7 +108,7 @@ func (l *loader) manifests(ctx context.Context) {
 				p.sink.add(Fault{File: name, Line: line, Column: col, Text: why})
 			}
 		}
-		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Data: data})
+		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Of: l.manifestOf(ref), Data: data})
 	}
 }
 
@@ -123,11 +126,23 @@ func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifes
 	if !p.sink.faulty() {
 		return now
 	}
-	if last, ok := l.was().Manifests[id]; ok && last.Fault == "" {
+	if last, ok := l.was().Manifests[id]; ok && last.Fault == "" && last.Of == now.Of {
 		p.Keeps = true
 		return last
 	}
-	return Manifest{Name: now.Name, Fault: p.sink.faults[0].Text}
+	return Manifest{Name: now.Name, Of: now.Of, Fault: p.sink.faults[0].Text}
+}
+
+// manifestOf is Manifest.Of.
+func (l *loader) manifestOf(ref manifestRef) string {
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%q", ref.name)
+	for i := range l.cfg.Servers {
+		if s := &l.cfg.Servers[i]; s.ID == ref.server {
+			_, _ = fmt.Fprintf(sum, "%q %q %q %q", s.Transport, s.URL, s.Command, s.Dir)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // fetchWhy is why, without the address that net/http puts in front.

@@ -49,7 +49,8 @@ func (c *Config) Err() error {
 // RecallManifest puts a copy in the place of the manifest of a server that cannot be read. It may be called
 // only while nobody else uses c.
 func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
-	c.Manifests[id] = Manifest{Name: c.Manifests[id].Name, Data: data}
+	now := c.Manifests[id]
+	c.Manifests[id] = Manifest{Name: now.Name, Of: now.Of, Data: data}
 	for i := range c.Faulty {
 		if c.Faulty[i].Name == manifestPart(id) {
 			c.Faulty[i].Keeps = true
@@ -129,42 +130,81 @@ type keyRow struct {
 	tenant switchboard.TenantID
 }
 
+// A keyClaim is a row of a tenant for a key that was another's by the configuration in force.
+type keyClaim struct {
+	keyRow
+	hash  [32]byte
+	owner switchboard.TenantID
+}
+
 // ownKey notes whose key it is. One that is in two rows is a fault of both, but for the tenant whose
 // key it was: nobody gets at another's key, or takes it out of service, by naming it. It reports whether
-// the key may be the tenant's.
+// the key may be the tenant's. Whether its owner has let go of it is known once all files are read: see settleKeys.
 func (l *loader) ownKey(hash [32]byte, v value, t *tenant) bool {
-	const twice = "this key has another row already, at %s:%d; make one for each"
 	owner, owned := l.ownerOf(hash)
+	owned = owned && !l.was().Refused[t.out.ID] // it may have been this one's while nobody could read that
 	first, again := l.hashes[hash]
 	switch {
 	case again && first.tenant == t.out.ID:
-		v.fault(twice, first.file, first.line)
+		v.fault(keyTwice, first.file, first.line)
 		return false
 	case owned && owner != t.out.ID:
-		v.fault("this key is another tenant's; make one for this tenant: switchboard key new")
-		return false
+		l.claims = append(l.claims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
+		return true
 	case again && !owned:
-		v.fault(twice, first.file, first.line)
-		first.fault(twice, v.file, v.line)
+		v.fault(keyTwice, first.file, first.line)
+		first.fault(keyTwice, v.file, v.line)
+		l.disputed[hash] = true
 		return false
 	}
 	l.hashes[hash] = keyRow{v, t.out.ID}
 	return true
 }
 
-// ownerOf returns the tenant whose key it is by the configuration in force.
+const keyTwice = "this key has another row already, at %s:%d; make one for each"
+
+// ownerOf returns the tenant whose key it is by the configuration in force. A tenant that is refused owns none: nobody
+// has looked whether another has the same.
 func (l *loader) ownerOf(hash [32]byte) (switchboard.TenantID, bool) {
 	for _, k := range l.was().Keys {
-		if k.Hash == hash {
+		if k.Hash == hash && !l.was().Refused[k.Tenant] {
 			return k.Tenant, true
 		}
 	}
 	return "", false
 }
 
+// settleKeys refuses the rows for keys that are still another tenant's, and those of several for one that no longer is.
+func (l *loader) settleKeys() {
+	for i, c := range l.claims {
+		rival := slices.IndexFunc(l.claims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
+		switch {
+		case l.stillHas(c.owner, c.hash):
+			c.fault("this key is another tenant's; make one for this tenant: switchboard key new")
+		case rival >= 0:
+			c.fault(keyTwice, l.claims[rival].file, l.claims[rival].line)
+		case slices.ContainsFunc(l.claims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
+			c.fault(keyTwice, c.file, c.line)
+		}
+	}
+}
+
+// stillHas reports whether the tenant has a row for the key: in its files, or, where these are faulty, in their last good
+// state.
+func (l *loader) stillHas(id switchboard.TenantID, hash [32]byte) bool {
+	at := slices.IndexFunc(l.homes, func(t *tenant) bool { return t.out.ID == id })
+	if at < 0 {
+		return false
+	}
+	has := func(keys []Key) bool { return slices.ContainsFunc(keys, func(k Key) bool { return k.Hash == hash }) }
+	t := l.homes[at]
+	return has(t.keys) || t.part.sink.faulty() && has(l.was().good.tenants[id].keys)
+}
+
 // settle puts the tenants in place, as their files say or as they last said it, and names the parts
 // that are faulty.
 func (l *loader) settle() {
+	l.settleKeys()
 	for _, t := range l.homes {
 		l.settleTenant(t)
 	}
@@ -214,7 +254,7 @@ func (l *loader) settleTenant(t *tenant) {
 func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 	out := *last.out
 	given := l.enabled(b.servers)
-	out.Servers = both(out.Servers, given)
+	out.Servers = inBoth(out.Servers, given)
 	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask = b.byName, b.tier(), b.roles, b.ceiling, l.vetoForTask
 	out.TokenBudget, out.ResultBytes = least(out.TokenBudget, b.tokens), least(out.ResultBytes, b.resultBytes)
 	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
@@ -237,10 +277,10 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 		o.Contract.Timeout = min(o.Contract.Timeout, l.longest(id))
 		out.Overlays[id] = o
 	}
-	keys := slices.Clone(last.keys)
+	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputed[k.Hash] })
 	for i := range keys {
 		k := &keys[i]
-		k.Roles = both(k.Roles, b.roles)
+		k.Roles = inBoth(k.Roles, b.roles)
 		if !slices.Contains(b.tiers, k.Tier) {
 			k.Tier = ""
 		}
@@ -248,8 +288,8 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 	return tenantReading{&out, keys, last.policies}
 }
 
-// both returns what stands in both lists, in the order of the first.
-func both[T comparable](a, b []T) []T {
+// inBoth returns what stands in both lists, in the order of the first.
+func inBoth[T comparable](a, b []T) []T {
 	var out []T
 	for _, x := range a {
 		if slices.Contains(b, x) {

@@ -191,12 +191,6 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 func TestNobodyGetsAtAnothersKeyByNamingIt(t *testing.T) {
 	good := mustLoad(t, twoTenants(), nil)
 	thief := with(twoTenants(), "tenants/acme/tenant.yaml", twoTenants()["tenants/acme/tenant.yaml"]+"  - {id: two, hash: \"sha256:"+strings.Repeat("2", 64)+"\"}\n")
-	owners := func(c *config.Config) (out []string) {
-		for _, k := range c.Keys {
-			out = append(out, fmt.Sprintf("%s/%s %x", k.Tenant, k.ID, k.Hash[0]))
-		}
-		return out
-	}
 	c := mustLoad(t, thief, good)
 	if got := faultyParts(c); !slices.Equal(got, []string{"tenant acme: its last good state stays in force"}) || !slices.Equal(owners(c), owners(good)) {
 		t.Errorf("at a reload: %q, keys %q", got, owners(c))
@@ -211,6 +205,73 @@ func TestNobodyGetsAtAnothersKeyByNamingIt(t *testing.T) {
 	c = mustLoad(t, comes, good)
 	if got := faultyParts(c); !slices.Equal(got, []string{"tenant aaa: it is not served"}) || !slices.Equal(owners(c), owners(good)) {
 		t.Errorf("a new tenant: %q, keys %q", got, owners(c))
+	}
+}
+
+// owners are the tenants that are served, by their keys.
+func owners(c *config.Config) (out []string) {
+	for _, k := range c.Keys {
+		if c.Tenants[k.Tenant] != nil {
+			out = append(out, fmt.Sprintf("%s/%s %x", k.Tenant, k.ID, k.Hash[0]))
+		}
+	}
+	return out
+}
+
+// The last good manifest is that of the same file and the same server: another one may restrict more.
+func TestAManifestIsNotReplacedByThatOfAnotherFileOrServer(t *testing.T) {
+	files := twoTenants()
+	good := mustLoad(t, files, nil)
+	is := func(old, now string) config.Manifest {
+		return mustLoad(t, with(files, "switchboard.yaml", strings.Replace(files["switchboard.yaml"], old, now, 1), "b.json", "{"), good).Manifests["b"]
+	}
+	if m := is("a", "a"); m.Fault != "" || string(m.Data) != string(good.Manifests["b"].Data) {
+		t.Errorf("of the same: %+v", m)
+	}
+	for _, edit := range [][2]string{{"manifest: b.json", "manifest: strict.json"}, {"command: [b]", "command: [another]"}} {
+		if m := is(edit[0], edit[1]); m.Fault == "" || m.Data != nil {
+			t.Errorf("%s: %+v", edit[1], m)
+		}
+	}
+}
+
+func TestAKeyIsNobodysWhileItIsInDispute(t *testing.T) {
+	three := strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1)
+	asBeta := strings.Replace(twoTenants()["tenants/beta/tenant.yaml"], "beta", "aaa", 1)
+	files := with(twoTenants(), "switchboard.yaml", three, "tenants/aaa/tenant.yaml", asBeta)
+	c := mustLoad(t, files, nil)
+	for range 3 { // also when the files are read again
+		if got := owners(c); !slices.Equal(got, []string{"acme/one 11"}) {
+			t.Fatalf("two tenants have one key, and %q are served", got)
+		}
+		c = mustLoad(t, files, c)
+	}
+	// Nobody could read whose it was.
+	unread := with(files, "tenants/beta/tenant.yaml", "tenant: [")
+	c = mustLoad(t, files, mustLoad(t, unread, nil))
+	if got := owners(c); !slices.Equal(got, []string{"acme/one 11"}) {
+		t.Errorf("once beta can be read: %q", got)
+	}
+}
+
+func TestAKeyMovesWhereItsOwnerLetsGoOfIt(t *testing.T) {
+	good := mustLoad(t, twoTenants(), nil)
+	one := "\nkeys:\n  - {id: one, hash: \"sha256:" + strings.Repeat("1", 64) + "\"}\n"
+	moved := with(twoTenants(), "tenants/acme/tenant.yaml", "tenant: acme\ndefault_task: t\n", "tenants/beta/tenant.yaml", "tenant: beta"+one)
+	c := mustLoad(t, moved, good)
+	if got := owners(c); !slices.Equal(got, []string{"beta/one 11"}) || len(c.Faulty) > 0 {
+		t.Errorf("in one edit: %q, %q", got, faultyParts(c))
+	}
+	// Its owner's file cannot be read: then it is still its key.
+	c = mustLoad(t, with(moved, "tenants/acme/tenant.yaml", "tenant: ["), good)
+	if got := owners(c); !slices.Contains(got, "acme/one 11") || slices.Contains(got, "beta/one 11") {
+		t.Errorf("with a faulty owner: %q", got)
+	}
+	// Two want it.
+	both := with(moved, "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1), "tenants/aaa/tenant.yaml", "tenant: aaa"+one)
+	c = mustLoad(t, both, good)
+	if got := owners(c); slices.Contains(got, "aaa/one 11") || slices.Contains(got, "beta/one 11") {
+		t.Errorf("two want it: %q", got)
 	}
 }
 
