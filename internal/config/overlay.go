@@ -84,7 +84,10 @@ func (l *loader) operatorOverlay(name string) {
 	}
 	l.cfg.good.overlays[name] = rows
 	for id, row := range rows {
-		if l.servers[string(id.Server)] != nil { // else it is a copy from before that server was removed
+		switch _, described := l.cfg.Overlays[id]; {
+		case l.servers[string(id.Server)] == nil: // it is a copy from before that server was removed
+		case file.Keeps && described: // its row has moved to a file that can be read
+		default:
 			l.cfg.Overlays[id] = row
 		}
 	}

@@ -60,7 +60,7 @@ func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
 
 func manifestPart(id switchboard.ServerID) string { return "manifest of " + string(id) }
 
-// Keyless reports whether no key exists. A key that could not be read exists.
+// Keyless reports whether no key exists. A key that could not be read exists, unless none existed before.
 func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
 
 // good is what a later Load falls back to: the last good state of each part, as its files say it.
@@ -207,6 +207,9 @@ func (l *loader) settle() {
 	l.settleKeys()
 	for _, t := range l.homes {
 		l.settleTenant(t)
+	}
+	if l.was().Keyless() && l.opts.Was != nil && len(l.cfg.Keys) == 0 {
+		l.cfg.keysUnknown = false
 	}
 	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
 		return strings.Compare(string(a.Tenant)+"/"+a.ID, string(b.Tenant)+"/"+b.ID)

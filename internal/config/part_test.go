@@ -235,6 +235,36 @@ func TestAManifestIsNotReplacedByThatOfAnotherFileOrServer(t *testing.T) {
 	}
 }
 
+func TestARowThatHasMovedCountsWhateverBecomesOfItsOldFile(t *testing.T) {
+	id := switchboard.ToolID{Server: "a", Name: "x"}
+	free := "server: a\ntools: {x: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}}\n"
+	strict := "server: a\ntools: {x: {capabilities: [{verb: write, resource: fs}], stateful: true}}\n"
+	for old, now := range map[string]string{"overlays/z.yaml": "overlays/a.yaml", "overlays/a.yaml": "overlays/z.yaml"} {
+		files := with(twoTenants(), old, free, now, "server: a\ntools: {q: {stateful: true}}\n")
+		c := mustLoad(t, with(files, now, strict, old, "server: a\ntols: {}\n"), mustLoad(t, files, nil))
+		if o := c.Overlays[id]; !o.Contract.Stateful.Holds {
+			t.Errorf("from %s, which is faulty now, to %s: %+v", old, now, o)
+		}
+	}
+}
+
+func TestWhileKeysOfANewTenantCannotBeReadTheModeStays(t *testing.T) {
+	files := map[string]string{
+		"switchboard.yaml":            "servers:\n  a: {transport: stdio, command: [a]}\ntenants:\n  default: {servers: [a]}\n  beta: {servers: [a]}\n",
+		"tenants/default/tenant.yaml": "tenant: default\n",
+	}
+	broken := with(files, "tenants/beta/tenant.yaml", "tenant: [\n")
+	if !mustLoad(t, broken, mustLoad(t, files, nil)).Keyless() {
+		t.Error("a reload takes a tenant that cannot be read for one with keys")
+	}
+	if mustLoad(t, broken, nil).Keyless() {
+		t.Error("a start does not")
+	}
+	if c := mustLoad(t, twoTenants(), mustLoad(t, files, nil)); c.Keyless() {
+		t.Error("keys that can be read do not count")
+	}
+}
+
 func TestAKeyIsNobodysWhileItIsInDispute(t *testing.T) {
 	three := strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1)
 	asBeta := strings.Replace(twoTenants()["tenants/beta/tenant.yaml"], "beta", "aaa", 1)
