@@ -132,11 +132,15 @@ func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, ke
 		}
 		entry = *reply.Inner
 		name = entry.Name
-		switch way := g.routeMember(q, r, name, arrived); way.Way {
-		case surface.Changed:
-			return g.served(ctx, q, r, name, way), nil, nil
-		case surface.Forward:
-			entry = way.Entry
+		if way, shown := g.routeMember(q, r, name, arrived); shown {
+			switch way.Way {
+			case surface.Unknown: // what was shown by the name is taken away, and another has it now
+				return answer{}, nil, g.refused(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
+			case surface.Changed:
+				return g.served(ctx, q, r, name, way), nil, nil
+			case surface.Forward:
+				entry = way.Entry
+			}
 		}
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
 	}
@@ -226,13 +230,13 @@ func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string
 }
 
 // routeMember says where the call of a group's member goes that the stub was asked to make, if the client was shown the member.
-func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.Time) surface.Route {
+func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
 	if _, shown := seen.Lookup(name); !shown {
-		return surface.Route{}
+		return surface.Route{}, false
 	}
-	return r.Surface().Route(seen, name, r.Told(client, name, arrived))
+	return r.Surface().Route(seen, name, r.Told(client, name, arrived)), true
 }
 
 // served tells the client which tool serves the name now. That tool counts as shown.

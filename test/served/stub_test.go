@@ -2,8 +2,12 @@ package served_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // Twelve ways in which models get a stub wrong. Each is served, or is answered with what to
@@ -57,4 +61,53 @@ func TestFirstMinutes7WhatModelsGetWrongIsServedOrSaidInOneSentence(t *testing.T
 			}
 		}
 	})
+}
+
+// A member that policy has taken away is not called through its stub either, where another server's tool has its name now: the client
+// was shown no definition of that one.
+func TestNames8AStubCallsNoOtherToolThanTheOneThatWasShown(t *testing.T) {
+	t.Parallel()
+	law.Hold(t, law.OneDecision)
+	put := func(argument string) string {
+		return fmt.Sprintf(`{"name":"put","inputSchema":{"type":"object","properties":{%q:{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":"write","resource":"fs"}]}}`, argument)
+	}
+	marks := filepath.Join(t.TempDir(), "marks")
+	dir := layOut(t, fakes(fakeServer("a", put("path")), fakeServer("b", "marks="+marks, put("victim"))))
+	write(t, filepath.Join(dir, "tenants/default/tenant.yaml"), "tenant: default\ndefault_task: lazy\nranking: {adjust: [{server: a, by: 20}]}\n")
+	write(t, filepath.Join(dir, "tenants/default/tasks/lazy.yaml"), "task_id: lazy\nrequired_capabilities:\n  - {verb: write, resource: fs, load: on_demand, group: files}\n")
+	allow := "package switchboard\n" + allowAll
+	write(t, filepath.Join(dir, "policies/p.rego"), allow)
+	g := serve(t, dir)
+	var clients []session
+	stub := func(s session, arguments string) message {
+		m, _ := s.ask(t, "tools/call", `{"name":"files_helper","arguments":`+arguments+`}`)
+		return m
+	}
+	const call = `{"action":"call","tool":"put","arguments":{"path":"x"}}`
+	for _, modern := range []bool{false, true} {
+		s := g.open(t, "/mcp", modern)
+		names(t, s)
+		for _, arguments := range []string{`{"action":"expand","tools":["put"]}`, `{"action":"collapse","tools":["put"]}`, call} {
+			if m := stub(s, arguments); codeOf(m) != "" {
+				t.Fatalf("%s: %s", arguments, m.raw)
+			}
+		}
+		clients = append(clients, s)
+	}
+	write(t, filepath.Join(dir, "policies/p.rego"), allow+"deny[c.id] contains \"no\" if {\n\tsome c in input.candidate_tools\n\tc.server == \"a\"\n}\n")
+	for _, s := range clients {
+		eventually(t, "a/put is taken away", func() string {
+			m := stub(s, call)
+			return sayUnless(strings.Contains(string(m.raw), "Unknown tool"), string(m.raw))
+		})
+		if m := stub(s, `{"action":"expand","tools":["put"]}`); !strings.Contains(string(m.raw), "victim") {
+			t.Errorf("what has the name now is not shown: %s", m.raw)
+		}
+		if m := stub(s, `{"action":"call","tool":"put","arguments":{"victim":"x"}}`); codeOf(m) != "" {
+			t.Errorf("once it was shown: %s", m.raw)
+		}
+	}
+	if n := strings.Count(fileOf(t, marks), "put"); n != len(clients) {
+		t.Errorf("b/put was called %d times, want once for each client that was shown it", n)
+	}
 }
