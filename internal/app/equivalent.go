@@ -23,6 +23,10 @@ func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 			others[i] = otherServers(candidates)
 		}
 	}
+	var judgments map[*switchboard.Tool][]*switchboard.Judgment
+	if t.VetoForTask {
+		judgments = d.Judgments()
+	}
 	selected := slices.Clone(d.Selected)
 	for i := range selected {
 		s := &selected[i]
@@ -37,6 +41,11 @@ func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 				} else {
 					s.Equivalents[at].Judgments = slices.Concat(s.Equivalents[at].Judgments, e.Judgments)
 				}
+			}
+		}
+		for at := range s.Equivalents {
+			if e := &s.Equivalents[at]; judgments[e.Tool] != nil { // a veto for any requirement counts, wherever the call goes
+				e.Judgments = judgments[e.Tool]
 			}
 		}
 	}

@@ -51,16 +51,29 @@ func (o *Outcome) passed() func(yield func(*Candidate) bool) {
 	}
 }
 
+// Judgments returns for each tool that policy let pass somewhere what policy was asked about it: one Judgment for each
+// requirement that the tool could serve.
+func (d *Decision) Judgments() map[*switchboard.Tool][]*switchboard.Judgment {
+	all := map[*switchboard.Tool][]*switchboard.Judgment{}
+	for i := range d.Outcomes {
+		for c := range d.Outcomes[i].passed() {
+			if c.Judgment != nil && !slices.Contains(all[c.Tool], c.Judgment) {
+				all[c.Tool] = append(all[c.Tool], c.Judgment)
+			}
+		}
+	}
+	return all
+}
+
 // judgeByAll has calls of each selected tool judged for every requirement that it could serve, and not only for those that
 // selected it.
 func judgeByAll(d *Decision) {
+	all := d.Judgments()
 	for i := range d.Selected {
 		own := &d.Selected[i]
-		for r := range d.Outcomes {
-			for c := range d.Outcomes[r].passed() {
-				if c.Tool == own.Tool && c.Judgment != nil && !slices.Contains(own.Judgments, c.Judgment) {
-					own.Judgments = append(own.Judgments, c.Judgment)
-				}
+		for _, j := range all[own.Tool] {
+			if !slices.Contains(own.Judgments, j) {
+				own.Judgments = append(own.Judgments, j)
 			}
 		}
 	}

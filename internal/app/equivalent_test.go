@@ -1,0 +1,70 @@
+package app
+
+import (
+	"fmt"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// threeServers is a state of the servers a, b and c of trusted operators with one tool each, whose capabilities and names are given.
+func threeServers(t *testing.T, rego string, tools ...string) *state {
+	t.Helper()
+	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
+		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a], trust: operator}, b: {transport: stdio, command: [b], trust: operator}, c: {transport: stdio, command: [c], trust: operator}}\npolicies: {veto: task}\ntenants: {acme: {servers: [a, b, c], allow: [by_name]}}\n")},
+		"tenants/acme/tenant.yaml":     {Data: []byte("tenant: acme\ndefault_task: work\nranking: {adjust: [{server: a, by: 20}, {server: c, by: 10}]}\n")},
+		"tenants/acme/tasks/work.yaml": {Data: []byte("task_id: work\nrequired_capabilities:\n  - {verb: search, resource: internet}\n  - {verb: read, resource: internet}\n")},
+		"policies/p.rego":              {Data: []byte(rego)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := read(c, policy.NewEngine(time.Minute, 0), newLayers(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var offers []switchboard.Offer
+	for i, id := range []switchboard.ServerID{"a", "b", "c"} {
+		offers = append(offers, switchboard.Offer{Server: id, Tools: [][]byte{[]byte(tools[i])}})
+	}
+	return newState(r, "acme", offers, nil, nil)
+}
+
+// A call that moves is judged for every requirement that the tool could serve to which it moves.
+func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
+	tool := func(name string, verbs ...string) string {
+		caps := ""
+		for i, v := range verbs {
+			caps += []string{"", ","}[min(i, 1)] + fmt.Sprintf(`{"verb":%q,"resource":"internet"}`, v)
+		}
+		return fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"_meta":{"x-summit-capabilities":[%s]}}`, name, caps)
+	}
+	s := threeServers(t, "package switchboard\nallowed_tools contains c.id if some c in input.candidate_tools\ndeny[c.id] contains \"no\" if {\n"+
+		"\tinput.phase == \"call\"\n\tsome c in input.candidate_tools\n\tinput.requirement.verb == \"read\"\n\tc.server == \"b\"\n}\n",
+		tool("search", "search"), tool("search", "search", "read"), tool("reader", "read"))
+	p, err := s.current(switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.decide(t.Context(), p, "work", nil, time.Now())
+	if err != nil || d.Err() != nil {
+		t.Fatal(err, d.Err())
+	}
+	own, moves := s.tenants["acme"], 0
+	for _, sel := range own.movable(d) {
+		for _, e := range sel.Equivalents {
+			moves++
+			call := &switchboard.Call{Principal: p, Task: "work", Server: e.Tool.ID.Server, Method: "tools/call", Tool: e.Tool, Judgments: e.Judgments, Params: []byte(`{"name":"x","arguments":{}}`)}
+			if r := own.policy.Rule(t.Context(), call, time.Now()); (r.Err != nil) != (e.Tool.ID.Server == "b") {
+				t.Errorf("a call of %s that moves to %s: %v", sel.Tool.ID, e.Tool.ID, r.Err)
+			}
+		}
+	}
+	if moves == 0 {
+		t.Error("nothing moves")
+	}
+}
