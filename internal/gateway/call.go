@@ -229,11 +229,12 @@ func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string
 	return way
 }
 
-// routeMember says where the call of a group's member goes that the stub was asked to make, if the client was shown the member.
+// routeMember says where the call of a group's member goes that the stub was asked to make, if the client was, or may have been, shown
+// the member.
 func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
-	if _, shown := seen.Lookup(name); !shown {
+	if _, shown := seen.Lookup(name); !shown && !seen.IsLost() {
 		return surface.Route{}, false
 	}
 	return r.Surface().Route(seen, name, r.Told(client, name, arrived)), true

@@ -50,7 +50,8 @@ type record struct {
 	Left     []switchboard.ServerID `json:"left,omitempty"`
 	Surface  surface.State          `json:"surface"`
 	Seen     []recordedSeen         `json:"seen,omitempty"`
-	Forgot   bool                   `json:"forgot,omitempty"` // see Run
+	Forgot   bool                   `json:"forgot,omitempty"`  // see Run
+	Dropped  switchboard.Digest     `json:"dropped,omitempty"` // likewise
 }
 
 // A recordedSeen names what a client was shown.
@@ -219,11 +220,19 @@ func (k *keeper) readSeen(ctx context.Context, rec *record, known clients) (clie
 	return all, nil
 }
 
-// hear notes what another process has told clients of r, and whether it has forgotten some.
-func (r *Run) hear(rec *record) {
+// hearForgotten notes which clients another process has forgotten.
+func (r *Run) hearForgotten(rec *record) {
 	if rec.Forgot {
 		r.forgot.Store(true)
 	}
+	if rec.Dropped != "" {
+		r.drop(rec.Dropped)
+	}
+}
+
+// hear notes what another process tells clients of r, and which it has forgotten.
+func (r *Run) hear(rec *record) {
+	r.hearForgotten(rec)
 	for _, one := range rec.Seen {
 		if len(one.Told) > 0 {
 			r.tellAll(one.Client, one.Told, time.Now().Add(toldFor))
@@ -277,6 +286,9 @@ func (k *keeper) forgetSeen(all clients) {
 
 func recordOf(r *Run, s *shown) record {
 	rec := record{Task: r.task, Declared: s.declared, Left: s.left, Surface: s.named.State(), Forgot: r.forgot.Load()}
+	if d := r.dropped.Load(); d != nil {
+		rec.Dropped = *d
+	}
 	for _, c := range r.seenWith(s) {
 		rec.Seen = append(rec.Seen, recordedSeen{c.id, c.seen.Digest(), r.toldNames(c.id)})
 	}
@@ -364,13 +376,18 @@ func (g *Registry) CatchUp(ctx context.Context, r *Run) {
 // r.binding.
 func (g *Registry) sync(ctx context.Context, r *Run) error {
 	rec, was, err := g.keep.load(ctx, r.key())
-	if err != nil || was.version == r.kept.version {
+	if err != nil {
 		return err
+	}
+	if was.version == r.kept.version {
+		r.unread.Store(false)
+		return nil
 	}
 	now := r.shown.Load()
 	if was.version == 0 { // it has expired, as it may, or was lost; we still know it
 		g.keep.forgetSeen(r.seenWith(now))
 		r.kept = kept{}
+		r.unread.Store(false)
 		return nil
 	}
 	seen, err := g.keep.readSeen(ctx, &rec, r.clients())
@@ -380,7 +397,8 @@ func (g *Registry) sync(ctx context.Context, r *Run) error {
 	mine := recordOf(r, now)
 	r.setClients(r.clients().merged(seen))
 	r.hear(&rec)
-	mine.Seen, rec.Seen, mine.Forgot, rec.Forgot = nil, nil, false, false
+	r.unread.Store(false)
+	mine.Seen, rec.Seen, mine.Forgot, rec.Forgot, mine.Dropped, rec.Dropped = nil, nil, false, false, "", ""
 	if textOf(mine) == textOf(rec) { // other clients were shown something, and nothing else has changed
 		r.kept = was
 		return nil

@@ -144,8 +144,10 @@ type Run struct {
 	kept     kept
 	restored bool // another process has shown it
 
-	seen   atomic.Pointer[clients] // what its clients were shown; written by the holder of binding
-	forgot atomic.Bool             // a client that was shown something is not among them any more
+	seen    atomic.Pointer[clients]            // what its clients were shown; written by the holder of binding
+	forgot  atomic.Bool                        // a client that was shown something is not among them any more
+	unread  atomic.Bool                        // nobody could read what clients were shown before r was made
+	dropped atomic.Pointer[switchboard.Digest] // the list that the others know that are not among them any more
 
 	synced int64        // unix nanoseconds when it was last compared with the store for a call; for the holder of binding
 	tells  atomic.Int64 // unix nanoseconds until which any name in told counts
@@ -363,11 +365,12 @@ func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switc
 	}
 	// Where nobody knows what was kept, it begins as for whoever comes first: that
 	// shows nothing that it may not. Follow hears when the store is back.
-	was, _ := g.kept(ctx, (&Run{principal: p, task: task}).key())
+	was, unread := g.kept(ctx, (&Run{principal: p, task: task}).key())
 	if r, err = g.bind(ctx, p, task, was, func(r *Run) (*Run, error) {
 		if was := g.base[key]; was != nil {
 			return was, nil
 		}
+		r.unread.Store(unread != nil)
 		g.base[key] = r
 		return r, nil
 	}); err != nil {
@@ -500,7 +503,7 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			g.restored.Add(1)
 			r.kept, r.restored = was.kept, true
 			r.setClients(was.seen)
-			r.hear(&was.record)
+			r.hearForgotten(&was.record) // what was told then was read long ago
 		} else if unbound == nil {
 			g.fresh[key] = s
 		}
@@ -552,7 +555,10 @@ func (g *Registry) Sweep(ctx context.Context) {
 			if errors.Is(err, store.ErrConflict) {
 				err = g.sync(ctx, r)
 			}
-			return err
+			if errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+				return err
+			}
+			return nil // it is that run's alone
 		}) != nil {
 			break // the store is gone, and each of them would wait for it: the next time
 		}

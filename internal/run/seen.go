@@ -9,6 +9,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // MaxClients bounds how many clients of one base run the run remembers. clientInfo tells them apart. The
@@ -50,6 +51,7 @@ func (all clients) with(last client) clients {
 func (all clients) merged(stored clients) clients {
 	for _, c := range all {
 		if c.unsaved {
+			c.seen = stored.of(c.id).With(c.seen)
 			stored = stored.with(c)
 		}
 	}
@@ -67,12 +69,44 @@ func (r *Run) clients() clients {
 // setClients replaces them. The caller holds r.binding, or is alone with r.
 func (r *Run) setClients(all clients) {
 	if more := len(all) - MaxClients; more > 0 {
+		for _, c := range all[:more] {
+			r.forget(c)
+		}
 		all = all[more:]
-		r.forgot.Store(true)
 	}
 	if len(all) > 0 {
 		r.seen.Store(&all)
 	}
+}
+
+// forget makes room of a client. One that was shown nothing but the list, as it is now, is not lost before that changes.
+func (r *Run) forget(c client) {
+	if s := r.shown.Load(); s != nil {
+		for _, modern := range []bool{false, true} {
+			if list := s.surface.Table(modern).Digest(); c.seen.Digest() == list {
+				r.drop(list)
+				return
+			}
+		}
+	}
+	r.forgot.Store(true)
+}
+
+// drop notes that clients were forgotten that know the list of this digest. The lists of others that were forgotten are
+// the same, or these are lost.
+func (r *Run) drop(list switchboard.Digest) {
+	if was := r.dropped.Swap(&list); was != nil && *was != list {
+		r.forgot.Store(true)
+	}
+}
+
+// lost reports whether a client that r does not know may have been shown something else than s.
+func (r *Run) lost(s *surface.Surface) bool {
+	if r.forgot.Load() || r.unread.Load() {
+		return true
+	}
+	d := r.dropped.Load()
+	return d != nil && s.Table(true).Digest() != *d && s.Table(false).Digest() != *d
 }
 
 // saved notes that the store has what the clients were shown. The caller holds r.binding, or is alone with r.
@@ -97,7 +131,7 @@ func (r *Run) seenWith(s *shown) clients {
 // Seen returns what the client of r was shown; nil for nothing. A minted run has one client, "". A client that the run
 // has forgotten may be any that it does not know.
 func (r *Run) Seen(client string) *surface.Seen {
-	if seen := r.clients().of(client); seen != nil || !r.forgot.Load() {
+	if seen := r.clients().of(client); seen != nil || !r.lost(r.shown.Load().surface) {
 		return seen
 	}
 	return surface.Lost
@@ -105,7 +139,7 @@ func (r *Run) Seen(client string) *surface.Seen {
 
 // UpToDate reports whether all clients of r know the tools as s shows them, or know none.
 func (r *Run) UpToDate(s *surface.Surface) bool {
-	if r.forgot.Load() {
+	if r.lost(s) {
 		return false
 	}
 	for _, c := range r.clients() {
@@ -144,7 +178,7 @@ func (g *Registry) noteShown(ctx context.Context, r *Run, id string, next func(*
 			now := next(was)
 			unsaved := now != was || slices.ContainsFunc(all, func(c client) bool { return c.id == id && c.unsaved })
 			r.setClients(all.with(client{id, now, unsaved}))
-			if now == was {
+			if now == was && !unsaved {
 				return nil // it has only listed again
 			}
 			s := r.shown.Load()
@@ -186,8 +220,9 @@ func (r *Run) tellAll(client string, names []string, until time.Time) {
 	}
 	now, latest := time.Now(), int64(0)
 	for _, name := range names {
-		if len(r.told) < maxTold {
-			r.told[telling{client, name}] = until
+		of := telling{client, name}
+		if _, begun := r.told[of]; begun || len(r.told) < maxTold {
+			r.told[of] = until
 		}
 	}
 	for of, end := range r.told {

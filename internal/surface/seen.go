@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -89,6 +90,9 @@ type Seen struct {
 // Lost is of a client that was shown something, and nobody knows what.
 var Lost = newSeen(nil, nil, nil, true)
 
+// IsLost reports whether the client was shown something, and nobody knows what.
+func (s *Seen) IsLost() bool { return s != nil && s.lost }
+
 func newSeen(list *Table, before, after []Sight, lost bool) *Seen {
 	s := &Seen{list: list, before: before, after: after, lost: lost}
 	s.sum = sync.OnceValue(func() switchboard.Digest { return canonical.Sum(s.Text()) })
@@ -106,7 +110,7 @@ func newSeen(list *Table, before, after []Sight, lost bool) *Seen {
 
 // WithList returns what the client was shown once it is shown the list too.
 func (s *Seen) WithList(list *Table) *Seen {
-	if s == nil || s.list == nil && len(s.after) == 0 {
+	if s == nil || s.list == nil && len(s.before)+len(s.after) == 0 {
 		return list.only
 	}
 	if s.list == list && len(s.after) == 0 && !slices.ContainsFunc(s.before, list.names) {
@@ -131,6 +135,30 @@ func (s *Seen) WithList(list *Table) *Seen {
 	}
 	return newSeen(list, before, nil, false).trim()
 }
+
+// With returns what a client was shown that was shown o after s, perhaps in part.
+func (s *Seen) With(o *Seen) *Seen {
+	if s == nil || o == nil || s == o {
+		return cmp.Or(o, s)
+	}
+	both := s
+	if o.list != nil {
+		both = both.WithList(o.list)
+	}
+	var unknown []Sight
+	for _, shown := range o.before {
+		if _, ok := both.Lookup(shown.Name); !ok {
+			unknown = append(unknown, shown)
+		}
+	}
+	if more := slices.Concat(unknown, o.after); len(more) > 0 {
+		both = both.WithSights(more...)
+	}
+	return both
+}
+
+// Digest is of the list alone, as a client knows it that was shown nothing else.
+func (t *Table) Digest() switchboard.Digest { return t.only.Digest() }
 
 // names reports whether the list has an entry of the sight's name.
 func (t *Table) names(o Sight) bool {
@@ -228,7 +256,7 @@ func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	o, shown := seen.Lookup(name)
 	switch {
 	case shown:
-	case listed && seen != nil && seen.lost && e.Tool.ID.Server != "":
+	case known && seen.IsLost() && e.Tool.ID.Server != "":
 		return Route{Way: Changed, Entry: e, Was: firstOf(e.Serves)}
 	case known:
 		return Route{Way: Forward, Entry: e}
@@ -336,7 +364,7 @@ type keptSight struct {
 
 // keptSeen is a Seen as it is kept.
 type keptSeen struct {
-	List   []keptSight `json:"list,omitempty"`
+	List   []keptSight `json:"list"`             // null for none: an empty one is a list, too
 	Before []keptSight `json:"before,omitempty"` // with definitions as far as they are known: nobody may offer these any more
 	After  []keptSight `json:"after,omitempty"`  // likewise
 	Lost   bool        `json:"lost,omitempty"`

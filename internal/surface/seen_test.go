@@ -165,7 +165,7 @@ func TestAClientOfWhichNothingIsKnownAnyMoreIsTold(t *testing.T) {
 	now := selecting(nil, nil, "a/x:1 for search internet", "a/y:1 for search internet", "b/z:1 for read fs on demand")
 	seen := surface.Lost
 	for name, want := range map[string]string{
-		"x": "is served by a/x as x", "switchboard_own": "goes to /switchboard_own", "g_helper": "goes to /g_helper", "z": "goes to b/z", "other": "is unknown",
+		"x": "is served by a/x as x", "switchboard_own": "goes to /switchboard_own", "g_helper": "goes to /g_helper", "z": "is served by b/z as z", "other": "is unknown",
 	} {
 		if got := said(now.Route(seen, name, false)); got != want {
 			t.Errorf("%s %s; want: it %s", name, got, want)
@@ -288,4 +288,16 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 			prev = now
 		}
 	})
+}
+
+// An empty list is a list: what was shown before it is still known, also by the next process.
+func TestWhatWasShownBeforeAnEmptyListIsKnownAfterARestart(t *testing.T) {
+	seen := (*surface.Seen)(nil).WithList(show(t, nil, "a/search").Table(true)).WithList(show(t, nil).Table(true))
+	again, err := surface.ReadSeen(seen.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := again.WithList(show(t, nil, "a/fetch").Table(true)).Lookup("search"); !ok {
+		t.Error("it is forgotten")
+	}
 }

@@ -1,0 +1,155 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/test/law"
+)
+
+// deaf is a store that cannot be read while it is down.
+type deaf struct {
+	store.Store
+	down atomic.Bool
+}
+
+func (d *deaf) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	if d.down.Load() {
+		return store.Value{}, errors.New("down")
+	}
+	return d.Store.Value(ctx, k)
+}
+
+func TestNames14WhileNobodyCanReadWhatClientsWereShownTheirCallsGoNowhereElse(t *testing.T) {
+	law.Hold(t, law.OneDecision)
+	synctest.Test(t, func(t *testing.T) {
+		st := &deaf{Store: store.NewMemory()}
+		first := start(t, st, "a/search")
+		r, _ := first.Base(t.Context(), alice, "browse")
+		shown, _ := r.Surface().Lookup("search")
+		first.Showed(t.Context(), r, "c", surface.SightOf(shown))
+		st.down.Store(true)
+		second := start(t, st, "b/search")
+		r, err := second.Base(t.Context(), alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if way := r.Surface().Route(r.Seen("c"), "search", false); way.Way == surface.Forward || r.UpToDate(r.Surface()) {
+			t.Errorf("it goes to %s, of which nobody knows whether it was shown", way.Entry.Tool.ID)
+		}
+		st.down.Store(false)
+		second.CatchUp(t.Context(), r)
+		if o, ok := r.Seen("c").Lookup("search"); !ok || o.Tool.ID.Server != "a" {
+			t.Errorf("once it can be read: %+v", o)
+		}
+	})
+}
+
+// More clients than are remembered, which all know the list, are refused nothing before it changes.
+func TestAClientThatMadeRoomIsLostOnceTheListChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		p := start(t, st, "!a/search")
+		r, _ := p.Base(t.Context(), alice, "browse")
+		for i := range run.MaxClients + 5 {
+			p.Listed(t.Context(), r, fmt.Sprint(i), r.Surface().Table(true))
+		}
+		if r.Seen("0") == surface.Lost || !r.UpToDate(r.Surface()) {
+			t.Error("a client that knows the list is lost")
+		}
+		again, _ := start(t, st, "!a/search").Base(t.Context(), alice, "browse")
+		if again.Seen("0") == surface.Lost {
+			t.Error("it is after a restart")
+		}
+		other, _ := start(t, st, "!b/search").Base(t.Context(), alice, "browse")
+		if other.Seen("0") != surface.Lost || other.UpToDate(other.Surface()) {
+			t.Error("the list is another, and the client counts as one that was shown nothing")
+		}
+	})
+}
+
+func TestWhatAClientIsBeingToldEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := store.NewMemory()
+		p := start(t, st, "a/search")
+		r, _ := p.Base(t.Context(), alice, "browse")
+		var dones []func()
+		for i := range 1100 { // more than are kept
+			dones = append(dones, r.Tell("c", fmt.Sprint("n", i)))
+		}
+		for _, done := range dones {
+			done()
+		}
+		time.Sleep(time.Minute)
+		if r.Tells(time.Now()) || r.Told("c", "n5", time.Now()) {
+			t.Error("it goes on for ever")
+		}
+		p.Listed(t.Context(), r, "c", r.Surface().Table(true))
+		e, _ := r.Surface().Lookup("search")
+		done := r.Tell("c", "search")
+		p.Showed(t.Context(), r, "c", surface.SightOf(e))
+		done()
+		time.Sleep(30 * time.Minute)
+		arrived := time.Now()
+		again, _ := start(t, st, "a/search").Base(t.Context(), alice, "browse")
+		if again.Told("c", "search", arrived) {
+			t.Error("a restart begins it again")
+		}
+	})
+}
+
+// racing lets another process write right before the first change of a run.
+type racing struct {
+	store.Store
+	before func()
+}
+
+func (s *racing) Apply(ctx context.Context, c store.Change) (store.Version, error) {
+	if s.before != nil && strings.HasPrefix(c.Group, "runs/") {
+		f := s.before
+		s.before = nil
+		f()
+	}
+	return s.Store.Apply(ctx, c)
+}
+
+// What two processes show at the same moment, all processes know: of two clients, and of one.
+func TestWhatTwoProcessesShowAtTheSameMomentIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, st := t.Context(), store.NewMemory()
+		slow := &racing{Store: st}
+		one, two := start(t, slow, "a/search", "a/fetch"), start(t, st, "a/search", "a/fetch")
+		r1, _ := one.Base(ctx, alice, "browse")
+		r2, _ := two.Base(ctx, alice, "browse")
+		slow.before = func() { two.Listed(ctx, r2, "other", r2.Surface().Table(true)) }
+		one.Listed(ctx, r1, "mine", r1.Surface().Table(true))
+		synctest.Wait()
+		third, _ := start(t, st, "a/search", "a/fetch").Base(ctx, alice, "browse")
+		for i, r := range []*run.Run{r1, r2, third} {
+			if r.Seen("mine") == nil || r.Seen("other") == nil {
+				t.Errorf("process %d knows mine: %v, and other: %v", i, r.Seen("mine") != nil, r.Seen("other") != nil)
+			}
+		}
+		search, _ := r1.Surface().Lookup("search")
+		fetch, _ := r2.Surface().Lookup("fetch")
+		slow.before = func() { two.Showed(ctx, r2, "new", surface.SightOf(fetch)) }
+		one.Showed(ctx, r1, "new", surface.SightOf(search))
+		synctest.Wait()
+		for i, r := range []*run.Run{r1, r2} {
+			_, a := r.Seen("new").Lookup("search")
+			_, b := r.Seen("new").Lookup("fetch")
+			if !a || !b {
+				t.Errorf("process %d knows search: %v, and fetch: %v", i, a, b)
+			}
+		}
+	})
+}
