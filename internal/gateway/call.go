@@ -57,8 +57,8 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 // movePatience is how long a call waits for its run to be bound to another server.
 const movePatience = 500 * time.Millisecond
 
-// awaitMove reports whether a call of the name, which failed with err, can be made once more: it never left, its
-// server is not fit, and the name leads to another tool than the one that failed now, or within movePatience.
+// awaitMove reports whether a call that failed with err can be made once more. The call never left, and its server is not fit.
+// awaitMove waits, for up to movePatience, until the name leads to another tool than the one that failed.
 func (g *Gateway) awaitMove(ctx context.Context, q *request, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || !own.Moves || q.resumed() {
