@@ -36,7 +36,7 @@ func (a *App) scrape(p switchboard.Principal, accept http.Header) (contentType s
 	v.Runs = len(a.runs.All())
 	v.Sessions, v.Streams = a.gateway.Open()
 	v.TakenOver, v.Restored = a.gateway.TakenOver(), a.runs.Restored()
-	v.Evaluations, v.Unjudged = a.engine.Counts()
+	v.Evaluations, v.Unjudged, v.RanOver, v.Overdue = a.engine.Counts()
 	if r := a.records.status(); r != nil {
 		v.Unrecorded = r.Receipts.Lost + int64(r.Archive.Lost)
 		v.Unwritten = r.Receipts.Waiting

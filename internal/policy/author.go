@@ -70,7 +70,8 @@ func (s *Sources) CompileTests() error {
 
 // compiler returns a compiler as Compile has it.
 func compiler() *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas())
+	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
+		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: refuseGrowth})
 }
 
 // A Place is a line of a file.

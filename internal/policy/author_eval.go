@@ -12,6 +12,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -59,7 +60,7 @@ func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*
 	a := &Answer{Verdicts: make([]Verdict, len(tools))}
 	for _, l := range layers {
 		values := LayerValues{Layer: string(l.kind)}
-		raw, err := e.evalBeside(ctx, l, in, now, nil)
+		raw, err := e.evalBeside(ctx, e.share(""), func(c topdown.Cancel) (*raw, error) { return l.ask(in, now, c, nil) })
 		if err != nil {
 			a.fail(l.kind, err)
 			values.Error = err.Error()

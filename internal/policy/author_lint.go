@@ -68,6 +68,7 @@ func Lint(s *Sources, l *Layer, known Named) []Warning {
 	for _, r := range l.rules {
 		c.lookedUpBeforeNot(r)
 		c.strangers(r)
+		c.costly(r)
 		if !s.Shipped { // of the shipped rules it is what they are for: see trust.rego
 			c.vetoForRequirement(r)
 		}
@@ -174,6 +175,55 @@ func (c *linter) vetoForRequirement(r *rule) {
 		c.warn("requirement", r, at, "it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; "+
 			"look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml")
 	}
+}
+
+// wantedText is the length of a text, in bytes, that a pattern should be able to search: a longer one is rare.
+const wantedText = 64 << 10
+
+// costly finds calls of builtins that are refused (SB-POL-002) on texts of a length that clients send.
+func (c *linter) costly(r *rule) {
+	call := func(op ast.Ref, operands []*ast.Term) {
+		name := op.String()
+		at := 0
+		switch {
+		case name == ast.RegexReplace.Name:
+			at = 1
+		case strings.HasPrefix(name, "regex.") && name != ast.RegexIsValid.Name && name != ast.GlobsMatch.Name, name == ast.RegexMatchDeprecated.Name:
+		case superlinear[name] && r.reads&readsCall != 0:
+			c.warn("cost", r, op[0].Location, "the time that %s takes grows faster than its operands, which a client sends; operands of a few kilobytes are refused with %s; bound them first, by count",
+				name, switchboard.CodePolicyFailed)
+			return
+		default:
+			return
+		}
+		pattern, constant := operands[at].Value.(ast.String)
+		if !constant {
+			if r.reads&readsCall != 0 {
+				c.warn("cost", r, op[0].Location, "the pattern is not a constant, and the rule reads what a client sends; a pattern that costs too much is refused with %s; write the pattern as a constant", switchboard.CodePolicyFailed)
+			}
+			return
+		}
+		if p := programOf(string(pattern)); p.why != "" {
+			c.warn("cost", r, op[0].Location, "%s is never started: %s", name, p.why)
+		} else if most := maxSteps / max(1, p.size); most < wantedText {
+			c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
+				p.size, most, switchboard.CodePolicyFailed)
+		}
+	}
+	ast.WalkExprs(r.Rule, func(e *ast.Expr) bool {
+		if e.IsCall() {
+			call(e.Operator(), e.Operands())
+		}
+		return false
+	})
+	ast.WalkTerms(r.Rule, func(t *ast.Term) bool {
+		if v, ok := t.Value.(ast.Call); ok {
+			if op, ok := v[0].Value.(ast.Ref); ok {
+				call(op, v[1:])
+			}
+		}
+		return false
+	})
 }
 
 // quadratic finds rules that go over the candidates for each candidate.

@@ -208,6 +208,18 @@ calm if startswith(input.tenant_policy.word, "x")
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tnot lower(input.call.arguments.path) in {\"a\"}\n}\n",
 			want:  []string{"policies/test.rego:5:2: deny: where there is no input.call.arguments.path, the whole rule says nothing, since what a `not` asks about is looked up before it; put the condition into a rule of its own, and negate that (not)"},
 		},
+		"a pattern that repeats by count": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tregex.match(`(a?){500}(a?){499}b`, c.tool)\n}\n",
+			want:  []string{"policies/test.rego:5:2: deny: the pattern has 5997 instructions, because it repeats by count; texts of more than 2798 bytes are refused with SB-POL-002; write * or + for the count, or a smaller count (cost)"},
+		},
+		"a pattern that a client sends": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tregex.match(input.call.arguments.pattern, c.tool)\n}\n",
+			want:  []string{"policies/test.rego:5:2: deny: the pattern is not a constant, and the rule reads what a client sends; a pattern that costs too much is refused with SB-POL-002; write the pattern as a constant (cost)"},
+		},
+		"a builtin whose cost grows with what a client sends": {
+			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tgraphql.is_valid(input.call.arguments.query, \"type Query { a: Int }\")\n}\n",
+			want:  []string{"policies/test.rego:5:2: deny: the time that graphql.is_valid takes grows faster than its operands, which a client sends; operands of a few kilobytes are refused with SB-POL-002; bound them first, by count (cost)"},
+		},
 		"tools and servers that are not there": {
 			rules: `
 allowed_tools contains "brave/serch"

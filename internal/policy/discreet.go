@@ -18,11 +18,19 @@ const (
 	maxSearched = 256 << 10
 )
 
+// ownWords is a cause that repeats nothing of the arguments.
+type ownWords struct{ text string }
+
+func (w *ownWords) Error() string { return w.text }
+
 // discreet returns the refusal without what its cause repeats of the arguments: it is
 // logged, and arguments may hold secrets. Where no rule looks at them it is as it was.
 func (p *Policy) discreet(err error, c *switchboard.Call) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || own.Cause == nil || len(p.arguments) == 0 {
+		return err
+	}
+	if _, ok := errors.AsType[*ownWords](own.Cause); ok {
 		return err
 	}
 	arguments, _ := wire.Field(c.Params, "arguments")

@@ -1,13 +1,16 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,40 +21,65 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of evaluation.
-const (
-	// DefaultTimeLimit is how long one layer has to answer. What takes longer is
-	// denied. It is long, for a pause of the machine is no reason to deny.
-	DefaultTimeLimit = time.Second
-
-	// DefaultRunning is how many evaluations may go on at once. Some go on after
-	// their time, since nothing stops a builtin that is at work.
-	DefaultRunning = 128
-)
+// DefaultTimeLimit is how long one layer has to answer. What takes longer is
+// denied. It is long, for a pause of the machine is no reason to deny.
+const DefaultTimeLimit = time.Second
 
 // An Engine evaluates, for all policies together, within bounds. Use NewEngine.
 // It is safe for concurrent use.
+//
+// Each tenant has a few places, so that one tenant's evaluations leave processors to the others. An evaluation with
+// builtins that nothing stops at work (see cost.go) runs beside its caller, and can run on when its time is over. It is
+// overdue then, and keeps its place until it ends. While one of a tenant is overdue, the tenant begins no other of that kind. While
+// as many are overdue as may be, no tenant does.
 type Engine struct {
-	limit   time.Duration
-	running chan struct{}
-	jobs    chan func() // for those who run and have nothing to do
+	limit  time.Duration
+	places int // of each tenant
+	most   int // evaluations that are overdue, of all tenants together
+	jobs   chan func()
 
-	asked, failed atomic.Int64
+	mu      sync.Mutex
+	tenants map[switchboard.TenantID]*share
+	overdue int
+	ended   chan struct{} // closed when one that is overdue ends
+
+	asked, failed, ranOver atomic.Int64
 }
 
-// Counts says how many evaluations there were, and how many of them failed.
-func (e *Engine) Counts() (asked, failed int64) { return e.asked.Load(), e.failed.Load() }
+// A share is one tenant's part of an Engine. It outlives the tenant's policies.
+type share struct {
+	places  chan struct{}
+	overdue int // guarded by Engine.mu
+}
 
-// NewEngine returns an Engine that lets each evaluation take as long as limit,
-// and so many run at once. 0 means the default of either.
-func NewEngine(limit time.Duration, running int) *Engine {
-	if limit == 0 {
-		limit = DefaultTimeLimit
+// Counts says how many evaluations there were, how many of them failed, how many ran on when their time was over, and
+// how many of these run now.
+func (e *Engine) Counts() (asked, failed, ranOver, overdue int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.asked.Load(), e.failed.Load(), e.ranOver.Load(), int64(e.overdue)
+}
+
+// NewEngine returns an Engine that lets each evaluation take as long as limit, and each tenant evaluate in so many
+// places at once. 0 means the default of either: DefaultTimeLimit, and half of the processors.
+func NewEngine(limit time.Duration, places int) *Engine {
+	processors := runtime.GOMAXPROCS(0)
+	return &Engine{
+		limit: cmp.Or(limit, DefaultTimeLimit), places: cmp.Or(places, max(1, processors/2)), most: max(1, processors-1),
+		jobs: make(chan func()), tenants: map[switchboard.TenantID]*share{}, ended: make(chan struct{}),
 	}
-	if running == 0 {
-		running = DefaultRunning
+}
+
+// share returns that of a tenant.
+func (e *Engine) share(id switchboard.TenantID) *share {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.tenants[id]
+	if s == nil {
+		s = &share{places: make(chan struct{}, e.places)}
+		e.tenants[id] = s
 	}
-	return &Engine{limit: limit, running: make(chan struct{}, running), jobs: make(chan func())}
+	return s
 }
 
 type outcome struct {
@@ -65,17 +93,19 @@ type raw struct{ allowed, deny, obligations *ast.Term }
 var (
 	errTime    = errors.New("it took longer than it may")
 	errCrowded = errors.New("too many evaluations are under way")
+	errOverdue = errors.New("an evaluation of this tenant runs on although its time is over, and no other begins until it ends")
 )
 
 // stopped reports that it was not the policy's own doing that it did not
 // answer, or that it may go on like this: asking again is of no use.
 func stopped(err error) bool {
-	return errors.Is(err, errTime) || errors.Is(err, errCrowded) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, errTime) || errors.Is(err, errCrowded) || errors.Is(err, errOverdue) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// eval asks a layer and waits for its answer, but not for longer than it may
+// eval asks a layer in a place of the tenant and waits for its answer, but not for longer than it may
 // take.
-func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) (r *raw, err error) {
+func (e *Engine) eval(ctx context.Context, s *share, l view, in *ast.Term, now time.Time) (r *raw, err error) {
 	e.asked.Add(1)
 	defer func() {
 		if err != nil {
@@ -83,8 +113,16 @@ func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) 
 		}
 	}()
 	if !l.brisk {
-		return e.evalBeside(ctx, l.Layer, in, now, nil)
+		return e.evalBeside(ctx, s, func(c topdown.Cancel) (*raw, error) { return l.ask(in, now, c, nil) })
 	}
+	select {
+	case s.places <- struct{}{}:
+	default:
+		if err := e.await(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	defer func() { <-s.places }()
 	cancel := topdown.NewCancel()
 	timer := time.AfterFunc(e.limit, cancel.Cancel)
 	r, err = l.ask(in, now, cancel, nil)
@@ -94,39 +132,113 @@ func (e *Engine) eval(ctx context.Context, l view, in *ast.Term, now time.Time) 
 	return r, err
 }
 
-// evalBeside is eval on another goroutine, for a layer with builtins that nothing
-// stops once they are at work: such an evaluation goes on, and counts.
-func (e *Engine) evalBeside(ctx context.Context, l *Layer, in *ast.Term, now time.Time, tracer topdown.QueryTracer) (*raw, error) {
+// await waits for a place, for as long as an evaluation may take.
+func (e *Engine) await(ctx context.Context, s *share) error {
 	timer := time.NewTimer(e.limit)
 	defer timer.Stop()
-	cancel := topdown.NewCancel()
-	done := make(chan outcome, 1)
-	job := func() {
-		r, err := l.ask(in, now, cancel, tracer)
-		done <- outcome{r, err}
-	}
 	select {
-	case e.jobs <- job: // somebody has nothing to do
-	default:
-		select {
-		case e.jobs <- job:
-		case e.running <- struct{}{}:
-			go e.work(job)
-		case <-timer.C:
-			return nil, errCrowded
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	case s.places <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return errCrowded
+	case <-ctx.Done():
+		return ctx.Err()
 	}
+}
+
+// evalBeside is eval on another goroutine, for what may run on when its time is over.
+func (e *Engine) evalBeside(ctx context.Context, s *share, ask func(topdown.Cancel) (*raw, error)) (*raw, error) {
+	if err := e.admit(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := e.await(ctx, s); err != nil {
+		return nil, err
+	}
+	cancel := topdown.NewCancel()
+	done, over := make(chan outcome, 1), make(chan struct{})
+	var decided atomic.Bool // whether it ended in time: by whichever comes first, its end or the end of its time
+	timer := time.AfterFunc(e.limit, func() {
+		cancel.Cancel()
+		e.begin(s)
+		if !decided.CompareAndSwap(false, true) { // it has just ended
+			e.end(s)
+		}
+		close(over)
+	})
+	e.start(func() {
+		r, err := ask(cancel)
+		if decided.CompareAndSwap(false, true) {
+			timer.Stop()
+		} else {
+			e.end(s)
+		}
+		<-s.places
+		done <- outcome{r, err}
+	})
 	select {
 	case o := <-done:
 		return o.raw, o.err
-	case <-timer.C:
-		cancel.Cancel()
+	case <-over:
 		return nil, fmt.Errorf("%w: %v", errTime, e.limit)
 	case <-ctx.Done():
 		cancel.Cancel()
 		return nil, ctx.Err()
+	}
+}
+
+// admit waits while an evaluation of the tenant is overdue, or as many of all tenants as may be: for as long as an
+// evaluation may take.
+func (e *Engine) admit(ctx context.Context, s *share) error {
+	var timer *time.Timer
+	for {
+		e.mu.Lock()
+		own, all, ended := s.overdue, e.overdue, e.ended
+		e.mu.Unlock()
+		if own == 0 && all < e.most {
+			return nil
+		}
+		if timer == nil {
+			timer = time.NewTimer(e.limit)
+			defer timer.Stop()
+		}
+		select {
+		case <-ended:
+		case <-timer.C:
+			if own > 0 {
+				return errOverdue
+			}
+			return errCrowded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// begin counts an evaluation whose time is over.
+func (e *Engine) begin(s *share) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ranOver.Add(1)
+	s.overdue++
+	e.overdue++
+}
+
+// end counts one that was overdue and has ended.
+func (e *Engine) end(s *share) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.overdue--
+	e.overdue--
+	close(e.ended)
+	e.ended = make(chan struct{})
+}
+
+// start runs job on a goroutine that has nothing to do, or on a new one.
+func (e *Engine) start(job func()) {
+	select {
+	case e.jobs <- job:
+	default:
+		go e.work(job)
 	}
 }
 
@@ -136,7 +248,6 @@ const idle = 10 * time.Second
 
 // work does job, and then what else comes, until nothing does.
 func (e *Engine) work(job func()) {
-	defer func() { <-e.running }()
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {
@@ -158,7 +269,7 @@ func (l *Layer) ask(in *ast.Term, now time.Time, cancel topdown.Cancel, tracer t
 			r, err = nil, fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx := context.Background()
+	ctx := context.WithValue(context.Background(), metered{}, &meter{})
 	txn, err := l.store.NewTransaction(ctx, storage.TransactionParams{Context: nil})
 	if err != nil {
 		return nil, err
@@ -225,9 +336,14 @@ func seed(now time.Time) io.Reader {
 	return rand.NewChaCha8(s)
 }
 
+func isCost(err error) bool {
+	_, ok := errors.AsType[*costError](err)
+	return ok
+}
+
 // fail denies every candidate that nobody has denied yet.
 func (a *Answer) fail(kind Kind, err error) {
-	why := &Denial{Code: switchboard.CodePolicyFailed, Layer: kind, Reasons: []string{err.Error()}}
+	why := &Denial{Code: switchboard.CodePolicyFailed, Layer: kind, Reasons: []string{err.Error()}, own: stopped(err) || isCost(err)}
 	for i := range a.Verdicts {
 		if a.Verdicts[i].Denied == nil || a.Verdicts[i].Denied.Code == switchboard.CodeDenied {
 			a.Verdicts[i].Denied = why

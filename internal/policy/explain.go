@@ -47,7 +47,7 @@ func (p *Policy) Explain(ctx context.Context, q *Question) map[switchboard.ToolI
 	}
 	for _, v := range p.layers {
 		w := &witness{layer: v.Layer, causes: map[string][]Cause{}, nearest: map[string]map[*ast.Rule]near{}, allows: map[string]bool{}}
-		if _, err := p.engine.evalBeside(ctx, v.Layer, in, q.Now, w); err != nil {
+		if _, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*raw, error) { return v.ask(in, q.Now, c, w) }); err != nil {
 			continue // the denial says where
 		}
 		for _, c := range q.Candidates {

@@ -249,6 +249,9 @@ func hidden(why error) error {
 // denied turns a denial into what the caller is told: no rule, no reason.
 func denied(why *Denial) error {
 	e := &switchboard.Error{Code: why.Code, Stage: StageName, Cause: errors.New(why.String())}
+	if why.own {
+		e.Cause = &ownWords{why.String()}
+	}
 	switch why.Code {
 	case switchboard.CodePolicyFailed:
 		e.Text = "it could not be decided whether this call is allowed, so it was not made"

@@ -128,7 +128,7 @@ func value(raw []byte) (ast.Value, error) {
 		return nil, errors.New("are no JSON")
 	}
 	if huge(v) {
-		return nil, errors.New("hold a number with too large an exponent")
+		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", maxDigits)
 	}
 	return v, nil
 }
@@ -137,7 +137,7 @@ func huge(v ast.Value) bool {
 	switch v := v.(type) {
 	case ast.Number:
 		i := strings.IndexAny(string(v), "eE")
-		return i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
+		return len(v) > maxDigits || i >= 0 && len(strings.TrimLeft(string(v)[i+1:], "+-0")) > maxExponent
 	case *ast.Array:
 		return v.Until(func(t *ast.Term) bool { return huge(t.Value) })
 	case ast.Object:

@@ -85,11 +85,12 @@ type asked struct {
 	answer   string
 }
 
-// unavailable are the builtins that policies cannot have: they reach out, or
-// can be made to.
+// unavailable are the builtins that policies cannot have: they reach out, or can be made to, or have no bound.
 var unavailable = map[string]bool{
 	"http.send": true, "net.lookup_ip_addr": true, "opa.runtime": true,
 	"json.match_schema": true, "json.verify_schema": true, // a schema may refer to others by URL
+
+	"graph.reachable_paths": true, "strings.render_template": true, // nobody can tell how long they take
 }
 
 // Capabilities is what Rego can do here: all of OPA, but for what reaches out
@@ -188,9 +189,7 @@ func compile(kind Kind, files []switchboard.PolicyFile, alter func(*ast.Module))
 		return nil, faults
 	}
 	l := &Layer{kind: kind, digest: canonical.Sum(sum.Bytes())}
-	l.compiler = ast.NewCompiler().
-		WithCapabilities(Capabilities()).
-		WithSchemas(Schemas()).
+	l.compiler = compiler().
 		WithPathConflictsCheck(func(p []string) (bool, error) { return has(data, p), nil })
 	l.compiler.Compile(modules)
 	if l.compiler.Failed() {
@@ -252,7 +251,7 @@ func faultsOf(file string, err error) switchboard.Faults {
 		}
 		if e.Details != nil {
 			for _, line := range e.Details.Lines() {
-				f.Text += "\n    " + line
+				f.Text += "\n    " + cut(line)
 			}
 		}
 		faults = append(faults, f)

@@ -51,6 +51,7 @@ const (
 // safe for concurrent use. Without layers it allows everything.
 type Policy struct {
 	engine *Engine
+	share  *share    // the tenant's
 	id     *ast.Term // of the tenant
 	layers []view
 	word   *ast.Term // the tenant's own, input.tenant_policy
@@ -86,7 +87,7 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
-	p := &Policy{engine: e, id: text(t.ID), word: ast.NewTerm(v)}
+	p := &Policy{engine: e, share: e.share(t.ID), id: text(t.ID), word: ast.NewTerm(v)}
 	sum := []byte(t.ID)
 	for _, l := range []*Layer{operator, tenant} {
 		if l == nil {
@@ -175,6 +176,9 @@ type Denial struct {
 	Code    switchboard.Code
 	Layer   Kind
 	Reasons []string // sorted
+
+	// own says that the reason is in Switchboard's own words, and so repeats nothing of a call's arguments.
+	own bool
 
 	// Veto says that a rule has named the candidate to deny it. Else none has allowed it.
 	Veto bool

@@ -259,33 +259,6 @@ func TestARuleThatGoesThroughTooMuchIsEnded(t *testing.T) {
 	}
 }
 
-// Nothing stops a builtin that is at work: it goes on, takes up its place until it
-// has finished, and nobody waits for it.
-func TestWhatGoesOnForTooLongIsDeniedAndTakesUpNoMoreThanItsPlaces(t *testing.T) {
-	const places = 2
-	e := policy.NewEngine(30*time.Millisecond, places)
-	l := layer(t, policy.Operator, allowAll+`deny["x/y"] contains "n" if regex.match("^((((a?){10}){10}){9})*b$", input.call.arguments.s)`)
-	p, err := e.New(&switchboard.Tenant{ID: "acme"}, l, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := ask(policy.PhaseCall, `{"s":"`+strings.Repeat("a", 20_000)+`"}`, brave)
-	for i := range 3 * places {
-		began := time.Now()
-		v := p.Judge(t.Context(), q).Verdicts[0]
-		says := "longer than it may"
-		if i >= places {
-			says = "too many"
-		}
-		if v.Denied == nil || v.Denied.Code != switchboard.CodePolicyFailed || !strings.Contains(v.Denied.String(), says) {
-			t.Errorf("%d: %+v, want %q", i, v.Denied, says)
-		}
-		if took := time.Since(began); took > 5*time.Second { // what is at work takes all the processors there are
-			t.Errorf("%d: the answer took %v", i, took)
-		}
-	}
-}
-
 func TestWhatReachesOutOrIsMisspeltDoesNotCompile(t *testing.T) {
 	for rules, says := range map[string]string{
 		`allowed_tools contains "x" if http.send({"method": "get", "url": "http://a.example"}).status_code == 200`: "undefined function http.send",

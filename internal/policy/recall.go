@@ -158,7 +158,7 @@ func takenApart(kind Kind, files []switchboard.PolicyFile) *Layer {
 // ask asks one layer, or recalls what it answered.
 func (p *Policy) ask(ctx context.Context, v view, in *ast.Term, q *Question) (*raw, error) {
 	if p.recall == nil {
-		return p.engine.eval(ctx, v, in, q.Now)
+		return p.engine.eval(ctx, p.share, v, in, q.Now)
 	}
 	var all *raw
 	for _, part := range p.recall.parts[v.kind] {
@@ -202,7 +202,7 @@ func (p *Policy) eval(ctx context.Context, v view, in *ast.Term, q *Question) (*
 			return nil, err
 		}
 	}
-	return p.engine.eval(ctx, v, in, q.Now)
+	return p.engine.eval(ctx, p.share, v, in, q.Now)
 }
 
 // question is all of q that the part can look at.

@@ -39,6 +39,7 @@ type View struct {
 	// What follows is said only where All is set.
 	Runs, Sessions, Streams int
 	Evaluations, Unjudged   int64 // of policies, and how many of them failed
+	RanOver, Overdue        int64 // how many of them ran on when their time was over, and how many do so now
 	Unrecorded              int64 // decisions that could not be recorded
 	Unwritten               int   // receipts that wait to be
 	TakenOver, Restored     int64 // sessions and runs, from other processes
@@ -122,6 +123,8 @@ var (
 	reloads     = desc("reloads_total", "Readings of the configuration after the first, by result: ok, unchanged or refused.", "result")
 	evaluations = desc("policy_evaluations_total", "Evaluations of policies.")
 	unjudged    = desc("policy_evaluation_failures_total", "Evaluations of policies that failed, and so denied.")
+	ranOver     = desc("policy_evaluations_ran_over_total", "Evaluations of policies that ran on when their time was over.")
+	overdue     = desc("policy_evaluations_overdue", "Evaluations of policies that run on now although their time is over.")
 	unrecorded  = desc("records_lost_total", "Receipts, and texts that they refer to, that could not be written.")
 	unwritten   = desc("receipts_waiting", "Receipts that wait to be written.")
 	hops        = desc("hops_total", "Requests that another replica was asked to answer, by how that ended: answered, gone, broken, cut or unavailable.", "outcome")
@@ -144,7 +147,7 @@ type scrape struct {
 func (s *scrape) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, hash, refused, faulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
+		restarts, hash, refused, faulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
 	} {
 		c <- d
 	}
@@ -225,6 +228,8 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	gauge(streams, v.Streams)
 	count(evaluations, v.Evaluations)
 	count(unjudged, v.Unjudged)
+	count(ranOver, v.RanOver)
+	gauge(overdue, int(v.Overdue))
 	count(unrecorded, v.Unrecorded)
 	gauge(unwritten, v.Unwritten)
 	count(takenOver, v.TakenOver)

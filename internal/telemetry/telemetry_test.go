@@ -71,7 +71,7 @@ func busy(t *testing.T) *Recorder {
 
 func view() *View {
 	return &View{
-		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
+		Version: "v1", Configuration: "sha256:0123456789abcdef", Refused: true, Faulty: 12, States: []string{"healthy", "quarantine"}, All: true, Tools: 3, Runs: 4, Sessions: 5, Streams: 6, Evaluations: 7, Unjudged: 1, RanOver: 11, Overdue: 2, Unrecorded: 2, Unwritten: 8, TakenOver: 9, Restored: 10, StoreKind: "redis", StoreFault: true,
 		Servers: []Server{
 			{ID: "files", State: "healthy", Connections: 1, InFlight: 2, Waiting: 3, Restarts: 4},
 			{ID: "search", State: "quarantine"},
@@ -147,6 +147,8 @@ func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
 		"configuration_faulty_parts{}":                             12,
 		"policy_evaluations_total{}":                               7,
 		"policy_evaluation_failures_total{}":                       1,
+		"policy_evaluations_ran_over_total{}":                      11,
+		"policy_evaluations_overdue{}":                             2,
 		"records_lost_total{}":                                     2,
 		"receipts_waiting{}":                                       8,
 		"sessions_taken_over_total{}":                              9,

@@ -1,0 +1,301 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+func TestEveryBuiltinIsDoneSoonOrHasACost(t *testing.T) {
+	for _, b := range Capabilities().Builtins {
+		if !strings.HasPrefix(b.Name, "test.") && !soon[b.Name] && costs[b.Name] == nil {
+			t.Errorf("nothing bounds %s", b.Name)
+		}
+	}
+	for name := range costs {
+		if topdown.GetBuiltin(name) == nil {
+			t.Errorf("%s is no builtin", name)
+		}
+	}
+}
+
+// judged asks a layer with one rule about one call whose argument x has this value.
+func judged(t *testing.T, rules, x string) error {
+	t.Helper()
+	p, err := compiled(t, "{}", rules)
+	if err != nil {
+		t.Fatalf("%s: %v", rules, err)
+	}
+	tool := &switchboard.Tool{ID: switchboard.ToolID{Server: "brave", Name: "search"}, Definition: []byte(`{}`)}
+	v := p.Judge(t.Context(), &Question{
+		Phase: PhaseCall, Requirement: &switchboard.Requirement{Verb: "search", Resource: "internet"}, Candidates: []*switchboard.Tool{tool},
+		Arguments: []byte(`{"x":` + x + `}`), Now: time.Unix(0, 0),
+	}).Verdicts[0]
+	if v.Denied == nil {
+		return nil
+	}
+	return errors.New(v.Denied.String())
+}
+
+// RX-09
+func TestABuiltinThatCouldTakeTooLongIsNotStarted(t *testing.T) {
+	a := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
+	for name, c := range map[string]struct{ expr, x, says string }{
+		"a pattern of counted repetitions on 1 MB": {`regex.match("(a?){500}(a?){499}b", x)`, a(1000_000), "instructions on"},
+		"the same, all matches":                    {`regex.find_n("(a?){500}(a?){499}b", x, -1)`, a(1000_000), "instructions on"},
+		"the same, split":                          {`regex.split("(a?){500}(a?){499}b", x)`, a(1000_000), "instructions on"},
+		"the same, replaced":                       {`regex.replace(x, "(a?){500}(a?){499}b", "c")`, a(1000_000), "instructions on"},
+		"the same, with submatches":                {`regex.find_all_string_submatch_n("(a?){500}(a?){499}b", x, -1)`, a(1000_000), "instructions on"},
+		"repetitions beside repetitions":           {`regex.match(replace(x, "a", "(b{1000})"), x)`, a(100), "the most is"},
+		"the client's own pattern":                 {`regex.match(x, "abc")`, a(maxPattern + 1), "a pattern of"},
+		"what is put in the place of each match":   {`regex.replace(x, "a", concat("", [x, x]))`, a(1 << 14), "its result has more than"},
+		"a template with repetitions":              {`regex.template_match("urn:<(a{1,900}){1,1}>", x, "<", ">")`, a(1 << 16), "instructions on"},
+		"two globs that may meet in many ways":     {`regex.globs_match(x, "a*b*c*d*e*f*g*")`, `"` + strings.Repeat("a*", 30) + `"`, "repetitions"},
+		"a glob of many wildcards":                 {`glob.match("*a*a*a*a*a*a*b", ["/"], x)`, a(400), "wildcards"},
+		"a text of gigabytes":                      {`count(replace(x, "a", x)) > 0`, a(1 << 16), "puts"},
+		"texts of gigabytes":                       {`count(strings.replace_n({"a": x}, x)) > 0`, a(1 << 16), "puts"},
+		"a format with a width, many times":        {`sprintf(concat("", ["%", "1000000d", replace("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "a", "%1000000d")]), [1]) != x`, a(1), "it makes"},
+		"a format that takes its widths":           {`sprintf(replace(x, "a", "%*d"), [1, 1]) != ""`, a(100), "it makes"},
+		"a range of many numbers":                  {`count(numbers.range(1, 500000000)) > 0`, a(1), "it makes"},
+		"a range of many numbers, by steps":        {`count(numbers.range_step(1, 500000000, 2)) > 0`, a(1), "it makes"},
+		"all addresses there are":                  {`count(net.cidr_expand("0.0.0.0/0")) > 0`, a(1), "2^32 addresses"},
+		"numbers that grow":                        {`n := bits.lsh(1, 4000); n * n * n * n > 0`, a(1), "digits"},
+		"a factorial":                              {`product(numbers.range(1, 100000)) > 0`, a(1), "digits"},
+		"a shift by many":                          {`bits.lsh(1, 2000000000) > 0`, a(1), "it shifts by"},
+		"a certificate of 1 MB":                    {`crypto.x509.parse_certificates(x)`, a(1000_000), "its operands have"},
+		"texts of which each is as long as may be": {`y := concat("", [x, x, x, x, x, x, x, x]); count([1 | some i in numbers.range(1, 100); count(sprintf("%d%s", [i, y])) > 0]) > 0`, a(1000_000), "this evaluation would take"},
+		"a query of 64 KB":                         {`graphql.is_valid(x, "type Query { a: Int }")`, a(1 << 16), "compare each part"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := judged(t, "allowed_tools contains c.id if { some c in input.candidate_tools; x := input.call.arguments.x; "+c.expr+" }", c.x)
+			if err == nil || !strings.Contains(err.Error(), "could take too long") || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%.300s, want one that says %q", fmt.Sprint(err), c.says)
+			}
+		})
+	}
+	t.Run("behind a not", func(t *testing.T) {
+		err := judged(t, `allowed_tools contains c.id if { some c in input.candidate_tools; not regex.match("(a?){500}(a?){499}b", input.call.arguments.x) }`, a(1000_000))
+		if err == nil || !strings.Contains(err.Error(), "could take too long") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestWhatPoliciesOrdinarilyDoHasAllTheTimeItNeeds(t *testing.T) {
+	text := `"` + strings.Repeat("word 4111111111111111 https://example.com/a?b=c ", 4000) + `"` // 190 KB
+	for name, expr := range map[string]string{
+		"a search in a long text":       `regex.match("[0-9]{16}", x)`,
+		"all cards in it":               `count(regex.find_n("[0-9]{16}", x, -1)) == 4000`,
+		"the first card":                `count(regex.find_n("[0-9]{16}", x, 1)) == 1`,
+		"its parts":                     `count(regex.split("\\s+", x)) == 12001`,
+		"its addresses, with parts":     `count(regex.find_all_string_submatch_n("(https)://([a-z.]+)", x, 3)) == 3`,
+		"cards masked":                  `contains(regex.replace(x, "[0-9]{12}([0-9]{4})", "…$1"), "…1111")`,
+		"a glob over a tool's name":     `glob.match("brave-*-eu/read_*_*", ["/"], "brave-fra-eu/read_file_from_disk")`,
+		"a glob over a path":            `not glob.match("/srv/**/secrets/*.pem", ["/"], substring(x, 0, 200))`,
+		"a format":                      `sprintf("%-20s|%5d|%v", [substring(x, 0, 10), 7, {"a": 1}]) != ""`,
+		"a number":                      `product(numbers.range(1, 50)) > 0`,
+		"a network":                     `count(net.cidr_expand("10.0.0.0/24")) == 256`,
+		"a token":                       `io.jwt.decode("eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ.c2ln")[1].a == 1`,
+		"what it says as YAML":          `yaml.unmarshal("a: [1, 2]").a[0] == 1`,
+		"a digest":                      `crypto.hmac.sha256(x, "key") != ""`,
+		"a template":                    `regex.template_match("urn:<[a-z]+>:x", "urn:abc:x", "<", ">")`,
+		"a replacement":                 `contains(replace(x, "word", "other"), "other")`,
+		"no more matches than it wants": `count(regex.find_n("w", x, 0)) == 0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := judged(t, "allowed_tools contains c.id if { some c in input.candidate_tools; x := input.call.arguments.x; "+expr+" }", text); err != nil {
+				t.Errorf("%.300s", err)
+			}
+		})
+	}
+}
+
+func TestAValueThatContainsItselfManyTimesIsAFaultOfItsRule(t *testing.T) {
+	double := func(write string, times int) (rules string) {
+		for i := range times {
+			rules += strings.NewReplacer("NEXT", fmt.Sprint("a", i+1), "THIS", fmt.Sprint("a", i)).Replace(write) + "\n"
+		}
+		return rules
+	}
+	for name, c := range map[string]struct {
+		rules  string
+		faulty bool
+	}{
+		"arrays of rules":                    {"a0 := [input.phase]\n" + double(`NEXT := [THIS, THIS]`, 30), true},
+		"objects":                            {"a0 := {1: input.phase}\n" + double(`NEXT := {"a": THIS, "b": {"c": THIS}}`, 30), true},
+		"sets":                               {"a0 := {input.phase}\n" + double(`NEXT := {THIS, [THIS]}`, 30), true},
+		"variables of one rule":              {"x if {\na0 := [input.phase]\n" + double(`NEXT := [THIS, THIS]`, 30) + "a30 == [1]\n}", true},
+		"a function of a function":           {"two(x) := [x, x]\na0 := input.phase\n" + double(`NEXT := two(two(THIS))`, 15), true},
+		"array.concat":                       {"a0 := [input.phase]\n" + double(`NEXT := array.concat(THIS, THIS)`, 30), true},
+		"comprehensions":                     {"a0 := [input.phase]\n" + double(`NEXT := [[THIS, y] | some y in THIS]`, 30), true},
+		"under with":                         {"a0 := input.user_tier\n" + double(`NEXT := x if x := THIS with input.user_tier as [THIS, THIS]`, 30), true},
+		"values that meet in a partial rule": {"a0 contains input.phase\n" + double(`NEXT contains [THIS, THIS]`, 30), true},
+		"a few levels":                       {"a0 := [input.phase]\n" + double(`NEXT := [THIS, THIS]`, 10), false},
+		"a long chain of sums":               {"a0 := count(input.candidate_tools)\n" + double(`NEXT := THIS + THIS`, 100), false},
+		"a long chain of texts":              {"a0 := input.phase\n" + double(`NEXT := sprintf("%s%s", [THIS, THIS])`, 20), false},
+		"a long chain of conditions":         {"a0 if input.phase == \"call\"\n" + double("NEXT if { THIS; x := [THIS, 1]; x != [] }", 100), false},
+	} {
+		_, err := compiled(t, "{}", allowed+"x_used := 1\n"+c.rules)
+		if faulty := err != nil && strings.Contains(err.Error(), "puts a value into itself"); faulty != c.faulty {
+			t.Errorf("%s: %v, want a fault: %t", name, err, c.faulty)
+		}
+	}
+}
+
+// slow is an evaluation that nothing stops: it ends when the channel is closed.
+func slow(end <-chan struct{}) func(topdown.Cancel) (*raw, error) {
+	return func(topdown.Cancel) (*raw, error) { <-end; return &raw{}, nil }
+}
+
+func quick(topdown.Cancel) (*raw, error) { return &raw{}, nil }
+
+// RX-09
+func TestWhileAnEvaluationIsOverdueItsTenantBeginsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(time.Second, 2)
+		e.most = 2
+		acme, other := e.share("acme"), e.share("other")
+		end := make(chan struct{})
+		began := time.Now()
+		if _, err := e.evalBeside(t.Context(), acme, slow(end)); !errors.Is(err, errTime) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if _, err := e.evalBeside(t.Context(), acme, quick); !errors.Is(err, errOverdue) {
+			t.Errorf("another of the tenant: %v", err)
+		}
+		if _, err := e.evalBeside(t.Context(), other, quick); err != nil {
+			t.Errorf("another tenant's: %v", err)
+		}
+		if _, _, ranOver, overdue := e.Counts(); ranOver != 1 || overdue != 1 {
+			t.Errorf("%d ran over, %d are overdue", ranOver, overdue)
+		}
+		go func() { time.Sleep(time.Second / 2); close(end) }()
+		began = time.Now()
+		if _, err := e.evalBeside(t.Context(), acme, quick); err != nil || time.Since(began) != time.Second/2 {
+			t.Errorf("once it has ended: %v after %v", err, time.Since(began))
+		}
+		if _, _, ranOver, overdue := e.Counts(); ranOver != 1 || overdue != 0 {
+			t.Errorf("%d ran over, %d are overdue", ranOver, overdue)
+		}
+		time.Sleep(2 * idle) // the goroutines that have nothing to do end
+	})
+}
+
+func TestFewerEvaluationsAreOverdueThanMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(time.Second, 2)
+		e.most = 2
+		end := make(chan struct{})
+		for i := range 2 {
+			if _, err := e.evalBeside(t.Context(), e.share(switchboard.TenantID(fmt.Sprint("bad", i))), slow(end)); !errors.Is(err, errTime) {
+				t.Error(err)
+			}
+		}
+		if _, err := e.evalBeside(t.Context(), e.share("good"), quick); !errors.Is(err, errCrowded) {
+			t.Errorf("with as many overdue as may be: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := e.evalBeside(ctx, e.share("good"), quick); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("and a caller that leaves: %v", err)
+		}
+		close(end)
+		synctest.Wait()
+		if _, err := e.evalBeside(t.Context(), e.share("good"), quick); err != nil {
+			t.Errorf("once they have ended: %v", err)
+		}
+		time.Sleep(2 * idle)
+	})
+}
+
+func TestATenantEvaluatesInItsOwnPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(time.Second, 1)
+		acme := e.share("acme")
+		acme.places <- struct{}{} // one is under way
+		brisk := view{brisk: true}
+		if _, err := e.eval(t.Context(), acme, brisk, ast.NullTerm(), time.Now()); !errors.Is(err, errCrowded) {
+			t.Errorf("a second one: %v", err)
+		}
+		if _, err := e.evalBeside(t.Context(), acme, quick); !errors.Is(err, errCrowded) {
+			t.Errorf("a second one, beside: %v", err)
+		}
+		if _, err := e.evalBeside(t.Context(), e.share("other"), quick); err != nil {
+			t.Errorf("another tenant's: %v", err)
+		}
+		time.Sleep(2 * idle)
+	})
+}
+
+// A caller that leaves does not make an evaluation overdue, and its place is given back.
+func TestACallerThatLeavesStopsItsEvaluation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(time.Second, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := e.evalBeside(ctx, e.share("acme"), func(c topdown.Cancel) (*raw, error) {
+			for !c.Cancelled() {
+				time.Sleep(time.Millisecond)
+			}
+			return nil, errors.New("cancelled")
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if _, err := e.evalBeside(t.Context(), e.share("acme"), quick); err != nil {
+			t.Error(err)
+		}
+		if _, _, ranOver, _ := e.Counts(); ranOver != 0 {
+			t.Errorf("%d ran over", ranOver)
+		}
+		time.Sleep(2 * idle)
+	})
+}
+
+// What one call of a brisk builtin pays for being counted.
+func BenchmarkCost(b *testing.B) {
+	for name, c := range map[string]struct {
+		builtin  string
+		operands []*ast.Term
+	}{
+		"plus":        {"plus", []*ast.Term{ast.IntNumberTerm(3), ast.IntNumberTerm(4)}},
+		"concat":      {"concat", []*ast.Term{ast.StringTerm("/"), ast.ArrayTerm(ast.StringTerm("srv"), ast.StringTerm("data"))}},
+		"regex.match": {"regex.match", []*ast.Term{ast.StringTerm(`^[a-z]+$`), ast.StringTerm("abcdefgh")}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, why := costs[c.builtin](c.operands); why != "" {
+					b.Fatal(why)
+				}
+			}
+		})
+	}
+}
+
+func FuzzTheCostOfAPatternIsCountedBeforeItIsCompiled(f *testing.F) {
+	for _, s := range []string{"(a?){500}(a?){499}b", "^[a-z]+$", "((a{9}){9}){9}", "(", `\pL{3,}`, "a|b|[^c]"} {
+		f.Add(s, "aaab")
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		p := programOf(pattern)
+		if p.why == "" && p.re != nil && p.size < 1 {
+			t.Errorf("%q has %v instructions", pattern, p.size)
+		}
+		if len(text) < 1<<10 && p.re != nil && p.size < 1<<10 { // what is counted is enough for what is done
+			s := search{pattern, text, "", -1}
+			if err := s.rehearse("regex.find_n", nil); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
