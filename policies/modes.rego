@@ -5,13 +5,16 @@
 #	assist      what does more waits for a person, call by call
 #	autopilot   as the other rules say
 #
+# That a tool does nothing but read counts only where a person vouches for it, as in trust.rego. For the local user, and where the
+# operator's row of the tenant says trust: declared, the server's own word is enough (input.least_trust).
+#
 # Who is asked, and for how long a grant holds, a tenant may say:
 #
 #	policy:
 #	  approval: {who: [oncall], expires: 15m}     # absent: [approver], 1h
 package switchboard
 
-deny[c.id] contains "mode observe: only tools of which every capability is readonly" if {
+deny[c.id] contains "mode observe: only tools of which every capability is readonly, by more than the server's own word" if {
 	input.mode == "observe"
 	some c in input.candidate_tools
 	not only_reads(c)
@@ -38,8 +41,15 @@ mode_is_known if input.mode in {"observe", "assist", "autopilot"}
 # count as one that only reads, if nobody counted.
 only_reads(c) if {
 	count(c.capabilities) > 0
-	every capability in c.capabilities { "readonly" in capability.constraints }
+	every capability in c.capabilities {
+		"readonly" in capability.constraints
+		counts(c, capability)
+	}
 }
+
+counts(_, _) if input.least_trust == "declared"
+
+counts(c, capability) if vouched(c, capability)
 
 approval := {
 	"who": object.get(input.tenant_policy, ["approval", "who"], ["approver"]),

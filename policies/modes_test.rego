@@ -50,3 +50,26 @@ test_an_approval_that_cannot_be_read_leaves_nothing if {
 		left == set() with input as in_mode("autopilot", {"approval": bad})
 	}
 }
+
+# A capability is readonly by somebody's word: whose counts is the operator's to say.
+claimed_to_read := [object.union(tool(concat("", ["a/", source]), [object.union(cap("read", "fs", ["readonly"]), {"source": source})]), {"trust": trust}) |
+	some [source, trust] in [["tool", "declared"], ["handshake", "declared"], ["manifest", "declared"], ["overlay", "declared"], ["tenant_overlay", "declared"], ["rumour", "operator"]]
+]
+
+by_whose_word(mode, least) := object.union(asks(claimed_to_read, {}), {"mode": mode, "least_trust": least})
+
+test_observe_does_not_take_the_word_of_a_server_for_it if {
+	every least in ["operator", "", null] {
+		left == {"a/overlay", "a/tenant_overlay", "a/rumour"} with input as by_whose_word("observe", least)
+	}
+	left == {"a/overlay", "a/tenant_overlay", "a/rumour"} with input as object.remove(by_whose_word("observe", ""), ["least_trust"])
+}
+
+test_observe_takes_it_where_the_operator_says_so if {
+	left == {c.id | some c in claimed_to_read} with input as by_whose_word("observe", "declared")
+}
+
+test_assist_asks_a_person_where_only_the_server_says_that_it_reads if {
+	{id | some id, _ in switchboard.obligations} == {"a/tool", "a/handshake", "a/manifest"} with input as by_whose_word("assist", "operator")
+	switchboard.obligations == {} with input as by_whose_word("assist", "declared")
+}

@@ -12,11 +12,10 @@
 # a misspelt tier off.
 package switchboard
 
-# Who says so, where it is not the server itself: the operator's overlay, the
-# manifest that the operator named, a person of the tenant. A source that is not
+# Who says so, where it is not the server or its makers: the operator's overlay, a person of the tenant. A source that is not
 # in this list counts as the server's. What Switchboard enforces itself needs
 # no word of anybody (candidate.enforced).
-vouching_sources := {"overlay", "manifest", "tenant_overlay"}
+vouching_sources := {"overlay", "tenant_overlay"}
 
 deny[c.id] contains reason if {
 	rows := input.tenant_policy.trust

@@ -6,7 +6,7 @@ claimed(source) := tool(concat("", ["a/", source]), [object.union(cap("read", "f
 
 claims := [claimed(source) | some source in ["overlay", "manifest", "handshake", "tool", "tenant_overlay", "rumour"]]
 
-vouched := {"a/overlay", "a/manifest", "a/tenant_overlay"}
+vouched := {"a/overlay", "a/tenant_overlay"}
 
 everything := {c.id | some c in claims}
 

@@ -243,6 +243,9 @@ func standing(c app.Candidate) string {
 	if len(c.Capabilities) > 0 {
 		s += "; " + strings.Join(c.Capabilities, "; ")
 	}
+	if c.Declared != "" {
+		s += "; " + c.Declared
+	}
 	if c.Redacted != "" {
 		s += "; " + c.Redacted
 	}

@@ -97,6 +97,9 @@ type Candidate struct {
 	Repeatable bool   `json:"repeat_is_harmless"`
 	Repeat     string `json:"repeat"`
 
+	// Declared says why "readonly" counts although only the server says it; "" where a person vouches for it, or it does not count.
+	Declared string `json:"declared,omitempty"`
+
 	// Redacted says what the operator's overlay has removed from its results, and whether that enforces pii_safe.
 	Redacted string `json:"redacted,omitempty"`
 
@@ -278,10 +281,10 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	group := s.tenants[d.Tenant].equivalents.Among(reached(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, s.candidate(c, group))
+		x.Selected = append(x.Selected, s.candidate(c, d, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, s.candidate(c, group))
+		x.Others = append(x.Others, s.candidate(c, d, group))
 	}
 	x.Tied, x.Warning = tie(o)
 	rules, unknown := s.judged(ctx, d, o)
@@ -319,7 +322,7 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
-func (s *state) candidate(c decide.Candidate, group *contract.Group) Candidate {
+func (s *state) candidate(c decide.Candidate, d *decide.Decision, group *contract.Group) Candidate {
 	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = repeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
@@ -328,8 +331,25 @@ func (s *state) candidate(c decide.Candidate, group *contract.Group) Candidate {
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
+	x.Declared = s.declaredWord(c.Tool, d)
 	x.Redacted = redaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
 	return x
+}
+
+// declaredWord says why the server's own word that a tool is readonly counts in the decision; "" where it does not, or need not.
+func (s *state) declaredWord(t *switchboard.Tool, d *decide.Decision) string {
+	tenant := s.tenants[d.Tenant]
+	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
+		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
+	})
+	switch {
+	case !own || tenant.TrustFor(d.Principal) != switchboard.TrustDeclared:
+		return ""
+	case tenant.Trust == switchboard.TrustDeclared:
+		return "only the server says readonly, which counts because the operator's row of the tenant says trust: declared"
+	default:
+		return "only the server says readonly, which counts for the local user"
+	}
 }
 
 // redaction says what the operator's overlay has removed from the results of the tool, and what that enforces.

@@ -258,7 +258,7 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 	out := *last.out
 	given := l.enabled(b.servers)
 	out.Servers = inBoth(out.Servers, given)
-	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask = b.byName, b.tier(), b.roles, b.ceiling, l.vetoForTask
+	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.tier(), b.roles, b.ceiling, l.vetoForTask, b.trust
 	out.TokenBudget, out.ResultBytes = least(out.TokenBudget, b.tokens), least(out.ResultBytes, b.resultBytes)
 	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
 	for id, task := range last.out.Tasks {

@@ -15,14 +15,14 @@ import (
 
 var (
 	boundShape = &shape{
-		keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "result_bytes", "declare"},
+		keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "result_bytes", "declare", "trust"},
 		later: []string{"budgets", "models", "permissions"},
 		hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
 	}
 	tenantShape = &shape{
 		keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "receipt_ids", "keys", "token_budget", "result_bytes", "lazy"},
 		later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
-		hints: map[string]string{"allow": operators, "declare": operators, "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
+		hints: map[string]string{"allow": operators, "declare": operators, "trust": operators + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
 	}
 	tenantLazyShape = &shape{keys: []string{"on_full"}, hints: map[string]string{"tokenizer": operators}}
 	declareShape    = &shape{keys: []string{"verb", "resource", "constraints"}, later: []string{"capability"}, hints: map[string]string{"tools": "a task that a client declares names no tools"}}
@@ -42,6 +42,7 @@ const operators = "only the operator says it, in switchboard.yaml"
 type bound struct {
 	servers []string // sorted
 	byName  bool
+	trust   switchboard.Trust
 	tiers   []string // the first is that of keys which name none
 	roles   []string // sorted
 	tokens  int      // 0 where the operator says none
@@ -98,6 +99,10 @@ func (l *loader) readBounds(v value) {
 					b.byName = b.byName || s == "by_name"
 				}
 			}
+		}
+		if v, ok := o.get("trust"); ok {
+			s, _ := v.one("trust", string(switchboard.TrustOperator), string(switchboard.TrustDeclared))
+			b.trust = switchboard.Trust(s)
 		}
 		if v, ok := o.get("tier"); ok {
 			b.tiers = v.tiers()
@@ -243,7 +248,7 @@ func (l *loader) tenants() {
 		l.cfg.Tenants[switchboard.TenantID(id)] = &switchboard.Tenant{
 			ID: switchboard.TenantID(id), ByName: b.byName, Servers: l.enabled(b.servers), Tier: b.tier(), Roles: b.roles,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{},
-			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask,
+			TokenBudget: b.tokens, ResultBytes: b.resultBytes, OnFull: l.onFull, Declare: b.ceiling, VetoForTask: l.vetoForTask, Trust: b.trust,
 		}
 	}
 	if l.cfg.Implied {

@@ -98,8 +98,8 @@ type Candidate struct {
 // A Reason says why a candidate did not go on.
 type Reason struct {
 	// Missing is the constraint that is required and not carried, and
-	// Capability the one that does not carry it: nil where the tool has no
-	// capability at all.
+	// Capability the one that does not carry it, or carries it by the server's own word only:
+	// nil where the tool has no capability at all.
 	Missing    switchboard.Constraint
 	Capability *switchboard.Capability
 
@@ -121,6 +121,9 @@ func (r Reason) String() string {
 		return r.Text
 	case r.Capability == nil:
 		return fmt.Sprintf("it states no capability that could carry %s", r.Missing)
+	case r.Capability.Carries(r.Missing):
+		return fmt.Sprintf("only the server itself says that its capability %s (%s) is %s; an overlay can say it, or the operator with trust: operator for the server, or trust: declared for the tenant",
+			r.Capability, r.Capability.Source, r.Missing)
 	default:
 		return fmt.Sprintf("its capability %s (%s) lacks %s", r.Capability, r.Capability.Source, r.Missing)
 	}

@@ -143,6 +143,8 @@ func (o *Outcome) refusal() string {
 		return fmt.Sprintf("nothing that is offered matches %s, or one of them", r)
 	case u.Tool == nil:
 		return fmt.Sprintf("no tool that is offered can %s", r)
+	case u.Reason.Missing != "" && u.Reason.Capability != nil && u.Reason.Capability.Carries(u.Reason.Missing):
+		return fmt.Sprintf("no tool meets the requirement %s: that the last candidate is %s, only its own server says", r, u.Reason.Missing)
 	case u.Reason.Missing != "":
 		return fmt.Sprintf("no tool meets the requirement %s: the last candidate is not %s in all that it does", r, u.Reason.Missing)
 	default:

@@ -21,6 +21,7 @@ type world struct {
 	tools  []*switchboard.Tool
 	tax    *switchboard.Taxonomy
 	tenant *switchboard.Tenant
+	auth   switchboard.Auth
 }
 
 func (w world) Match(v switchboard.Verb, r switchboard.Resource) (found []*switchboard.Tool) {
@@ -78,18 +79,22 @@ func drawWorld(t *rapid.T) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := world{tax: tax, tenant: &switchboard.Tenant{ID: "acme", ByName: true}}
+	w := world{tax: tax, tenant: &switchboard.Tenant{ID: "acme", ByName: true, Trust: rapid.SampledFrom([]switchboard.Trust{"", switchboard.TrustDeclared}).Draw(t, "row")}}
+	w.auth = rapid.SampledFrom([]switchboard.Auth{switchboard.AuthAPIKey, switchboard.AuthLocal}).Draw(t, "auth")
+	trusts := map[switchboard.ServerID]switchboard.Trust{}
 	classes := map[switchboard.ServerID]string{}
 	for _, s := range someServers {
+		trusts[s] = rapid.SampledFrom([]switchboard.Trust{switchboard.TrustDeclared, switchboard.TrustOperator}).Draw(t, "trust")
 		classes[s] = rapid.SampledFrom([]string{"", "free", "paid"}).Draw(t, "class")
 	}
 	ids := rapid.SliceOfDistinct(rapid.Custom(func(t *rapid.T) switchboard.ToolID {
 		return switchboard.ToolID{Server: rapid.SampledFrom(someServers).Draw(t, "server"), Name: rapid.StringMatching(`[xY_]{1,2}`).Draw(t, "name")}
 	}), rapid.ID).Draw(t, "tools")
 	for _, id := range ids {
-		tool := &switchboard.Tool{ID: id, Class: classes[id.Server]}
+		tool := &switchboard.Tool{ID: id, Class: classes[id.Server], Trust: trusts[id.Server]}
+		source := rapid.SampledFrom(switchboard.Sources).Draw(t, "source")
 		for range rapid.IntRange(0, 2).Draw(t, "capabilities") {
-			tool.Capabilities = append(tool.Capabilities, drawCapability(t, switchboard.FromOverlay))
+			tool.Capabilities = append(tool.Capabilities, drawCapability(t, source))
 		}
 		for range rapid.IntRange(0, 1).Draw(t, "kept") {
 			tool.Kept = append(tool.Kept, drawCapability(t, switchboard.FromTool))
@@ -123,7 +128,7 @@ func drawRequirement(t *rapid.T) switchboard.Requirement {
 
 func (w world) input(rs ...switchboard.Requirement) decide.Input {
 	return decide.Input{
-		Tenant: w.tenant, Principal: switchboard.Principal{Tenant: "acme", ID: "ann"},
+		Tenant: w.tenant, Principal: switchboard.Principal{Tenant: "acme", ID: "ann", Auth: w.auth},
 		Task: &switchboard.Task{ID: "t", Requirements: rs},
 	}
 }
@@ -146,6 +151,23 @@ func ids(cs []decide.Candidate) (ids []switchboard.ToolID) {
 // survivors are the candidates that reached the end, in order.
 func survivors(o *decide.Outcome) []switchboard.ToolID {
 	return append(ids(o.Selected), ids(o.Others)...)
+}
+
+// vouchedThroughout is the rule of whose word counts, in other words than the code's: nothing that the tool does is known from its
+// server alone.
+func vouchedThroughout(t *switchboard.Tool) bool {
+	if t.Trust == switchboard.TrustOperator {
+		return true
+	}
+	said := t.Capabilities
+	for _, k := range t.Kept {
+		if !slices.ContainsFunc(t.Capabilities, func(c switchboard.Capability) bool { return c.Verb == k.Verb && c.Resource == k.Resource }) {
+			said = append(slices.Clone(said), k)
+		}
+	}
+	return !slices.ContainsFunc(said, func(c switchboard.Capability) bool {
+		return !slices.Contains([]switchboard.Source{switchboard.FromOverlay, switchboard.FromTenantOverlay}, c.Source)
+	})
 }
 
 // carriesThroughout is the rule of prune in other words than the code's: a call
@@ -194,6 +216,9 @@ func TestOnlyACandidateWithEveryConstraintSurvives(t *testing.T) {
 			want := slices.Contains(found, tool) && !unmatched
 			for _, c := range r.Constraints {
 				want = want && carriesThroughout(tool, c)
+				if c == switchboard.ReadOnly && w.auth != switchboard.AuthLocal && w.tenant.Trust != switchboard.TrustDeclared {
+					want = want && vouchedThroughout(tool)
+				}
 			}
 			if got := slices.Contains(alive, tool.ID); got != want {
 				t.Fatalf("%s: %s with %v, kept %v: survives %v, want %v", r.String(), tool.ID, tool.Capabilities, tool.Kept, got, want)
@@ -204,7 +229,7 @@ func TestOnlyACandidateWithEveryConstraintSurvives(t *testing.T) {
 		}
 		for _, d := range o.Dropped {
 			why := d.Reason
-			if why.Missing != "" && (!slices.Contains(r.Constraints, why.Missing) || why.Capability != nil && why.Capability.Carries(why.Missing)) {
+			if why.Missing != "" && (!slices.Contains(r.Constraints, why.Missing) || why.Capability != nil && why.Capability.Carries(why.Missing) && why.Missing != switchboard.ReadOnly) {
 				t.Fatalf("%s was dropped because %s", d.Tool.ID, why)
 			}
 			if why.String() == "" {
@@ -231,7 +256,7 @@ func TestAddingAConstraintNeverAddsACandidate(t *testing.T) {
 	})
 }
 
-func TestTiesAreResolvedByBytes(t *testing.T) {
+func TestTiesAreResolvedByTrustAndThenByBytes(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	rapid.Check(t, func(t *rapid.T) {
 		w, r := drawWorld(t), drawRequirement(t)
@@ -239,7 +264,15 @@ func TestTiesAreResolvedByBytes(t *testing.T) {
 		all := append(slices.Clone(o.Selected), o.Others...)
 		for i := 1; i < len(all); i++ {
 			a, b := all[i-1], all[i]
-			if a.Place == b.Place && a.Score == b.Score && a.Tool.ID.Compare(b.Tool.ID) >= 0 {
+			if a.Place != b.Place || a.Score != b.Score {
+				continue
+			}
+			first, second := a.Tool.Trust == switchboard.TrustOperator, b.Tool.Trust == switchboard.TrustOperator
+			if a.Place == 0 && first != second { // a server of which the ranking says where it stands keeps its place
+				if second {
+					t.Fatalf("%s stands before %s, for which the operator vouches", a.Tool.ID, b.Tool.ID)
+				}
+			} else if a.Tool.ID.Compare(b.Tool.ID) >= 0 {
 				t.Fatalf("%s stands before %s", a.Tool.ID, b.Tool.ID)
 			}
 		}

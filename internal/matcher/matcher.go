@@ -16,7 +16,8 @@
 //     Switchboard enforces them whoever said it. Nothing else is added, and
 //     what else such a weaker word lacks does not count: the winner wins.
 //
-// A tool that states no capability carries no constraint.
+// A tool that states no capability carries no constraint. That a tool is readonly counts only where a person vouches for the word
+// (switchboard.Tool.Vouched), unless switchboard.Tenant.TrustFor says that the server's own is enough.
 //
 // Neither stage knows of tenants: whoever makes an Index gives it the view of
 // one. Which server is best is left to package ranking.
@@ -47,7 +48,7 @@ type Catalog interface {
 type Index struct {
 	catalog Catalog
 	all     []*switchboard.Tool
-	bits    map[switchboard.Constraint]uint64 // one bit each, of the first 64 constraints
+	bits    map[switchboard.Constraint]uint64 // one bit each, of the first 63 constraints
 
 	mu    sync.RWMutex
 	found map[query][]decide.Candidate
@@ -61,13 +62,13 @@ type query struct {
 }
 
 // New returns an Index of the catalog. The constraints of tax are those that
-// are compared fast (the first 64 of them); others are compared all the same.
+// are compared fast (the first 63 of them); others are compared all the same.
 func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
 	all := slices.Clone(catalog.Named("*/*"))
 	slices.SortFunc(all, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
 	x := &Index{catalog: catalog, all: all, bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
 	for i, c := range tax.Constraints() {
-		if i < 64 {
+		if i < 63 { // the last bit is vouchedReadOnly
 			x.bits[c] = 1 << i
 		}
 	}

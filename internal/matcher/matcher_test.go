@@ -94,7 +94,13 @@ func taxonomy(t *testing.T, constraints ...switchboard.Constraint) *switchboard.
 // apply runs filter and prune, and returns what goes on and what does not.
 func apply(t *testing.T, x *matcher.Index, r *switchboard.Requirement) (on, dropped []string) {
 	t.Helper()
-	q := &decide.Question{Tenant: &switchboard.Tenant{ByName: true}, Task: &switchboard.Task{ID: "t"}, Requirement: r}
+	return applyFor(t, x, r, &switchboard.Tenant{ByName: true}, switchboard.Principal{Auth: switchboard.AuthLocal})
+}
+
+// applyFor is apply for a principal of a tenant.
+func applyFor(t *testing.T, x *matcher.Index, r *switchboard.Requirement, tenant *switchboard.Tenant, who switchboard.Principal) (on, dropped []string) {
+	t.Helper()
+	q := &decide.Question{Tenant: tenant, Principal: who, Task: &switchboard.Task{ID: "t"}, Requirement: r}
 	left, quiet := []decide.Candidate(nil), []decide.Candidate(nil)
 	for _, s := range []decide.Stage{x.Filter(), x.Prune()} {
 		var err error
@@ -191,6 +197,45 @@ func TestOnlyWhatCarriesTheConstraintsInAllThatItDoesGoesOn(t *testing.T) {
 				t.Errorf("%q go on", on)
 			}
 		})
+	}
+}
+
+// AZ-12
+func TestAttack6ThatAToolIsReadonlyCountsOnlyByTheWordOfAPerson(t *testing.T) {
+	law.Hold(t, law.OnlyNarrower)
+	key, local := switchboard.Principal{Auth: switchboard.AuthAPIKey}, switchboard.Principal{Auth: switchboard.AuthLocal}
+	const alone = "a/x: prune: only the server itself says that its capability"
+	for name, tt := range map[string]struct {
+		source switchboard.Source
+		kept   switchboard.Source // of one more capability that is readonly; "" means none
+		trust  switchboard.Trust  // of the server
+		row    switchboard.Trust  // of the tenant
+		who    switchboard.Principal
+		drops  string // "" means that it goes on
+	}{
+		"an overlay":         {source: switchboard.FromOverlay, who: key},
+		"a tenant's overlay": {source: switchboard.FromTenantOverlay, who: key},
+		"the tool itself":    {source: switchboard.FromTool, who: key, drops: alone + " read fs [readonly] (tool) is readonly"},
+		"the handshake":      {source: switchboard.FromHandshake, who: key, drops: alone},
+		"a manifest, which the server's makers write":   {source: switchboard.FromManifest, who: key, drops: alone},
+		"the tool itself, vouched for":                  {source: switchboard.FromTool, trust: switchboard.TrustOperator, who: key},
+		"the tool itself, for the local user":           {source: switchboard.FromTool, who: local},
+		"the tool itself, where that is enough":         {source: switchboard.FromTool, row: switchboard.TrustDeclared, who: key},
+		"an overlay, and the tool of something further": {source: switchboard.FromOverlay, kept: switchboard.FromTool, who: key, drops: alone + " read aws [readonly] (tool) is readonly"},
+	} {
+		one := tool(t, "a/x", "read fs readonly")
+		one.Capabilities[0].Source, one.Trust = tt.source, tt.trust
+		if tt.kept != "" {
+			one.Kept = []switchboard.Capability{{Verb: "read", Resource: "aws", Constraints: []switchboard.Constraint{switchboard.ReadOnly}, Source: tt.kept}}
+		}
+		x := matcher.New(shelf{[]*switchboard.Tool{one}, new(int)}, taxonomy(t))
+		on, dropped := applyFor(t, x, requirement("read fs readonly"), &switchboard.Tenant{Trust: tt.row}, tt.who)
+		if goes := len(on) == 1; goes != (tt.drops == "") || !goes && !strings.HasPrefix(dropped[0], tt.drops) {
+			t.Errorf("%s: %q go on, %q dropped", name, on, dropped)
+		}
+		if on, dropped := applyFor(t, x, requirement("read fs"), &switchboard.Tenant{Trust: tt.row}, tt.who); len(on) != 1 {
+			t.Errorf("%s, where readonly is not asked for: %q", name, dropped)
+		}
 	}
 }
 

@@ -23,6 +23,10 @@ func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 		return in, nil
 	}
 	need, all := p.mask(want)
+	vouched := slices.Contains(want, switchboard.ReadOnly) && q.Tenant.TrustFor(q.Principal) != switchboard.TrustDeclared
+	if vouched {
+		need |= vouchedReadOnly
+	}
 	on := in[:0]
 	for i := range in {
 		c := &in[i]
@@ -34,6 +38,9 @@ func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 			continue
 		}
 		why, lacks := lack(c.Tool, want)
+		if !lacks && vouched {
+			why, lacks = unvouched(c.Tool)
+		}
 		if !lacks {
 			on = append(on, *c)
 		} else if drop != nil {
@@ -55,6 +62,9 @@ func (x *Index) mask(cs []switchboard.Constraint) (mask uint64, all bool) {
 	return mask, true
 }
 
+// vouchedReadOnly marks a tool of which a person vouches for every capability. It says nothing without the mark of readonly.
+const vouchedReadOnly = 1 << 63
+
 // carries returns the bits of the constraints that every capability of the tool
 // carries. It agrees with lack.
 func (x *Index) carries(t *switchboard.Tool) (marks uint64) {
@@ -62,6 +72,9 @@ func (x *Index) carries(t *switchboard.Tool) (marks uint64) {
 		if _, lacks := lack(t, []switchboard.Constraint{c}); !lacks {
 			marks |= bit
 		}
+	}
+	if _, lacks := unvouched(t); !lacks {
+		marks |= vouchedReadOnly
 	}
 	return marks
 }
@@ -84,13 +97,32 @@ func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bo
 		}
 		for i := range t.Kept {
 			have := &t.Kept[i]
-			further := !slices.ContainsFunc(t.Capabilities, func(w switchboard.Capability) bool { return same(&w, have) })
-			if further && !have.Carries(c) && !kept(t, have, c) {
+			if further(t, have) && !have.Carries(c) && !kept(t, have, c) {
 				return decide.Reason{Missing: c, Capability: have}, true
 			}
 		}
 	}
 	return decide.Reason{}, false
+}
+
+// unvouched returns the first capability of a readonly tool that is readonly by the word of its server only.
+func unvouched(t *switchboard.Tool) (decide.Reason, bool) {
+	for i := range t.Capabilities {
+		if have := &t.Capabilities[i]; !t.Vouched(have.Source) {
+			return decide.Reason{Missing: switchboard.ReadOnly, Capability: have}, true
+		}
+	}
+	for i := range t.Kept {
+		if have := &t.Kept[i]; further(t, have) && !t.Vouched(have.Source) {
+			return decide.Reason{Missing: switchboard.ReadOnly, Capability: have}, true
+		}
+	}
+	return decide.Reason{}, false
+}
+
+// further reports whether a weaker source speaks of a verb and resource of which the winning one does not.
+func further(t *switchboard.Tool, have *switchboard.Capability) bool {
+	return !slices.ContainsFunc(t.Capabilities, func(w switchboard.Capability) bool { return same(&w, have) })
 }
 
 // kept reports whether a weaker source says of the same verb and resource that

@@ -12,7 +12,7 @@ import (
 // found in the compiled rules.
 
 // maxGrowth is how often a value may contain one and the same part.
-const maxGrowth = 1 << 16
+const maxGrowth = 1 << 20
 
 // growths are the builtins whose result contains all their operands. The result of any other contains one of them at most.
 var growths = map[string]bool{

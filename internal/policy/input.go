@@ -26,6 +26,7 @@ var (
 	keyWord        = ast.InternedTerm("tenant_policy")
 	keyTier        = ast.InternedTerm("user_tier")
 	keyMode        = ast.InternedTerm("mode")
+	keyLeastTrust  = ast.InternedTerm("least_trust")
 	keyPrincipal   = ast.InternedTerm("principal")
 	keyTask        = ast.InternedTerm("task")
 	keyRequirement = ast.InternedTerm("requirement")
@@ -82,13 +83,14 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 	if f == nil {
 		f = newFrame(q)
 	}
-	o := ast.NewObjectWithCapacity(12)
+	o := ast.NewObjectWithCapacity(13)
 	o.Insert(keyPhase, text(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
 	o.Insert(keyTenant, p.id)
 	o.Insert(keyWord, p.word)
 	o.Insert(keyTier, f.tier)
 	o.Insert(keyMode, f.mode)
+	o.Insert(keyLeastTrust, text(p.tenant.TrustFor(q.Principal)))
 	o.Insert(keyPrincipal, f.principal)
 	o.Insert(keyTask, f.task)
 	o.Insert(keyRequirement, f.requirement)

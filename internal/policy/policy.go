@@ -51,7 +51,8 @@ const (
 // safe for concurrent use. Without layers it allows everything.
 type Policy struct {
 	engine *Engine
-	share  *share    // the tenant's
+	share  *share // the tenant's
+	tenant *switchboard.Tenant
 	id     *ast.Term // of the tenant
 	layers []view
 	word   *ast.Term // the tenant's own, input.tenant_policy
@@ -87,8 +88,8 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: policy: %w", t.ID, err)
 	}
-	p := &Policy{engine: e, share: e.share(t.ID), id: text(t.ID), word: ast.NewTerm(v)}
-	sum := []byte(t.ID)
+	p := &Policy{engine: e, share: e.share(t.ID), tenant: t, id: text(t.ID), word: ast.NewTerm(v)}
+	sum := append([]byte(t.ID), t.Trust...)
 	for _, l := range []*Layer{operator, tenant} {
 		if l == nil {
 			continue

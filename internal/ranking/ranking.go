@@ -3,8 +3,8 @@
 // The servers that the first fitting row of Ranking.Prefer names come first, in
 // its order. The others follow by score, highest first: what the tenant gives
 // the server's class (nothing: 0) plus By of every adjust row whose pattern
-// matches the server. Equal scores are ordered by the server's id, and a
-// server's tools by their names, both compared as bytes. So a server's tools
+// matches the server. Of equal scores, servers that the operator trusts come first; then
+// the server's id decides, and of a server's tools their names, both compared as bytes. So a server's tools
 // stay together, and the order is total: nothing is left to chance.
 //
 // A prefer row fits a requirement of just its verb and resource; it says nothing
@@ -38,8 +38,9 @@ type Rank struct {
 }
 
 type server struct {
-	id    switchboard.ServerID
-	score int
+	id      switchboard.ServerID
+	score   int
+	trusted bool // trust: operator
 }
 
 // prefer is a row with its servers as places in Rank.servers.
@@ -55,14 +56,14 @@ type preferred struct {
 }
 
 // New returns the stage that orders by r. The tools are all that can be
-// candidates; what counts of them is the server and its class, of which the
+// candidates; what counts of them is the server, its class and its trust, of which the
 // tools of one server have the same.
 func New(r switchboard.Ranking, tools []*switchboard.Tool) *Rank {
 	k := &Rank{at: map[switchboard.ServerID]int{}}
 	for _, t := range tools {
 		if _, ok := k.at[t.ID.Server]; !ok {
 			k.at[t.ID.Server] = 0
-			k.servers = append(k.servers, server{t.ID.Server, score(r, t)})
+			k.servers = append(k.servers, server{t.ID.Server, score(r, t), t.Trust == switchboard.TrustOperator})
 		}
 	}
 	slices.SortFunc(k.servers, func(a, b server) int {
@@ -70,6 +71,11 @@ func New(r switchboard.Ranking, tools []*switchboard.Tool) *Rank {
 		case a.score > b.score:
 			return -1
 		case a.score < b.score:
+			return 1
+		case a.trusted != b.trusted:
+			if a.trusted {
+				return -1
+			}
 			return 1
 		default:
 			return strings.Compare(string(a.id), string(b.id))

@@ -148,6 +148,27 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// AZ-12
+func TestAttack6AServerForWhichTheOperatorVouchesComesBeforeBytesAndAfterScores(t *testing.T) {
+	search := switchboard.Requirement{Verb: "search", Resource: "internet"}
+	ts := tools(t, "aliar/find", "bing/find cheap", "files/find", "files/other", "zeta/find")
+	for _, tool := range ts {
+		if tool.ID.Server == "files" {
+			tool.Trust = switchboard.TrustOperator
+		} else {
+			tool.Trust = switchboard.TrustDeclared
+		}
+	}
+	got := rank(t.Context(), t, switchboard.Ranking{Classes: map[string]int{"cheap": 100}}, search, ts)
+	if want := []string{"bing/find 0 100", "files/find 0 0", "files/other 0 0", "aliar/find 0 0", "zeta/find 0 0"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	prefer := switchboard.Ranking{Prefer: []switchboard.Prefer{{Verb: "search", Resource: "internet", Servers: []switchboard.ServerID{"aliar"}}}}
+	if got := rank(t.Context(), t, prefer, search, ts); got[0] != "aliar/find 1 0" {
+		t.Errorf("a server that the tenant prefers comes after %s", got[0])
+	}
+}
+
 func TestAServerThatWasNotThereIsNotRanked(t *testing.T) {
 	stage := ranking.New(switchboard.Ranking{}, tools(t, "a/x"))
 	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, nil)

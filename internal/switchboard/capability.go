@@ -95,6 +95,12 @@ const (
 	TrustDeclared Trust = "declared" // self-declared only
 )
 
+// Vouched reports whether a person vouches for what the source says of the tool: whoever wrote the overlay, or the operator, for all
+// that the server says of itself. What a manifest says is the word of the server's makers.
+func (t *Tool) Vouched(s Source) bool {
+	return t.Trust == TrustOperator || s == FromOverlay || s == FromTenantOverlay
+}
+
 // A Tool is one tool of one server, as the catalog knows it for one tenant.
 type Tool struct {
 	ID ToolID

@@ -150,6 +150,14 @@ type Probe struct {
 	Arguments []byte
 }
 
+// TrustFor returns the least trust with which a server's own word "readonly" counts for the principal.
+func (t *Tenant) TrustFor(p Principal) Trust {
+	if p.Auth == AuthLocal || t.Trust == TrustDeclared {
+		return TrustDeclared
+	}
+	return TrustOperator
+}
+
 // A Tenant is whose tasks are run: the operator's bound and the tenant's own
 // choice within it, already narrowed.
 type Tenant struct {
@@ -166,6 +174,10 @@ type Tenant struct {
 
 	// ByName says whether requirements may name tools.
 	ByName bool
+
+	// Trust is the least trust with which a server's own word "readonly" counts for keys of this tenant; "" means TrustOperator.
+	// For the local user it always counts. The operator says it. See TrustFor.
+	Trust Trust `json:",omitzero"`
 
 	// Mode is how much agents may do alone; a key or a task may only lower it.
 	Mode Mode

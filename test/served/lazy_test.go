@@ -266,9 +266,12 @@ func TestAToolThatIsDeniedAfterItWasExpandedIsGoneAndItsCallsAreRefused(t *testi
 	write(t, file, fileOf(t, file)+"\n"+`deny[c.id] contains "no" if { some c in input.candidate_tools; c.tool == "s3_list_buckets" }`)
 	wait.Receive(t, "that the legacy client's list is another", heard)
 	for name, s := range map[string]session{"legacy": legacy, "modern": modern} {
-		if got := names(t, s); slices.Contains(got, "s3_list_buckets") {
-			t.Errorf("%s lists %q", name, got)
-		}
+		eventually(t, name+" does not list it", func() string { // each run is bound again by itself
+			if got := names(t, s); slices.Contains(got, "s3_list_buckets") {
+				return fmt.Sprintf("lists %q", got)
+			}
+			return ""
+		})
 		if m, _ := s.ask(t, "tools/call", `{"name":"s3_list_buckets","arguments":{}}`); codeOf(m) != "SB-CAP-001" {
 			t.Errorf("%s: by name: %s", name, m.raw)
 		}
@@ -311,7 +314,7 @@ servers:
   chat: {transport: stdio, command: [BIN, sample, notifier]}
   cloud: {transport: stdio, command: [BIN, sample, aws-like]}
 tenants:
-  default: {servers: ["*"], token_budget: 5000, declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
+  default: {servers: ["*"], trust: declared, token_budget: 5000, declare: [{verb: search, resource: internet, constraints: [readonly]}, {verb: read, resource: aws}]}
 -- tenants/default/tenant.yaml --
 tenant: default
 -- tenants/default/tasks/other.yaml --
