@@ -10,9 +10,12 @@
 #	    - tool: "files/*"
 #	      arguments: [path]
 #	      roots: [/srv/data]
+#	      schemes: [memo]                   # resources whose URIs begin so may be read
 #
 # A row concerns calls of the tools that it is about, and each of them must carry
-# at least one of the arguments that it names. Names count in any case, so that
+# at least one of the arguments that it names. It also concerns all that the servers of these tools offer besides: the URI of a
+# resource must lead where the row allows (file:///srv/data/a is the path /srv/data/a), or have one of its schemes; what a prompt is
+# given in the arguments that the row names, too; and what is to be completed must be a plain word, or lead there. Names count in any case, so that
 # {"url": …, "URL": …} is judged twice. A value of another type than the row says
 # (a list for a text, a number, nothing) is denied: what the server would make of
 # it, nobody here can know.
@@ -34,8 +37,80 @@ deny[c.id] contains reason if {
 	not leads_within(row, value)
 	which := about(row)
 	some c in input.candidate_tools
-	concerns(which, c)
+	not is_completion(c)
+	concerns_any_kind(which, c)
 	reason := sprintf("argument %s leads where tenant_policy.egress[%d] does not allow", [name, i])
+}
+
+# What is no tool is concerned with its server, whatever the row says of tools and what they can do.
+concerns_any_kind(which, c) if {
+	is_tool(c)
+	concerns(which, c)
+}
+
+concerns_any_kind(which, c) if {
+	not is_tool(c)
+	glob.match(split(which.glob, "/")[0], ["/"], c.server)
+	object.subset(c, which.class)
+}
+
+is_completion(c) if c.kind == "completion"
+
+is_tool(c) if object.get(c, "kind", "tool") == "tool"
+
+deny[c.id] contains reason if {
+	rows := input.tenant_policy.egress
+	count(egress_faults) == 0
+	input.phase == "call"
+	some i, row in rows
+	which := about(row)
+	some c in input.candidate_tools
+	concerns_any_kind(which, c)
+	c.kind in {"resource", "template"}
+	not uri_leads_within(row)
+	reason := sprintf("the URI leads where tenant_policy.egress[%d] does not allow", [i])
+}
+
+# It reads the URI itself, for the reason at carries_any.
+uri_leads_within(row) if leads_within(row, input.call.uri)
+
+uri_leads_within(row) if leads_within(row, path_of_uri(input.call.uri))
+
+uri_leads_within(row) if {
+	some scheme in row.schemes
+	startswith(lower(input.call.uri), concat("", [scheme, ":"]))
+}
+
+# The path of a file on this machine: file:/p, file:///p, file://localhost/p.
+path_of_uri(uri) := concat("", ["/", rest]) if {
+	some prefix in ["file:///", "file://localhost/"]
+	startswith(lower(uri), prefix)
+	rest := substring(uri, count(prefix), -1)
+}
+
+path_of_uri(uri) := substring(uri, 5, -1) if {
+	startswith(lower(uri), "file:/")
+	not startswith(lower(uri), "file://")
+}
+
+deny[c.id] contains reason if {
+	rows := input.tenant_policy.egress
+	count(egress_faults) == 0
+	input.phase == "call"
+	some i, row in rows
+	which := about(row)
+	some c in input.candidate_tools
+	concerns_any_kind(which, c)
+	is_completion(c)
+	some name, value in input.call.arguments
+	not is_word(value)
+	not leads_within(row, value)
+	reason := sprintf("what is to be completed for %s leads where tenant_policy.egress[%d] does not allow", [name, i])
+}
+
+is_word(value) if {
+	is_string(value)
+	regex.match(`^[\pL\pN _-]*(\.[\pL\pN _-]+)*$`, value)
 }
 
 deny[c.id] contains reason if {
@@ -46,6 +121,7 @@ deny[c.id] contains reason if {
 	not carries_any(row)
 	which := about(row)
 	some c in input.candidate_tools
+	is_tool(c)
 	concerns(which, c)
 	reason := sprintf("the call has none of the arguments of tenant_policy.egress[%d]", [i])
 }
@@ -178,13 +254,14 @@ egress_faults contains fault if {
 	fault := sprintf("[%v] must say which tools, arguments or lists, and either hosts or roots", [i])
 }
 
-egress_keys := {"arguments", "lists", "hosts", "except", "roots"}
+egress_keys := {"arguments", "lists", "hosts", "except", "roots", "schemes"}
 
 is_egress_row(row) if {
 	good_row(row, egress_keys)
 	given := object.keys(row) & egress_keys
 	every key in given { are_texts(row[key]) }
 	count(given & {"arguments", "lists"}) > 0
+	every scheme in object.get(row, "schemes", []) { regex.match(`^[a-z][a-z0-9+.-]*$`, scheme) }
 	leads_somewhere(row, given)
 }
 

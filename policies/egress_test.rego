@@ -150,3 +150,71 @@ test_it_says_which_row_cannot_be_read if {
 	reasons := {"tenant_policy.egress: [1] must say which tools, arguments or lists, and either hosts or roots"}
 	switchboard.deny["a/b"] == reasons with input as asked
 }
+
+# What a server offers besides tools leads no further than its tools do.
+contained := {"egress": [{"tool": "files/read_file", "arguments": ["path"], "roots": ["/srv/data"], "schemes": ["memo"]}]}
+
+reading(uri) := answer if answer := left with input as reads(item("files", "resource", uri), contained, uri)
+
+test_a_resource_leads_below_the_roots_of_its_server_s_tools if {
+	every uri in ["file:///srv/data/a.txt", "file:/srv/data/a", "FILE:///srv/data/b", "file://localhost/srv/data", "/srv/data/x", "memo://anything/at/all"] {
+		count(reading(uri)) == 1
+	}
+}
+
+test_a_resource_leads_nowhere_else if {
+	every uri in [
+		"file:///etc/passwd", "file:///srv/data/../../etc/passwd", "file:///srv/database", "file://evil/srv/data/a", "file:///srv/data/%2e%2e/x",
+		"https://example.com/", "memo", "memos://x", "data:text/plain,x", "", "file:srv/data",
+	] {
+		reading(uri) == set()
+	}
+}
+
+test_a_template_is_held_to_the_uri_that_is_read if {
+	c := item("files", "template", "file:///{+path}")
+	left == {c.id} with input as reads(c, contained, "file:///srv/data/x")
+	left == set() with input as reads(c, contained, "file:///etc/passwd")
+}
+
+test_a_row_with_hosts_says_which_resources_of_the_web_are_read if {
+	rows := {"egress": [{"server": "web", "arguments": ["url"], "hosts": ["example.com"]}]}
+	c := item("web", "resource", "x")
+	left == {c.id} with input as reads(c, rows, "https://example.com/a")
+	left == set() with input as reads(c, rows, "https://evil.example/a")
+	left == {"other/resource:x"} with input as reads(item("other", "resource", "x"), rows, "https://evil.example/a")
+}
+
+test_a_row_about_a_capability_or_a_class_concerns_the_resources_of_its_servers if {
+	c := object.union(item("files", "resource", "x"), {"class": "disk"})
+	every row in [{"verb": "read", "resource": "fs"}, {"class": "disk"}, {"server": "f*"}] {
+		rows := {"egress": [object.union(row, {"arguments": ["path"], "roots": ["/srv/data"]})]}
+		left == set() with input as reads(c, rows, "file:///etc/passwd")
+	}
+	elsewhere := {"egress": [{"class": "net", "arguments": ["path"], "roots": ["/srv/data"]}]}
+	left == {c.id} with input as reads(c, elsewhere, "file:///etc/passwd")
+}
+
+test_a_prompt_leads_where_its_arguments_may if {
+	c := item("files", "prompt", "summary")
+	left == {c.id} with input as calls(c, contained, {"path": "/srv/data/x", "style": "../short"})
+	left == {c.id} with input as calls(c, contained, {})
+	left == set() with input as calls(c, contained, {"Path": "/etc/passwd"})
+}
+
+test_what_is_completed_is_a_word_or_leads_below_the_roots if {
+	c := item("files", "completion", "file:///t/{x}")
+	every value in ["", "rep", "annual report", "a.txt", ".profile", "/srv/data/a", "Größe"] {
+		left == {c.id} with input as calls(c, contained, {"x": value, "path": value})
+	}
+	every value in ["../../etc/passwd", "..", "/etc/", `a\b`, "a%2fb", "file:///etc", "a:b", 7, null] {
+		left == set() with input as calls(c, contained, {"x": value})
+	}
+}
+
+test_a_scheme_that_is_none_leaves_nothing if {
+	every schemes in [["memo:"], ["Memo"], [""], "memo", []] {
+		rows := {"egress": [{"tool": "files/*", "arguments": ["path"], "roots": ["/srv"], "schemes": schemes}]}
+		left == set() with input as calls(tool("files/read", []), rows, {"path": "/srv/x"})
+	}
+}

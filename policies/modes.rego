@@ -36,6 +36,13 @@ deny[c.id] contains "the mode is none of observe, assist and autopilot" if {
 # where there is no input.mode. What stands after a `not` is looked up before it.
 mode_is_known if input.mode in {"observe", "assist", "autopilot"}
 
+# Resources, prompts and completions only read, by the protocol: but it is their server that keeps to it, or not. A method of an
+# extension may do anything.
+only_reads(c) if {
+	c.kind in {"resource", "template", "prompt", "completion"}
+	counts(c, {"source": "protocol"})
+}
+
 # A call can exercise any capability of a tool, so all of them must be readonly.
 # `every` holds for an empty list too: a tool that says nothing of itself would
 # count as one that only reads, if nobody counted.

@@ -73,3 +73,16 @@ test_assist_asks_a_person_where_only_the_server_says_that_it_reads if {
 	{id | some id, _ in switchboard.obligations} == {"a/tool", "a/handshake", "a/manifest"} with input as by_whose_word("assist", "operator")
 	switchboard.obligations == {} with input as by_whose_word("assist", "declared")
 }
+
+test_observe_reads_what_is_no_tool_of_a_server_that_is_vouched_for if {
+	offered := [item("files", kind, "x") | some kind in ["resource", "template", "prompt", "completion", "extension"]]
+	reading := {c.id | some c in offered; c.kind != "extension"}
+	left == reading with input as observing(offered, "operator", "operator")
+	left == reading with input as observing(offered, "declared", "declared")
+	left == set() with input as observing(offered, "declared", "operator")
+}
+
+observing(candidates, trust, least) := object.union(
+	asks([object.union(c, {"trust": trust}) | some c in candidates], {}),
+	{"mode": "observe", "least_trust": least},
+)

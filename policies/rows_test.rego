@@ -30,6 +30,14 @@ calls(candidate, policy, arguments) := object.union(
 	{"phase": "call", "call": {"arguments": arguments}},
 )
 
+# item makes a candidate that is no tool, and reads the input of a call that names it.
+item(server, kind, name) := {
+	"id": sprintf("%s/%s:%s", [server, kind, name]), "kind": kind, "server": server, "tool": sprintf("%s:%s", [kind, name]),
+	"capabilities": [], "trust": "declared",
+}
+
+reads(candidate, policy, uri) := object.union(asks([candidate], policy), {"phase": "call", "call": {"arguments": {}, "uri": uri}})
+
 is_named(pattern, c) if glob.match(switchboard.glob_of(pattern), ["/"], c.id)
 
 is_concerned(row, c) if switchboard.concerns(switchboard.about(row), c)

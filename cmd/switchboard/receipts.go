@@ -152,6 +152,8 @@ func columns(e *receipt.Entry) []string {
 		what = string(r.Server) + "/" + r.Tool
 	case r.Server != "":
 		what = string(r.Server) + " " + r.Method
+	case r.Resource.Scheme != "":
+		what = string(r.Server) + " " + r.Resource.Scheme + "://" + r.Resource.Host + "/…"
 	case len(r.Tools) > 0:
 		what = strings.Join(r.Tools, " ")
 	case r.Configuration != "":

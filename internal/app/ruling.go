@@ -35,7 +35,8 @@ type ruling struct {
 	Method    string                   `json:"method"`
 	Server    switchboard.ServerID     `json:"server"`
 	Tool      string                   `json:"tool,omitempty"`
-	Needs     []string                 `json:"requirements"` // that selected it
+	Item      *recordedItem            `json:"item,omitempty"` // of a call that is none of a tool
+	Needs     []string                 `json:"requirements"`   // that selected it
 	Arguments recordedArguments        `json:"arguments"`
 	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means allowed
 	Why       string                   `json:"why,omitempty"`
@@ -63,6 +64,46 @@ type recordedArguments struct {
 	Values json.RawMessage `json:"values,omitempty"`
 }
 
+// A recordedItem is what a call that is none of a tool asks for. A URI is kept only where the tenant wants its arguments kept, and no
+// secret stands in it.
+type recordedItem struct {
+	Kind switchboard.CandidateKind `json:"kind"`
+	Name string                    `json:"name,omitempty"` // not of a resource: that is its URI
+	URI  string                    `json:"uri,omitempty"`
+}
+
+// whyNoURI is why a ruling on a resource cannot be replayed.
+const whyNoURI = "its URI was not recorded; record: policy_inputs in tenant.yaml keeps URIs"
+
+// unnamed reports whether a resource was asked for of which the URI is not kept.
+func (r *recordedItem) unnamed() bool {
+	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate)
+}
+
+// item is what is recorded of a call that is none of a tool.
+func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
+	if c.Tool != nil || c.Item.Kind == "" {
+		return nil
+	}
+	out := &recordedItem{Kind: c.Item.Kind, Name: c.Item.Name}
+	if out.Kind == switchboard.KindResource {
+		out.Name = ""
+	}
+	if t.RecordInputs && !secret(encode(c.Item.URI), hide) {
+		out.URI = c.Item.URI
+	}
+	return out
+}
+
+// asked is what a recorded item was.
+func (r *recordedItem) asked(arguments []byte) switchboard.Item {
+	it := switchboard.Item{Kind: r.Kind, Name: r.Name, URI: r.URI, Arguments: arguments}
+	if r.Kind == switchboard.KindResource {
+		it.Name = r.URI
+	}
+	return it
+}
+
 // An archivedRuling is a ruling as it is archived, with what it was made from.
 type archivedRuling struct {
 	Basis  switchboard.Digest `json:"basis"`
@@ -80,7 +121,7 @@ func (a *App) noteRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r
 	if t.RecordInputs {
 		hide = secrets(s.config)
 	}
-	c.Trail.Ruled(a.records.keep(t.recordRuling(c, p, now, r, a.records.digests.Arguments(c), hide), nil).digest)
+	c.Trail.Ruled(a.records.keep(t.recordRuling(c, p, now, r, a.records.digests.Asked(c), hide), nil).digest)
 }
 
 // recordRuling makes the record of policy's word on a call, of whose arguments that is the
@@ -88,9 +129,9 @@ func (a *App) noteRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r
 func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *entry {
 	own := t.ruling(c, now, r)
 	own.Mixed = r.Mixed || t.policy != p || !t.knows(c)
-	own.Arguments = t.arguments(c.Params, hide)
+	own.Arguments, own.Item = t.arguments(argumentsOf(c), hide), t.item(c, hide)
 	own.Arguments.Digest = arguments
-	if own.Arguments.Values == nil && len(p.Arguments()) > 0 {
+	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.unnamed() {
 		own.Why, own.Asks = "", nil // they may say what the arguments are
 	}
 	text := own.canonical()
@@ -146,15 +187,23 @@ func (t *tenant) knows(c *switchboard.Call) bool {
 	})
 }
 
-// arguments is what is recorded of the arguments in params, but for their digest.
-func (t *tenant) arguments(params []byte, hide []string) (out recordedArguments) {
+// argumentsOf are the arguments of a call, as policies read them.
+func argumentsOf(c *switchboard.Call) []byte {
+	raw, ok := c.Item.Arguments, c.Item.Arguments != nil
+	if c.Tool != nil {
+		raw, ok = wire.Field(c.Params, "arguments")
+	}
+	if !ok {
+		return []byte("{}")
+	}
+	return raw
+}
+
+// arguments is what is recorded of a call's arguments, but for their digest.
+func (t *tenant) arguments(raw []byte, hide []string) (out recordedArguments) {
 	paths := t.policy.Arguments()
 	if !t.RecordInputs || len(paths) == 0 {
 		return out
-	}
-	raw, ok := wire.Field(params, "arguments")
-	if !ok {
-		raw = []byte("{}")
 	}
 	values, err := policy.Only(raw, paths)
 	if err != nil || len(values) > keptArguments || secret(values, hide) {
@@ -264,6 +313,9 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
 		Params: fmt.Appendf(nil, `{"arguments":%s}`, cmp.Or(string(r.Arguments.Values), "{}")),
 	}
+	if r.Item != nil {
+		c.Item = r.Item.asked([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
+	}
 	for _, need := range r.Needs {
 		at := slices.IndexFunc(task.Requirements, func(n switchboard.Requirement) bool { return n.String() == need })
 		if at < 0 {
@@ -329,12 +381,15 @@ func (c *comparison) call(ctx context.Context, r *replay, e *entry) {
 	case !was.Arguments.sufficient(r.before.policy):
 		c.skip(whyNoArguments, e.kind, 1)
 		return
+	case was.Item.unnamed():
+		c.skip(whyNoURI, e.kind, 1)
+		return
 	}
 	again, now, err := r.before.rule(ctx, &was, was.principal(), was.Now)
 	var text []byte
 	if err == nil {
 		same := r.before.ruling(again, was.Now, now)
-		same.Arguments = was.Arguments
+		same.Arguments, same.Item = was.Arguments, was.Item
 		text = same.canonical()
 	}
 	if !bytes.Equal(text, e.text) {

@@ -79,7 +79,7 @@ func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 	if len(limits) == 0 {
 		return nil
 	}
-	wait, err := l.share.count(ctx, "limit/"+string(c.Principal.Tenant)+"/"+c.Tool.ID.String(), limits)
+	wait, err := l.share.count(ctx, "limit/"+string(c.Principal.Tenant)+"/"+counted(c), limits)
 	switch {
 	case ctx.Err() != nil:
 		return &switchboard.Error{
@@ -102,11 +102,16 @@ func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 	return nil
 }
 
+// counted is what the calls of a limit have in common: a tool, or all that a server offers of one kind.
+func counted(c *switchboard.Call) string {
+	if c.Tool == nil {
+		return string(c.Server) + "/" + string(c.Item.Kind) + ":"
+	}
+	return c.Tool.ID.String()
+}
+
 // apply returns the limits that the call meets, each by the name of what sets it.
 func (l *Limiter) apply(c *switchboard.Call) (limits []store.Limit) {
-	if c.Tool == nil {
-		return nil
-	}
 	add := func(by switchboard.Constraint, every time.Duration, burst int) {
 		limits = append(limits, store.Limit{Name: string(by), Every: every, Burst: max(burst, 1)})
 	}

@@ -168,7 +168,7 @@ func TestASubscriptionRestsWhileItsResourceIsHidden(t *testing.T) {
 
 func TestAfterUnsubscribeNothingIsHeardThatWaitedToBeTold(t *testing.T) {
 	w := newWorld(t)
-	w.offer(offered(map[string][]string{"a": {"x:1", "x:2"}, "b": {"x:2"}}))
+	w.offer(offered(map[string][]string{"a": {"x:1", "x:2", "x:2/part"}, "b": {"x:2", "x:2/part"}}))
 	in := w.session(nil)
 	const ofB = "switchboard://b/x:2"
 	for _, uri := range []string{"x:1", ofB, ofB + "/part"} {
@@ -204,7 +204,7 @@ func TestAfterUnsubscribeNothingIsHeardThatWaitedToBeTold(t *testing.T) {
 func TestAServerThatIsSlowToGrantHoldsUpNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.library.slow = make(chan struct{})
-	w.offer(offered(map[string][]string{"a": {"x:1"}}))
+	w.offer(offered(map[string][]string{"a": {"x:1", "x:slow"}}))
 	in := w.session(nil)
 	slow := make(chan string)
 	go func() {
@@ -225,7 +225,7 @@ func TestAServerThatIsSlowToGrantHoldsUpNoOther(t *testing.T) {
 
 func TestAModernClientHearsOfTheResourcesThatWereGranted(t *testing.T) {
 	w := newWorld(t)
-	w.offer(offered(map[string][]string{"a": {"x:1", "x:2"}, "b": {"x:2"}}))
+	w.offer(offered(map[string][]string{"a": {"x:1", "x:2", "x:denied"}, "b": {"x:2"}}))
 	body, h := modern(`"l"`, "subscriptions/listen", `"notifications":{"promptsListChanged":true,"toolsListChanged":false,"resourceSubscriptions":["x:1","x:2","switchboard://a/x:denied","switchboard://b/x:2"]},`, "")
 	e := w.listen(t.Context(), http.MethodPost, body, h)
 	const tag = `"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}`
@@ -252,7 +252,11 @@ func TestAModernClientHearsOfTheResourcesThatWereGranted(t *testing.T) {
 
 func TestAClientHasSoManySubscriptionsAndAsksAsWhenItCalls(t *testing.T) {
 	w := newWorld(t)
-	w.offer(offered(map[string][]string{"a": {"x:1"}}))
+	listed := []string{"x:more"}
+	for i := range gateway.MaxSubscriptions {
+		listed = append(listed, fmt.Sprint("x:", i))
+	}
+	w.offer(offered(map[string][]string{"a": listed}))
 	res, _ := w.post(strings.Replace(initialize, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1), nil)
 	in := head{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id")}
 	for i := range gateway.MaxSubscriptions {
@@ -275,7 +279,7 @@ func TestAClientHasSoManySubscriptionsAndAsksAsWhenItCalls(t *testing.T) {
 
 func TestReadsAreMappedBackAndErrorsBridged(t *testing.T) {
 	w := newWorld(t)
-	w.offer(offered(map[string][]string{"a": {"x:1", "x:2"}, "b": {"x:2"}}))
+	w.offer(offered(map[string][]string{"a": {"x:1", "x:2", "x:denied"}, "b": {"x:2"}}))
 	in := w.session(nil)
 	const ofB = "switchboard://b/x:2"
 	if _, body := w.post(about("resources/read", ofB), in); !strings.Contains(body, `"by":"b","target":"x:2","contents":[{"uri":"`+ofB+`"},{"uri":"`+ofB+`/part","n":1.0},7]`) {

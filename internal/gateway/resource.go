@@ -22,6 +22,7 @@ var kinds = map[string]switchboard.Kind{
 // A destination is whose answer a request wants, and under which name.
 type destination struct {
 	item   surface.Item
+	asked  switchboard.Item
 	params []byte // with what is behind a name that is not a plain member; nil means the client's
 }
 
@@ -43,7 +44,7 @@ func (g *Gateway) relay(ctx context.Context, q *request) answer {
 	if f != nil {
 		return answer{failure: f}
 	}
-	c := &switchboard.Call{Server: to.item.Server, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
+	c := &switchboard.Call{Server: to.item.Server, Item: to.asked, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
 	a, err := g.send(ctx, q, r, c)
 	if err != nil {
 		return g.refusal(q, err)
@@ -74,7 +75,7 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 		if !ok {
 			return destination{}, noResource(uri, q.modern)
 		}
-		return destination{item: it}, nil
+		return destination{item: it, asked: resourceOf(it)}, nil
 	case wire.MethodPromptsGet:
 		name, f := text("name")
 		if f != nil {
@@ -84,7 +85,8 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 		if !ok {
 			return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown prompt: %s", cut(name)))
 		}
-		return destination{item: it}, nil
+		arguments, _ := q.Param("arguments")
+		return destination{item: it, asked: switchboard.Item{Kind: switchboard.KindPrompt, Name: it.Own, Arguments: arguments}}, nil
 	case wire.MethodComplete:
 		return routedCompletion(r, q)
 	}
@@ -92,7 +94,34 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 	if !ok {
 		return destination{}, noMethod(q.Method)
 	}
-	return destination{item: surface.Item{Server: server}}, nil
+	return destination{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
+}
+
+// resourceOf is a resource as policies judge it.
+func resourceOf(it surface.Item) switchboard.Item {
+	if it.Template != "" {
+		return switchboard.Item{Kind: switchboard.KindTemplate, Name: it.Template, URI: it.Own}
+	}
+	return switchboard.Item{Kind: switchboard.KindResource, Name: it.Own, URI: it.Own}
+}
+
+// completionOf is a completion as policies judge it: with the value that is to be completed, and those that are settled.
+func completionOf(it surface.Item, q *request) (switchboard.Item, *failure) {
+	out := switchboard.Item{Kind: switchboard.KindCompletion, Name: it.Own}
+	argument, _ := q.Param("argument")
+	raw, _ := wire.Field(argument, "name")
+	name, ok1 := wire.String(raw)
+	value, ok2 := wire.Field(argument, "value")
+	if !ok1 || !ok2 {
+		return out, invalidParams("completion/complete: params.argument must have a name and a value")
+	}
+	settled, _ := q.Param("context")
+	settled, _ = wire.Field(settled, "arguments")
+	if len(settled) == 0 || settled[0] != '{' {
+		settled = []byte("{}")
+	}
+	out.Arguments = wire.Rewrite(nil, settled, wire.Edit{Name: name, Value: value})
+	return out, nil
 }
 
 // routedCompletion finds whose prompt or template is to be completed.
@@ -124,11 +153,13 @@ func routedCompletion(r *run.Run, q *request) (destination, *failure) {
 	switch {
 	case !ok:
 		return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "there is nothing to complete: %s", cut(name)))
-	case it.Name == it.Own:
-		return destination{item: it}, nil
+	}
+	asked, f := completionOf(it, q)
+	if f != nil || it.Name == it.Own {
+		return destination{item: it, asked: asked}, f
 	}
 	own := wire.Rewrite(nil, ref, wire.Edit{Name: member, Value: wire.AppendString(nil, it.Own)})
-	return destination{it, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
+	return destination{it, asked, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
 }
 
 // noResource is the answer to a resource that does not exist, or that the caller

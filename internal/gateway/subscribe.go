@@ -103,7 +103,7 @@ func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it 
 	own := &subscription{uri: uri, item: it, subscribe: g.subscribe, callOf: func() *switchboard.Call {
 		return &switchboard.Call{
 			Principal: q.principal, Task: r.Task(), Run: r.ID(),
-			Server: it.Server, Method: wire.MethodSubscribe, Target: it.Own, Client: q.subscriber(),
+			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscriber(),
 			Judgments: r.Surface().Judgments(it.Server),
 		}
 	}}

@@ -371,7 +371,7 @@ func TestAnInputIsHeldToItsSchema(t *testing.T) {
 		`{"tenant_policy": null}`:      "input.tenant_policy: want an object",
 		`{"principal": "ann"}`:         "input.principal: want an object",
 		`{"principal": {"roles": {}}}`: "input.principal.roles: want a list",
-		`{"candidate_tools": [{"id": "a/b", "kind": "x"}]}`:        `input.candidate_tools[0]: there is no "kind"; there are annotations, capabilities, class, contract, enforced, id, server, tool, trust, version`,
+		`{"candidate_tools": [{"id": "a/b", "kynd": "x"}]}`:        `input.candidate_tools[0]: there is no "kynd"; there are annotations, capabilities, class, contract, enforced, id, kind, server, tool, trust, version`,
 		`{"candidate_tools": [{"contract": {"stateful": "yes"}}]}`: "input.candidate_tools[0].contract.stateful: want true or false",
 		`{"candidate_tools": [{"contract": {"sources": true}}]}`:   "input.candidate_tools[0].contract.sources: want an object",
 		`{"candidate_tools": [{"contract": {"timeout_ms": 1.5}}]}`: "input.candidate_tools[0].contract.timeout_ms: want a whole number",

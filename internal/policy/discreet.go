@@ -27,13 +27,16 @@ func (w *ownWords) Error() string { return w.text }
 // logged, and arguments may hold secrets. Where no rule looks at them it is as it was.
 func (p *Policy) discreet(err error, c *switchboard.Call) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || own.Cause == nil || len(p.arguments) == 0 {
+	if !ok || own.Cause == nil || len(p.arguments) == 0 && c.Tool != nil {
 		return err
 	}
 	if _, ok := errors.AsType[*ownWords](own.Cause); ok {
 		return err
 	}
 	arguments, _ := wire.Field(c.Params, "arguments")
+	if c.Tool == nil {
+		arguments = c.Params // the URI, and all else
+	}
 	reason := own.Cause.Error()
 	said := unrepeated(reason, arguments)
 	if said == reason {

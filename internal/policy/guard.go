@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -121,6 +123,13 @@ func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (
 	}
 	if c.Tool == nil {
 		r.Obligations, r.Asked, r.Err = p.permitServer(ctx, c, now)
+		if r.Err == nil {
+			var more switchboard.Obligations
+			more, r.Err = p.permitItem(ctx, c, now)
+			r.Asked = true
+			combine(&r.Obligations, more)
+		}
+		r.Err = p.carriedOut(r)
 		return r
 	}
 	if len(c.Judgments) == 0 {
@@ -140,10 +149,16 @@ func (p *Policy) Rule(ctx context.Context, c *switchboard.Call, now time.Time) (
 		}
 		combine(&r.Obligations, more)
 	}
-	if r.Err == nil && len(r.Obligations.Notify) > 0 {
-		r.Err = denied(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: nobody can be notified yet", r.Obligations.Notify)}})
-	}
+	r.Err = p.carriedOut(r)
 	return r
+}
+
+// carriedOut refuses what asks for an obligation that Switchboard does not carry out.
+func (p *Policy) carriedOut(r Ruling) error {
+	if r.Err == nil && len(r.Obligations.Notify) > 0 {
+		return denied(&Denial{Code: switchboard.CodeObligation, Reasons: []string{fmt.Sprintf("notify %q: nobody can be notified yet", r.Obligations.Notify)}})
+	}
+	return r.Err
 }
 
 // Judged returns a Judgment for a call that is to be judged by all layers: of a
@@ -225,6 +240,41 @@ func (p *Policy) permitServer(ctx context.Context, c *switchboard.Call, now time
 		return o, asked, nil
 	}
 	return o, asked, denied(why)
+}
+
+// permitItem asks every layer about what is no tool, as a candidate of its own in the phase call: for each requirement that selected
+// tools of its server. All must allow it.
+func (p *Policy) permitItem(ctx context.Context, c *switchboard.Call, now time.Time) (o switchboard.Obligations, err error) {
+	if len(c.Judgments) == 0 {
+		return o, hidden(errors.New("it was never judged"))
+	}
+	for _, j := range c.Judgments {
+		m, ok := j.Memory.(*memory)
+		if !ok {
+			return o, hidden(errors.New("it was never judged"))
+		}
+		item := &switchboard.Tool{ID: c.Candidate()}
+		if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == c.Server }); at >= 0 {
+			item.Class, item.Trust, item.Version = j.Candidates[at].Class, j.Candidates[at].Trust, j.Candidates[at].Version
+		}
+		term, err := asCandidate(item, c.Item.Kind)
+		if err != nil {
+			return o, err
+		}
+		q := Question{
+			Phase: PhaseCall, Principal: c.Principal, Task: m.task, Requirement: j.Requirement, Now: now,
+			Candidates: []*switchboard.Tool{item}, Arguments: c.Item.Arguments, URI: c.Item.URI, terms: []*ast.Term{term},
+		}
+		if m.fits(p, c.Principal) {
+			q.frame = m.frame
+		}
+		v := p.verdict(ctx, &q, 0, func(view) bool { return true })
+		if v.Denied != nil {
+			return o, denied(v.Denied)
+		}
+		combine(&o, v.Obligations)
+	}
+	return o, nil
 }
 
 // redaction is the part of obligations that counts for what is no tool.

@@ -33,6 +33,7 @@ var (
 	keyCandidates  = ast.InternedTerm("candidate_tools")
 	keyCall        = ast.InternedTerm("call")
 	keyArguments   = ast.InternedTerm("arguments")
+	keyURI         = ast.InternedTerm("uri")
 )
 
 // mode is how much an agent of the principal may do alone in the task.
@@ -100,7 +101,11 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.Insert(keyCall, ast.ObjectTerm(ast.Item(keyArguments, args)))
+		call := ast.NewObject(ast.Item(keyArguments, args))
+		if q.URI != "" {
+			call.Insert(keyURI, ast.StringTerm(q.URI))
+		}
+		o.Insert(keyCall, ast.NewTerm(call))
 	}
 	return ast.NewTerm(o), nil
 }
@@ -158,7 +163,10 @@ func requirement(r *switchboard.Requirement) *ast.Term {
 // candidate is a tool as policies see it. Its capabilities are all that any
 // source says of it which counts: also what weaker ones add to make it less
 // free. Each carries what Switchboard enforces.
-func candidate(t *switchboard.Tool) (*ast.Term, error) {
+func candidate(t *switchboard.Tool) (*ast.Term, error) { return asCandidate(t, switchboard.KindTool) }
+
+// asCandidate is a candidate of any kind. One that is no tool has an id, a server, and what is said of that.
+func asCandidate(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, error) {
 	caps := make([]*ast.Term, 0, len(t.Capabilities)+len(t.Kept))
 	enforced := enforcedOn(t)
 	for _, c := range slices.Concat(t.Capabilities, t.Kept) {
@@ -181,6 +189,7 @@ func candidate(t *switchboard.Tool) (*ast.Term, error) {
 	}
 	return object(
 		"id", ast.StringTerm(t.ID.String()),
+		"kind", text(kind),
 		"server", text(t.ID.Server),
 		"tool", ast.StringTerm(t.ID.Name),
 		"version", ast.StringTerm(t.Version),

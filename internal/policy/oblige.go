@@ -81,7 +81,15 @@ func note(ctx context.Context, log *slog.Logger, level string, c *switchboard.Ca
 		}
 	}
 	log.Log(ctx, l, "call", "why", "policy asks for it", "tenant", c.Principal.Tenant, "principal", c.Principal.ID,
-		"task", c.Task, "run", c.Run, "tool", c.Tool.ID.String(), "outcome", outcome, "took", took)
+		"task", c.Task, "run", c.Run, "tool", loggedAs(c), "outcome", outcome, "took", took)
+}
+
+// loggedAs is what a call asks for, in a log: a URI, and what stands in the names of other items, may hold what must not be seen.
+func loggedAs(c *switchboard.Call) string {
+	if c.Tool == nil {
+		return string(c.Server) + "/" + string(c.Item.Kind)
+	}
+	return c.Tool.ID.String()
 }
 
 // combine adds obligations; of each, the strictest counts.

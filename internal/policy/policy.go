@@ -144,8 +144,9 @@ type Question struct {
 	Now         time.Time
 
 	// Arguments are those of the call, as they will be sent; nil where there
-	// are none.
+	// are none. URI is what it reads or subscribes to; "" where it names none.
 	Arguments []byte
+	URI       string
 
 	terms []*ast.Term // of Candidates; nil means that they have not been made
 	frame *frame      // the same

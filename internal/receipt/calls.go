@@ -41,13 +41,16 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 		r := Receipt{
 			Kind: Call, Tenant: c.Principal.Tenant, Task: c.Task, Run: c.Run,
 			Principal: Principal{c.Principal.ID, c.Principal.Auth, c.Principal.Mode.Narrower(switchboard.Autopilot)},
-			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.asked(c),
+			Method:    c.Method, Server: c.Server, Effect: Effect(c), Arguments: b.digests.Asked(c),
 		}
 		switch {
 		case c.Tool != nil:
 			r.Tool = c.Tool.ID.Name
 		case c.Method == wire.MethodPromptsGet:
 			r.Tool = c.Target // a URI may hold what must not be seen
+		}
+		if c.Item.URI != "" {
+			r.Resource = b.digests.resource(c.Principal.Tenant, c.Item.URI)
 		}
 		if r.Effect {
 			intent, marks := r, c.Trail.Marks()

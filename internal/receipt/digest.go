@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"hash"
+	"net/url"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -60,9 +61,9 @@ func (k *keyed) digest(what string, data []byte) string {
 	return string(text[:])
 }
 
-// asked is the digest of what was asked for: of the arguments of a tool, or, where
+// Asked is the digest of what was asked for: of the arguments of a tool, or, where
 // it is none, of the params without _meta. It is of the canonical form.
-func (d *Digests) asked(c *switchboard.Call) string {
+func (d *Digests) Asked(c *switchboard.Call) string {
 	if c.Method == wire.MethodToolsCall || len(c.Params) == 0 {
 		return d.Arguments(c)
 	}
@@ -98,6 +99,16 @@ func (d *Digests) form(t switchboard.TenantID, raw []byte) string {
 const maxKept = 64 << 10
 
 // result is the digest of the bytes that a server has answered.
+func (d *Digests) resource(t switchboard.TenantID, uri string) Resource {
+	k, done := d.keyed(t)
+	defer done(k)
+	r := Resource{URI: k.digest("uri", []byte(uri))}
+	if u, err := url.Parse(uri); err == nil {
+		r.Scheme, r.Host = u.Scheme, u.Hostname()
+	}
+	return r
+}
+
 func (d *Digests) result(t switchboard.TenantID, raw []byte) string {
 	k, done := d.keyed(t)
 	defer done(k)

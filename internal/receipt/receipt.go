@@ -89,6 +89,7 @@ type Receipt struct {
 	Method   string               `json:"method"`
 	Server   switchboard.ServerID `json:"server"`
 	Tool     string               `json:"tool"`      // the server's name for the tool or prompt that was asked for
+	Resource Resource             `json:"resource"`  // that was read or subscribed to
 	ServedBy string               `json:"served_by"` // server/tool, where that was another
 	Tools    []string             `json:"tools"`     // server/tool, of what is expanded or collapsed
 	Tries    []Try                `json:"tries"`     // that came to nothing before
@@ -123,6 +124,14 @@ type Principal struct {
 	ID   string           `json:"id"`
 	Auth switchboard.Auth `json:"auth"`
 	Mode switchboard.Mode `json:"mode"`
+}
+
+// A Resource says which resource a call asked for. The URI itself may hold what must not be seen: so its digest is kept, with the
+// key of the tenant, and what says where it leads.
+type Resource struct {
+	Scheme string `json:"scheme"`
+	Host   string `json:"host"`
+	URI    string `json:"uri"` // keyed digest; see digests
 }
 
 // A Try is a tool that did not serve a call.
@@ -199,6 +208,12 @@ func (r *Receipt) append(b []byte) []byte {
 		b = member(b, "auth", string(p.Auth))
 		b = member(b, "id", p.ID)
 		b = objectEnd(member(b, "mode", string(p.Mode)))
+	}
+	if s := &r.Resource; *s != (Resource{}) {
+		b = append(b, `"resource":{`...)
+		b = member(b, "host", s.Host)
+		b = member(b, "scheme", s.Scheme)
+		b = objectEnd(member(b, "uri", s.URI))
 	}
 	b = member(b, "result", r.Result)
 	if len(r.Rulings) > 0 {

@@ -127,7 +127,7 @@ func TestIDs(t *testing.T) {
 func TestDigestsTellNothingWithoutTheKeyOfTheTenant(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	of := func(secret, tenant, method, params string) string {
-		return NewDigests(switchboard.NewSecret(secret)).asked(&switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Method: method, Params: []byte(params)})
+		return NewDigests(switchboard.NewSecret(secret)).Asked(&switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Method: method, Params: []byte(params)})
 	}
 	const call = "tools/call"
 	base := of("s", "t", call, `{"name":"x","arguments":{"a":1,"b":"é"}}`)
@@ -177,7 +177,7 @@ func TestTheFormOfAChainIsWhatItWas(t *testing.T) {
 	about := Receipt{
 		Time: when, Kind: Intent, Tenant: "acme", Task: "work", Run: "00112233445566778899aabbccddeeff", Method: "tools/call",
 		Principal: Principal{"ci", switchboard.AuthAPIKey, switchboard.Autopilot}, Server: "notifier", Tool: "send\n\x1b", Effect: true,
-		Arguments: d.asked(c), Decision: canonical.Sum([]byte("decision")), Basis: canonical.Sum([]byte("basis")),
+		Arguments: d.Asked(c), Decision: canonical.Sum([]byte("decision")), Basis: canonical.Sum([]byte("basis")),
 	}
 	came := about
 	came.Kind, came.Of, came.Outcome, came.Code, came.Took = Call, "n1/2", Failed, switchboard.CodeServerFailed, Took{1234, 12}

@@ -24,6 +24,9 @@ type Item struct {
 	Server switchboard.ServerID
 	Own    string // the same as its server spells it
 
+	// Template is the server's own template that describes a resource which is not listed; "" where it is.
+	Template string
+
 	definition []byte
 }
 
@@ -161,38 +164,41 @@ func (s *Surface) Template(uri string) (Item, bool) {
 	return s.shelves[switchboard.Templates].lookup(uri)
 }
 
-// Resource says whose resource a client means by uri, which need not be listed:
-// servers mention resources in results, and describe them by templates. It is
-// the server that lists it, or did; else the one that the URI names; else the
-// one whose templates fit; else the only one that has resources at all. Between
-// two it does not guess.
+// Resource says whose resource a client means by uri: that of the server that lists it, or of the one of which a listed
+// template describes it. A URI that says whose it is (Qualify) means no other server's. Between two servers it does not guess. What is
+// neither listed nor described does not exist, so that policies and people know what can be read.
 func (s *Surface) Resource(uri string) (Item, bool) {
 	shelf := s.shelves[switchboard.Resources]
 	if it, ok := shelf.lookup(uri); ok {
 		return it, true
 	}
-	if server, own, ok := qualified(switchboard.Resources, uri); ok {
-		return Item{Name: uri, Server: server, Own: own}, own != "" && s.readable[server]
-	}
-	owner, known := shelf.owners[uri]
-	by := owner.server
-	if !known && len(uri) <= maxPattern {
-		for _, p := range s.patterns() {
-			switch {
-			case known && p.by == by || !p.MatchString(uri):
-			case known:
-				return Item{}, false
-			default:
-				by, known = p.by, true
+	by, own, named := qualified(switchboard.Resources, uri)
+	if named {
+		for _, it := range shelf.items {
+			if it.Server == by && it.Own == own {
+				return Item{Name: uri, Server: by, Own: own}, true
 			}
 		}
-	}
-	if !known && len(s.readable) == 1 {
-		for only := range s.readable {
-			by = only
+	} else {
+		own = uri
+		if owner, known := shelf.owners[uri]; known {
+			by, named = owner.server, true
 		}
 	}
-	return Item{Name: uri, Server: by, Own: uri}, s.readable[by]
+	if len(own) > maxPattern {
+		return Item{}, false
+	}
+	found := Item{Name: uri, Own: own}
+	for _, p := range s.patterns() {
+		switch {
+		case named && p.by != by, !named && !p.own && !p.shared, p.by == found.Server, !p.MatchString(own):
+		case found.Template != "", !named && p.shared:
+			return Item{}, false
+		default:
+			found.Server, found.Template = p.by, p.template
+		}
+	}
+	return found, found.Template != ""
 }
 
 // Spell returns the URI by which the client reaches the server's own one.
@@ -212,7 +218,10 @@ const (
 // A pattern matches the URIs that a template describes.
 type pattern struct {
 	*regexp.Regexp
-	by switchboard.ServerID // whose the template is; "" where it could be several servers'
+	template string
+	by       switchboard.ServerID
+	own      bool // its server alone goes by the template; else a URI has to say whose it is
+	shared   bool // several servers go by it
 }
 
 // patterns reads the templates in their servers' own spelling.
@@ -223,7 +232,7 @@ func (s *shelf) patterns() (ps []pattern) {
 			continue
 		}
 		if re := compile(it.Own); re != nil {
-			ps = append(ps, pattern{re, owner.server})
+			ps = append(ps, pattern{re, it.Own, it.Server, owner == thing{it.Server, it.Own}, owner == thing{}})
 		}
 	}
 	return ps

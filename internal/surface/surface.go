@@ -203,10 +203,8 @@ type Surface struct {
 	removed  func(switchboard.ToolID) bool
 	tables   [2]func() *Table // by era; see Table
 
-	// shelves hold what is not a tool, and readable is whose resources may be
-	// read.
+	// shelves hold what is not a tool.
 	shelves  [switchboard.NKinds]*shelf
-	readable map[switchboard.ServerID]bool
 	patterns func() []pattern
 
 	servers    []switchboard.Offer
@@ -279,12 +277,6 @@ func New(in Input) *Surface {
 	}
 	for i, e := range s.ours {
 		s.at[e.Name] = len(s.entries) + i
-	}
-	s.readable = map[switchboard.ServerID]bool{}
-	for _, o := range whole {
-		if _, ok := wire.Field(o.Capabilities, "resources"); ok {
-			s.readable[o.Server] = true
-		}
 	}
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
 		var before *shelf

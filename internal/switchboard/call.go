@@ -25,6 +25,9 @@ type Call struct {
 	// tool.
 	Tool *Tool
 
+	// Item is what the call asks for where that is none of a tool.
+	Item Item
+
 	// Judgments are policy's, of the requirements that selected the tool; or,
 	// where the call is none of a tool, of those that selected any of the
 	// server's.
@@ -85,6 +88,42 @@ type Call struct {
 	// Trail is where those whom the call passes leave what its receipt shall
 	// say; nil means that nobody wants to know.
 	Trail *Trail
+}
+
+// Candidate is the id by which policies know what the call asks for: server/tool, or server/kind:name.
+func (c *Call) Candidate() ToolID {
+	if c.Tool != nil {
+		return c.Tool.ID
+	}
+	return ToolID{Server: c.Server, Name: string(c.Item.Kind) + ":" + c.Item.Name}
+}
+
+// A CandidateKind is what a candidate of a policy is.
+type CandidateKind string
+
+// The kinds of candidates. KindExtension is a method that is none of the protocol's own.
+const (
+	KindTool       CandidateKind = "tool"
+	KindResource   CandidateKind = "resource"
+	KindTemplate   CandidateKind = "template"
+	KindPrompt     CandidateKind = "prompt"
+	KindCompletion CandidateKind = "completion"
+	KindExtension  CandidateKind = "extension"
+)
+
+// An Item is what a call that is none of a tool asks for, as policies judge it.
+type Item struct {
+	Kind CandidateKind
+
+	// Name is the server's own: the URI of a listed resource, the template that describes a URI, the name of a prompt, what is to be
+	// completed, or the method of an extension.
+	Name string
+
+	// URI is what is read or subscribed to, in the server's own spelling; "" where the call names none.
+	URI string
+
+	// Arguments are those of a prompt, and the values that a completion is asked for, as a JSON object; nil means none.
+	Arguments []byte
 }
 
 // A Once is what a client calls one use of a tool by, so that it can ask for the
