@@ -29,7 +29,8 @@ import (
 // an earlier Switchboard kept in the clear.
 type intruder struct {
 	*house
-	second *gateway
+	second   *gateway
+	replicas []*gateway // all of them
 
 	redis store.Store // as it stands there
 	known store.Store // what it means
@@ -47,8 +48,8 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 	i := &intruder{house: inhabit(t, archive, ", result_bytes: 8KiB", map[string]resident{
 		"acme": {rego: allowAll, key: "tasks: [" + strings.Join(append(tasks, "all"), ", ") + "]"}, "evil": {rego: allowAll},
 	})}
+	i.replicas = []*gateway{i.gateway}
 	i.second = i.join(t)
-	t.Cleanup(func() { stopTogether([]*gateway{i.gateway, i.second}) })
 	open := func() store.Store {
 		st, err := store.Open(t.Context(), redis.URL(), store.Options{})
 		if err != nil {
@@ -69,7 +70,10 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 // join adds a replica.
 func (i *intruder) join(t *testing.T) *gateway {
 	t.Helper()
-	return serve(t, i.dir, "--data", t.TempDir())
+	g := serve(t, i.dir, "--data", t.TempDir())
+	i.replicas = append(i.replicas, g)
+	t.Cleanup(func() { stopTogether(i.replicas) })
+	return g
 }
 
 // asAt opens a client of a tenant at a replica.
@@ -320,30 +324,33 @@ func (i *intruder) delete(t *testing.T, at store.Record) error {
 func TestAttack7AnEditedTableOfNamesRunsNoOtherTool(t *testing.T) {
 	t.Parallel()
 	law.Hold(t, law.OneDecision)
-	archive, _ := twoEchoes(t)
-	i := intrude(t, archive, "one", "two")
-	for _, how := range []string{"edited", "with one bit changed", "empty"} {
-		// Both names stand in the list of the task all. The table of who has read it says what each of them is.
-		s := i.as("acme", true)
-		if got := names(t, s); !slices.Contains(got, "echo") || !slices.Contains(got, "fine") {
-			t.Fatalf("the list is %q", got)
-		}
-		awaits(t, "the client", s, "echo", "served by good") // it may be told first that nobody knew what it was shown
-		swap := strings.NewReplacer(`"server":"good","tool":"echo"`, `"server":"priv","tool":"fine"`, `"server":"priv","tool":"fine"`, `"server":"good","tool":"echo"`)
-		tables := i.all(t, "run-seen/", `"name":"echo"`)
-		for _, at := range tables {
+	for how, edit := range map[string]*strings.Replacer{
+		"swapped":              strings.NewReplacer(`"server":"good","tool":"echo"`, `"server":"priv","tool":"fine"`, `"server":"priv","tool":"fine"`, `"server":"good","tool":"echo"`),
+		"renamed":              strings.NewReplacer(`"name":"fine"`, `"name":"gone"`),
+		"with one bit changed": nil,
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			archive, _ := twoEchoes(t)
+			i := intrude(t, archive)
+			// Both names stand in the list of the task all. The table of the client says what each of them is.
+			if got := names(t, i.as("acme", true)); !slices.Contains(got, "echo") || !slices.Contains(got, "fine") || slices.Contains(got, "gone") {
+				t.Fatalf("the list is %q", got)
+			}
+			at := i.find(t, "run-seen/", `"name":"echo"`)
 			data := i.forgeries(t, at, "", "")[how]
-			if how == "edited" {
-				data = []byte(swap.Replace(string(at.Value.Data)))
+			if edit != nil {
+				data = []byte(edit.Replace(string(at.Value.Data)))
 			}
 			i.put(t, at, data)
-		}
-		third := i.join(t)
-		for name, wrong := range map[string]string{"echo": "served by priv", "fine": "served by good"} {
-			if got := calls(t, i.asAt(third, "acme", "/mcp", true), name); got == wrong {
-				t.Errorf("a table that is %s: %s is %s", how, name, got)
+			there := i.asAt(i.second, "acme", "/mcp", true)
+			for name, right := range map[string]string{"echo": "served by good", "fine": "served by priv", "gone": ""} {
+				if got := calls(t, there, name); strings.HasPrefix(got, "served by") && got != right {
+					t.Errorf("%s is %s", name, got)
+				}
 			}
-		}
+			awaits(t, "a client that was told", there, "echo", "served by good")
+		})
 	}
 }
 
