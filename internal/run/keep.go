@@ -382,6 +382,7 @@ func (g *Registry) sync(ctx context.Context, r *Run) error {
 	rec, was, err := g.keep.load(ctx, r.key())
 	if errors.Is(err, store.ErrUnopened) { // what r shows replaces it; what another process has shown, nobody knows
 		r.forgot.Store(true)
+		g.keep.forgetSeen(r.seenWith(r.shown.Load()))
 		r.kept = was
 		return nil
 	}
