@@ -510,3 +510,32 @@ func TestAttack7AnOperatorFindsWhatWasForged(t *testing.T) {
 		}
 	}
 }
+
+func TestAttack7ValidateAndStatusWarnOfARedisThatAnybodyCanUse(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	_, port, _ := strings.Cut(redis.Addr, ":")
+	const servers = "servers:\n  a: {transport: stdio, command: [BIN, sample, nimbus-search]}\n"
+	for where, warned := range map[string]bool{"127.0.0.1": false, "0.0.0.0": true} { // both lead there, and one is a name of loopback alone
+		dir := layOut(t, fmt.Sprintf("-- secret --\nwhat all replicas know\n-- switchboard.yaml --\nstore: \"redis://%s:%s\"\n"+
+			"cluster: {secret: \"${file:secret}\", listen: \"127.0.0.1:0\"}\n%s", where, port, servers))
+		_, valid, code := command(t, dir, "validate")
+		if code != 0 {
+			t.Fatalf("validate: %d %s", code, valid)
+		}
+		g := serve(t, dir)
+		t.Cleanup(func() { stopTogether([]*gateway{g}) })
+		status, errs, code := command(t, dir, "status", "--url", g.url)
+		if code != 0 {
+			t.Errorf("status: %d %s", code, errs)
+		}
+		for what, said := range map[string]string{"validate": valid, "status": status} {
+			for _, lack := range []string{"without a password", "without TLS"} {
+				line := fmt.Sprintf("warning: switchboard.yaml:1:8: store: Redis at %q is used %s", where+":"+port, lack)
+				if strings.Contains(said, line) != warned {
+					t.Errorf("%s of a Redis at %s says %s", what, where, said)
+				}
+			}
+		}
+	}
+}
