@@ -19,26 +19,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ErrUnopened says that a value does not open: nobody who has the key has written it, it was written for
-// another key of the store, or its time is over. See Sealed.
+// ErrUnopened says that a value does not open: a writer without the key wrote it, it was copied from another
+// key of the store, or it has expired. See Sealed.
 var ErrUnopened = errors.New("the value does not open")
 
-// Sealed is a Store whose values only those can read and write who have a secret. It encrypts and authenticates each value
-// (XChaCha20-Poly1305) together with its group and its name, so that a value that is copied to another key does not
-// open there. A tenant's values stand in groups that name the tenant.
+// Sealed is a Store that encrypts and authenticates values (XChaCha20-Poly1305). The group and the name of a value are
+// authenticated with it, so a copy under another key does not open. The groups of a tenant's values name the tenant.
 //
 // A sealed value is
 //
 //	"\x00sb1"  nonce (24 bytes, random)  sealed( expires (8 bytes)  data )  tag (16 bytes)
 //
-// where expires is the millisecond in which the value expires, 0 for never. A value does not open after that, so whoever
-// puts back an old value gains no more time than the value had. Until then an old value opens: what the others
-// wrote since is not known to who reads.
+// expires is the millisecond in which the value expires, or 0 for never. An expired value does not open, so an attacker
+// cannot extend the life of an old value. Before that, an old value that is put back opens: a reader cannot know that a
+// newer one existed.
 //
-// What the store itself reads stays plain: keys, versions, when values expire, limits, logs and notices.
+// The store itself reads keys, versions, expiry times, limits, logs and notices. They stay plain.
 //
-// If a value does not open, Value returns ErrUnopened, with the version and without data, so that the reader can replace
-// the value; List leaves the value out.
+// If a value does not open, Value returns ErrUnopened and the version without data. A caller can replace the value by that
+// version. List leaves the value out.
 type Sealed struct {
 	Store
 	aead  cipher.AEAD
@@ -51,13 +50,13 @@ type Sealed struct {
 
 // SealOptions says how values are sealed.
 type SealOptions struct {
-	// Key is the secret of which the caller has derived 32 bytes for this purpose and no other.
+	// Key has 32 bytes. It serves no other purpose.
 	Key switchboard.Secret
 
-	// Plain names groups whose values are not sealed. A name that ends in "/" stands for all groups that begin so.
+	// Plain lists the groups with unsealed values. A name that ends in "/" is a prefix.
 	Plain []string
 
-	// Log is told, at most once a minute, that values do not open. nil means nobody is.
+	// Log gets at most one line a minute about values that do not open. nil means no log.
 	Log *slog.Logger
 }
 
@@ -221,8 +220,8 @@ func (s *Sealed) Check(ctx context.Context) error {
 	return fmt.Errorf("%d values do not open with cluster.secret, and are not used; among them %s", n, strings.Join(faulty, ", "))
 }
 
-// Dump implements Store. It gives values opened. A value that does not open is given without data: its reader refuses it,
-// as it refuses the value in this store.
+// Dump implements Store. It opens values. A value that does not open keeps its name and version and loses its data, so its
+// reader refuses it after an import, too.
 func (s *Sealed) Dump(ctx context.Context, see func(Record) error) error {
 	return s.Store.Dump(ctx, func(r Record) error {
 		if r.Kind == KindValue && !s.isPlain(r.Group) {
@@ -262,7 +261,7 @@ func (s *Sealed) Status() Status {
 	return status
 }
 
-// refuse counts a value that does not open, and says so from time to time.
+// refuse counts a value that does not open, and logs that at most once a minute.
 func (s *Sealed) refuse(k Key) {
 	n, now, told := s.unopened.Add(1), time.Now().UnixNano(), s.told.Load()
 	if told != 0 && now-told < int64(hush) || !s.told.CompareAndSwap(told, now) {
