@@ -539,3 +539,39 @@ func TestAttack7ValidateAndStatusWarnOfARedisThatAnybodyCanUse(t *testing.T) {
 		}
 	}
 }
+
+// What no seal prevents, and docs/threats.md says: an old value opens under its own key, and what is deleted is not missed.
+func TestAttack7AnOldValueThatIsPutBackDoesWhatTheDocsSay(t *testing.T) {
+	t.Parallel()
+	server, url := newTeller(t, fmt.Sprintf(tool, "get"), fmt.Sprintf(tool, "post"))
+	i := intrude(t, fmt.Sprintf(oneTeller, url))
+	s := i.as("acme", true)
+	old := callWith(t, s, `{"name":"get","arguments":{}}`).text()
+	at := i.find(t, "cache/acme/", old)
+	sealed := i.sealed(t, at)
+	if err := i.delete(t, at); err != nil {
+		t.Fatal(err)
+	}
+	if now := callWith(t, s, `{"name":"get","arguments":{}}`).text(); now == old {
+		t.Fatalf("it is not called again: %s", now)
+	}
+	i.put(t, at, sealed)
+	if got := callWith(t, s, `{"name":"get","arguments":{}}`).text(); got != old {
+		t.Errorf("an old result: %s", got)
+	}
+
+	first := once(t, s, "k", "post", `{}`)
+	at = i.find(t, "once/acme/", first.text)
+	sealed = i.sealed(t, at)
+	if err := i.delete(t, at); err != nil {
+		t.Fatal(err)
+	}
+	again := once(t, s, "k", "post", `{}`)
+	if _, latest := server.told(); again.given || again.text != latest {
+		t.Errorf("without its outcome: %+v", again)
+	}
+	i.put(t, at, sealed)
+	if got := once(t, s, "k", "post", `{}`); !got.given || got.text != first.text {
+		t.Errorf("an old outcome: %+v", got)
+	}
+}
