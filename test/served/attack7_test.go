@@ -76,10 +76,10 @@ func (i *intruder) join(t *testing.T) *gateway {
 	return g
 }
 
-// asAt opens a client of a tenant at a replica.
-func (i *intruder) asAt(g *gateway, tenant, path string, modern bool) *httpSession {
+// asAt opens a client of acme at a replica.
+func (i *intruder) asAt(g *gateway, path string, modern bool) *httpSession {
 	i.t.Helper()
-	return g.open(i.t, path, modern, "Authorization", "Bearer "+i.keys[tenant])
+	return g.open(i.t, path, modern, "Authorization", "Bearer "+i.keys["acme"])
 }
 
 // all returns the values of the groups that have the words in them.
@@ -190,7 +190,7 @@ func TestAttack7AForgedResultIsRefused(t *testing.T) {
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
 	n := 0
 	for _, modern := range []bool{false, true} {
-		first, second := i.as("acme", modern), i.asAt(i.second, "acme", "/mcp", modern)
+		first, second := i.as("acme", modern), i.asAt(i.second, "/mcp", modern)
 		for _, how := range []string{"edited", "with one bit changed", "empty"} {
 			n++
 			params := fmt.Sprintf(`{"name":"get","arguments":{"n":%d}}`, n)
@@ -217,7 +217,7 @@ func TestAttack7AForgedOutcomeIsNeitherGivenNorReplacedByASecondCall(t *testing.
 	server, url := newTeller(t, fmt.Sprintf(tool, "post"))
 	i := intrude(t, fmt.Sprintf(oneTeller, url))
 	for _, modern := range []bool{false, true} {
-		first, second := i.as("acme", modern), i.asAt(i.second, "acme", "/mcp", modern)
+		first, second := i.as("acme", modern), i.asAt(i.second, "/mcp", modern)
 		for _, how := range []string{"edited", "with one bit changed", "empty"} {
 			key := fmt.Sprint(how, modern)
 			genuine := once(t, first, key, "post", `{}`).text
@@ -247,7 +247,7 @@ func TestAttack7AValueOfOneTenantDoesNotOpenForAnother(t *testing.T) {
 	inAcme, inEvil := i.sealed(t, a), i.sealed(t, e)
 	i.put(t, a, inEvil)
 	i.put(t, e, inAcme)
-	for who, s := range map[string]*httpSession{"acme": acme, "evil": evil, "acme, elsewhere": i.asAt(i.second, "acme", "/mcp", false)} {
+	for who, s := range map[string]*httpSession{"acme": acme, "evil": evil, "acme, elsewhere": i.asAt(i.second, "/mcp", false)} {
 		if got := once(t, s, "k", "post", `{}`); got.code != "SB-EXEC-004" {
 			t.Errorf("%s: %+v", who, got)
 		}
@@ -289,7 +289,7 @@ func TestAttack7AnEditedRunRunsNoOtherTool(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	archive, _ := twoEchoes(t)
 	i := intrude(t, archive, "one", "two")
-	never, _ := i.asAt(i.second, "acme", "/mcp/runs/"+strings.Repeat("0", 32), true).ask(t, "tools/list", "")
+	never, _ := i.asAt(i.second, "/mcp/runs/"+strings.Repeat("0", 32), true).ask(t, "tools/list", "")
 	for _, how := range []string{"edited", "with one bit changed", "empty"} {
 		id := mint(t, i.gateway, i.keys["acme"], "one")
 		at := i.find(t, "runs/acme/", `"task":"one"`)
@@ -297,14 +297,14 @@ func TestAttack7AnEditedRunRunsNoOtherTool(t *testing.T) {
 			t.Fatalf("the run stands under %s", at.Name)
 		}
 		i.put(t, at, i.forgeries(t, at, `"task":"one"`, `"task":"two"`)[how])
-		there := i.asAt(i.second, "acme", "/mcp/runs/"+id, true)
+		there := i.asAt(i.second, "/mcp/runs/"+id, true)
 		if m, _ := there.ask(t, "tools/list", ""); string(m.raw) != string(never.raw) {
 			t.Errorf("a run that is %s: its list is %s, and that of no run %s", how, m.raw, never.raw)
 		}
 		if got := calls(t, there, "echo"); got == "served by priv" || got == "served by good" {
 			t.Errorf("a run that is %s: echo is %s", how, got)
 		}
-		here := i.asAt(i.gateway, "acme", "/mcp/runs/"+id, true)
+		here := i.asAt(i.gateway, "/mcp/runs/"+id, true)
 		if got := calls(t, here, "echo"); got != "served by good" {
 			t.Errorf("a run that is %s, where it was minted: echo says %s", how, got)
 		}
@@ -343,7 +343,7 @@ func TestAttack7AnEditedTableOfNamesRunsNoOtherTool(t *testing.T) {
 				data = []byte(edit.Replace(string(at.Value.Data)))
 			}
 			i.put(t, at, data)
-			there := i.asAt(i.second, "acme", "/mcp", true)
+			there := i.asAt(i.second, "/mcp", true)
 			for name, right := range map[string]string{"echo": "served by good", "fine": "served by priv", "gone": ""} {
 				if got := calls(t, there, name); strings.HasPrefix(got, "served by") && got != right {
 					t.Errorf("%s is %s", name, got)
@@ -358,7 +358,7 @@ func TestAttack7AnEditedSessionGoesOnWithNoOtherRun(t *testing.T) {
 	t.Parallel()
 	archive, _ := twoEchoes(t)
 	i := intrude(t, archive, "one", "two")
-	s := i.asAt(i.gateway, "acme", "/mcp/tasks/one", false)
+	s := i.asAt(i.gateway, "/mcp/tasks/one", false)
 	if got := calls(t, s, "echo"); got != "served by good" {
 		t.Fatalf("echo says %s", got)
 	}
@@ -379,7 +379,7 @@ func TestAttack7AnEditedSessionGoesOnWithNoOtherRun(t *testing.T) {
 	if resp.StatusCode != http.StatusNotFound || strings.Contains(string(m.raw), "served by") {
 		t.Errorf("%s: %s", resp.Status, m.raw)
 	}
-	if got := calls(t, i.asAt(i.second, "acme", "/mcp/tasks/one", false), "echo"); got != "served by good" {
+	if got := calls(t, i.asAt(i.second, "/mcp/tasks/one", false), "echo"); got != "served by good" {
 		t.Errorf("a new session: %s", got)
 	}
 }
@@ -458,7 +458,7 @@ func TestAttack7AForgedOfferIsNotListed(t *testing.T) {
 	}{"genuine": {genuine, true}, "edited": {edited.Bytes(), false}} {
 		i.put(t, at, c.data)
 		g := i.join(t)
-		list := listBytes(t, i.asAt(g, "acme", "/mcp", true))
+		list := listBytes(t, i.asAt(g, "/mcp", true))
 		if strings.Contains(list, forged) || strings.Contains(list, `"echo"`) != c.want {
 			t.Errorf("by an offer that is %s the list is %s", what, list)
 		}
