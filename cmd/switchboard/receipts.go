@@ -362,7 +362,7 @@ type receiptsRotateCmd struct{ kept }
 // Run puts a new key before the others. It needs no Switchboard that runs, and one that does
 // finds the key by itself.
 func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	where, err := c.where(ctx, log)
+	where, _, err := c.where(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -170,6 +170,9 @@ func writeStatus(io streams, st *app.Status) {
 			fmt.Fprintln(io.out, " ", printable(f, 400))
 		}
 	}
+	for _, w := range st.Warnings {
+		fmt.Fprintln(io.out, "warning:", printable(w, 400))
+	}
 	if r := st.Records; r != nil {
 		if why := r.Fault(); why != "" {
 			fmt.Fprintf(io.out, "\nReceipts of node %s cannot be written as they should: %s\n", r.Receipts.Node, why)
@@ -180,6 +183,10 @@ func writeStatus(io streams, st *app.Status) {
 	}
 	if k := st.Store; k != nil {
 		fmt.Fprintf(io.out, "store: %s, %s; what is acknowledged outlives: %s\n", k.Kind, printable(k.Where, 200), k.Survives)
+		if k.Unopened > 0 {
+			fmt.Fprintf(io.out, "%s read from the store did not open and were not used: somebody else writes to it, or cluster.secret was changed; "+
+				"switchboard store check names them\n", count(int(k.Unopened), "value"))
+		}
 		if r := st.Replica; r != nil {
 			fmt.Fprintf(io.out, "replica: %s at %s\n", r.ID, printable(r.Address, 64))
 		}

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type storeCmd struct {
@@ -29,17 +31,17 @@ type kept struct {
 	Store  string `help:"The store itself: file:PATH, or the URL of a Redis. No configuration is read." placeholder:"URL"`
 }
 
-// where is the URL of the store.
-func (k *kept) where(ctx context.Context, log *slog.Logger) (string, error) {
+// where is the URL of the store, and the secret that its values are sealed with if it is a Redis; --store names no secret.
+func (k *kept) where(ctx context.Context, log *slog.Logger) (url string, secret switchboard.Secret, err error) {
 	if k.Store != "" {
-		return k.Store, nil
+		return k.Store, secret, nil
 	}
 	if _, err := os.Stat(k.Config); errors.Is(err, os.ErrNotExist) {
 		path, err := filepath.Abs(k.Config)
 		if err != nil {
-			return "", err
+			return "", secret, err
 		}
-		return "", fmt.Errorf(`there is no %s, which would say where the store is, with all that is kept, receipts too. Name one of these:
+		return "", secret, fmt.Errorf(`there is no %s, which would say where the store is, with all that is kept, receipts too. Name one of these:
   --config FILE                the configuration that is served
   --store file:DIR/store.db    the store itself, where --data DIR is served
   --store redis://HOST         the store itself, where replicas share it`, path)
@@ -47,14 +49,14 @@ func (k *kept) where(ctx context.Context, log *slog.Logger) (string, error) {
 	c := common{Config: k.Config, Data: k.Data}
 	cfg, err := c.load(ctx, log, config.Options{})
 	if err != nil {
-		return "", err
+		return "", secret, err
 	}
-	return cmp.Or(cfg.Store.URL.Reveal(), "file:"+filepath.Join(c.data(), "store.db")), nil
+	return cmp.Or(cfg.Store.URL.Reveal(), "file:"+filepath.Join(c.data(), "store.db")), cfg.Cluster.Secret, nil
 }
 
 // open opens the store; a file has to be there, unless it may be new.
 func (k *kept) open(ctx context.Context, log *slog.Logger, isNew bool) (store.Store, error) {
-	where, err := k.where(ctx, log)
+	where, secret, err := k.where(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +72,26 @@ func (k *kept) open(ctx context.Context, log *slog.Logger, isNew bool) (store.St
 	if errors.Is(err, store.ErrUnavailable) {
 		return nil, unreachable{err}
 	}
-	return s, err
+	if err != nil || secret.Reveal() == "" {
+		return s, err
+	}
+	return app.SealStore(s, secret, log)
+}
+
+// errSealed is why an export or an import is refused that would need the secret of a Redis.
+var errSealed = usageError{errors.New("the values in a Redis are sealed with cluster.secret, which --store does not give: name the configuration of the Redis with --config FILE in its place")}
+
+// A keyless store is a Redis without the secret that its values are sealed with. It gives nothing that is sealed.
+type keyless struct{ store.Store }
+
+// Dump implements store.Store.
+func (k keyless) Dump(ctx context.Context, see func(store.Record) error) error {
+	return k.Store.Dump(ctx, func(r store.Record) error {
+		if r.Kind == store.KindValue && store.IsSealed(r.Value.Data) {
+			return errSealed
+		}
+		return see(r)
+	})
 }
 
 type storeCheckCmd struct {
@@ -147,6 +168,9 @@ func (c *storeExportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		return err
 	}
 	defer func() { _ = s.Close() }()
+	if c.Store != "" {
+		s = keyless{s}
+	}
 	if c.File == "-" {
 		return store.Export(ctx, s, io.raw)
 	}
@@ -170,6 +194,9 @@ type storeImportCmd struct {
 // Run imports into the store. It exits 1 when the store is not empty or the export is
 // not whole; nothing is changed then.
 func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
+	if strings.HasPrefix(c.Store, "redis") {
+		return errSealed
+	}
 	from := io.in
 	if c.File != "-" {
 		file, err := os.Open(c.File)
@@ -196,7 +223,7 @@ type storeAcceptCmd struct{ kept }
 
 // Run accepts what a Redis has lost. It exits 1 when nothing is known to be lost.
 func (c *storeAcceptCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	where, err := c.where(ctx, log)
+	where, _, err := c.where(ctx, log)
 	if err != nil {
 		return err
 	}

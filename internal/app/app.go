@@ -184,7 +184,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			}
 		}()
 	}
-	if a.store, err = openStore(ctx, o, c.Store); err != nil {
+	if a.store, err = openStore(ctx, o, c); err != nil {
 		return nil, err
 	}
 	a.store = &metered{a.store, &a.metrics}

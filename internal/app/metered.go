@@ -26,6 +26,8 @@ func (m *metered) note(operation string, began time.Time, err *error) {
 		outcome = "unavailable"
 	case errors.Is(*err, store.ErrInvalid):
 		outcome = "invalid"
+	case errors.Is(*err, store.ErrUnopened):
+		outcome = "unopened"
 	default:
 		outcome = "cancelled"
 	}

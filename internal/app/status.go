@@ -35,6 +35,9 @@ type Status struct {
 	// Records says how recording goes; the operator's to know.
 	Records *RecordStatus `json:"records,omitempty"`
 
+	// Warnings are what is most likely a mistake in the configuration; the operator's to know.
+	Warnings []string `json:"warnings,omitempty"`
+
 	// Store says how the store fares, Replica which one this is, and Replicas which others
 	// share it, by the names that they have since their start; the operator's to know.
 	Store    *store.Status     `json:"store,omitempty"`
@@ -121,6 +124,9 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Digest: st.digest, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
+		for _, w := range st.config.Warnings {
+			s.Warnings = append(s.Warnings, w.String())
+		}
 		s.Records = a.records.status()
 		kept := a.store.Status()
 		s.Store = &kept

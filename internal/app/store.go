@@ -2,13 +2,19 @@ package app
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -19,13 +25,45 @@ const storeFile = "store.db"
 
 // openStore opens what the configuration says, or the file in the data folder; or,
 // where there is no such folder, one that survives nothing.
-func openStore(ctx context.Context, o Options, c config.Store) (store.Store, error) {
-	where := StoreURL(o.Data, c)
-	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Relaxed, Log: o.Log}})
+func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, error) {
+	where := StoreURL(o.Data, c.Store)
+	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Store.Relaxed, Log: o.Log}})
+	if err == nil {
+		st, err = SealStore(st, c.Cluster.Secret, o.Log)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: the store cannot be opened: %w; --data DIR names another folder, and store: in switchboard.yaml another store (memory: keeps nothing)", switchboard.CodeConfig, err)
 	}
 	return st, nil
+}
+
+// plainGroups are the groups of the store whose values are not sealed, because a forged value changes no answer and no call.
+// docs/threats.md says what it does instead.
+var plainGroups = []string{
+	archive.Groups, // each text is checked against the digest that a receipt names
+	cluster.Group,  // replicas prove to each other that they have the secret
+	health.Group,   // whether servers fare well, and which an operator has disabled: to be there is what counts
+	groupNodes,     // which process writes which chain of receipts: likewise
+}
+
+// SealStore returns the store with its values sealed by the secret that all replicas have. A store that no other machine
+// reaches stays as it is: the key would stand beside its file.
+func SealStore(st store.Store, secret switchboard.Secret, log *slog.Logger) (store.Store, error) {
+	if st.Status().Kind != "redis" {
+		return st, nil
+	}
+	if secret.Reveal() == "" {
+		return nil, errors.Join(errors.New("the values in a Redis are sealed, and there is no cluster.secret to open them"), st.Close())
+	}
+	key, err := hkdf.Key(sha256.New, []byte(secret.Reveal()), nil, "switchboard: values in the store", sha256.Size)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	sealed, err := store.NewSealed(st, store.SealOptions{Key: switchboard.NewSecret(string(key)), Plain: plainGroups, Log: log})
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return sealed, nil
 }
 
 // StoreURL is where the store is that the configuration names, or the file in the data

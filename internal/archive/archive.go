@@ -207,8 +207,11 @@ func (a *Archive) Close() {
 	}
 }
 
+// Groups begins the names of the groups in which texts stand.
+const Groups = "archive/"
+
 func key(d switchboard.Digest) store.Key {
-	return store.Key{Group: "archive/" + string(d), Name: "text"}
+	return store.Key{Group: Groups + string(d), Name: "text"}
 }
 
 // Read returns the text of the digest.

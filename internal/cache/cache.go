@@ -325,6 +325,9 @@ func (k *Cache) look(ctx context.Context, p *place) (kept *entry, leads bool) {
 		var lease store.Value
 		if !k.use(ctx, func(ctx context.Context) (err error) {
 			lease, err = k.store.Value(ctx, store.Key{Group: p.group, Name: p.lease()})
+			if errors.Is(err, store.ErrUnopened) { // no other process makes the call
+				lease, err = store.Value{}, nil
+			}
 			return err
 		}) {
 			return nil, false
@@ -352,6 +355,9 @@ func (k *Cache) read(ctx context.Context, p *place) (e *entry, ok bool) {
 	var v store.Value
 	if !k.use(ctx, func(ctx context.Context) (err error) {
 		v, err = k.store.Value(ctx, store.Key{Group: p.group, Name: resultName})
+		if errors.Is(err, store.ErrUnopened) { // nobody knows what it is: the call is made, and its result replaces it
+			return nil
+		}
 		return err
 	}) {
 		return nil, false

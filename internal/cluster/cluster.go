@@ -35,7 +35,8 @@ type Store interface {
 }
 
 const (
-	group = "replicas"
+	// Group is where replicas stand in the store.
+	Group = "replicas"
 
 	// Lease is how long a replica counts as there of which nothing is heard.
 	Lease = 5 * time.Second
@@ -229,7 +230,7 @@ func (c *Cluster) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: c.self, Was: store.Any, Data: text, TTL: Lease}}})
+	_, err = c.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any, Data: text, TTL: Lease}}})
 	return err
 }
 
@@ -299,7 +300,7 @@ func (c *Cluster) Leave(ctx context.Context) {
 		c.stop()
 	}
 	c.work.Wait()
-	if _, err := c.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: c.self, Was: store.Any}}}); err != nil {
+	if _, err := c.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any}}}); err != nil {
 		c.o.Log.Warn("the others hear only in a while that this replica is gone", "err", err)
 	}
 }
@@ -319,7 +320,7 @@ func (c *Cluster) Others(ctx context.Context) ([]Replica, error) {
 	if c.self == "" {
 		return nil, nil
 	}
-	all, err := c.o.Store.List(ctx, group)
+	all, err := c.o.Store.List(ctx, Group)
 	var others []Replica
 	for _, one := range all {
 		var m member
@@ -341,7 +342,7 @@ func (c *Cluster) find(ctx context.Context, id string) (string, error) {
 	if ok && time.Since(m.when) < renewEvery {
 		return m.Address, nil
 	}
-	v, err := c.o.Store.Value(ctx, store.Key{Group: group, Name: id})
+	v, err := c.o.Store.Value(ctx, store.Key{Group: Group, Name: id})
 	if err != nil {
 		return "", err
 	}

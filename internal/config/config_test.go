@@ -224,3 +224,42 @@ func describe(t *testing.T, c *config.Config) string {
 	say("watch %s", c.Watch)
 	return strings.ReplaceAll(b.String(), here, "/here")
 }
+
+func TestAttack7ARedisThatOthersCanUseOrOverhearIsWarnedOf(t *testing.T) {
+	const password, tls = `is used without a password`, `is used without TLS`
+	for url, want := range map[string][]string{
+		"redis://127.0.0.1:6379":                                        nil,
+		"redis://localhost":                                             nil,
+		"redis://[::1]:6379/1":                                          nil,
+		"redis://[::ffff:127.0.0.1]:6379":                               nil,
+		"rediss://user:secret-word@redis.example.com":                   nil,
+		"redis://redis.example.com":                                     {`"redis.example.com" ` + tls, `"redis.example.com" ` + password},
+		"redis://10.0.0.5:6379":                                         {`"10.0.0.5:6379" ` + tls, password},
+		"redis://0.0.0.0":                                               {tls, password},
+		"redis://localhost.example.com":                                 {tls, password},
+		"redis://user@10.0.0.5":                                         {tls, password},
+		"redis://:secret-word@10.0.0.5":                                 {tls},
+		"redis://u:secret@word@10.0.0.5/0":                              {tls},
+		"rediss://10.0.0.5":                                             {password},
+		"redis+cluster://127.0.0.1:1,10.0.0.5:2,10.0.0.6:3":             {`"10.0.0.5:2" ` + tls, password},
+		"rediss+sentinel://:secret-word@10.0.0.5,10.0.0.6/master-one/0": nil,
+	} {
+		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: {transport: stdio, command: [a]}\nstore: \"${env:STORE}\"\ncluster: {secret: \"${env:SECRET}\"}\n"))
+		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: tree(archive), Env: func(name string) (string, bool) {
+			return map[string]string{"STORE": url, "SECRET": "what all replicas know"}[name], true
+		}})
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		ok := len(c.Warnings) == len(want)
+		for i, w := range c.Warnings {
+			if i >= len(want) || !strings.HasPrefix(w.String(), "switchboard.yaml:3:8: store: Redis at ") || !strings.Contains(w.String(), want[i]) || strings.Contains(w.String(), "word@") {
+				ok = false
+			}
+		}
+		if !ok {
+			t.Errorf("%s: the warnings are %q, want %q", url, c.Warnings, want)
+		}
+	}
+}

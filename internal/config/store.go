@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -68,6 +69,7 @@ func (l *loader) store(top object) {
 			l.cfg.Store.URL = switchboard.NewSecret(scheme + path)
 		default:
 			l.cfg.Store.URL = url
+			v.warnOfRedis(text)
 		}
 	}
 	l.cluster(top)
@@ -80,6 +82,40 @@ func (l *loader) store(top object) {
 			v.fault("%s: want strict, or relaxed: then a Redis will do that may lose what it has acknowledged", v.shown())
 		}
 	}
+}
+
+// warnOfRedis warns of a Redis beyond this machine that anybody can use or overhear.
+func (v value) warnOfRedis(url string) {
+	scheme, rest, _ := strings.Cut(url, "://")
+	user, hosts := "", rest
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, hosts = rest[:at], rest[at+1:]
+	}
+	hosts, _, _ = strings.Cut(hosts, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if isLoopback(host) {
+			continue
+		}
+		if _, password, _ := strings.Cut(user, ":"); password == "" {
+			v.warn("Redis at %s is used without a password, so whoever reaches it can delete and put back what replicas keep, and stop them; "+
+				"set requirepass or an ACL user there and write store: \"rediss://user:${file:/path}@host\"", shown(host))
+		}
+		if !strings.HasPrefix(scheme, "rediss") {
+			v.warn("Redis at %s is used without TLS, so whoever is on the way reads what replicas send there, the password too, and can change it; "+
+				"set tls-port there and write rediss:// in the place of redis://", shown(host))
+		}
+		return // the others are of the same Redis
+	}
+}
+
+// isLoopback reports whether the host of an address, with or without a port, is this machine.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = strings.Trim(address, "[]")
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // cluster reads how replicas reach each other.

@@ -168,9 +168,13 @@ func (g *Gateway) unkeep(s *session) error {
 	return nil
 }
 
-// kept reads what is kept of a session; version is 0 where nothing is.
+// kept reads what is kept of a session; version is 0 where nothing is. A session whose value does not open is over: its
+// client begins another one.
 func (g *Gateway) kept(ctx context.Context, key store.Key) (k keptSession, version store.Version, err error) {
 	v, err := g.store.Value(ctx, key)
+	if errors.Is(err, store.ErrUnopened) {
+		return k, 0, nil
+	}
 	if err != nil || v.Version == 0 {
 		return k, 0, err
 	}

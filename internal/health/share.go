@@ -25,7 +25,9 @@ type Store interface {
 // How it is kept: what operators have disabled, by the server's name, and the word on a
 // server, by its name and where it is reached.
 const (
-	group     = "servers"
+	// Group is where this stands in the store.
+	Group = "servers"
+
 	topic     = "servers"
 	prefixOff = "off/"
 	prefixOut = "out/"
@@ -120,7 +122,7 @@ func (m *Monitor) hear(ctx context.Context) error {
 	m.setting.Lock()
 	defer m.setting.Unlock()
 	asked := m.turn.Add(1)
-	all, err := m.o.Store.List(ctx, group)
+	all, err := m.o.Store.List(ctx, Group)
 	if err != nil {
 		for _, s := range *m.servers.Load() {
 			s.outlive()
@@ -163,7 +165,7 @@ func (m *Monitor) keepOff(ctx context.Context, id switchboard.ServerID, why *Cau
 		}
 		w.Data = text
 	}
-	if _, err := m.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{w}, Durable: true}); err != nil {
+	if _, err := m.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{w}, Durable: true}); err != nil {
 		return switchboard.Unavailable("what an operator does to a server cannot be kept, so nothing was done", err)
 	}
 	_ = m.o.Store.Publish(ctx, topic, []byte(id)) // who misses it reads it soon
@@ -177,7 +179,7 @@ func (s *server) amend(change func(w word) (word, bool)) {
 	ctx, cancel := context.WithTimeout(s.m.ctx, storePatience)
 	defer cancel()
 	for {
-		v, err := s.m.o.Store.Value(ctx, store.Key{Group: group, Name: s.place})
+		v, err := s.m.o.Store.Value(ctx, store.Key{Group: Group, Name: s.place})
 		if err != nil {
 			break
 		}
@@ -194,7 +196,7 @@ func (s *server) amend(change func(w word) (word, bool)) {
 		if err != nil {
 			break
 		}
-		_, err = s.m.o.Store.Apply(ctx, store.Change{Group: group, Writes: []store.Write{{Name: s.place, Was: v.Version, Data: text, TTL: wordLasts}}})
+		_, err = s.m.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: s.place, Was: v.Version, Data: text, TTL: wordLasts}}})
 		if errors.Is(err, store.ErrConflict) {
 			continue
 		}

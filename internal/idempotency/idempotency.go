@@ -450,6 +450,9 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 	var orphan store.Version // of a claim that was seen without a lease
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
+		if errors.Is(err, store.ErrUnopened) {
+			return nil, waited, unopened(err)
+		}
 		if err != nil {
 			return nil, waited, unusable(ctx, err)
 		}
@@ -470,6 +473,8 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 		}
 		lease, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
 		switch {
+		case errors.Is(err, store.ErrUnopened):
+			return nil, waited, unopened(err)
 		case err != nil:
 			return nil, waited, unusable(ctx, err)
 		case lease.Version == 0:
@@ -492,6 +497,15 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 var lost = &switchboard.Error{
 	Code: switchboard.CodeOutcomeUnknown,
 	Text: "a call with this idempotency key was begun, and what became of it was lost; it may have been executed: check before you repeat it with another key",
+}
+
+// unopened is what is told of a claim, an outcome or a lease that nobody can read: see store.Sealed.
+func unopened(err error) error {
+	return &switchboard.Error{
+		Code:  switchboard.CodeOutcomeUnknown,
+		Text:  "what is kept of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
+		Cause: err,
+	}
 }
 
 // again gives the outcome of the first call, if policy allows the caller to have it:

@@ -222,9 +222,12 @@ func (k *Keeper) keep(ctx context.Context, c *switchboard.Call, r *switchboard.R
 	return "", errors.New("too many results of the principal are being kept at once")
 }
 
-// index reads which results are kept, the oldest first.
+// index reads which results are kept, the oldest first. An index that does not open is replaced by the next one.
 func (k *Keeper) index(ctx context.Context, group string) (all []entry, version store.Version, err error) {
 	v, err := k.o.Store.Value(ctx, store.Key{Group: group, Name: indexName})
+	if errors.Is(err, store.ErrUnopened) {
+		return nil, v.Version, nil
+	}
 	if err != nil || v.Version == 0 {
 		return nil, 0, err
 	}
@@ -269,6 +272,9 @@ func (k *Keeper) Open(ctx context.Context, who switchboard.Principal, run switch
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	v, err := k.o.Store.Value(ctx, store.Key{Group: groupOf(who), Name: cmp.Or(handle, "none")})
+	if errors.Is(err, store.ErrUnopened) {
+		return nil, ErrUnknown
+	}
 	if err != nil {
 		return nil, switchboard.Unavailable("the result cannot be read", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
@@ -150,6 +151,69 @@ func TestWhatTwoProcessesShowAtTheSameMomentIsKept(t *testing.T) {
 			if !a || !b {
 				t.Errorf("process %d knows search: %v, and fetch: %v", i, a, b)
 			}
+		}
+	})
+}
+
+// A forger writes what stands in the store, and has no key for it.
+type forger struct{ *store.Memory }
+
+func (f forger) forge(t *testing.T, r *run.Run) {
+	t.Helper()
+	group := "runs/" + string(alice.Tenant) + "/" + alice.ID
+	name := "base/" + string(r.Task())
+	if id := r.ID(); id != "" {
+		name = "run/" + string(id)
+	}
+	if _, err := f.Apply(t.Context(), store.Change{Group: group, Writes: []store.Write{{Name: name, Was: store.Any, Data: []byte(`{"task":"browse","surface":{}}`), TTL: time.Hour}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What does not open is not believed, and does not stay: whoever knows the run keeps it again. Which clients another process has
+// shown something is lost, so that a client that is not known calls nothing that it was not told of.
+func TestAttack7ARunThatDoesNotOpenIsKeptAgainByWhoeverKnowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		under := forger{store.NewMemory()}
+		st, err := store.NewSealed(under, store.SealOptions{Key: switchboard.NewSecret(strings.Repeat("k", 32))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, ctx := start(t, st, "a/x", "a/y"), t.Context()
+		minted, err := first.Open(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		base, err := first.Base(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []*run.Run{minted, base} {
+			under.forge(t, r)
+		}
+		second := start(t, st, "a/x", "a/y")
+		if found(t, second.Registry, alice, minted.ID()) {
+			t.Error("a minted run is found that does not open")
+		}
+		there, err := second.Base(ctx, alice, "browse")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !there.Seen("somebody").IsLost() {
+			t.Error("a client that nobody knows counts as one that was shown nothing")
+		}
+		for _, r := range []*run.Run{minted, there} {
+			if err := expand(t, r, "a/x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		third := start(t, st, "a/x", "a/y")
+		again, err := third.Find(ctx, alice, minted.ID())
+		if err != nil || again == nil || expanded(again) != "a/x" {
+			t.Errorf("the minted run is not kept again: %v", err)
+		}
+		if again, err = third.Base(ctx, alice, "browse"); err != nil || expanded(again) != "a/x" {
+			t.Errorf("the base run is not kept again: %v", err)
 		}
 	})
 }

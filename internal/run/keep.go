@@ -184,9 +184,13 @@ func (k *keeper) changed(r *Run, s *shown) bool {
 	return textOf(recordOf(r, s).withoutTold()) != r.kept.text
 }
 
-// load returns what is kept under the key; none where nothing is.
+// load returns what is kept under the key; none where nothing is. If that does not open, the error is store.ErrUnopened,
+// and kept has the version alone.
 func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept, err error) {
 	v, err := k.store.Value(ctx, key)
+	if errors.Is(err, store.ErrUnopened) {
+		return rec, kept{version: v.Version}, err
+	}
 	if err != nil || v.Version == 0 {
 		return rec, was, err
 	}
@@ -197,7 +201,7 @@ func (k *keeper) load(ctx context.Context, key store.Key) (rec record, was kept,
 }
 
 // readSeen returns what the clients of the record were shown. Texts that are among those that are
-// known already are not read again. A client whose text is gone was shown nobody knows what.
+// known already are not read again. If a text is gone, or is not the text of its digest, nobody knows what its client was shown.
 func (k *keeper) readSeen(ctx context.Context, rec *record, known clients) (clients, error) {
 	all := make(clients, 0, len(rec.Seen))
 	for _, one := range rec.Seen {
@@ -206,13 +210,13 @@ func (k *keeper) readSeen(ctx context.Context, rec *record, known clients) (clie
 			continue
 		}
 		v, err := k.store.Value(ctx, seenKey(one.Seen))
-		if err != nil {
+		if err != nil && !errors.Is(err, store.ErrUnopened) {
 			return nil, err
 		}
 		seen := surface.Lost
-		if v.Version != 0 {
-			if seen, err = surface.ReadSeen(v.Data); err != nil {
-				return nil, err
+		if err == nil && v.Version != 0 {
+			if text, err := surface.ReadSeen(one.Seen, v.Data); err == nil {
+				seen = text
 			}
 		}
 		all = append(all, client{id: one.Client, seen: seen})
@@ -376,6 +380,12 @@ func (g *Registry) CatchUp(ctx context.Context, r *Run) {
 // r.binding.
 func (g *Registry) sync(ctx context.Context, r *Run) error {
 	rec, was, err := g.keep.load(ctx, r.key())
+	if errors.Is(err, store.ErrUnopened) { // what r shows replaces it; what another process has shown, nobody knows
+		r.forgot.Store(true)
+		g.keep.forgetSeen(r.seenWith(r.shown.Load()))
+		r.kept = was
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -447,6 +447,9 @@ func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchb
 			return nil, nil // nobody has minted that
 		}
 		was, err := g.kept(ctx, (&Run{principal: p, id: id}).key())
+		if errors.Is(err, store.ErrUnopened) {
+			return nil, nil // nobody knows what its task was
+		}
 		if err != nil {
 			return nil, needed(err)
 		}

@@ -82,6 +82,8 @@ type Change struct {
 	// process. It waits for the disk, and everything that was changed before
 	// becomes durable with it.
 	Durable bool
+
+	sealed bool // the data of each write is SealBytes longer than what the caller wrote
 }
 
 // A Write is what shall become of one value.
@@ -212,6 +214,9 @@ type Status struct {
 	// Lost says that it has lost something that it was to keep, or is another store than the one
 	// that was opened: it stays unavailable until a person does what Fault says.
 	Lost bool `json:"lost,omitempty"`
+
+	// Unopened counts values that this process has read and that did not open; see Sealed.
+	Unopened int64 `json:"unopened,omitempty"`
 }
 
 // newVersion makes up a version that no other state has.
@@ -254,9 +259,13 @@ func (c *Change) check() error {
 	if len(c.Writes) == 0 {
 		err = errors.Join(err, fmt.Errorf("%w: a change of nothing", ErrInvalid))
 	}
+	most := MaxValue
+	if c.sealed {
+		most += SealBytes
+	}
 	seen := map[string]bool{}
 	for _, w := range c.Writes {
-		err = errors.Join(err, checkName("a key", w.Name), checkSize("the bytes of a value", len(w.Data), MaxValue))
+		err = errors.Join(err, checkName("a key", w.Name), checkSize("the bytes of a value", len(w.Data), most))
 		if seen[w.Name] {
 			err = errors.Join(err, fmt.Errorf("%w: two writes of one key", ErrInvalid))
 		}

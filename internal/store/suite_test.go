@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/store"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -41,6 +43,13 @@ var backends = []backend{
 		},
 	},
 	{
+		name:   "sealed",
+		bubble: true,
+		place: func(t *testing.T) func() store.Store {
+			return func() store.Store { return sealed(t, closed(t, store.NewMemory()), "the key") }
+		},
+	},
+	{
 		name:   "file",
 		lasts:  true,
 		bubble: true,
@@ -51,6 +60,17 @@ var backends = []backend{
 	},
 	{name: "redis", lasts: true, place: inRedis(oneRedis)},
 	{name: "cluster", lasts: true, place: inRedis(redisCluster)},
+}
+
+// sealed seals the values of s with a key that is made of the words.
+func sealed(t testing.TB, s store.Store, words string, plain ...string) *store.Sealed {
+	t.Helper()
+	key := sha256.Sum256([]byte(words))
+	out, err := store.NewSealed(s, store.SealOptions{Key: switchboard.NewSecret(string(key[:])), Plain: plain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func openFile(t *testing.T, path string) *store.File {

@@ -398,8 +398,11 @@ func keepSights(sights []Sight, definitions bool) []keptSight {
 	return out
 }
 
-// ReadSeen reads what Text gave.
-func ReadSeen(text []byte) (*Seen, error) {
+// ReadSeen reads what Text gave. It is an error if the text is not that of the digest.
+func ReadSeen(d switchboard.Digest, text []byte) (*Seen, error) {
+	if canonical.Sum(text) != d {
+		return nil, fmt.Errorf("what a client was shown: the text is not that of %s", d)
+	}
 	var all keptSeen
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("what a client was shown: %w", err)

@@ -113,7 +113,7 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 				seen := (*surface.Seen)(nil).WithList(before.Table(false))
 				now := selecting(before, test.removed, test.now...)
 				if elsewhere { // in another process
-					kept, err := surface.ReadSeen(seen.Text())
+					kept, err := surface.ReadSeen(seen.Digest(), seen.Text())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -177,7 +177,7 @@ func TestAClientOfWhichNothingIsKnownAnyMoreIsTold(t *testing.T) {
 	}
 	x, _ := now.Lookup("x")
 	seen = seen.WithSights(surface.SightOf(x))
-	kept, err := surface.ReadSeen(seen.Text())
+	kept, err := surface.ReadSeen(seen.Digest(), seen.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 				}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "moves") == 0 && seen != nil {
-				kept, err := surface.ReadSeen(seen.Text())
+				kept, err := surface.ReadSeen(seen.Digest(), seen.Text())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -297,7 +297,7 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 // An empty list is a list: what was shown before it is still known, also by the next process.
 func TestWhatWasShownBeforeAnEmptyListIsKnownAfterARestart(t *testing.T) {
 	seen := (*surface.Seen)(nil).WithList(show(t, nil, "a/search").Table(true)).WithList(show(t, nil).Table(true))
-	again, err := surface.ReadSeen(seen.Text())
+	again, err := surface.ReadSeen(seen.Digest(), seen.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
