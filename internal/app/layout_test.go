@@ -29,6 +29,8 @@ var allowed = map[string]string{
 	"internal/policy":        "internal/switchboard internal/canonical internal/decide internal/redact internal/wire",
 	"internal/redact":        "internal/redact/detect internal/switchboard internal/wire",
 	"internal/redact/detect": "internal/switchboard",
+	"internal/scan":          "internal/wire",
+	"internal/question":      "internal/scan internal/switchboard internal/wire",
 	"internal/archive":       "internal/switchboard internal/canonical internal/store",
 	"internal/receipt":       "internal/switchboard internal/canonical internal/store internal/wire",
 	"internal/store":         "internal/switchboard", // for Secret: a password that cannot be printed

@@ -228,6 +228,17 @@ func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.P
 	return p, t.policy, nil
 }
 
+// mayAsk says whether the client of a call may be asked something by the call's server. It is a question.Permit.
+func (a *App) mayAsk(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
+	who, p, err := a.current(c.Principal)
+	if err != nil {
+		return err
+	}
+	own := *c
+	own.Principal = who
+	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
+}
+
 // subscribe is the fleet's, where policy has nothing against it.
 func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
 	who, p, err := a.current(c.Principal)

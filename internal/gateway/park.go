@@ -118,7 +118,7 @@ func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (sw
 		asked: make(chan *question), done: make(chan outcome, 1), open: map[string]*question{},
 	}
 	c.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return p.ask(ctx, method, cleanParams(params))
+		return p.ask(ctx, method, params)
 	}
 	tell := c.Notify
 	c.Notify = func(n switchboard.Notification) {

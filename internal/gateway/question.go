@@ -79,7 +79,7 @@ func (q *request) asks() switchboard.Client {
 	}
 	who.Session = q.client.key
 	who.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return q.client.questions.ask(ctx, q.send, method, cleanParams(params))
+		return q.client.questions.ask(ctx, q.send, method, params)
 	}
 	return who
 }

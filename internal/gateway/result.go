@@ -13,15 +13,9 @@ import (
 // resultComplete is the resultType of an answer, as opposed to a question.
 var resultComplete = []byte(`"complete"`)
 
-// reserved reports whether a key of _meta is the protocol's or ours, so that no
-// server may say it of its results.
-func reserved(key string) bool {
-	return strings.HasPrefix(key, wire.MetaPrefix) || strings.HasPrefix(key, wire.MetaOurPrefix)
-}
-
-// claimed is reserved without the one key that only a server can say: of which
+// claimed reports whether a key is reserved (wire.Reserved), without the one key that only a server can say: of which
 // of its tasks something is part.
-func claimed(key string) bool { return key != wire.MetaRelatedTask && reserved(key) }
+func claimed(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
 
 // bridge returns a server's result as a client of the era gets it. What does not
 // change is neither read again nor copied, so that a big result costs little.
@@ -67,7 +61,7 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
-	drop := reserved
+	drop := wire.Reserved
 	if modern == (kind != nil) { // the server is of the client's era
 		drop = claimed
 	}

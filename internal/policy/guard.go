@@ -249,32 +249,65 @@ func (p *Policy) permitItem(ctx context.Context, c *switchboard.Call, now time.T
 		return o, hidden(errors.New("it was never judged"))
 	}
 	for _, j := range c.Judgments {
-		m, ok := j.Memory.(*memory)
-		if !ok {
-			return o, hidden(errors.New("it was never judged"))
-		}
-		item := &switchboard.Tool{ID: c.Candidate()}
-		if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == c.Server }); at >= 0 {
-			item.Class, item.Trust, item.Version = j.Candidates[at].Class, j.Candidates[at].Trust, j.Candidates[at].Version
-		}
-		term, err := asCandidate(item, c.Item.Kind)
+		q, at, err := p.aboutCall(c, j, PhaseCall, now)
 		if err != nil {
 			return o, err
 		}
-		q := Question{
-			Phase: PhaseCall, Principal: c.Principal, Task: m.task, Requirement: j.Requirement, Now: now,
-			Candidates: []*switchboard.Tool{item}, Arguments: c.Item.Arguments, URI: c.Item.URI, terms: []*ast.Term{term},
-		}
-		if m.fits(p, c.Principal) {
-			q.frame = m.frame
-		}
-		v := p.verdict(ctx, &q, 0, func(view) bool { return true })
+		v := p.verdict(ctx, &q, at, func(view) bool { return true })
 		if v.Denied != nil {
 			return o, denied(v.Denied)
 		}
 		combine(&o, v.Obligations)
 	}
 	return o, nil
+}
+
+// PermitAsk says whether the client of a call may be asked something by the call's server: nil, or an error of
+// SB-POL-001 or 002. Every layer is asked, about the tool or item of the call, in the phase ask.
+func (p *Policy) PermitAsk(ctx context.Context, c *switchboard.Call, ask Ask, now time.Time) error {
+	if len(p.layers) == 0 {
+		return nil
+	}
+	if len(c.Judgments) == 0 {
+		return hidden(errors.New("it was never judged"))
+	}
+	for _, j := range c.Judgments {
+		q, at, err := p.aboutCall(c, j, PhaseAsk, now)
+		if err != nil {
+			return err
+		}
+		q.Ask = &ask
+		if v := p.verdict(ctx, &q, at, func(view) bool { return true }); v.Denied != nil {
+			return denied(v.Denied)
+		}
+	}
+	return nil
+}
+
+// aboutCall makes a question about what a call asks for alone. It returns the candidate's place too.
+func (p *Policy) aboutCall(c *switchboard.Call, j *switchboard.Judgment, phase Phase, now time.Time) (q Question, at int, err error) {
+	m, ok := j.Memory.(*memory)
+	if !ok {
+		return q, -1, hidden(errors.New("it was never judged"))
+	}
+	if c.Tool != nil {
+		q, at = m.again(p, j, c.Tool, phase, c.Principal, now)
+		q.Arguments, _ = wire.Field(c.Params, "arguments")
+		return q, at, nil
+	}
+	item := &switchboard.Tool{ID: c.Candidate()}
+	if at := slices.IndexFunc(j.Candidates, func(t *switchboard.Tool) bool { return t.ID.Server == c.Server }); at >= 0 {
+		item.Class, item.Trust, item.Version = j.Candidates[at].Class, j.Candidates[at].Trust, j.Candidates[at].Version
+	}
+	term, err := asCandidate(item, c.Item.Kind)
+	q = Question{
+		Phase: phase, Principal: c.Principal, Task: m.task, Requirement: j.Requirement, Now: now,
+		Candidates: []*switchboard.Tool{item}, Arguments: c.Item.Arguments, URI: c.Item.URI, terms: []*ast.Term{term},
+	}
+	if m.fits(p, c.Principal) {
+		q.frame = m.frame
+	}
+	return q, 0, err
 }
 
 // redaction is the part of obligations that counts for what is no tool.

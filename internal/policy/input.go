@@ -34,6 +34,7 @@ var (
 	keyCall        = ast.InternedTerm("call")
 	keyArguments   = ast.InternedTerm("arguments")
 	keyURI         = ast.InternedTerm("uri")
+	keyAsk         = ast.InternedTerm("ask")
 )
 
 // mode is how much an agent of the principal may do alone in the task.
@@ -84,7 +85,7 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 	if f == nil {
 		f = newFrame(q)
 	}
-	o := ast.NewObjectWithCapacity(13)
+	o := ast.NewObjectWithCapacity(14)
 	o.Insert(keyPhase, text(q.Phase))
 	o.Insert(keyNow, ast.StringTerm(q.Now.UTC().Format(time.RFC3339Nano)))
 	o.Insert(keyTenant, p.id)
@@ -96,7 +97,7 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 	o.Insert(keyTask, f.task)
 	o.Insert(keyRequirement, f.requirement)
 	o.Insert(keyCandidates, ast.ArrayTerm(terms...))
-	if q.Phase == PhaseCall || q.Phase == PhaseApprove {
+	if q.late() {
 		args, err := arguments(q.Arguments)
 		if err != nil {
 			return nil, err
@@ -106,6 +107,13 @@ func (p *Policy) input(q *Question) (*ast.Term, error) {
 			call.Insert(keyURI, ast.StringTerm(q.URI))
 		}
 		o.Insert(keyCall, ast.NewTerm(call))
+	}
+	if q.Ask != nil {
+		params, err := arguments(q.Ask.Params)
+		if err != nil {
+			return nil, err
+		}
+		o.Insert(keyAsk, object("method", text(q.Ask.Method), "params", params))
 	}
 	return ast.NewTerm(o), nil
 }

@@ -45,6 +45,7 @@ const (
 	PhaseExpand  Phase = "expand"
 	PhaseCall    Phase = "call"
 	PhaseApprove Phase = "approve"
+	PhaseAsk     Phase = "ask"
 )
 
 // A Policy is all that is asked about one tenant's tools. It is immutable and
@@ -148,8 +149,22 @@ type Question struct {
 	Arguments []byte
 	URI       string
 
+	// Ask is what the server of the call asks its client, in the phase ask.
+	Ask *Ask
+
 	terms []*ast.Term // of Candidates; nil means that they have not been made
 	frame *frame      // the same
+}
+
+// An Ask is one question of a server's: elicitation/create, sampling/createMessage or roots/list, with its params.
+type Ask struct {
+	Method string
+	Params []byte
+}
+
+// late reports whether the question is about one call, and not about what can be selected.
+func (q *Question) late() bool {
+	return q.Phase == PhaseCall || q.Phase == PhaseApprove || q.Phase == PhaseAsk
 }
 
 // An Answer has a Verdict for each candidate of the question, in its order.
@@ -219,7 +234,7 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 		return a
 	}
 	var in *ast.Term // nil: made where it is needed, which cannot fail then
-	if p.recall == nil || q.terms == nil || q.Phase == PhaseCall || q.Phase == PhaseApprove {
+	if p.recall == nil || q.terms == nil || q.late() {
 		var err error
 		if in, err = p.input(q); err != nil {
 			a.fail(p.layers[0].kind, err)
@@ -230,6 +245,7 @@ func (p *Policy) judge(ctx context.Context, q *Question, ask func(view) bool) *A
 		if !ask(v) {
 			continue
 		}
+		v.brisk = v.brisk && q.Phase != PhaseAsk // which more rules answer: see rule.asks
 		raw, err := p.ask(ctx, v, in, q)
 		switch {
 		case err == nil:

@@ -46,6 +46,10 @@ type rule struct {
 	alone      bool
 
 	brisk bool // see view
+
+	// asks says that the rule cannot fire without input.ask: it has a part in no answer but one of the phase ask, for which every
+	// layer is asked anew.
+	asks bool
 }
 
 // analyse finds what each rule looks at. Everything that it does not understand
@@ -122,7 +126,7 @@ func live(word ast.Value, rules ...*rule) map[*rule]bool {
 	found := map[*rule]bool{}
 	var visit func(r *rule)
 	visit = func(r *rule) {
-		if found[r] || r.dead(word) {
+		if found[r] || r.asks || r.dead(word) {
 			return
 		}
 		found[r] = true
@@ -208,7 +212,7 @@ func look(r *ast.Rule) *rule {
 	*v = *ast.NewGenericVisitor(visit)
 	v.Walk(r.Head)
 	v.Walk(r.Body)
-	found.words = words(r.Body)
+	found.words, found.asks = words(r.Body), needsAsk(r.Body)
 	found.alone = found.candidates == 1 && judgesOne(r, vars)
 	return found
 }
@@ -308,6 +312,24 @@ func ofArguments(ref ast.Ref) (path []string, ok bool) {
 		path = append(path, string(t.Value.(ast.String)))
 	}
 	return path, true
+}
+
+// needsAsk reports whether the body cannot do without input.ask. It looks as far as words does.
+func needsAsk(body ast.Body) bool {
+	for _, e := range body {
+		if len(e.With) > 0 || !harmless(e) {
+			return false
+		}
+		if e.Negated {
+			continue
+		}
+		for _, t := range operands(e) {
+			if ref, ok := t.Value.(ast.Ref); ok && len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyAsk) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // words returns the paths below input.tenant_policy that the body cannot do

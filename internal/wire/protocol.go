@@ -7,6 +7,8 @@
 // method means, and who may call it, is left to others.
 package wire
 
+import "strings"
+
 // The versions of the protocol.
 const (
 	Version20241105 = "2024-11-05"
@@ -147,3 +149,8 @@ const (
 	CodeUnsupportedVersion = -32022
 	CodeURLElicitation     = -32042 // legacy; modern answers input_required
 )
+
+// Reserved reports whether a key of _meta is the protocol's or Switchboard's, so that no server may say it.
+func Reserved(key string) bool {
+	return strings.HasPrefix(key, MetaPrefix) || strings.HasPrefix(key, MetaOurPrefix)
+}

@@ -274,6 +274,7 @@ func argument(do string, more ...string) string {
 	return quoted + "}"
 }
 
+// What a server asks says who asks, and passes as it was else.
 func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []string{"stdio", "http"} {
@@ -283,7 +284,7 @@ func TestWhatAModernServerAsksAModernClientPassesToTheByte(t *testing.T) {
 			const params, answers = `{"message":"\u0041 1.0","n":1.0, "x":1e2}`, `{"` + fakeKey + `":{"action":"accept","content":{"n":1.0}},"other": 1e2}`
 			ask := argument("ask", "method", "elicitation/create", "params", params)
 			m := able(t, s, ask)
-			if got, want := field(t, m.Result, "inputRequests"), `{"`+fakeKey+`":{"method":"elicitation/create","params":`+params+`}}`; got != want {
+			if got, want := field(t, m.Result, "inputRequests"), `{"`+fakeKey+`":{"method":"elicitation/create","params":{"message":"The server \"odd\" asks: A 1.0","n":1.0, "x":1e2,"_meta":{"io.switchboard/server":"odd"}}}}`; got != want {
 				t.Errorf("asked for\n%s\nwant\n%s", got, want)
 			}
 			if got := field(t, m.Result, "requestState"); got != fakeState {
@@ -411,13 +412,14 @@ func TestAURLThatHasToBeVisitedFirstIsAskedOfAModernClient(t *testing.T) {
 	t.Parallel()
 	marks := filepath.Join(t.TempDir(), "marks")
 	const params = `{"mode":"url","message":"log in","url":"https://login.example.com/?a=1\u0026b","elicitationId":"e-1"}`
+	asked := strings.Replace(strings.TrimSuffix(params, "}"), "log in", `The server \"odd\" asks: log in`, 1) + `,"_meta":{"io.switchboard/server":"odd"}}`
 	ask := argument("url-first", "params", params)
 	again := func(t *testing.T, answer string) message {
 		t.Helper()
 		g := serve(t, layOut(t, oddConfig(askerBehind(t, "stdio", false, "marks="+marks))))
 		s := g.open(t, "/mcp", true)
 		m := able(t, s, ask)
-		if got, want := field(t, m.Result, "inputRequests"), `{"1":{"method":"elicitation/create","params":`+params+`}}`; got != want {
+		if got, want := field(t, m.Result, "inputRequests"), `{"1":{"method":"elicitation/create","params":`+asked+`}}`; got != want {
 			t.Errorf("asked for\n%s\nwant\n%s", got, want)
 		}
 		return able(t, s, ask+`,"requestState":`+field(t, m.Result, "requestState")+`,"inputResponses":{"1":`+answer+`}`)
