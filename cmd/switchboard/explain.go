@@ -74,6 +74,9 @@ func explanation(ctx context.Context, io streams, t target, ask app.Asking, log 
 	if ask.Tokens {
 		q.Set("tokens", "1")
 	}
+	if ask.Definitions {
+		q.Set("definitions", "1")
+	}
 	if ask.Budget > 0 {
 		q.Set("budget", strconv.Itoa(ask.Budget))
 	}

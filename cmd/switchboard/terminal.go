@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/summit-switchboard/switchboard/internal/scan"
 )
 
 // streams are what a command reads and writes.
@@ -54,6 +56,8 @@ func escaped(s string) string {
 			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals act on single bytes
 		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, r)
+		case scan.Hidden(r) && r != '\n' && r != '\t':
+			fmt.Fprintf(&b, `\u{%x}`, r)
 		default:
 			b.WriteString(s[:n])
 		}

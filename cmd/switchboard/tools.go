@@ -19,6 +19,7 @@ type toolsCmd struct {
 	target
 	output
 	Tokens bool `help:"Say what each tool costs the client, in tokens, and what is left of the budget."`
+	Raw    bool `help:"Print the definitions, byte for byte as a model gets them, one on a line."`
 	Budget int  `help:"With --tokens: say what a budget of N tokens would leave." placeholder:"N"`
 }
 
@@ -30,7 +31,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := explanation(ctx, io, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget}, log)
+	x, err := explanation(ctx, io, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
 	if err != nil {
 		return err
 	}
@@ -40,6 +41,14 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if x.Why != "" {
 		fmt.Fprintln(io.err, "switchboard:", x.Why)
 		return errNo
+	}
+	if t.Raw {
+		for _, e := range x.Tools {
+			if _, err := fmt.Fprintf(io.raw, "%s\n", e.Definition); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if t.JSON {
 		if x.Bill != nil {

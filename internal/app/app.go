@@ -40,6 +40,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -255,7 +256,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
 		Caller: results.Bounded(a.metrics.Calls(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(idempotency.Sent(a.metrics.Attempts(contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet)))))))))))))))),
+			a.health.Admit(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet))))))))))))))))),
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,

@@ -133,9 +133,10 @@ type Exposed struct {
 	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
 	Tool        string               `json:"tool,omitempty"`
 	Description string               `json:"description,omitempty"`
-	Role        string               `json:"listed"`           // always, on demand, stub, own
-	Group       string               `json:"group,omitempty"`  // that it is on demand in, or stands for
-	Tokens      int                  `json:"tokens,omitempty"` // that its definition costs, where that was asked
+	Role        string               `json:"listed"`               // always, on demand, stub, own
+	Group       string               `json:"group,omitempty"`      // that it is on demand in, or stands for
+	Tokens      int                  `json:"tokens,omitempty"`     // that its definition costs, where that was asked
+	Definition  json.RawMessage      `json:"definition,omitempty"` // as the client gets it, where that was asked
 }
 
 // An Asking is what is to be explained.
@@ -145,6 +146,9 @@ type Asking struct {
 	// Tokens asks for the bill, under Budget where that is not 0.
 	Tokens bool
 	Budget int
+
+	// Definitions asks for each tool's definition.
+	Definitions bool
 }
 
 // A Bill is what a task's tools cost, in tokens.
@@ -215,6 +219,9 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		show := Exposed{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
 		if show.Server != "" {
 			show.Tool = e.Tool.ID.Name
+		}
+		if ask.Definitions {
+			show.Definition = e.Append(nil)
 		}
 		if ask.Tokens {
 			show.Tokens = shown.Cost(e.Name)

@@ -29,7 +29,7 @@ var allowed = map[string]string{
 	"internal/policy":        "internal/switchboard internal/canonical internal/decide internal/redact internal/wire",
 	"internal/redact":        "internal/redact/detect internal/switchboard internal/wire",
 	"internal/redact/detect": "internal/switchboard",
-	"internal/scan":          "internal/wire",
+	"internal/scan":          "internal/switchboard internal/wire",
 	"internal/question":      "internal/scan internal/switchboard internal/wire",
 	"internal/archive":       "internal/switchboard internal/canonical internal/store",
 	"internal/receipt":       "internal/switchboard internal/canonical internal/store internal/wire",
@@ -39,13 +39,13 @@ var allowed = map[string]string{
 	"internal/surface":       "internal/switchboard internal/canonical internal/decide internal/wire",
 	"internal/telemetry":     "internal/switchboard",
 	"internal/run":           "internal/switchboard internal/store internal/surface",
-	"internal/upstream":      "internal/switchboard internal/wire",
+	"internal/upstream":      "internal/scan internal/switchboard internal/wire",
 	"internal/lazyexpand":    "internal/switchboard internal/wire internal/decide internal/surface internal/run internal/search",
 	"internal/gateway":       "internal/switchboard internal/canonical internal/wire internal/run internal/surface internal/lazyexpand internal/preview internal/store internal/cluster",
 	"internal/cluster":       "internal/switchboard internal/store",
 	"policies":               "",
 	"tenants":                "",
-	"cmd/switchboard":        "internal/upstream internal/app internal/config internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
+	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
 }
 
 func TestImportsFollowThePlan(t *testing.T) {

@@ -228,6 +228,12 @@ func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.P
 	return p, t.policy, nil
 }
 
+// cleans reports whether the operator wants a server's results cleaned (results: clean).
+func (a *App) cleans(id switchboard.ServerID) bool {
+	s := a.state.Load().servers[id]
+	return s != nil && s.CleanResults
+}
+
 // mayAsk says whether the client of a call may be asked something by the call's server. It is a question.Permit.
 func (a *App) mayAsk(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
 	who, p, err := a.current(c.Principal)

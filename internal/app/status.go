@@ -264,7 +264,7 @@ func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Va
 
 // inspectExplain is Explain over HTTP, of the task that the query names.
 func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	ask := Asking{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != ""}
+	ask := Asking{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
 	if text := q.Get("budget"); text != "" {
 		var err error
 		if ask.Budget, err = strconv.Atoi(text); err != nil || ask.Budget < 1 {

@@ -39,7 +39,7 @@ var mainShape = &shape{
 }
 
 var serverShape = &shape{
-	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "check_input", "enabled"},
+	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "results", "check_input", "enabled"},
 	later: []string{"oauth", "sandbox", "cache"},
 	hints: map[string]string{
 		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
@@ -242,6 +242,10 @@ func (l *loader) server(e entry) {
 	if v, ok := o.get("instructions"); ok {
 		word, _ := v.one("instructions", "on", "off")
 		s.NoInstructions = word == "off"
+	}
+	if v, ok := o.get("results"); ok {
+		word, _ := v.one("results", "as_sent", "clean")
+		s.CleanResults = word == "clean"
 	}
 	if v, ok := o.get("check_input"); ok {
 		word, _ := v.one("check_input", string(switchboard.CheckDefault), string(switchboard.CheckStrict), string(switchboard.CheckOff))

@@ -63,7 +63,7 @@ func suspect(text string) int {
 		switch c := text[i]; {
 		case c >= utf8.RuneSelf:
 			r, size := utf8.DecodeRuneInString(text[i:])
-			if hidden(r) || r == utf8.RuneError && size == 1 {
+			if Hidden(r) || r == utf8.RuneError && size == 1 {
 				return i
 			}
 			i += size - 1
@@ -74,8 +74,8 @@ func suspect(text string) int {
 	return -1
 }
 
-// hidden reports whether the character is one that is not shown for itself.
-func hidden(r rune) bool {
+// Hidden reports whether the character is one that is not shown for itself.
+func Hidden(r rune) bool {
 	switch {
 	case r < ' ':
 		return r != '\n' && r != '\t'
@@ -92,7 +92,7 @@ func hidden(r rune) bool {
 
 // keep reports whether the character stays, between the one before it and the rest of the text.
 func keep(r, before rune, rest string) bool {
-	if !hidden(r) {
+	if !Hidden(r) {
 		return true
 	}
 	switch {

@@ -118,6 +118,9 @@ type Server struct {
 	// NoInstructions says that the server's instructions are not passed on.
 	NoInstructions bool
 
+	// CleanResults says that what deceives readers is removed from the server's results; see package scan.
+	CleanResults bool
+
 	// Services split the server's tools where they are listed on demand. A tool
 	// belongs to the first that has it.
 	Services []Service

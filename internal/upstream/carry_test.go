@@ -256,3 +256,28 @@ func TestACallDoesNotReturnWhileItsClientIsBeingTold(t *testing.T) {
 		}
 	})
 }
+
+// RX-06
+func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f flight
+		told := 0
+		for f.mayTell(1, 1<<20) {
+			told++
+		}
+		if told != toldAtOnce {
+			t.Errorf("%d at once", told)
+		}
+		time.Sleep(time.Second)
+		for f.mayTell(1, 1<<20) {
+			told++
+		}
+		if told != toldAtOnce+toldEach {
+			t.Errorf("%d after a second", told)
+		}
+		var long flight
+		if !long.mayTell(900, 1000) || long.mayTell(101, 1000) || !long.mayTell(100, 1000) {
+			t.Error("their bytes do not count")
+		}
+	})
+}

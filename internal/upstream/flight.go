@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
+
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -45,6 +47,8 @@ type flight struct {
 	behind sync.WaitGroup // the goroutine that hands on what the queue holds
 
 	mu      sync.Mutex
+	told    int           // bytes of notifications
+	pace    *rate.Limiter // of notifications; nil until there is one
 	queue   []switchboard.Notification
 	bytes   int
 	passing bool          // somebody hands on what the queue holds
@@ -58,6 +62,27 @@ type flight struct {
 
 	stop    func() // ends what the port does for it now; nil where it does nothing
 	stopped bool
+}
+
+// How many notifications a call may send at once, and then each second.
+const (
+	toldAtOnce = 10_000
+	toldEach   = 1_000
+)
+
+// mayTell reports whether the client of the call is told one more notification of so many bytes: all of them together have most
+// bytes, as a result has.
+func (f *flight) mayTell(bytes, most int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pace == nil {
+		f.pace = rate.NewLimiter(toldEach, toldAtOnce)
+	}
+	if f.told+bytes > most || !f.pace.Allow() {
+		return false
+	}
+	f.told += bytes
+	return true
 }
 
 // finish ends the flight; the first to do so wins. It reports whether it did.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -139,7 +140,11 @@ func (l *link) newHello(version string, capabilities, info, result []byte) hello
 	h := hello{version: version}
 	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
 		text, _ := wire.String(raw)
-		h.instructions = l.mask.text(text)
+		clean, removed := scan.Clean(text)
+		if removed > 0 {
+			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
+		}
+		h.instructions = l.mask.text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)

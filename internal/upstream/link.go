@@ -527,6 +527,8 @@ func (l *link) alone() *flight {
 // the server with it; a stream that others share waits for nobody.
 func (l *link) deliver(f, via *flight, n switchboard.Notification) {
 	switch {
+	case !f.mayTell(len(n.Params), l.most):
+		l.drop("more notifications than a call may send")
 	case via != nil:
 		f.say(n)
 	case !f.push(n):

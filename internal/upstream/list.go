@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -28,16 +29,17 @@ type shelf struct {
 	method     string // that lists it
 	member     string // of the result that holds the list
 	capability string // that a server declares which has it
+	id         string // the member of an item by which clients ask for it
 	changed    string // the notification that it has changed
 	wish       string // the same in the filter of subscriptions/listen
 }
 
 // shelves are the kinds. Resources and their templates change together.
 var shelves = [switchboard.NKinds]shelf{
-	switchboard.Tools:     {wire.MethodToolsList, "tools", "tools", wire.MethodToolsChanged, "toolsListChanged"},
-	switchboard.Resources: {wire.MethodResourcesList, "resources", "resources", wire.MethodResourcesChanged, "resourcesListChanged"},
-	switchboard.Templates: {wire.MethodTemplatesList, "resourceTemplates", "resources", wire.MethodResourcesChanged, "resourcesListChanged"},
-	switchboard.Prompts:   {wire.MethodPromptsList, "prompts", "prompts", wire.MethodPromptsChanged, "promptsListChanged"},
+	switchboard.Tools:     {wire.MethodToolsList, "tools", "tools", "name", wire.MethodToolsChanged, "toolsListChanged"},
+	switchboard.Resources: {wire.MethodResourcesList, "resources", "resources", "uri", wire.MethodResourcesChanged, "resourcesListChanged"},
+	switchboard.Templates: {wire.MethodTemplatesList, "resourceTemplates", "resources", "uriTemplate", wire.MethodResourcesChanged, "resourcesListChanged"},
+	switchboard.Prompts:   {wire.MethodPromptsList, "prompts", "prompts", "name", wire.MethodPromptsChanged, "promptsListChanged"},
 }
 
 // list asks for all pages of the kind's list. The items are the server's own
@@ -107,6 +109,41 @@ func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, no
 	}
 }
 
+// maxNamed is how many items a note names.
+const maxNamed = 5
+
+// cleaned takes out of the items what deceives those who read them (package scan): so that people who review them, policies and
+// models see the same. What a client asks for an item by stays as it is, and so do the names of members. removed says what was taken out.
+func cleaned(k switchboard.Kind, items [][]byte) (clean [][]byte, removed string) {
+	var from []string
+	for i, item := range items {
+		better, n := scan.CleanJSON(item)
+		if n == 0 {
+			continue
+		}
+		id, _ := wire.Field(item, shelves[k].id)
+		if now, ok := wire.Field(better, shelves[k].id); ok && !bytes.Equal(id, now) {
+			better = wire.Rewrite(nil, better, wire.Edit{Name: shelves[k].id, Value: id})
+		}
+		if from == nil {
+			items = slices.Clone(items)
+		}
+		items[i] = better
+		name, _ := wire.String(id)
+		name, _ = scan.Clean(name)
+		from = append(from, fmt.Sprintf("%.64q (%d)", name, n))
+	}
+	if len(from) == 0 {
+		return items, ""
+	}
+	more := ""
+	if len(from) > maxNamed {
+		more = fmt.Sprintf(" and %d more", len(from)-maxNamed)
+		from = from[:maxNamed]
+	}
+	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s%s", k, strings.Join(from, ", "), more)
+}
+
 // sound reports whether all readers take the item, an object, for the same.
 func sound(item []byte) bool {
 	_, err := wire.Parse(wire.AppendNotification(nil, "item", item))
@@ -137,7 +174,11 @@ func (l *link) offers(ctx context.Context, kinds switchboard.Kinds, was *switchb
 		case !kinds.Has(k):
 			got[k].items, got[k].note = was.List(k), said[k]
 		case k == switchboard.Tools || l.hello().declares(shelves[k].capability):
-			asking.Go(func() { got[k].items, got[k].note, got[k].err = l.list(ctx, k) })
+			asking.Go(func() {
+				items, note, err := l.list(ctx, k)
+				items, removed := cleaned(k, items)
+				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, removed}, func(s string) bool { return s == "" }), "; "), err}
+			})
 		}
 	}
 	asking.Wait()

@@ -19,7 +19,7 @@ func TestAttack5WhatAServerAsksNamesItAndAsksForNoSecret(t *testing.T) {
 				s := g.open(t, "/mcp", true)
 				for params, want := range map[string]string{
 					`{"message":"\u001b[31mGo\u202e on\u200b?","requestedSchema":{"type":"object","properties":{"city":{"type":"string","title":"\u001b]52;c;ZQ==\u0007City"}}}}`: `{"message":"The server \"odd\" asks: Go on?","requestedSchema":{"type":"object","properties":{"city":{"type":"string","title":"City"}}}`,
-					`{"message":"x","_meta":{"io.switchboard/server":"files","vendor/key":1}}`:                                                                                       `"_meta":{"vendor/key":1,"io.switchboard/server":"odd"}`,
+					`{"message":"x","_meta":{"io.switchboard/server":"files","vendor/key":1}}`:                                                                                    `"_meta":{"vendor/key":1,"io.switchboard/server":"odd"}`,
 				} {
 					m := able(t, s, argument("ask", "method", "elicitation/create", "params", params))
 					if got := field(t, m.Result, "inputRequests"); !strings.Contains(got, want) {

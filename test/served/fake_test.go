@@ -39,7 +39,7 @@ type fake struct {
 	listener json.RawMessage        // the id of the request that listens for changes, if modern
 }
 
-// newFake reads "[modern] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
+// newFake reads "[modern] [mood=X] [hang-if=FILE] [marks=FILE] [tape=FILE] [says=RESULT] [resources=JSON] [resourceTemplates=JSON] [prompts=JSON]
 // TOOLS-JSON…", where the JSON of a list has no brackets around it. "args=FILE" is what would be too long for a command:
 // a list of such arguments.
 func newFake(args []string) *fake {
@@ -63,6 +63,8 @@ func (f *fake) take(args []string) {
 			f.marks = value
 		case key == "tape":
 			f.tape = value
+		case key == "says":
+			f.says = value
 		case key == "block":
 			f.block = "," + value
 		case key == "beside":

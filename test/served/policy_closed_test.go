@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
 )
 
 // failures are layers of tenants that fail while COND holds, and their codes. A

@@ -1,0 +1,28 @@
+package scan
+
+import (
+	"context"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// Results returns a Caller that cleans the results of the servers for which clean is true. Results of other servers stay as they are:
+// they are data. It belongs around what holds results to their schemas, which are
+// about what the server sent.
+func Results(clean func(switchboard.ServerID) bool, next switchboard.Caller) switchboard.Caller {
+	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+		r, err := next.Call(ctx, c)
+		if err != nil || !clean(c.Server) {
+			return r, err
+		}
+		text, removed := CleanJSON(r.JSON)
+		if removed == 0 {
+			return r, nil
+		}
+		if r.Release != nil {
+			r.Release()
+		}
+		r.JSON, r.Outline, r.Spare, r.Release = text, switchboard.Outline{}, 0, nil
+		return r, nil
+	})
+}
