@@ -79,11 +79,12 @@ func golden(t *testing.T, file, got string) {
 
 func TestNothingThatATerminalActsOnIsLeft(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain ✓ žluť 👩‍💻\n\ttab":       "plain ✓ žluť 👩‍💻\n\ttab",
-		"\x1b]52;c;aGk=\x07\x1b[2J":     `\x1b]52;c;aGk=\x07\x1b[2J`,
-		"over\rwritten\b\x7f\v\f\x00":   `over\x0dwritten\x08\x7f\x0b\x0c\x00`,
-		"C1 as text \u009b2J":           `C1 as text \x9b2J`,
-		"C1 as a byte \x9b2J, \xff\xc3": `C1 as a byte \x9b2J, \xff\xc3`,
+		"plain ✓ žluť 👩‍💻\n\ttab":                        "plain ✓ žluť 👩‍💻\n\ttab",
+		"\x1b]52;c;aGk=\x07\x1b[2J":                      `\x1b]52;c;aGk=\x07\x1b[2J`,
+		"over\rwritten\b\x7f\v\f\x00":                    `over\x0dwritten\x08\x7f\x0b\x0c\x00`,
+		"C1 as text \u009b2J":                            `C1 as text \x9b2J`,
+		"turned \u202e and\u2066 hidden\u200b\U000e0041": `turned \u{202e} and\u{2066} hidden\u{200b}\u{e0041}`,
+		"C1 as a byte \x9b2J, \xff\xc3":                  `C1 as a byte \x9b2J, \xff\xc3`,
 	} {
 		var b strings.Builder
 		if n, err := (escaper{&b}).Write([]byte(text)); n != len(text) || err != nil {

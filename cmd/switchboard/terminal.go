@@ -56,7 +56,7 @@ func escaped(s string) string {
 			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals act on single bytes
 		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case scan.Hidden(r) && r != '\n' && r != '\t':
+		case scan.Hidden(r) && !unicode.Is(unicode.Join_Control, r) && !unicode.Is(unicode.Variation_Selector, r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\u{%x}`, r)
 		default:
 			b.WriteString(s[:n])
