@@ -35,6 +35,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
@@ -712,6 +713,7 @@ func (a *App) Serve(ctx context.Context) error {
 		Handler:                      a.gateway,
 		DisableGeneralOptionsHandler: true,
 
+		ConnContext:       identity.WithConn,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,

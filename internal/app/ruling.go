@@ -75,9 +75,9 @@ type recordedItem struct {
 // whyNoURI is why a ruling on a resource cannot be replayed.
 const whyNoURI = "its URI was not recorded; record: policy_inputs in tenant.yaml keeps URIs"
 
-// unnamed reports whether a resource was asked for of which the URI is not kept.
-func (r *recordedItem) unnamed() bool {
-	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate)
+// unnamed reports whether a resource was asked for of which nothing is kept that the policy looks at. The id of a listed resource has its URI.
+func (r *recordedItem) unnamed(p *policy.Policy) bool {
+	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate && p.ReadsURI())
 }
 
 // item is what is recorded of a call that is none of a tool.
@@ -89,7 +89,7 @@ func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
 	if out.Kind == switchboard.KindResource {
 		out.Name = ""
 	}
-	if t.RecordInputs && !secret(encode(c.Item.URI), hide) {
+	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !secret(encode(c.Item.URI), hide) {
 		out.URI = c.Item.URI
 	}
 	return out
@@ -131,7 +131,7 @@ func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Ti
 	own.Mixed = r.Mixed || t.policy != p || !t.knows(c)
 	own.Arguments, own.Item = t.arguments(argumentsOf(c), hide), t.item(c, hide)
 	own.Arguments.Digest = arguments
-	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.unnamed() {
+	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.unnamed(p) {
 		own.Why, own.Asks = "", nil // they may say what the arguments are
 	}
 	text := own.canonical()
@@ -381,7 +381,7 @@ func (c *comparison) call(ctx context.Context, r *replay, e *entry) {
 	case !was.Arguments.sufficient(r.before.policy):
 		c.skip(whyNoArguments, e.kind, 1)
 		return
-	case was.Item.unnamed():
+	case was.Item.unnamed(r.before.policy):
 		c.skip(whyNoURI, e.kind, 1)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -144,8 +145,14 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 		if name, ok := forwarded(req.Header); ok {
 			return refuse("%s is set: behind a proxy, strangers look local; make a key with \"switchboard key new\"", name)
 		}
+		if !req.ProtoAtLeast(1, 1) {
+			return refuse("it is HTTP/1.0, as proxies send it: behind a proxy, strangers look local; make a key with \"switchboard key new\"")
+		}
 		if !loopback(req.RemoteAddr) {
 			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
+		}
+		if why := peer(req.Context()); why != "" {
+			return refuse("without keys only the user of Switchboard may call, and %s; make a key with \"switchboard key new\"", why)
 		}
 		return r.local, nil
 	}
@@ -165,10 +172,22 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 	return p, nil
 }
 
+// forwarding are headers with which proxies, tunnels and content networks say that they stand in front, in lower case. One that ends in
+// a hyphen stands for all that begin so.
+var forwarding = []string{
+	"forwarded", "via", "x-forwarded-", "x-forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip", "x-originating-ip",
+	"x-remote-ip", "x-remote-addr", "x-remote-user", "remote-user", "x-original-", "x-proxyuser-ip", "proxy-client-ip", "wl-proxy-client-ip", "x-host",
+	"x-authenticated-", "x-auth-request-", "x-goog-", "x-appengine-", "x-cloud-trace-context", "x-amzn-", "x-azure-", "x-arr-", "x-envoy-", "x-istio-",
+	"x-vercel-", "x-nf-", "x-render-", "x-railway-", "x-sucuri-", "cf-", "cdn-loop", "fly-", "fastly-", "akamai-", "incap-", "tailscale-", "ngrok-",
+}
+
 // forwarded names the header with which a proxy says that it stands in front.
 func forwarded(h http.Header) (string, bool) {
 	for name := range h {
-		if name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded-") || name == "X-Real-Ip" {
+		lower := strings.ToLower(name)
+		if slices.ContainsFunc(forwarding, func(f string) bool {
+			return lower == f || strings.HasSuffix(f, "-") && strings.HasPrefix(lower, f)
+		}) {
 			return name, true
 		}
 	}

@@ -61,6 +61,7 @@ type Policy struct {
 	digest switchboard.Digest
 
 	arguments [][]string
+	uri       bool
 
 	recall *recall // nil: nothing is remembered
 }
@@ -77,6 +78,7 @@ type view struct {
 	brisk bool
 
 	arguments [][]string // see Policy.Arguments
+	uri       bool       // see Policy.ReadsURI
 }
 
 // New returns the policy of a tenant. A layer that is nil is none.
@@ -99,6 +101,7 @@ func (e *Engine) New(t *switchboard.Tenant, operator, tenant *Layer) (*Policy, e
 		p.layers = append(p.layers, under)
 		p.reads |= under.reads
 		p.arguments = append(p.arguments, under.arguments...)
+		p.uri = p.uri || under.uri
 		sum = append(append(append(sum, 0), l.kind...), l.digest...)
 	}
 	p.digest = canonical.Sum(append(append(sum, 0), word...))
@@ -120,6 +123,9 @@ func (p *Policy) ReadsClock() bool { return p.reads&(readsClock|readsAll) != 0 }
 // sorted, and none that another leads to. An empty one stands for all arguments,
 // also where it cannot be told which are looked at.
 func (p *Policy) Arguments() [][]string { return p.arguments }
+
+// ReadsURI reports whether an answer looks at the URI that a call reads.
+func (p *Policy) ReadsURI() bool { return p.uri }
 
 // shortest sorts paths, and leaves out those to which others lead.
 func shortest(paths [][]string) (out [][]string) {

@@ -40,6 +40,8 @@ type rule struct {
 	// as they are known, so that an empty one is all of them.
 	arguments [][]string
 
+	uri bool // it reads input.call.uri
+
 	// candidates is how often it reads input.candidate_tools, and alone that it
 	// does so once, to say something about that candidate.
 	candidates int
@@ -95,6 +97,7 @@ func (l *Layer) under(word ast.Value) view {
 		v.reads |= r.reads & readsLate
 		v.brisk = v.brisk && r.brisk
 		v.arguments = append(v.arguments, r.arguments...)
+		v.uri = v.uri || r.uri || r.reads&readsAll != 0
 		if r.reads&readsAll != 0 {
 			v.arguments = append(v.arguments, nil)
 		}
@@ -199,6 +202,7 @@ func look(r *ast.Rule) *rule {
 			if path, ok := ofArguments(x); ok {
 				found.arguments = append(found.arguments, path)
 			}
+			found.uri = found.uri || len(x) < 3 && ofInput(x)&(readsCall|readsAll) != 0 || len(x) > 2 && x[1].Equal(keyCall) && x[2].Equal(keyURI)
 			if len(x) > 1 && x[1].Equal(keyCandidates) {
 				found.candidates++
 			}

@@ -145,9 +145,9 @@ func sequence(text string) int {
 			}
 		}
 		return len(text)
-	case c >= 0x20 && c <= 0x2f: // intermediates, and a final byte
+	case c > ' ' && c <= 0x2f: // intermediates, and a final byte; a space is left to the text
 		i := 2
-		for i < len(text) && text[i] >= 0x20 && text[i] <= 0x2f {
+		for i < len(text) && text[i] > ' ' && text[i] <= 0x2f {
 			i++
 		}
 		if i < len(text) && text[i] >= 0x30 && text[i] <= 0x7e {

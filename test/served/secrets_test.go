@@ -131,7 +131,7 @@ func leak(t *testing.T, p planted, settings string, files func(dir string) strin
 	fake := newFake([]string{
 		fmt.Sprintf(tool, "post"), finder, fmt.Sprintf(tool, "refuse"), fmt.Sprintf(tool, "stack"),
 		fmt.Sprintf(tool, "noted"), fmt.Sprintf(tool, "told"), askerTool,
-		`resources={"uri":"doc://x","name":"x"}`, `resourceTemplates={"uriTemplate":"doc://{id}","name":"y"}`, `prompts={"name":"greet","arguments":[{"name":"who"}]}`,
+		`resources={"uri":"doc://x","name":"x"}`, `resourceTemplates={"uriTemplate":"doc://shelf/{id}","name":"y"}`, `prompts={"name":"greet","arguments":[{"name":"who"}]}`,
 	})
 	var said atomic.Value // the body of an error, once it is planted
 	said.Store("")
@@ -263,7 +263,7 @@ tools:
 			call(s, "error -5", "stack", map[string]any{"q": plain}, "")
 
 			for method, params := range map[string]string{
-				"resources/read":      fmt.Sprintf(`{"uri":"doc://%s"}`, p.plant("URI of a resource")),
+				"resources/read":      fmt.Sprintf(`{"uri":"doc://shelf/%s"}`, p.plant("URI of a resource")),
 				"prompts/get":         fmt.Sprintf(`{"name":"greet","arguments":{"who":%q}}`, p.plant("argument of a prompt")),
 				"completion/complete": fmt.Sprintf(`{"ref":{"type":"ref/prompt","name":"greet"},"argument":{"name":"who","value":%q}}`, p.plant("text to complete")),
 			} {
