@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
@@ -126,6 +127,9 @@ func (a *App) Status(id switchboard.TenantID) Status {
 	if id == "" {
 		for _, w := range st.config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())
+		}
+		if !identity.KnowsPeers && st.ring.Keyless() && a.listener != nil {
+			s.Warnings = append(s.Warnings, "no key exists, and on this system nothing tells which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
 		s.Records = a.records.status()
 		kept := a.store.Status()

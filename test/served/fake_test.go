@@ -318,6 +318,13 @@ func (f *fake) call(q *fakeRequest, result, fail func(string) []byte, say func([
 		return result(arg("bytes"))
 	case "error":
 		return fail(arg("bytes"))
+	case "fetch": // what this process is told by another server
+		resp, err := http.Get(arg("url"))
+		if err != nil {
+			return fail(`{"code":-1,"message":"it cannot be reached"}`)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		return result(f.textOf([]byte(resp.Status)))
 	case "die":
 		os.Exit(9)
 	case "grow":

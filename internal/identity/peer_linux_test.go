@@ -1,0 +1,67 @@
+package identity
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+		if err != nil {
+			t.Skip("this machine has no ", address)
+		}
+		client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, inode, err := socketOf(client.LocalAddr(), client.RemoteAddr())
+		if err != nil || uid != os.Getuid() || inode == "" || inode == "0" {
+			t.Errorf("%s: uid %d, inode %q, %v", address, uid, inode, err)
+		}
+		if why := peerOf(server.LocalAddr(), server.RemoteAddr()); why != "" {
+			t.Errorf("%s: %s", address, why)
+		}
+		_, _, _ = client.Close(), server.Close(), l.Close()
+		if why := peerOf(server.LocalAddr(), server.RemoteAddr()); why != "" && !strings.Contains(why, "cannot be told") {
+			t.Errorf("%s, once it is closed: %s", address, why)
+		}
+	}
+}
+
+func FuzzALineOfTheKernelIsReadOrRefused(f *testing.F) {
+	f.Add("0100007F:1CFC")
+	f.Add("00000000000000000000000001000000:1CFC")
+	f.Add("0000000000000000FFFF00000100007F:0050")
+	f.Add(":")
+	f.Add("zz:1")
+	f.Fuzz(func(t *testing.T, text string) {
+		if isAddress(text, netip.MustParseAddrPort("127.0.0.1:7420")) && !strings.HasSuffix(strings.ToUpper(text), ":1CFC") {
+			t.Errorf("%q is taken for port 7420", text)
+		}
+	})
+}
+
+func BenchmarkPeerOnceForAConnection(b *testing.B) {
+	l, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _, _ = client.Close(), l.Close() }()
+	for b.Loop() {
+		if why := peerOf(client.RemoteAddr(), client.LocalAddr()); why != "" {
+			b.Fatal(why)
+		}
+	}
+}
