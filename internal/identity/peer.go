@@ -19,7 +19,9 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // WithPeer notes in the context of a request who has sent it.
-func WithPeer(ctx context.Context, p Peer) context.Context { return context.WithValue(ctx, peerKey{}, p) }
+func WithPeer(ctx context.Context, p Peer) context.Context {
+	return context.WithValue(ctx, peerKey{}, p)
+}
 
 // peer returns why who sent the request cannot be the local user; "" means that it can be.
 func peer(ctx context.Context) string {

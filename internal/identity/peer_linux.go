@@ -44,6 +44,14 @@ func socketOf(local, remote net.Addr) (uid int, inode string, err error) {
 	if err1 != nil || err2 != nil {
 		return 0, "", fmt.Errorf("%s is no address of TCP", local)
 	}
+	if uid, inode, err := askKernel(from, to); err == nil {
+		return uid, inode, nil
+	}
+	return socketInTable(from, to)
+}
+
+// socketInTable is socketOf by way of /proc, for kernels that answer no question.
+func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -104,35 +112,34 @@ func startedByUs(inode string) (bool, error) {
 	return false, nil
 }
 
-// descendants returns the processes below one.
+// descendants returns the processes below one. The kernel lists the children of each thread.
 func descendants(of int) (below []int, err error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	children := map[int][]int{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
+	for next := []int{of}; len(next) > 0; next = next[1:] {
+		threads := filepath.Join("/proc", strconv.Itoa(next[0]), "task")
+		all, err := os.ReadDir(threads)
 		if err != nil {
-			continue
+			if next[0] == of {
+				return nil, err
+			}
+			continue // it has ended
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		// "pid (name) state parent …", where the name may hold anything.
-		text := string(stat)
-		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-		if len(fields) > 1 {
-			if parent, err := strconv.Atoi(fields[1]); err == nil {
-				children[parent] = append(children[parent], pid)
+		for _, thread := range all {
+			list, err := os.ReadFile(filepath.Join(threads, thread.Name(), "children"))
+			switch {
+			case err == nil:
+			case next[0] == of && thread.Name() == strconv.Itoa(of): // a kernel that lists no children
+				return nil, err
+			default:
+				continue // it has ended
+			}
+			for child := range strings.FieldsSeq(string(list)) {
+				pid, err := strconv.Atoi(child)
+				if err != nil {
+					return nil, err
+				}
+				below, next = append(below, pid), append(next, pid)
 			}
 		}
-	}
-	for next := children[of]; len(next) > 0; {
-		pid := next[0]
-		next = append(next[1:], children[pid]...)
-		below = append(below, pid)
 	}
 	return below, nil
 }

@@ -26,6 +26,15 @@ func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
 		if err != nil || uid != os.Getuid() || inode == "" || inode == "0" {
 			t.Errorf("%s: uid %d, inode %q, %v", address, uid, inode, err)
 		}
+		from, to := netip.MustParseAddrPort(client.LocalAddr().String()), netip.MustParseAddrPort(client.RemoteAddr().String())
+		for name, ask := range map[string]func(a, b netip.AddrPort) (int, string, error){"the kernel": askKernel, "its table": socketInTable} {
+			if u, i, err := ask(from, to); err != nil || u != uid || i != inode {
+				t.Errorf("%s, %s: uid %d, inode %q, %v", address, name, u, i, err)
+			}
+			if _, _, err := ask(netip.AddrPortFrom(from.Addr(), from.Port()^1), to); err == nil {
+				t.Errorf("%s, %s: knows a connection that is none", address, name)
+			}
+		}
 		if why := peerOf(server.LocalAddr(), server.RemoteAddr()); why != "" {
 			t.Errorf("%s: %s", address, why)
 		}

@@ -1,0 +1,85 @@
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's messages about sockets: sock_diag(7), linux/inet_diag.h.
+const (
+	diagByFamily   = 20 // SOCK_DIAG_BY_FAMILY
+	diagRequest    = unix.NLMSG_HDRLEN + 56
+	diagAnswer     = unix.NLMSG_HDRLEN + 72
+	diagOfUID      = unix.NLMSG_HDRLEN + 64
+	diagOfInode    = unix.NLMSG_HDRLEN + 68
+	diagOfSource   = unix.NLMSG_HDRLEN + 8
+	diagOfAddress  = diagOfSource + 4
+	diagOfDest     = diagOfAddress + 16
+	diagOfCookie   = diagRequest - 8
+	diagEveryState = 1<<12 - 1
+)
+
+// askKernel finds a TCP socket by its two ends. It looks up one entry of a table, where /proc/net/tcp walks through all of it.
+func askKernel(local, remote netip.AddrPort) (uid int, inode string, err error) {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = unix.Close(s) }()
+	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return 0, "", err
+	}
+	if err := unix.Sendto(s, question(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, "", err
+	}
+	var answer [4096]byte
+	n, from, err := unix.Recvfrom(s, answer[:], 0)
+	if err != nil {
+		return 0, "", err
+	}
+	if kernel, ok := from.(*unix.SockaddrNetlink); !ok || kernel.Pid != 0 {
+		return 0, "", errors.New("an answer that is not the kernel's")
+	}
+	return answered(answer[:n])
+}
+
+// question is the request for the socket with these ends, of whatever state.
+func question(local, remote netip.AddrPort) []byte {
+	b := make([]byte, diagRequest)
+	binary.NativeEndian.PutUint32(b, diagRequest)
+	binary.NativeEndian.PutUint16(b[4:], diagByFamily)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	family := byte(unix.AF_INET6)
+	if local.Addr().Unmap().Is4() {
+		family = unix.AF_INET
+	}
+	b[unix.NLMSG_HDRLEN], b[unix.NLMSG_HDRLEN+1] = family, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(b[unix.NLMSG_HDRLEN+4:], diagEveryState)
+	binary.BigEndian.PutUint16(b[diagOfSource:], local.Port())
+	binary.BigEndian.PutUint16(b[diagOfSource+2:], remote.Port())
+	copy(b[diagOfAddress:], local.Addr().Unmap().AsSlice())
+	copy(b[diagOfDest:], remote.Addr().Unmap().AsSlice())
+	for i := diagOfCookie; i < diagRequest; i++ {
+		b[i] = 0xff // any cookie
+	}
+	return b
+}
+
+// answered reads the kernel's answer.
+func answered(b []byte) (uid int, inode string, err error) {
+	if len(b) < unix.NLMSG_HDRLEN+4 {
+		return 0, "", errors.New("an answer that is too short")
+	}
+	switch kind := binary.NativeEndian.Uint16(b[4:]); {
+	case kind == unix.NLMSG_ERROR:
+		return 0, "", unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:])))
+	case kind != diagByFamily || len(b) < diagAnswer:
+		return 0, "", fmt.Errorf("an answer of kind %d with %d bytes", kind, len(b))
+	}
+	return int(binary.NativeEndian.Uint32(b[diagOfUID:])), strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b[diagOfInode:])), 10), nil
+}
