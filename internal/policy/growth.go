@@ -125,7 +125,7 @@ func (g growth) call(op ast.Value, operands []*ast.Term, known map[ast.Var]float
 		}
 	}
 	function := 1.0
-	for _, r := range g.compiler.GetRulesDynamic(name) {
+	for _, r := range g.compiler.GetRulesDynamicWithOpts(name, ast.RulesOptions{IncludeHiddenModules: false}) {
 		function = max(function, g.rule(r))
 	}
 	n *= function
@@ -174,7 +174,7 @@ func (g growth) term(t *ast.Term, known map[ast.Var]float64) float64 {
 		} else {
 			n = g.term(v[0], known)
 		}
-		for _, r := range g.compiler.GetRulesDynamic(v) {
+		for _, r := range g.compiler.GetRulesDynamicWithOpts(v, ast.RulesOptions{IncludeHiddenModules: false}) {
 			n = max(n, g.rule(r))
 		}
 	case ast.Call:

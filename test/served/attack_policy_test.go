@@ -50,7 +50,7 @@ allowed_tools contains c.id if { some c in input.candidate_tools; input.phase ==
 		}
 	}
 	// It was refused before it began, rather than cut off.
-	if log := h.gateway.logged(); !strings.Contains(log, "regex.find_n was not started") || strings.Contains(log, "longer than it may") {
+	if log := h.logged(); !strings.Contains(log, "regex.find_n was not started") || strings.Contains(log, "longer than it may") {
 		t.Errorf("the log says\n%.2000s", log)
 	}
 }
