@@ -243,6 +243,9 @@ func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.
 // served tells the client which tool serves the name now. That tool counts as shown.
 func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name string, way surface.Route) answer {
 	e, client := way.Entry, q.clientOf(r)
+	if r.Unread() && r.Seen(client).IsLost() {
+		return g.refusal(q, g.refused(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so what was shown as "+cut(name)+" is not known", nil)))
+	}
 	err := &switchboard.Error{
 		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
 		Text: "nothing was executed: " + cut(name) + " is served by another tool now, " + e.Name,

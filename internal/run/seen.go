@@ -100,6 +100,9 @@ func (r *Run) drop(list switchboard.Digest) {
 	}
 }
 
+// Unread reports whether the store could not be read since r was made: so nobody knows what clients were shown before.
+func (r *Run) Unread() bool { return r.unread.Load() }
+
 // lost reports whether a client that r does not know may have been shown something else than s.
 func (r *Run) lost(s *surface.Surface) bool {
 	if r.forgot.Load() || r.unread.Load() {
