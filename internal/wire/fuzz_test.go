@@ -9,7 +9,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/bytedance/sonic"
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	goccy "github.com/goccy/go-json"
 
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -113,6 +116,33 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// JS-02: a message that is accepted says the same to readers that know nothing of each other.
+func TestJS02_WhatIsAcceptedSaysTheSameToEveryReader(t *testing.T) {
+	accepted := 0
+	for _, in := range []string{
+		string(smallCall),
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a\u0062\/\ud83d\ude00","arguments":{"n":1.0,"N":-0,"e":1E+2,"deep":[[[{}]]]}}}`,
+		"{\"id\" :\t7 ,\n\"params\":{\"name\":\"é\u2028\"}, \"method\":\"tools/call\",\"jsonrpc\":\"2.0\"}",
+		`{"jsonrpc":"2.0","id":"a\u0062","method":"m","params":{"_meta":{"x":1e-400},"name":""}}`,
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"m","params":{"name":"\u0000"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"name":"safe","Name":"danger"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","paramſ":{"name":"danger"},"params":{"name":"safe"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"name":"safe","n\u0061me":"danger"}}`,
+		"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"m\",\"params\":{\"name\":\"\xff\"}}",
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"name":"\ud800"}}`,
+	} {
+		m, err := wire.Parse([]byte(in))
+		if err != nil {
+			continue // two readers could differ
+		}
+		accepted++
+		agree(t, m, []byte(in))
+	}
+	if accepted != 5 {
+		t.Errorf("%d are accepted, want 5", accepted)
+	}
+}
+
 // lookUp wants what was noted while the message was scanned to be what is found by
 // reading it again.
 func lookUp(t *testing.T, m *wire.Message) {
@@ -133,15 +163,33 @@ func lookUp(t *testing.T, m *wire.Message) {
 	same(meta, m.Meta)
 }
 
-// agree wants encoding/json to read the message as we did.
+// readers are what servers and clients may read a message with. sonic is compiled for few machines, and else is encoding/json.
+var readers = map[string]func([]byte, any) error{
+	"encoding/json": json.Unmarshal, "json v2": func(in []byte, to any) error { return jsonv2.Unmarshal(in, to) }, "goccy": goccy.Unmarshal, "sonic": sonic.ConfigStd.Unmarshal,
+}
+
+// agree wants each of the readers to read the message as we did.
 func agree(t *testing.T, m wire.Message, in []byte) {
 	t.Helper()
-	var l lenient
-	if err := json.Unmarshal(in, &l); err != nil {
-		t.Fatalf("encoding/json refuses %q: %v", in, err)
-	}
-	if l.Version != "2.0" || l.Method != m.Method || !bytes.Equal(l.ID, m.ID) || !bytes.Equal(l.Params, m.Params) {
-		t.Fatalf("%q: encoding/json reads %+v", in, l)
+	for reader, unmarshal := range readers {
+		var l lenient
+		if err := unmarshal(in, &l); err != nil {
+			t.Fatalf("%s refuses %q: %v", reader, in, err)
+		}
+		if l.Version != "2.0" || l.Method != m.Method || !bytes.Equal(l.ID, m.ID) || !bytes.Equal(l.Params, m.Params) {
+			t.Fatalf("%q: %s reads %+v", in, reader, l)
+		}
+		raw, _ := wire.Field(m.Params, "name")
+		name, ok := wire.String(raw)
+		if !ok {
+			continue
+		}
+		var p struct {
+			Name string `json:"name"`
+		}
+		if err := unmarshal(m.Params, &p); err != nil || p.Name != name {
+			t.Fatalf("%q: for %s the name is %q, %v", in, reader, p.Name, err)
+		}
 	}
 	if m.Params == nil {
 		return
