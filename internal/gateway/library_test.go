@@ -288,7 +288,7 @@ func TestReadsAreMappedBackAndErrorsBridged(t *testing.T) {
 	if _, body := w.post(about("resources/read", "x:1"), in); !strings.Contains(body, `"contents":[{"uri":"x:1"},{"uri":"x:1/part","n":1.0},7]`) {
 		t.Errorf("read: %s", body)
 	}
-	const unknown = `"message":"Resource not found: x:2","data":{"code":"SB-CAP-001","retryable":"no"}`
+	const unknown = `"message":"Resource not found: x:2","data":{"code":"SB-CAP-001","retryable":"no","uri":"x:2"}`
 	for _, tt := range []struct {
 		fails, method, uri string
 		legacy, modern     string

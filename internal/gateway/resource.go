@@ -166,6 +166,7 @@ func routedCompletion(r *run.Run, q *request) (destination, *failure) {
 // may not see.
 func noResource(uri string, modern bool) *failure {
 	f := refused(unlisted(uri))
+	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, cut(uri))}) // both eras of the specification give it
 	if !modern {
 		f.code = wire.CodeResourceNotFound
 	}
