@@ -205,9 +205,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Guard:         o.Guard,
-		Name:          o.Name,
-		Version:       o.Version,
+		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
+			n.Tenants, n.Principals = a.state.Load().ring.Neighbors(p)
+			return n
+		},
+		Guard:   o.Guard,
+		Name:    o.Name,
+		Version: o.Version,
 		OnChange: func() {
 			select {
 			case changed <- struct{}{}:

@@ -50,6 +50,7 @@ func Mint() (text, hash string) {
 type Ring struct {
 	byHash  map[[sha256.Size]byte]switchboard.Principal
 	byName  map[name]switchboard.Principal
+	members map[switchboard.TenantID]int // how many principals have keys
 	local   switchboard.Principal
 	keyless bool
 }
@@ -70,6 +71,7 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 	r := &Ring{
 		byHash:  map[[sha256.Size]byte]switchboard.Principal{},
 		byName:  map[name]switchboard.Principal{},
+		members: map[switchboard.TenantID]int{},
 		local:   Local(local.ID),
 		keyless: keyless && len(keys) == 0,
 	}
@@ -80,9 +82,22 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 			Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks,
 			Roles: k.Roles, Tier: k.Tier, Mode: k.Mode,
 		}
+		if _, has := r.byName[nameOf(p)]; !has { // a principal may have several keys
+			r.members[k.Tenant]++
+		}
 		r.byHash[k.Hash], r.byName[nameOf(p)] = p, p
 	}
 	return r
+}
+
+// Neighbors says whether tenants other than p's have keys, and whether other principals
+// of its tenant have. The local principal has no neighbors: while it is served, nobody
+// else is.
+func (r *Ring) Neighbors(p switchboard.Principal) (tenants, principals bool) {
+	if p.Auth == switchboard.AuthLocal {
+		return false, false
+	}
+	return len(r.members) > 1, r.members[p.Tenant] > 1
 }
 
 // Local names the principal of keyless use: stdio, or loopback while no key

@@ -147,3 +147,29 @@ func TestMintedKeysDifferAndTheirHashIsNotTheKey(t *testing.T) {
 		t.Errorf("key %q does not hold 256 bits", a)
 	}
 }
+
+func TestNeighborsAreTenantsAndPrincipalsThatHaveKeys(t *testing.T) {
+	one := identity.Key{Tenant: "acme", ID: "alice", Hash: [32]byte{1}}
+	second := identity.Key{Tenant: "acme", ID: "alice", Hash: [32]byte{2}}
+	bob := identity.Key{Tenant: "acme", ID: "bob", Hash: [32]byte{3}}
+	eve := identity.Key{Tenant: "other", ID: "eve", Hash: [32]byte{4}}
+	alice := switchboard.Principal{Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey}
+	for _, tt := range []struct {
+		name                string
+		keys                []identity.Key
+		who                 switchboard.Principal
+		tenants, principals bool
+	}{
+		{"the only key", []identity.Key{one}, alice, false, false},
+		{"two keys of one principal", []identity.Key{one, second}, alice, false, false},
+		{"two principals of a tenant", []identity.Key{one, bob}, alice, false, true},
+		{"two tenants", []identity.Key{one, eve}, alice, true, false},
+		{"both", []identity.Key{one, bob, eve}, alice, true, true},
+		{"the local principal", []identity.Key{one, bob, eve}, identity.Local("acme"), false, false},
+	} {
+		r := identity.New(tt.keys, &switchboard.Tenant{ID: "acme"}, false)
+		if tenants, principals := r.Neighbors(tt.who); tenants != tt.tenants || principals != tt.principals {
+			t.Errorf("%s: other tenants %v, other principals %v", tt.name, tenants, principals)
+		}
+	}
+}

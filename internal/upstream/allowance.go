@@ -45,6 +45,7 @@ func timesOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all timeUp) {
 type allowance struct {
 	cancel context.CancelCauseFunc
 	gate   *gate
+	caller caller
 	quiet  timeUp // begins anew with each sign of life
 	all    timeUp // does not
 
@@ -62,10 +63,10 @@ type allowance struct {
 // errUntaken is why a call ends whose client does not take what it is told.
 var errUntaken = errors.New("the client does not take what it is told of the call")
 
-// newAllowance bounds a call, which has a place within g.
-func newAllowance(ctx context.Context, quiet, all timeUp, g *gate) (context.Context, *allowance) {
+// newAllowance bounds a call of c, which has a place within g.
+func newAllowance(ctx context.Context, quiet, all timeUp, g *gate, c caller) (context.Context, *allowance) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a := &allowance{cancel: cancel, gate: g, quiet: quiet, all: all, lull: quiet.d, left: all.d, since: time.Now()}
+	a := &allowance{cancel: cancel, gate: g, caller: c, quiet: quiet, all: all, lull: quiet.d, left: all.d, since: time.Now()}
 	a.timer = time.AfterFunc(min(a.lull, a.left), a.check)
 	return ctx, a
 }
@@ -137,7 +138,7 @@ func (a *allowance) free() {
 func (a *allowance) leave() {
 	if a.holds {
 		a.holds = false
-		a.gate.leave()
+		a.gate.leave(a.caller)
 	}
 }
 
@@ -168,7 +169,7 @@ func (a *allowance) pause() (resume func()) {
 		if !a.over {
 			a.timer.Reset(max(min(a.lull, a.left), 0))
 			a.holds = true
-			a.gate.back()
+			a.gate.back(a.caller)
 		}
 	})
 }

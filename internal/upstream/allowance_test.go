@@ -28,8 +28,8 @@ func (g *gate) size() int {
 func allow(ctx context.Context, all time.Duration) (context.Context, *allowance) {
 	g := &gate{}
 	g.limit(1, 0)
-	g.enter(false)
-	ctx, a := newAllowance(ctx, timeUp{"quiet", time.Minute, true}, timeUp{"all", all, true}, g)
+	_, _ = g.enter(caller{}, false)
+	ctx, a := newAllowance(ctx, timeUp{"quiet", time.Minute, true}, timeUp{"all", all, true}, g, caller{})
 	a.enter()
 	return ctx, a
 }
@@ -411,8 +411,9 @@ func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 		for i := range 1000 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				turn, ok := g.enter(i%7 != 0)
-				if !ok {
+				c := caller{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
+				turn, err := g.enter(c, i%7 != 0)
+				if err != nil {
 					return
 				}
 				if turn != nil {
@@ -430,11 +431,11 @@ func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 				mu.Lock()
 				inside--
 				mu.Unlock()
-				g.leave()
+				g.leave(c)
 			})
 		}
 		wg.Wait()
-		if most != 3 || g.size() != 0 || g.waiting() != 0 {
+		if most != 3 || g.size() != 0 || g.waiting() != 0 || len(g.queues)+len(g.holdings) != 0 {
 			t.Errorf("at most %d were inside, %d are left and %d wait", most, g.size(), g.waiting())
 		}
 	})

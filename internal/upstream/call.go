@@ -29,13 +29,17 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		return switchboard.Result{}, e
 	}
 	defer s.calls.leave()
-	turn, ok := s.gate.enter(!c.NoWait)
-	if !ok {
+	from := f.caller(c.Principal)
+	turn, err := s.gate.enter(from, !c.NoWait)
+	switch {
+	case errors.Is(err, errShare):
+		return switchboard.Result{}, overloaded("has as many calls of yours under way as one caller may have there: the other places are for others")
+	case err != nil:
 		return switchboard.Result{}, overloaded("has as many calls under way as it may have")
 	}
 	cfg := s.config()
 	quiet, all := timesOf(c, &cfg)
-	ctx, left := newAllowance(ctx, quiet, all, &s.gate)
+	ctx, left := newAllowance(ctx, quiet, all, &s.gate, from)
 	defer left.end()
 	if turn != nil {
 		// At least half of the call's time is for the server.
@@ -71,6 +75,15 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			return switchboard.Result{}, refused
 		}
 	}
+}
+
+// caller returns whom a call of p counts for.
+func (f *Fleet) caller(p switchboard.Principal) caller {
+	c := caller{tenant: p.Tenant, principal: p.ID}
+	if f.opts.Neighbors != nil {
+		c.among = f.opts.Neighbors(p)
+	}
+	return c
 }
 
 // overloaded is the refusal of a call for which there is no place at its server.

@@ -47,6 +47,9 @@ type Options struct {
 	// more than one connection.
 	OnePrincipal bool
 
+	// Neighbors says with whom a principal shares the servers. nil means that nobody does.
+	Neighbors func(switchboard.Principal) Neighbors
+
 	// OnChange is called some time after what a server offers has changed, or
 	// has become stale; several changes may be one call. It is not called
 	// concurrently with itself. nil means that nobody wants to know.

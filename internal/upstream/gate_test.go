@@ -1,0 +1,171 @@
+package upstream
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+)
+
+// A crowd is the calls at a gate, as a test has seen them come and go.
+type crowd struct {
+	g       *gate
+	inside  []caller
+	waiting []*turn
+}
+
+func (c *crowd) has(in func(caller) bool) (n int) {
+	for _, who := range c.inside {
+		if in(who) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *crowd) of(t switchboard.TenantID) int {
+	return c.has(func(who caller) bool { return who.tenant == t })
+}
+
+// settle takes those in whose turn has come.
+func (c *crowd) settle() (came []*turn) {
+	waiting := c.waiting[:0:0]
+	for _, t := range c.waiting {
+		select {
+		case <-t.come:
+			came = append(came, t)
+			c.inside = append(c.inside, t.queue.caller)
+		default:
+			waiting = append(waiting, t)
+		}
+	}
+	c.waiting = waiting
+	return came
+}
+
+// RX-10: whatever calls come and go, in whatever order.
+func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		most, room := rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 10).Draw(t, "room")
+		c := &crowd{g: &gate{}}
+		c.g.limit(most, room)
+		someone := rapid.Custom(func(t *rapid.T) caller {
+			return caller{
+				switchboard.TenantID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tenant")),
+				rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "principal"), Neighbors{Tenants: true, Principals: true},
+			}
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"enter": func(t *rapid.T) {
+				who := someone.Draw(t, "who")
+				turn, err := c.g.enter(who, rapid.Bool().Draw(t, "waits"))
+				if c.of(who.tenant) == 0 && len(c.inside) < most && (turn != nil || err != nil) {
+					t.Fatalf("the only call of %v is not let in, with %d of %d inside", who, len(c.inside), most)
+				}
+				switch {
+				case turn != nil:
+					c.waiting = append(c.waiting, turn)
+				case err == nil:
+					c.inside = append(c.inside, who)
+				}
+			},
+			"leave": func(t *rapid.T) {
+				if len(c.inside) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(c.inside)-1).Draw(t, "call")
+				who := c.inside[i]
+				c.inside = append(c.inside[:i], c.inside[i+1:]...)
+				before := map[switchboard.TenantID]int{"a": c.of("a"), "b": c.of("b"), "c": c.of("c")}
+				c.g.leave(who)
+				for _, came := range c.settle() {
+					for _, still := range c.waiting {
+						if mine, theirs := before[came.queue.caller.tenant], before[still.queue.caller.tenant]; theirs == 0 && mine > 0 {
+							t.Errorf("a call of a tenant with %d inside is let in, and one of a tenant with none waits", mine)
+						}
+					}
+				}
+			},
+			"give up": func(t *rapid.T) {
+				if len(c.waiting) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(c.waiting)-1).Draw(t, "call")
+				if err := c.g.wait(t.Context(), c.waiting[i], 0); err == nil {
+					t.Fatal("its turn has come, though nobody left")
+				}
+				c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+				c.settle()
+			},
+			"": func(t *rapid.T) {
+				if len(c.inside) > most || len(c.inside) != c.g.inside || len(c.waiting) != c.g.waiting() {
+					t.Fatalf("%d inside, %d wait; the gate has %d and %d, of at most %d", len(c.inside), len(c.waiting), c.g.inside, c.g.waiting(), most)
+				}
+				half := max(1, most/2)
+				for _, who := range c.inside {
+					all, own := c.of(who.tenant), c.has(func(other caller) bool { return other == who })
+					if all > half || own > half {
+						t.Fatalf("%v has %d of %d calls, and its tenant %d", who, own, most, all)
+					}
+				}
+				for _, w := range c.waiting {
+					if c.g.fits(w.queue.caller) {
+						t.Fatalf("%v waits, though there is a place for it", w.queue.caller)
+					}
+				}
+			},
+		})
+	})
+}
+
+func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
+	t.Parallel()
+	both := Neighbors{Tenants: true, Principals: true}
+	for _, tt := range []struct {
+		most    int
+		callers []caller // each makes more calls than there are places
+		want    []int
+	}{
+		{256, []caller{{tenant: "alone"}}, []int{256}},
+		{256, []caller{{"a", "x", Neighbors{Tenants: true}}, {"b", "y", Neighbors{Tenants: true}}, {"c", "z", Neighbors{Tenants: true}}}, []int{128, 64, 32}},
+		{256, []caller{{"a", "x", Neighbors{Principals: true}}, {"a", "y", Neighbors{Principals: true}}}, []int{128, 64}},
+		{256, []caller{{"a", "x", both}, {"a", "y", both}, {"b", "z", both}}, []int{85, 28, 47}},
+		{1, []caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 0}},
+		{2, []caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 1}},
+		{3, []caller{{"a", "x", both}, {"b", "y", both}, {"c", "z", both}}, []int{1, 1, 1}},
+	} {
+		g := &gate{}
+		g.limit(tt.most, 0)
+		got := make([]int, len(tt.callers))
+		for i, c := range tt.callers {
+			for range tt.most {
+				if _, err := g.enter(c, true); err == nil {
+					got[i]++
+				}
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("of %d places, %v have %v, want %v", tt.most, tt.callers, got, tt.want)
+		}
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	for name, among := range map[string]Neighbors{"alone": {}, "tenants": {Tenants: true}, "tenants and principals": {Tenants: true, Principals: true}} {
+		b.Run(name, func(b *testing.B) {
+			g := &gate{}
+			g.limit(256, 0)
+			c := caller{"acme", "alice", among}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := g.enter(c, false); err != nil {
+					b.Fatal(err)
+				}
+				g.leave(c)
+			}
+		})
+	}
+}

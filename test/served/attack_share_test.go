@@ -1,0 +1,70 @@
+package served_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// RX-10: one key fills a server with calls that do not end. Another tenant, and another key of the same tenant, still call that server.
+func TestAttack8RX10OneTenantsSlowCallsLeavePlacesForItsNeighbors(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	until, marks := filepath.Join(dir, "until"), filepath.Join(dir, "marks")
+	good := strings.Replace(fakeServer("a", "marks="+marks, fmt.Sprintf(tool, "work")), "{", "{max_calls: 12, ", 1)
+	keys, rows := map[string]string{}, map[string]string{}
+	for _, who := range []string{"alice", "bob", "eve"} {
+		keys[who], rows[who] = newKey(t, who)
+	}
+	tenant := func(id, keys string) string {
+		return "-- tenants/" + id + "/tenant.yaml --\ntenant: " + id + "\ndefault_task: all\nkeys:\n" + keys +
+			"-- tenants/" + id + "/tasks/all.yaml --\ntask_id: all\n" + fromAll
+	}
+	g := serve(t, layOut(t, "-- switchboard.yaml --\nservers:\n  "+good+"\ntenants:\n  acme: {servers: [a], allow: [by_name]}\n  other: {servers: [a], allow: [by_name]}\n"+
+		tenant("acme", rows["alice"]+rows["bob"])+tenant("other", rows["eve"])))
+	as := func(who string, modern bool) *httpSession {
+		return g.open(t, "/mcp", modern, "Authorization", "Bearer "+keys[who])
+	}
+	var crowd sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[string]int{}
+	for i := range 40 {
+		s := as("alice", i%2 == 0)
+		crowd.Go(func() {
+			m, _ := s.ask(t, "tools/call", fmt.Sprintf(`{"name":"work","arguments":{"do":"await","until":%q}}`, until))
+			mu.Lock()
+			defer mu.Unlock()
+			codes[codeOf(m)]++
+			if codeOf(m) != "" && !strings.Contains(string(m.raw), "the other places are for others") {
+				t.Errorf("%s", m.raw)
+			}
+		})
+	}
+	const share = 4 // of 12: four are left to the tenant's others, and four to other tenants
+	arrived(t, marks, share)
+	eventually(t, "the rest is refused", func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := codes["SB-ROUT-003"]; n != 40-share {
+			return fmt.Sprint(codes)
+		}
+		return ""
+	})
+	for i := range 20 {
+		for _, who := range []string{"bob", "eve"} {
+			if got := called(t, as(who, i%2 == 0), "work", `{}`); got != "" {
+				t.Errorf("%s: %s", who, got)
+			}
+		}
+	}
+	if err := os.WriteFile(until, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	crowd.Wait()
+	if codes[""] != share {
+		t.Errorf("%v", codes)
+	}
+}
