@@ -293,11 +293,11 @@ func (f *foreign) readProgram(v, command value) {
 	}
 	if e, ok := v.member("env"); ok {
 		for _, e := range e.about("%senv: ", v.ctx).entries(maxItems, true) {
-			switch why := refusedVariable(e.name); {
+			switch why := switchboard.RefusedVariable(e.name); {
 			case !variable(e.name):
 				e.key.fault("%s is no name of a variable; use letters, digits and _", e.key.name())
 			case why != "":
-				f.note("the variable %s is left out: %s", e.name, why)
+				f.note("the variable %s is left out: %s. If the server must have it, write it into env of a switchboard.yaml, with allow_env: [%s]", e.name, why, e.name)
 			default:
 				f.env = append(f.env, texts(e, e.name)...)
 			}

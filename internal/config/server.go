@@ -39,7 +39,7 @@ var mainShape = &shape{
 }
 
 var serverShape = &shape{
-	keys:  []string{"transport", "url", "headers", "command", "env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "results", "check_input", "enabled"},
+	keys:  []string{"transport", "url", "headers", "command", "env", "allow_env", "dir", "manifest", "class", "trust", "share", "timeout", "max_timeout", "max_calls", "max_waiting", "max_result", "health", "services", "instructions", "results", "check_input", "enabled"},
 	later: []string{"oauth", "sandbox", "cache"},
 	hints: map[string]string{
 		"args": "put the arguments into \"command\", after the program", "type": `write "transport"`, "cwd": `write "dir"`,
@@ -349,7 +349,7 @@ func (l *loader) transport(s *switchboard.Server, o object) {
 		keys      []string
 	}{
 		{switchboard.TransportHTTP, "url", "write the address of the server", []string{"url", "headers"}},
-		{switchboard.TransportStdio, "command", "write the program and its arguments as a list", []string{"command", "env", "dir"}},
+		{switchboard.TransportStdio, "command", "write the program and its arguments as a list", []string{"command", "allow_env", "env", "dir"}},
 	} {
 		if s.Transport == of.transport {
 			o.need(of.need, of.remedy)
@@ -362,7 +362,7 @@ func (l *loader) transport(s *switchboard.Server, o object) {
 				v.ctx = o.ctx
 				v.fault("%q does not go with transport: %s; it is for transport: %s", k, s.Transport, of.transport)
 			default:
-				l.reach(s, k, v)
+				l.reach(s, k, v, o)
 			}
 		}
 	}
@@ -382,8 +382,8 @@ func (l *loader) kind(o object) switchboard.Transport {
 	return switchboard.Transport(t)
 }
 
-// reach reads one of the keys that belong to a transport.
-func (l *loader) reach(s *switchboard.Server, key string, v value) {
+// reach reads one of the keys that belong to a transport, of the server in o.
+func (l *loader) reach(s *switchboard.Server, key string, v value, o object) {
 	switch key {
 	case "url":
 		s.URL = v.url()
@@ -391,8 +391,11 @@ func (l *loader) reach(s *switchboard.Server, key string, v value) {
 		s.Headers = l.headers(v)
 	case "command":
 		s.Command = l.command(v)
+	case "allow_env":
+		env, _ := o.get("env")
+		s.AllowEnv = l.allowEnv(v, env)
 	case "env":
-		s.Env = l.env(v)
+		s.Env = l.env(v, s.AllowEnv)
 	case "dir":
 		if d, ok := l.argument(v); ok {
 			s.Dir = l.place(d)
@@ -446,7 +449,7 @@ func (v value) name() string {
 	return v.text
 }
 
-func (l *loader) env(v value) map[string]switchboard.Secret {
+func (l *loader) env(v value, allowed []string) map[string]switchboard.Secret {
 	v.hidden = true
 	out := map[string]switchboard.Secret{}
 	for _, e := range v.entries(maxItems, false) {
@@ -455,8 +458,8 @@ func (l *loader) env(v value) map[string]switchboard.Secret {
 			e.key.fault("%s is no name of a variable; use letters, digits and _", e.key.name())
 			continue
 		}
-		if why := refusedVariable(e.name); why != "" {
-			e.key.fault("%s is not handed to a server: %s", e.name, why)
+		if why := switchboard.RefusedVariable(e.name); why != "" && !slices.Contains(allowed, e.name) {
+			e.key.fault("%s is not handed to a server: %s. If this server must have it, write allow_env: [%s]", e.name, why, e.name)
 			continue
 		}
 		s, ok := l.secret(e.val, e.name)
@@ -468,27 +471,21 @@ func (l *loader) env(v value) map[string]switchboard.Secret {
 	return out
 }
 
-// refusedVariable says why a variable may not be given to a server, or "".
-// Those are refused that make a program load or run something that its
-// command does not name. The paths on which interpreters look for modules are
-// let through: they are how a server is run from a checkout.
-func refusedVariable(name string) string {
-	upper := strings.ToUpper(name)
-	switch {
-	case strings.HasPrefix(upper, "LD_"), strings.HasPrefix(upper, "DYLD_"), upper == "GCONV_PATH", upper == "GLIBC_TUNABLES":
-		return "it makes the program load other code"
-	case upper == "PATH", upper == "PATHEXT":
-		return "it decides which program runs; name the program in command by its full path"
-	case slices.Contains([]string{
-		"NODE_OPTIONS", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PERL5OPT", "PERL5DB", "RUBYOPT",
-		"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS4", "IFS",
-		"BUN_OPTIONS", "DENO_V8_FLAGS", "ELECTRON_RUN_AS_NODE", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXEC_PATH",
-	}, upper):
-		return "it makes the program run something else first; put what the server needs into command"
-	case strings.HasPrefix(upper, "BASH_FUNC_"), upper == "NPM_CONFIG_SCRIPT_SHELL", upper == "NPM_CONFIG_NODE_OPTIONS":
-		return "it makes the program run something else first; put what the server needs into command"
+// allowEnv reads which variables the server gets although they are refused. A name that changes
+// nothing is a fault: it would look as if it did.
+func (l *loader) allowEnv(v, env value) (names []string) {
+	for _, name := range v.texts() {
+		switch {
+		case switchboard.RefusedVariable(name.s) == "":
+			name.fault("%s is not refused in env; remove it here", name.shown())
+		case !env.hasMember(name.s):
+			name.fault("%s is no variable of this server; write it into env in the same spelling, or remove it here", name.shown())
+		default:
+			names = append(names, name.s)
+		}
 	}
-	return ""
+	slices.Sort(names)
+	return names
 }
 
 func (l *loader) command(v value) []string {

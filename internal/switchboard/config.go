@@ -87,9 +87,10 @@ type Server struct {
 	URL     string            // of TransportHTTP
 	Headers map[string]Secret // of TransportHTTP, by canonical name
 
-	Command []string          // of TransportStdio; the first is the program
-	Env     map[string]Secret // of TransportStdio, besides a small safe base
-	Dir     string            // of TransportStdio: where it runs; "" means where we do
+	Command  []string          // of TransportStdio; the first is the program
+	Env      map[string]Secret // of TransportStdio, besides a small safe base
+	AllowEnv []string          // names of Env that RefusedVariable refuses, and this server gets all the same; sorted
+	Dir      string            // of TransportStdio: where it runs; "" means where we do
 
 	Class   string
 	Trust   Trust

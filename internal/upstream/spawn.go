@@ -22,19 +22,9 @@ import (
 // gets is what its own configuration says.
 var baseEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 
-// loaderEnv are variables that make a program run other code than its own.
-var loaderEnv = []string{
-	"BASH_ENV", "ENV", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "NODE_OPTIONS", "PATH", "PERL5LIB", "PERL5OPT",
-	"PYTHONHOME", "PYTHONSTARTUP", "RUBYLIB", "RUBYOPT", "_JAVA_OPTIONS",
-}
-
-// loads reports whether the variable makes a program run other code.
-func loads(name string) bool {
-	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") || slices.Contains(loaderEnv, name)
-}
-
 // childEnv returns the environment of a server's processes.
-func childEnv(own map[string]switchboard.Secret, lookup func(string) (string, bool)) ([]string, error) {
+func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]string, error) {
+	own := cfg.Env
 	var env []string
 	for _, name := range baseEnv {
 		if v, ok := lookup(name); ok {
@@ -48,8 +38,8 @@ func childEnv(own map[string]switchboard.Secret, lookup func(string) (string, bo
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00"):
 			return nil, fmt.Errorf("its environment has a variable that cannot be: %.40q", name)
-		case loads(name):
-			return nil, fmt.Errorf("its environment sets %s, which makes a program run other code than its own", name)
+		case switchboard.RefusedVariable(name) != "" && !slices.Contains(cfg.AllowEnv, name):
+			return nil, fmt.Errorf("its environment sets %s: %s", name, switchboard.RefusedVariable(name))
 		}
 		env = append(env, name+"="+v)
 	}
@@ -118,7 +108,7 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("it has no command")
 	}
-	env, err := childEnv(cfg.Env, os.LookupEnv)
+	env, err := childEnv(cfg, os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}

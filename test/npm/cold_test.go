@@ -21,6 +21,7 @@ import (
 
 	front "github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	words "github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/npmlock"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -74,7 +75,13 @@ func npxServers(t *testing.T, cache string) string {
 			}
 		}
 		maps.Copy(env, s.env)
-		servers[s.id] = map[string]any{"transport": "stdio", "command": append([]string{"npx", "-y", s.pkg + "@" + version}, s.args...), "env": env}
+		allowed := []string{}
+		for name := range env {
+			if words.RefusedVariable(name) != "" {
+				allowed = append(allowed, name)
+			}
+		}
+		servers[s.id] = map[string]any{"transport": "stdio", "command": append([]string{"npx", "-y", s.pkg + "@" + version}, s.args...), "env": env, "allow_env": allowed}
 	}
 	yaml, err := json.Marshal(servers) // JSON is YAML too
 	if err != nil {
