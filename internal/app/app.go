@@ -131,6 +131,8 @@ type App struct {
 	ready    chan struct{} // closed once state holds the servers' first offers
 	waiting  atomic.Pointer[waiting]
 
+	rekeyed chan struct{} // holds one signal when there may be other keys
+
 	fault atomic.Pointer[reloadFault]
 	seen  atomic.Pointer[map[string]stamp] // the files and folders that the last load looked at, and what it found
 	home  string                           // the folder in which we were started
@@ -170,7 +172,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
+	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), rekeyed: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
 	a.home, _ = os.Getwd() // else paths stay as they are given
 	r, err := a.load(ctx, nil)
 	if err != nil {
@@ -318,6 +320,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.remember(ctx) })
 	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
+	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.sweep(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.tellOffers(ctx) })
@@ -409,6 +412,23 @@ func (a *App) followClock(ctx context.Context) {
 	}
 }
 
+// followKeys ends the streams of those whose key is gone or has expired.
+func (a *App) followKeys(ctx context.Context) {
+	for {
+		var due <-chan time.Time
+		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
+			due = time.After(min(time.Until(end), clockEvery)) // a clock that is set is seen soon
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+		case <-a.rekeyed:
+		}
+		a.gateway.Recheck()
+	}
+}
+
 // refresh makes a state of the running configuration and what the servers
 // offer now.
 func (a *App) refresh(ctx context.Context) {
@@ -435,6 +455,12 @@ func (a *App) swap(ctx context.Context, s *state) {
 	if faults := s.undeclared(""); !slices.Equal(was.undeclared(""), faults) {
 		for _, f := range faults {
 			a.log.Warn("not an equivalent", "why", f.Error())
+		}
+	}
+	if was.reading != s.reading {
+		select {
+		case a.rekeyed <- struct{}{}:
+		default:
 		}
 	}
 	a.runs.Rebind(ctx)

@@ -154,11 +154,7 @@ func digest(v any) switchboard.Digest { return canonical.Sum(encode(v)) }
 // current is p by what the configuration says now. A run goes on for longer than
 // that of the moment when its principal became known.
 func (s *state) current(p switchboard.Principal) (switchboard.Principal, error) {
-	now, ok := s.ring.Current(p)
-	if !ok {
-		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
-	}
-	return now, nil
+	return s.ring.Current(p)
 }
 
 // tenant is the tenant of a principal, if it is served.

@@ -137,6 +137,8 @@ type Key struct {
 	Roles  []string             // sorted
 	Tier   string
 	Mode   switchboard.Mode // the tenant's, or a narrower one
+	// Expires is when the key ends; the zero time means never.
+	Expires time.Time `json:",omitzero"`
 }
 
 // Options are where the files come from. The zero value reads the disk and the

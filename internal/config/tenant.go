@@ -28,8 +28,8 @@ var (
 	declareShape    = &shape{keys: []string{"verb", "resource", "constraints"}, later: []string{"capability"}, hints: map[string]string{"tools": "a task that a client declares names no tools"}}
 
 	keyShape = &shape{
-		keys:  []string{"id", "hash", "tasks", "roles", "tier", "mode"},
-		later: []string{"expires"},
+		keys:  []string{"id", "hash", "tasks", "roles", "tier", "mode", "expires"},
+		later: []string{"next"},
 		hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
 	}
 	limitShape = &shape{keys: []string{"match", "rate", "burst"}, later: []string{"limit", "window", "currency"}}
@@ -528,10 +528,40 @@ func (l *loader) keys(v value, t *tenant) {
 		if v, ok := o.get("mode"); ok {
 			k.Mode = v.mode(k.Mode)
 		}
+		if v, ok := o.get("expires"); ok {
+			k.Expires = v.end()
+		}
 		if k.ID != "" && k.Hash != ([32]byte{}) {
 			t.keys = append(t.keys, k) // also where the rest is faulty, so that its caller learns that
 		}
 	}
+}
+
+// ParseEnd reads when a key ends: "2027-03-31" is its last day, in UTC, and
+// "2027-03-31T18:00:00Z" the time of its end.
+func ParseEnd(s string) (time.Time, error) {
+	if day, err := time.Parse(time.DateOnly, s); err == nil {
+		return day.AddDate(0, 0, 1), nil
+	}
+	return time.Parse(time.RFC3339, s)
+}
+
+// end returns when the key ends. What cannot be read has ended long ago, so that
+// a slip gives nobody more time.
+func (v value) end() time.Time {
+	s, ok := v.str()
+	if !ok {
+		return time.Unix(0, 0)
+	}
+	end, err := ParseEnd(s)
+	if err != nil {
+		v.fault("want the last day, such as 2027-03-31, or a time, such as 2027-03-31T18:00:00Z, not %s", v.shown())
+		return time.Unix(0, 0)
+	}
+	if !time.Now().Before(end) {
+		v.warn("the key has expired; remove it, or give it another day")
+	}
+	return end
 }
 
 // gives reports whether a tenant has something of the operator, and makes it a

@@ -127,6 +127,7 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeObligation:        303,
 	switchboard.CodeNotAuthenticated:  401,
 	switchboard.CodeNotAuthorized:     402,
+	switchboard.CodeKeyExpired:        403,
 	switchboard.CodeNoneHealthy:       501,
 	switchboard.CodeRateLimit:         502,
 	switchboard.CodeOverloaded:        503,
@@ -319,7 +320,7 @@ func hintOf(e *switchboard.Error) string {
 // besides, the protocol.
 func httpStatus(code switchboard.Code) int {
 	switch code {
-	case switchboard.CodeNotAuthenticated:
+	case switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired:
 		return http.StatusUnauthorized
 	case switchboard.CodeNotAuthorized:
 		return http.StatusForbidden

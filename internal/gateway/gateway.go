@@ -213,6 +213,7 @@ type Gateway struct {
 	accounts sync.Map // owner → *account
 
 	closing chan struct{} // closed by Drain
+	judged  bell          // rings when anybody may have lost their key
 	close   func()
 
 	calls atomic.Int64 // under way

@@ -255,7 +255,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
 	}
 	g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr)
-	if e.Code == switchboard.CodeNotAuthenticated {
+	if httpStatus(e.Code) == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	g.refuse(w, where, httpStatus(e.Code), nil, e)

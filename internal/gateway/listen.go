@@ -47,10 +47,19 @@ func (l listener) tell(ctx context.Context, n *news) bool {
 func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
+	rung := g.judged.next()
+	if l.still != nil && !l.still() { // the bell may have rung since it was let in
+		return false
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return false
+		case <-rung:
+			rung = g.judged.next()
+			if l.still != nil && !l.still() {
+				return false
+			}
 		case <-g.closing:
 			select {
 			case <-n.ready:
@@ -69,6 +78,36 @@ func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool
 		}
 	}
 }
+
+// A bell tells all who wait for it at once. The zero value is ready. It is safe for
+// concurrent use.
+type bell struct {
+	mu   sync.Mutex
+	rung chan struct{}
+}
+
+// next returns what is closed when the bell rings for the next time.
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rung == nil {
+		b.rung = make(chan struct{})
+	}
+	return b.rung
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rung != nil {
+		close(b.rung)
+		b.rung = nil
+	}
+}
+
+// Recheck ends the streams of those whom Options.Authenticate does not know any more.
+// What is under way for them is left to finish.
+func (g *Gateway) Recheck() { g.judged.ring() }
 
 // still reports whether r would be let in now as the same principal: a key that
 // was revoked hears no more.

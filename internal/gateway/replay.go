@@ -283,6 +283,7 @@ func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.P
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
+		rung := g.judged.next()
 		all, last, over, grown := k.since(event)
 		for _, text := range all {
 			if ctx.Err() != nil || text != nil && e.write(text) != nil {
@@ -296,6 +297,10 @@ func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.P
 		case <-ctx.Done():
 			return
 		case <-grown:
+		case <-rung:
+			if !g.still(r, p) {
+				return
+			}
 		case <-tick.C:
 			if !g.still(r, p) || e.comment() != nil {
 				return

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -34,6 +35,9 @@ type Key struct {
 	Roles  []string
 	Tier   string
 	Mode   switchboard.Mode
+
+	// Expires is when the key ends; the zero time means never.
+	Expires time.Time `json:",omitzero"`
 }
 
 // Mint makes a new key. The text is shown to a person once; the hash goes into
@@ -50,6 +54,7 @@ func Mint() (text, hash string) {
 type Ring struct {
 	byHash  map[[sha256.Size]byte]switchboard.Principal
 	byName  map[name]switchboard.Principal
+	ends    map[name]time.Time           // of those that end
 	members map[switchboard.TenantID]int // how many principals have keys
 	local   switchboard.Principal
 	keyless bool
@@ -71,6 +76,7 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 	r := &Ring{
 		byHash:  map[[sha256.Size]byte]switchboard.Principal{},
 		byName:  map[name]switchboard.Principal{},
+		ends:    map[name]time.Time{},
 		members: map[switchboard.TenantID]int{},
 		local:   Local(local.ID),
 		keyless: keyless && len(keys) == 0,
@@ -86,6 +92,9 @@ func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 			r.members[k.Tenant]++
 		}
 		r.byHash[k.Hash], r.byName[nameOf(p)] = p, p
+		if !k.Expires.IsZero() {
+			r.ends[nameOf(p)] = k.Expires
+		}
 	}
 	return r
 }
@@ -110,11 +119,36 @@ func Local(tenant switchboard.TenantID) switchboard.Principal {
 func (r *Ring) Local() switchboard.Principal { return r.local }
 
 // Current returns p as the ring knows it: by what the files say now of its
-// tasks, roles, tier and mode, whatever they said when p became known. It is
-// false where its key is gone.
-func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, bool) {
+// tasks, roles, tier and mode, whatever they said when p became known. The error
+// is a *switchboard.Error: SB-AUTH-001 where its key is gone, and SB-AUTH-003 where
+// the key has expired.
+func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
 	now, ok := r.byName[nameOf(p)]
-	return now, ok
+	if !ok {
+		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
+	}
+	return now, r.expired(now)
+}
+
+// expired is the refusal of a principal whose key has expired, or nil.
+func (r *Ring) expired(p switchboard.Principal) error {
+	end, ok := r.ends[nameOf(p)]
+	if !ok || time.Now().Before(end) {
+		return nil
+	}
+	e := switchboard.Refuse(switchboard.CodeKeyExpired, "your key has expired: it was good until %s", end.UTC().Format(time.RFC3339))
+	e.Hint = "ask whoever gave it to you for a new one"
+	return e
+}
+
+// NextEnd is when the next key expires after now; the zero time where none does.
+func (r *Ring) NextEnd(now time.Time) (next time.Time) {
+	for _, end := range r.ends {
+		if end.After(now) && (next.IsZero() || end.Before(next)) {
+			next = end
+		}
+	}
+	return next
 }
 
 // Keyless reports whether no key exists.
@@ -125,7 +159,7 @@ func (r *Ring) Keyless() bool { return r.keyless }
 const TenantHeader = "Switchboard-Tenant"
 
 // Authenticate says who sent req. The error is a *switchboard.Error with
-// SB-AUTH-001, or SB-AUTH-002 where the request names another tenant.
+// SB-AUTH-001, SB-AUTH-003 where the key has expired, or SB-AUTH-002 where the request names another tenant.
 func (r *Ring) Authenticate(req *http.Request) (switchboard.Principal, error) {
 	p, err := r.principal(req)
 	if err != nil {
@@ -184,7 +218,7 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 	if !ok {
 		return refuse("this key is not known here; it may have been removed")
 	}
-	return p, nil
+	return p, r.expired(p)
 }
 
 // forwarding are headers with which proxies, tunnels and content networks say that they stand in front, in lower case. One that ends in

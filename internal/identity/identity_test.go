@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -106,8 +108,8 @@ func TestTheLocalPrincipalHasWhatItsTenantHas(t *testing.T) {
 		if got := r.Local(); !reflect.DeepEqual(got, want) {
 			t.Errorf("on stdio it is %+v, want %+v", got, want)
 		}
-		if got, ok := r.Current(identity.Local("default")); !ok || !reflect.DeepEqual(got, want) {
-			t.Errorf("by its name it is %+v, %v; want %+v", got, ok, want)
+		if got, err := r.Current(identity.Local("default")); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("by its name it is %+v, %v; want %+v", got, err, want)
 		}
 	}
 }
@@ -117,9 +119,9 @@ func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
 	alice := switchboard.Principal{Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey}
 	was := alice
 	was.Tasks, was.Roles, was.Tier, was.Mode = []switchboard.TaskID{"rest"}, []string{"admin", "analyst"}, "max", switchboard.Autopilot
-	now, ok := r.Current(was)
-	if !ok || len(now.Tasks) != 1 || now.Tasks[0] != "browse" || len(now.Roles) != 1 || now.Tier != "pro" || now.Mode != switchboard.Assist {
-		t.Errorf("Current = %+v, %v", now, ok)
+	now, err := r.Current(was)
+	if err != nil || len(now.Tasks) != 1 || now.Tasks[0] != "browse" || len(now.Roles) != 1 || now.Tier != "pro" || now.Mode != switchboard.Assist {
+		t.Errorf("Current = %+v, %v", now, err)
 	}
 	for name, change := range map[string]func(p *switchboard.Principal){
 		"whose key is gone":            func(p *switchboard.Principal) { p.ID = "bob" },
@@ -131,7 +133,7 @@ func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
 	} {
 		p := alice
 		change(&p)
-		if now, ok := r.Current(p); ok {
+		if now, err := r.Current(p); err == nil {
 			t.Errorf("one %s is %+v", name, now)
 		}
 	}
@@ -172,4 +174,51 @@ func TestNeighborsAreTenantsAndPrincipalsThatHaveKeys(t *testing.T) {
 			t.Errorf("%s: other tenants %v, other principals %v", tt.name, tenants, principals)
 		}
 	}
+}
+
+func TestAttack9AKeyEndsWhenItExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text, hash := identity.Mint()
+		sum, err := hex.DecodeString(strings.TrimPrefix(hash, "sha256:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().Add(time.Hour)
+		r := identity.New([]identity.Key{
+			{Tenant: "acme", ID: "alice", Hash: [32]byte(sum), Expires: end},
+			{Tenant: "acme", ID: "bob", Hash: [32]byte{2}, Expires: end.Add(time.Hour)},
+			{Tenant: "acme", ID: "carol", Hash: [32]byte{3}},
+		}, &switchboard.Tenant{ID: "acme"}, false)
+		req := request("192.0.2.1:1", "/", "Authorization", "Bearer "+text)
+		for _, tt := range []struct {
+			after time.Duration
+			code  switchboard.Code
+			next  time.Time
+		}{
+			{0, "", end},
+			{time.Hour - 1, "", end},
+			{1, switchboard.CodeKeyExpired, end.Add(time.Hour)},
+			{time.Hour, switchboard.CodeKeyExpired, time.Time{}},
+		} {
+			time.Sleep(tt.after)
+			alice := switchboard.Principal{Tenant: "acme", ID: "alice", Auth: switchboard.AuthAPIKey}
+			_, asked := r.Authenticate(req)
+			_, known := r.Current(alice)
+			for _, err := range []error{asked, known} {
+				if got := codeOf(err); got != tt.code {
+					t.Errorf("%s before its end: %v, want %q", time.Until(end), err, tt.code)
+				}
+			}
+			if next := r.NextEnd(time.Now()); !next.Equal(tt.next) {
+				t.Errorf("%s before its end, the next ends at %v, want %v", time.Until(end), next, tt.next)
+			}
+		}
+	})
+}
+
+func codeOf(err error) switchboard.Code {
+	if e, ok := errors.AsType[*switchboard.Error](err); ok {
+		return e.Code
+	}
+	return ""
 }

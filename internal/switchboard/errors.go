@@ -27,6 +27,7 @@ const (
 	CodeObligation        Code = "SB-POL-003"
 	CodeNotAuthenticated  Code = "SB-AUTH-001"
 	CodeNotAuthorized     Code = "SB-AUTH-002"
+	CodeKeyExpired        Code = "SB-AUTH-003"
 	CodeNoneHealthy       Code = "SB-ROUT-001"
 	CodeRateLimit         Code = "SB-ROUT-002"
 	CodeOverloaded        Code = "SB-ROUT-003"
@@ -74,6 +75,7 @@ var retries = map[Code]Retry{
 	CodeObligation:        RetryNo,
 	CodeNotAuthenticated:  RetryNo,
 	CodeNotAuthorized:     RetryNo,
+	CodeKeyExpired:        RetryNo,
 	CodeNoneHealthy:       RetryLater,
 	CodeRateLimit:         RetryLater,
 	CodeOverloaded:        RetryLater,

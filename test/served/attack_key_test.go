@@ -1,0 +1,80 @@
+package served_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// streamsOf opens what a key may listen on: a stream of a legacy session, and that of a modern client.
+func streamsOf(t *testing.T, g *gateway, key string) map[string]<-chan string {
+	t.Helper()
+	auth := "Bearer " + key
+	s := g.open(t, "/mcp", false, "Authorization", auth)
+	names(t, s)
+	return map[string]<-chan string{
+		"a legacy stream": follow(t, http.MethodGet, g.url+"/mcp", "", http.Header{"Authorization": {auth}, "Mcp-Session-Id": {s.id}, "Mcp-Protocol-Version": {"2025-11-25"}}),
+		"a modern stream": follow(t, http.MethodPost, g.url+"/mcp",
+			`{"jsonrpc":"2.0","id":"mine","method":"subscriptions/listen","params":`+withMeta(`{"notifications":{"toolsListChanged":true}}`)+`}`,
+			http.Header{"Authorization": {auth}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}),
+	}
+}
+
+// untilRefused waits until the key is refused with the code, and returns when it was.
+func untilRefused(t *testing.T, g *gateway, key, code string) time.Time {
+	t.Helper()
+	eventually(t, "the key is refused", func() string {
+		m, _ := g.open(t, "/mcp", true, "Authorization", "Bearer "+key).ask(t, "tools/list", "")
+		if m.Error == nil || !strings.Contains(string(m.Error.Data), code) {
+			return string(m.raw)
+		}
+		return ""
+	})
+	return time.Now()
+}
+
+// AZ-11: streams that say nothing close too, long before they would be asked again who listens, which is each 15 seconds.
+func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, keys := twoTenants(t)
+	g := serve(t, dir)
+	alice, bob := streamsOf(t, g, keys["alice"]), streamsOf(t, g, keys["bob"])
+	file := filepath.Join(dir, "tenants/acme/tenant.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := func(streams map[string]<-chan string, since time.Time) {
+		t.Helper()
+		for what, said := range streams {
+			select {
+			case <-said:
+				t.Logf("%s closed %v after its key was refused", what, time.Since(since).Round(time.Millisecond))
+			case <-time.After(10 * time.Second):
+				t.Errorf("%s is still open", what)
+			}
+		}
+	}
+	var rest string
+	for row := range strings.Lines(string(text)) {
+		if !strings.Contains(row, "id: alice") {
+			rest += row
+		}
+	}
+	write(t, file, rest)
+	closed(alice, untilRefused(t, g, keys["alice"], "SB-AUTH-001"))
+	for what, said := range bob {
+		select {
+		case <-said:
+			t.Errorf("%s of another key is closed", what)
+		default:
+		}
+	}
+
+	end := time.Now().Add(4 * time.Second).UTC().Format(time.RFC3339)
+	write(t, file, strings.Replace(rest, "id: bob,", "id: bob, expires: "+end+",", 1))
+	closed(bob, untilRefused(t, g, keys["bob"], "SB-AUTH-003"))
+}
