@@ -743,14 +743,16 @@ func (a *App) Serve(ctx context.Context) error {
 		Handler:                      a.gateway,
 		DisableGeneralOptionsHandler: true,
 
-		ConnContext:       identity.WithConn,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return withGuest(identity.WithConn(ctx, c), c)
+		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(a.listener) }()
+	go func() { served <- s.Serve(newDoor(a.listener)) }()
 	select {
 	case err := <-served:
 		return err

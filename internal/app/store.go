@@ -100,5 +100,9 @@ func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
 	if p, ok := cluster.Principal(r); ok {
 		return s.current(p)
 	}
-	return s.ring.Authenticate(r)
+	p, err := s.ring.Authenticate(r)
+	if err == nil {
+		known(r.Context())
+	}
+	return p, err
 }

@@ -68,7 +68,8 @@ const (
 	KeepAlive = 15 * time.Second
 
 	bodyTimeout  = 30 * time.Second // for a whole body to come in
-	writeTimeout = 30 * time.Second // for a client to take writeChunk
+	writeTimeout = 30 * time.Second // for a client to take what is told on a stream
+	chunkTimeout = 10 * time.Second // for a client to take writeChunk of a message
 	lastWords    = time.Second      // for clients to hear that a call was cut
 	sessionGrace = time.Minute
 )
@@ -216,10 +217,11 @@ type Gateway struct {
 	judged  bell          // rings when anybody may have lost their key
 	close   func()
 
-	calls atomic.Int64 // under way
-	taken atomic.Int64 // sessions, from other homes
-	open  open
-	gate  *gate // of requests over HTTP
+	memory memory
+	calls  atomic.Int64 // under way
+	taken  atomic.Int64 // sessions, from other homes
+	open   open
+	gate   *gate // of requests over HTTP
 }
 
 // New returns a Gateway.
@@ -253,6 +255,7 @@ func New(o Options) *Gateway {
 		parks:        newParks(cmp.Or(o.Cluster, &cluster.Cluster{})),
 		closing:      make(chan struct{}),
 		gate:         newGate(),
+		memory:       memory{most: MaxHeld},
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -380,6 +383,7 @@ func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
 type account struct {
 	calls   atomic.Int64
 	streams atomic.Int64
+	held    atomic.Int64 // bytes of messages; of a tenant as a whole, where the owner has no id
 }
 
 func (g *Gateway) account(p switchboard.Principal) *account {

@@ -312,7 +312,9 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 		bad(http.StatusUnsupportedMediaType, why)
 		return
 	}
-	body, ok := g.readBody(w, r)
+	held := g.hold(p)
+	defer held.end()
+	body, ok := g.readBody(w, r, operateHere, &held)
 	if !ok {
 		return
 	}
@@ -361,7 +363,9 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 			return
 		}
 	}
-	if _, ok := g.readBody(w, r); !ok {
+	held := g.hold(p)
+	defer held.end()
+	if _, ok := g.readBody(w, r, runsHere, &held); !ok {
 		return
 	}
 	minted, err := g.openRun(r.Context(), p, target{task: task})
@@ -408,9 +412,12 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	return "Content-Type must be application/json"
 }
 
-// readBody reads the whole body, or answers why not. Forwarding starts only
-// then: net/http cuts some answers otherwise (golang/go#40747).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+// firstRead is how much of a message is read before there is more memory for it.
+const firstRead = 64 << 10
+
+// readBody reads the whole body, which is held, or answers why not. Forwarding starts
+// only then: net/http cuts some answers otherwise (golang/go#40747).
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, held *hold) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
 		w.Header().Set("Connection", "close")
 		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
@@ -423,10 +430,19 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
 	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection that has no deadlines needs none reset
 	// A length is only a promise: memory follows what really comes.
-	body := make([]byte, 0, min(max(r.ContentLength, 0)+1, 64<<10))
+	whole := int64(MaxMessage + 1)
+	if r.ContentLength >= 0 {
+		whole = r.ContentLength + 1 // one more, to see the end
+	}
+	var body []byte
 	for {
 		if len(body) == cap(body) {
-			body = append(body, 0)[:len(body)]
+			room := min(max(4*int64(cap(body)), firstRead), whole)
+			if ok, full := held.grow(room - int64(cap(body))); !ok {
+				g.refuseMemory(w, where, full)
+				return nil, false
+			}
+			body = append(make([]byte, 0, room), body...)
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -459,7 +475,9 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
-	body, ok := g.readBody(w, r)
+	held := g.hold(p)
+	defer held.end()
+	body, ok := g.readBody(w, r, mcpHere, &held)
 	if !ok {
 		return
 	}
@@ -469,7 +487,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 		g.writeFailure(w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body}
+	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, held: &held}
 	var f *failure
 	if x.target, f = t.join(r.Header); f != nil {
 		x.fail(http.StatusBadRequest, f)
@@ -535,6 +553,7 @@ type exchange struct {
 	accepts   accepts
 	message   wire.Message
 	body      []byte // message as it came
+	held      *hold  // of its memory, and its answer's
 }
 
 // fail refuses the message. The id of a response is of no request here.
@@ -560,6 +579,7 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, l
 	if n := p.stop(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
+	a = x.g.held(x.held, a)
 	p.end(q.ID, a)
 	a.done()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// writeChunk is how much a client has to take within writeTimeout.
+// writeChunk is how much a client has to take within chunkTimeout.
 const writeChunk = 256 << 10
 
 // writeTimed writes the parts so that a client that stops reading is let go, while
@@ -21,7 +21,7 @@ func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]by
 		for len(b) > 0 {
 			if left == 0 {
 				left = writeChunk
-				_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+				_ = c.SetWriteDeadline(time.Now().Add(chunkTimeout))
 			}
 			n := min(len(b), left)
 			if _, err := w.Write(b[:n]); err != nil {

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+)
+
+// A fromAddress is a connection that comes from an address.
+type fromAddress struct {
+	net.Conn
+	from string
+}
+
+func (c *fromAddress) RemoteAddr() net.Addr {
+	a, _ := net.ResolveTCPAddr("tcp", c.from)
+	return a
+}
+func (c *fromAddress) Close() error { return nil }
+
+type calling struct{ next chan net.Conn }
+
+func (l *calling) Accept() (net.Conn, error) { return <-l.next, nil }
+func (l *calling) Close() error              { return nil }
+func (l *calling) Addr() net.Addr            { return nil }
+
+func TestAttack2StrangersAreCountedByAddressAndTheKnownAreNot(t *testing.T) {
+	l := &calling{make(chan net.Conn, 1)}
+	d := newDoor(l)
+	come := func(from string) *guest {
+		l.next <- &fromAddress{from: from}
+		c, err := d.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.(*guest)
+	}
+	for i := range maxStrangersEach + 50 {
+		known(withGuest(context.Background(), come("192.0.2.1:1")))
+		come("192.0.2.2:1")
+		come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
+	}
+	if n := d.all.Len(); n != 2*maxStrangersEach || len(d.each) != 2 {
+		t.Errorf("%d strangers of %d networks, want %d of 2", n, len(d.each), 2*maxStrangersEach)
+	}
+	first := d.all.Front().Value.(*guest)
+	for i := range maxStrangers {
+		come(fmt.Sprintf("[2001:db8:%x::1]:1", i+1))
+	}
+	if n := d.all.Len(); n != maxStrangers || first.inAll != nil {
+		t.Errorf("%d strangers in all, want %d, and the oldest gone", n, maxStrangers)
+	}
+	for e := d.all.Front(); e != nil; e = d.all.Front() {
+		g := e.Value.(*guest)
+		_ = g.Close()
+		_ = g.Close() // once more does nothing
+	}
+	if d.all.Len()+len(d.each) != 0 {
+		t.Errorf("%d strangers of %d networks are left", d.all.Len(), len(d.each))
+	}
+}
