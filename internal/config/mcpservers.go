@@ -54,6 +54,9 @@ func LoadMCPServers(file string, opts Options) (*Config, Mapping, error) {
 		for _, fault := range f.sink.faults {
 			l.sink.add(fault)
 		}
+		for _, w := range f.sink.warnings {
+			l.sink.warn(w)
+		}
 		mapping[i] = f.Mapped
 	}
 	if err := l.sink.err(file); err != nil {
@@ -67,6 +70,7 @@ func LoadMCPServers(file string, opts Options) (*Config, Mapping, error) {
 	for _, s := range l.cfg.Servers {
 		tenant.Servers = append(tenant.Servers, s.ID)
 	}
+	l.cfg.Warnings = inOrder(l.sink.warnings)
 	l.cfg.Implied = true
 	l.cfg.Tenants[DefaultTenant] = tenant
 	l.cfg.Taxonomy, _ = switchboard.NewTaxonomy(nil, nil) // the built-in terms fit together

@@ -516,7 +516,43 @@ func (l *loader) command(v value) []string {
 		}
 		out = append(out, arg)
 	}
+	if flag := runsText(out); flag != "" {
+		v.warn("%s takes a text and runs it as a command, whatever it holds; name the program and its arguments in the list", flag)
+	}
 	return out
+}
+
+// shells are programs that run a text that they are given, by the flags that say so.
+var shells = map[string][]string{
+	"sh": {"-c"}, "bash": {"-c"}, "zsh": {"-c"}, "dash": {"-c"}, "ash": {"-c"}, "ksh": {"-c"}, "fish": {"-c", "--command"},
+	"npx": {"-c", "--call"}, "npm": {"-c", "--call"}, "pnpm": {"-c", "--shell-mode"},
+	"powershell": {"-command", "-c", "-encodedcommand"}, "pwsh": {"-command", "-c", "-encodedcommand"},
+}
+
+// runsText names the program and the flag of a command with which a text is run, or is "".
+func runsText(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	program := filepath.Base(filepath.ToSlash(command[0]))
+	flags := shells[strings.TrimSuffix(strings.ToLower(program), ".exe")]
+	for i := 1; i < len(command) && flags != nil; i++ {
+		name, _, _ := strings.Cut(strings.ToLower(command[i]), "=")
+		switch {
+		case slices.Contains(flags, name) || isCluster(name):
+			return program + " " + name
+		case name == "-p" || name == "--package": // of npx, with a name behind it
+			i++
+		case !strings.HasPrefix(name, "-"): // what follows is for the program, or the script
+			return ""
+		}
+	}
+	return ""
+}
+
+// isCluster reports whether arg is short flags together, with c among them, such as -lc.
+func isCluster(arg string) bool {
+	return len(arg) > 2 && len(arg) <= 5 && arg[0] == '-' && arg[1] != '-' && strings.HasSuffix(arg, "c")
 }
 
 // argument reads a text that is shown to every user of the machine.

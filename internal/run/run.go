@@ -61,8 +61,8 @@ type Before struct {
 
 // Bounds of a Registry.
 const (
-	// MaxRuns is how many runs one principal may have in one process. The one that
-	// was used longest ago, and that nobody watches, makes room for a new one.
+	// MaxRuns is how many runs one principal may have in one process. One that was not
+	// used for Idle makes room for a new one. Others stay: their clients have their ids.
 	MaxRuns = 1000
 
 	// Idle is how long a run that nobody uses is kept for its principal to
@@ -333,7 +333,7 @@ func (g *Registry) place(id switchboard.RunID, gone **Run) func(*Run) (*Run, err
 		}
 		var ok bool
 		if *gone, ok = g.makeRoom(ownerOf(r.principal)); !ok {
-			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; end one", MaxRuns)
+			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; use one of them, or wait until one has not been used for %s", MaxRuns, Idle)
 		}
 		r.id = id
 		g.runs[id] = r
@@ -520,14 +520,14 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 	}
 }
 
-// makeRoom lets go of the owner's least recently used run where there are
-// MaxRuns, and reports whether there is room. The caller holds g.mu.
+// makeRoom lets go of the owner's longest idle run where there are MaxRuns, and reports whether there is room. The caller holds g.mu.
 func (g *Registry) makeRoom(o owner) (gone *Run, ok bool) {
 	if g.count[o] < MaxRuns {
 		return nil, true
 	}
+	idle := time.Now().Add(-Idle)
 	for _, r := range g.runs {
-		if ownerOf(r.principal) == o && r.idleSince(time.Now()) && (gone == nil || r.used.Load() < gone.used.Load()) {
+		if ownerOf(r.principal) == o && r.idleSince(idle) && (gone == nil || r.used.Load() < gone.used.Load()) {
 			gone = r
 		}
 	}

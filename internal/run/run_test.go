@@ -376,10 +376,18 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			open(t, g, alice).Watch(&watcher{}, false)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(run.Idle - time.Minute)
+		var full *switchboard.Error
+		if _, err := g.Open(t.Context(), alice, "browse"); !errors.As(err, &full) || full.Code != switchboard.CodeOverloaded {
+			t.Errorf("run %d: error %v, want %s", run.MaxRuns+1, err, switchboard.CodeOverloaded)
+		}
+		if ok := found(t, g, alice, first.ID()); !ok {
+			t.Error("a run that its client may still name is gone")
+		}
+		time.Sleep(run.Idle + time.Minute)
 		last := open(t, g, alice)
 		if ok := found(t, g, alice, first.ID()); ok {
-			t.Error("the run that was used longest ago made no room")
+			t.Error("the run that nobody has used for an hour made no room")
 		}
 		last.Watch(&watcher{}, false)
 		var refused *switchboard.Error

@@ -27,13 +27,13 @@ const (
 )
 
 // Shorten returns name as a client may see it. A name of at most MaxNameBytes
-// characters out of [A-Za-z0-9_-] that does not begin as Reserved is returned
+// characters out of [A-Za-z0-9_-] that does not look reserved is returned
 // as it is. Any other has
 //
 //  1. each character outside of the set replaced by _,
 //  2. what is then beyond 53 characters cut off,
 //  3. _ and the first 10 hexadecimal digits of the SHA-256 of name appended,
-//  4. the underscore of a leading "switchboard_" replaced by a hyphen.
+//  4. "tool-" put before it where it looks reserved.
 func Shorten(name string) string {
 	if fits(name) {
 		return name
@@ -44,14 +44,16 @@ func Shorten(name string) string {
 		}
 		return '_'
 	}, name)
-	if limit := MaxNameBytes - hashDigits - 1; len(short) > limit {
-		short = short[:limit]
+	limit := MaxNameBytes - hashDigits - 1
+	if looksReserved(short) {
+		limit -= len("tool-")
 	}
+	short = short[:min(len(short), limit)]
 	return unreserved(short + "_" + hash(name)[:hashDigits])
 }
 
 func fits(name string) bool {
-	if name == "" || len(name) > MaxNameBytes || strings.HasPrefix(name, Reserved) {
+	if name == "" || len(name) > MaxNameBytes || looksReserved(name) {
 		return false
 	}
 	for i := range len(name) {
@@ -66,13 +68,19 @@ func allowed(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// unreserved keeps off the names of our own. No id ends in a hyphen, so that
-// what it returns is no other server's long name.
+// unreserved keeps off the names of our own, and what looks like them. No id ends in
+// a hyphen, so that what it returns is no other server's long name.
 func unreserved(name string) string {
-	if rest, ok := strings.CutPrefix(name, Reserved); ok {
-		return "switchboard-" + rest
+	if looksReserved(name) {
+		return "tool-" + name[:min(len(name), MaxNameBytes-len("tool-"))]
 	}
 	return name
+}
+
+// looksReserved reports whether a reader may take name for one of Switchboard's own: it
+// begins as Reserved does, in upper or lower case and with a hyphen or an underscore.
+func looksReserved(name string) bool {
+	return len(name) >= len(Reserved) && strings.EqualFold(strings.ReplaceAll(name[:len(Reserved)], "-", "_"), Reserved)
 }
 
 func hash(s string) string {
@@ -123,7 +131,7 @@ func settle(claims []*claim, taken map[string]bool) {
 	names := make(map[string]*held, len(claims))
 	todo := make([]*claim, 0, len(claims))
 	for _, c := range claims {
-		if c.next(); strings.HasPrefix(c.own, Reserved) {
+		if c.next(); looksReserved(c.own) {
 			c.rank = longName
 			c.next()
 		}

@@ -105,8 +105,11 @@ func TestNames(t *testing.T) {
 			"a/x.y → a__x_y_5c08674e41", "b/x.y → b__x_y_a9312adbc8",
 		}},
 		{"our own names are ours", []string{"a/switchboard_status", "a/switchboard", "a/switchboard.x", "switchboard/x", "switchboard/switchboard_y", "b/x"}, []string{
-			"a/switchboard_status → a__switchboard_status", "a/switchboard → switchboard", "a/switchboard.x → switchboard-x_8961a661b9",
-			"switchboard/x → switchboard-_x_82e9f8727c", "switchboard/switchboard_y → switchboard-_switchboard_y_8da5ade383", "b/x → b__x",
+			"a/switchboard_status → a__switchboard_status", "a/switchboard → switchboard", "a/switchboard.x → tool-switchboard_x_8961a661b9",
+			"switchboard/x → tool-switchboard__x_82e9f8727c", "switchboard/switchboard_y → tool-switchboard__switchboard_y_8da5ade383", "b/x → b__x",
+		}},
+		{"what looks like ours is not", []string{"a/Switchboard_Status", "a/SWITCHBOARD-READ", "a/switchboard-status", "a/my_switchboard_x"}, []string{
+			"a/Switchboard_Status → a__Switchboard_Status", "a/SWITCHBOARD-READ → a__SWITCHBOARD-READ", "a/switchboard-status → a__switchboard-status", "a/my_switchboard_x → my_switchboard_x",
 		}},
 		{"one imitates what another is shortened to", []string{"a/x.y", "evil/x_y_b24ca9b75e"}, []string{
 			"a/x.y → a__x_y_5c08674e41", "evil/x_y_b24ca9b75e → evil__x_y_b24ca9b75e",
