@@ -93,7 +93,7 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 			}
 		}
 	}
-	if turnedAway != " watch_web   watch_web  " { // what is no tool's name is not kept
+	if turnedAway != "no_such_tool watch_web  no_such_tool watch_web  " { // what could be no tool's name is not kept
 		t.Errorf("turned away were %q", turnedAway)
 	}
 	if n != calls {
