@@ -7,18 +7,23 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
 )
 
 // Bounds of the connections over which nobody has said yet who they are.
 const (
-	maxStrangersEach = 256 // from one address; with IPv6, from one /64
-	maxStrangers     = 2048
+	maxStrangersEach = 1024 // from one network, of those that had strangerGrace
+	maxStrangers     = 4096 // in all
+	strangerGrace    = 5 * time.Second
 )
 
-// A door is a listener that bounds the connections of strangers. Where there are too
-// many, it closes the one that has been there for longest: who keeps connections open
-// without a key keeps out nobody but the like of them. A connection over which somebody
-// was known once counts no more. It is safe for concurrent use.
+// A door is a listener that bounds the connections of strangers. Where one network has too
+// many, those are closed that have been there for longest, once they have had time to send a
+// request. Where there are too many in all, one of these goes, or else the one that comes. A
+// connection over which somebody was known once counts no more. It is safe for concurrent
+// use.
 type door struct {
 	net.Listener
 
@@ -37,6 +42,7 @@ type guest struct {
 
 	door  *door
 	from  netip.Prefix
+	since time.Time
 	known atomic.Bool
 
 	inAll, inEach *list.Element // nil once it is no stranger
@@ -48,15 +54,15 @@ func (d *door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{Conn: c, door: d, from: networkOf(c.RemoteAddr())}
-	if over := d.let(g); over != nil {
+	g := &guest{Conn: c, door: d, from: identity.Network(c.RemoteAddr().String()), since: time.Now()}
+	for _, over := range d.let(g) {
 		_ = over.Close()
 	}
 	return g, nil
 }
 
-// let counts a stranger in, and returns the one that has to go, if there are too many.
-func (d *door) let(g *guest) (over *guest) {
+// let counts a stranger in, and returns those that have to go.
+func (d *door) let(g *guest) (over []*guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	same := d.each[g.from]
@@ -64,13 +70,25 @@ func (d *door) let(g *guest) (over *guest) {
 		same = list.New()
 		d.each[g.from] = same
 	}
-	switch {
-	case same.Len() >= maxStrangersEach:
-		over = same.Front().Value.(*guest)
-	case d.all.Len() >= maxStrangers:
-		over = d.all.Front().Value.(*guest)
-	}
 	g.inAll, g.inEach = d.all.PushBack(g), same.PushBack(g)
+	leave := func(one *guest) {
+		over = append(over, one)
+		d.remove(one)
+	}
+	for same.Len() > maxStrangersEach {
+		oldest := same.Front().Value.(*guest)
+		if g.since.Sub(oldest.since) < strangerGrace {
+			break
+		}
+		leave(oldest)
+	}
+	if d.all.Len() > maxStrangers {
+		oldest := d.all.Front().Value.(*guest)
+		if g.since.Sub(oldest.since) < strangerGrace {
+			oldest = g
+		}
+		leave(oldest)
+	}
 	return over
 }
 
@@ -78,6 +96,11 @@ func (d *door) let(g *guest) (over *guest) {
 func (d *door) forget(g *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.remove(g)
+}
+
+// remove takes a stranger out of the lists, where it is in them. The caller holds d.mu.
+func (d *door) remove(g *guest) {
 	if g.inAll == nil {
 		return
 	}
@@ -120,20 +143,4 @@ func known(ctx context.Context) {
 	if g, ok := ctx.Value(guestKey{}).(*guest); ok && !g.known.Swap(true) {
 		g.door.forget(g)
 	}
-}
-
-// networkOf is from where an address is: one IPv4 address, or the /64 that one user of
-// IPv6 has.
-func networkOf(a net.Addr) netip.Prefix {
-	at, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	p, _ := ip.Prefix(bits) // it has as many bits
-	return p
 }

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
 )
 
 // A fromAddress is a connection that comes from an address.
@@ -25,38 +29,47 @@ func (l *calling) Accept() (net.Conn, error) { return <-l.next, nil }
 func (l *calling) Close() error              { return nil }
 func (l *calling) Addr() net.Addr            { return nil }
 
-func TestAttack2StrangersAreCountedByAddressAndTheKnownAreNot(t *testing.T) {
-	l := &calling{make(chan net.Conn, 1)}
-	d := newDoor(l)
-	come := func(from string) *guest {
-		l.next <- &fromAddress{from: from}
-		c, err := d.Accept()
-		if err != nil {
-			t.Fatal(err)
+func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &calling{make(chan net.Conn, 1)}
+		d := newDoor(l)
+		come := func(from string) *guest {
+			l.next <- &fromAddress{from: from}
+			c, err := d.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.(*guest)
 		}
-		return c.(*guest)
-	}
-	for i := range maxStrangersEach + 50 {
-		known(withGuest(context.Background(), come("192.0.2.1:1")))
-		come("192.0.2.2:1")
-		come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
-	}
-	if n := d.all.Len(); n != 2*maxStrangersEach || len(d.each) != 2 {
-		t.Errorf("%d strangers of %d networks, want %d of 2", n, len(d.each), 2*maxStrangersEach)
-	}
-	first := d.all.Front().Value.(*guest)
-	for i := range maxStrangers {
-		come(fmt.Sprintf("[2001:db8:%x::1]:1", i+1))
-	}
-	if n := d.all.Len(); n != maxStrangers || first.inAll != nil {
-		t.Errorf("%d strangers in all, want %d, and the oldest gone", n, maxStrangers)
-	}
-	for e := d.all.Front(); e != nil; e = d.all.Front() {
-		g := e.Value.(*guest)
-		_ = g.Close()
-		_ = g.Close() // once more does nothing
-	}
-	if d.all.Len()+len(d.each) != 0 {
-		t.Errorf("%d strangers of %d networks are left", d.all.Len(), len(d.each))
-	}
+		for i := range maxStrangersEach + 50 {
+			known(withGuest(context.Background(), come("192.0.2.1:1")))
+			come("192.0.2.2:1")
+			come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
+		}
+		if n := d.all.Len(); n != 2*(maxStrangersEach+50) || len(d.each) != 2 {
+			t.Errorf("at once: %d strangers of %d networks; all but those that are known have time", n, len(d.each))
+		}
+		time.Sleep(strangerGrace)
+		first, last := d.each[identity.Network("192.0.2.2:1")].Front().Value.(*guest), come("192.0.2.2:1")
+		if n := last.door.each[last.from].Len(); n != maxStrangersEach || first.inAll != nil || last.inAll == nil {
+			t.Errorf("after their time: %d strangers of a network, want %d, and the oldest gone", n, maxStrangersEach)
+		}
+		for i := range maxStrangers {
+			come(fmt.Sprintf("[2001:db8:%x::1]:1", i+1))
+		}
+		if n := d.all.Len(); n != maxStrangers {
+			t.Errorf("%d strangers in all, want %d", n, maxStrangers)
+		}
+		if late := come("198.51.100.1:1"); late.inAll != nil { // those that were older have gone by now
+			t.Error("where none has had its time, the one that comes has to go")
+		}
+		for e := d.all.Front(); e != nil; e = d.all.Front() {
+			g := e.Value.(*guest)
+			_ = g.Close()
+			_ = g.Close() // once more does nothing
+		}
+		if d.all.Len()+len(d.each) != 0 {
+			t.Errorf("%d strangers of %d networks are left", d.all.Len(), len(d.each))
+		}
+	})
 }

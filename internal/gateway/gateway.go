@@ -217,11 +217,12 @@ type Gateway struct {
 	judged  bell          // rings when anybody may have lost their key
 	close   func()
 
-	memory memory
-	calls  atomic.Int64 // under way
-	taken  atomic.Int64 // sessions, from other homes
-	open   open
-	gate   *gate // of requests over HTTP
+	failures failures // to be known
+	memory   memory
+	calls    atomic.Int64 // under way
+	taken    atomic.Int64 // sessions, from other homes
+	open     open
+	gate     *gate // of requests over HTTP
 }
 
 // New returns a Gateway.

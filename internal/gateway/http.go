@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -254,7 +255,17 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 		g.log.Error("cannot tell who is calling", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
 	}
-	g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr)
+	wait, tell := g.failures.note(identity.Network(r.RemoteAddr))
+	if tell > 0 {
+		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
+	}
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-r.Context().Done():
+		case <-g.closing:
+		}
+	}
 	if httpStatus(e.Code) == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

@@ -53,10 +53,9 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 		c := &crowd{g: &gate{}}
 		c.g.limit(most, room)
 		someone := rapid.Custom(func(t *rapid.T) caller {
-			return caller{
-				switchboard.TenantID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tenant")),
-				rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "principal"), Neighbors{Tenants: true, Principals: true},
-			}
+			tenant := rapid.SampledFrom([]switchboard.TenantID{"a", "b", "c"}).Draw(t, "tenant")
+			principal := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "principal")
+			return caller{tenant, principal, Neighbors{Tenants: true, Principals: true}}
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {

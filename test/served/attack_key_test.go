@@ -5,8 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/identity"
 )
 
 // streamsOf opens what a key may listen on: a stream of a legacy session, and that of a modern client.
@@ -77,4 +81,42 @@ func TestAttack9AZ11StreamsOfAKeyThatIsRemovedOrExpiresAreClosedAtOnce(t *testin
 	end := time.Now().Add(4 * time.Second).UTC().Format(time.RFC3339)
 	write(t, file, strings.Replace(rest, "id: bob,", "id: bob, expires: "+end+",", 1))
 	closed(bob, untilRefused(t, g, keys["bob"], "SB-AUTH-003"))
+}
+
+// SE-03: of fifty wrong keys at once, all but ten wait for their answer, and the log has one line.
+func TestAttack11SE03WrongKeysAreSlowAndFillNoLog(t *testing.T) {
+	t.Parallel()
+	g, key := serveWithKey(t)
+	var guessing sync.WaitGroup
+	var quick atomic.Int64
+	for range 50 {
+		guessing.Go(func() {
+			began := time.Now()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+"/mcp", strings.NewReader("{}"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+identity.KeyPrefix+"wrong")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil || resp.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%v, %v", resp, err)
+				return
+			}
+			_ = resp.Body.Close()
+			if time.Since(began) < time.Second {
+				quick.Add(1)
+			}
+		})
+	}
+	if got := called(t, g.open(t, "/mcp", true, "Authorization", "Bearer "+key), "work", `{}`); got != "" {
+		t.Errorf("with a key meanwhile: %s", got)
+	}
+	guessing.Wait()
+	if n := quick.Load(); n > 10 {
+		t.Errorf("%d of 50 were answered at once", n)
+	}
+	if n := strings.Count(g.logged(), "refused a caller"); n != 1 {
+		t.Errorf("the log has %d lines", n)
+	}
 }

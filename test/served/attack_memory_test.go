@@ -2,7 +2,6 @@ package served_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -119,54 +118,4 @@ func TestAttack2RX04AnswersThatNobodyReadsTakeABoundedShareOfTheMemory(t *testin
 		m, _ := h.as("acme", true).ask(t, "tools/call", `{"name":"work","arguments":{},"_meta":{"io.switchboard/results":"whole"}}`)
 		return codeOf(m)
 	})
-}
-
-// RX-04: connections without a key make room for others of their address, and those with one stay.
-func TestAttack2RX04StrangersConnectionsAreBounded(t *testing.T) {
-	t.Parallel()
-	g, key := serveWithKey(t)
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	mine := dial()
-	in := bufio.NewReader(mine)
-	ask := func() string {
-		if _, err := fmt.Fprintf(mine, "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n\r\n", key); err != nil {
-			return err.Error()
-		}
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return err.Error()
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		return resp.Status
-	}
-	if got := ask(); got != "200 OK" {
-		t.Fatal(got)
-	}
-	const most, all = 256, 300
-	var strangers []net.Conn
-	for range all {
-		strangers = append(strangers, dial())
-	}
-	for i, c := range strangers[:all-most] { // long before their time for a request is over
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("the stranger number %d: %v, want the end", i, err)
-		}
-	}
-	if _, err := fmt.Fprint(strangers[all-1], "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
-		t.Error(err)
-	}
-	if resp, err := http.ReadResponse(bufio.NewReader(strangers[all-1]), nil); err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("the last stranger: %v, %v", resp, err)
-	}
-	if got := ask(); got != "200 OK" {
-		t.Errorf("a connection with a key: %s", got)
-	}
 }
