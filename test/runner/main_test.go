@@ -53,3 +53,19 @@ func TestARunThatIsCutOffIsRed(t *testing.T) {
 		t.Errorf("the report is\n%s", &out)
 	}
 }
+
+func TestATestThatHangsWithoutAWordIsNamed(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, false, nil, func() {})
+	events := `{"Action":"start","Package":"example/hung"}
+{"Action":"run","Package":"example/hung","Test":"TestHangs"}
+{"Action":"fail","Package":"example/hung","Elapsed":2400}
+`
+	if _, err := r.read(strings.NewReader(events)); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	if r.finish() || !strings.Contains(out.String(), "not ended, with nothing to say: TestHangs") {
+		t.Errorf("the report is\n%s", &out)
+	}
+}

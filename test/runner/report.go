@@ -291,13 +291,19 @@ func load() string {
 // failPackage blames each test that had not ended when the package did: it has
 // panicked, exited, or was waited for for too long.
 func (r *report) failPackage(k key, t *openTest, unbuilt bool) {
+	var silent []string // those that have not ended, and said nothing
 	for _, other := range slices.SortedFunc(maps.Keys(r.tests), func(a, b key) int { return strings.Compare(a.name, b.name) }) {
 		if unended := r.tests[other]; other.pkg == k.pkg && other.name != "" {
 			delete(r.tests, other)
 			if len(unended.lines) > 0 {
 				r.failTest(other, ", not ended", unended)
+			} else {
+				silent = append(silent, other.name)
 			}
 		}
+	}
+	if len(silent) > 0 && !unbuilt {
+		t.print("not ended, with nothing to say: " + strings.Join(silent, ", ") + "\n")
 	}
 	if len(t.lines) > 0 || !unbuilt && !r.blames(func(f key) bool { return f.pkg == k.pkg }) {
 		r.fail(key{k.pkg, "outside of any test"}, "", t)
