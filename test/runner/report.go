@@ -175,6 +175,8 @@ func (r *report) take(e *event) {
 		of(r.builds, e.ImportPath).print(e.Output)
 	case "build-fail":
 		r.fail(key{e.ImportPath, "build"}, "", of(r.builds, e.ImportPath))
+	case "run":
+		of(r.tests, k) // is open from now on
 	case "output":
 		if e.Test == "" && packageLine.MatchString(e.Output) {
 			fmt.Fprint(r.out, e.Output)
