@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 )
 
 // Bounds of the connections over which nobody has said yet who they are.
@@ -54,7 +54,7 @@ func (d *door) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{Conn: c, door: d, from: identity.Network(c.RemoteAddr().String()), since: time.Now()}
+	g := &guest{Conn: c, door: d, from: gateway.Network(c.RemoteAddr().String()), since: time.Now()}
 	for _, over := range d.let(g) {
 		_ = over.Close()
 	}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 )
 
 // A fromAddress is a connection that comes from an address.
@@ -50,7 +50,7 @@ func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 			t.Errorf("at once: %d strangers of %d networks; all but those that are known have time", n, len(d.each))
 		}
 		time.Sleep(strangerGrace)
-		first, last := d.each[identity.Network("192.0.2.2:1")].Front().Value.(*guest), come("192.0.2.2:1")
+		first, last := d.each[gateway.Network("192.0.2.2:1")].Front().Value.(*guest), come("192.0.2.2:1")
 		if n := last.door.each[last.from].Len(); n != maxStrangersEach || first.inAll != nil || last.inAll == nil {
 			t.Errorf("after their time: %d strangers of a network, want %d, and the oldest gone", n, maxStrangersEach)
 		}

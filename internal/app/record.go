@@ -16,12 +16,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/decide"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/run"
-	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -197,8 +195,7 @@ func principalOf(p switchboard.Principal) receipt.Principal {
 }
 
 // denied has a receipt of a call by name that could not be made, and returns its id. It holds the name that
-// was asked for, whether or not there is such a tool, so that who guesses names is seen. What could be no
-// name of a tool may be anything, such as a secret or a text that was put in the wrong place, and is not kept.
+// was asked for, whether or not there is such a tool, so that who guesses names is seen.
 func (a *App) denied(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
 	if a.records.add == nil {
 		return ""
@@ -207,9 +204,7 @@ func (a *App) denied(p switchboard.Principal, of *run.Run, name string, code swi
 		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
 		Principal: principalOf(p), Outcome: receipt.Refused, Code: code,
 	}
-	if surface.Shorten(name) == name && !strings.HasPrefix(name, identity.KeyPrefix) {
-		own.Tool = name
-	}
+	own.Tool = a.records.digests.Name(p.Tenant, name)
 	own.Decision, own.Basis = of.Peek().Decided()
 	return a.records.add(own)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of failed attempts to be known, as with a wrong key, of one network (identity.Network).
+// Bounds of failed attempts to be known, as with a wrong key, of one Network.
 const (
 	quickFailures = 10          // in failureSpan, that are answered at once
 	failureSpan   = time.Minute // and how often one line of the log tells of them
@@ -73,4 +73,20 @@ func (f *failures) one(from netip.Prefix, now time.Time) *failed {
 	one := &failed{since: now}
 	f.of[from] = one
 	return one
+}
+
+// Network is from where the address of a connection is, for counting: one IPv4 address,
+// or the /64 that one user of IPv6 has. It is the zero Prefix where there is no address.
+func Network(addr string) netip.Prefix {
+	ap, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	ip := ap.Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	p, _ := ip.Prefix(bits) // it has as many bits
+	return p
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
-	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -255,7 +254,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 		g.log.Error("cannot tell who is calling", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
 	}
-	wait, tell := g.failures.note(identity.Network(r.RemoteAddr))
+	wait, tell := g.failures.note(Network(r.RemoteAddr))
 	if tell > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
 	}

@@ -247,19 +247,3 @@ func loopback(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	return err == nil && ap.Addr().Unmap().IsLoopback()
 }
-
-// Network is from where the address of a connection is, for counting: one IPv4 address,
-// or the /64 that one user of IPv6 has. It is the zero Prefix where there is no address.
-func Network(addr string) netip.Prefix {
-	ap, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip := ap.Addr().Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	p, _ := ip.Prefix(bits) // it has as many bits
-	return p
-}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"hash"
 	"net/url"
+	"regexp"
 	"sync"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
@@ -98,7 +99,27 @@ func (d *Digests) form(t switchboard.TenantID, raw []byte) string {
 // maxKept is up to what size buffers are kept for later.
 const maxKept = 64 << 10
 
-// result is the digest of the bytes that a server has answered.
+// readsAsName matches the names that people and models give to tools: words of letters, each with a few digits
+// at its end. Keys and passwords that a machine has made have digits or capitals between their letters.
+var readsAsName = regexp.MustCompile(`^` + nameWord + `([-_./]{1,2}` + nameWord + `){0,7}$`)
+
+const nameWord = `([A-Za-z]?[a-z]{1,15}([A-Z][a-z]{1,15}){0,5}|[A-Z]{1,15})[0-9]{0,3}`
+
+// maxReadable bounds, in bytes, a name that is kept as it is.
+const maxReadable = 64
+
+// Name is what a receipt says of a tool that the tenant's client asked for by a name that it was not given: the
+// name, where it reads as one, or else its keyed digest. Any text may stand where a name belongs, a
+// secret too.
+func (d *Digests) Name(t switchboard.TenantID, name string) string {
+	if len(name) <= maxReadable && readsAsName.MatchString(name) {
+		return name
+	}
+	k, done := d.keyed(t)
+	defer done(k)
+	return k.digest("name", []byte(name))
+}
+
 func (d *Digests) resource(t switchboard.TenantID, uri string) Resource {
 	k, done := d.keyed(t)
 	defer done(k)
@@ -109,6 +130,7 @@ func (d *Digests) resource(t switchboard.TenantID, uri string) Resource {
 	return r
 }
 
+// result is the digest of the bytes that a server has answered.
 func (d *Digests) result(t switchboard.TenantID, raw []byte) string {
 	k, done := d.keyed(t)
 	defer done(k)

@@ -93,7 +93,8 @@ func TestEveryCallHasOneReceiptOfItsEnd(t *testing.T) {
 			}
 		}
 	}
-	if turnedAway != "no_such_tool watch_web  no_such_tool watch_web  " { // what could be no tool's name is not kept
+	const odd = "hmac-sha256:" // what does not read as a name has a digest in its place
+	if strings.Count(turnedAway, "no_such_tool watch_web "+odd) != 2 || strings.Count(turnedAway, " ") != 6 {
 		t.Errorf("turned away were %q", turnedAway)
 	}
 	if n != calls {
