@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 
 	"github.com/summit-switchboard/switchboard/internal/app"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -102,6 +106,13 @@ func (s *running) operate(ctx context.Context, io streams, id switchboard.Server
 		return usageError{err}
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if host := net.ParseIP(req.URL.Hostname()); host.IsLoopback() || req.URL.Hostname() == "localhost" { // nobody else gets the token
+		token, err := identity.ReadOperator((&common{Config: s.Config, Data: s.Data}).data())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		req.Header.Set(identity.OperatorHeader, token.Reveal())
+	}
 	var done app.Operated
 	if err := readAnswer(req, &done); err != nil {
 		return err

@@ -108,16 +108,17 @@ type App struct {
 	log     *slog.Logger
 	started time.Time
 
-	engine  *policy.Engine
-	fleet   *upstream.Fleet
-	health  *health.Monitor
-	records *ledger
-	runs    *run.Registry
-	meter   *run.Meter
-	gateway *gateway.Gateway
-	store   store.Store
-	keys    *idempotency.Keys
-	cluster *cluster.Cluster // the zero one where there are no other replicas
+	engine   *policy.Engine
+	fleet    *upstream.Fleet
+	health   *health.Monitor
+	records  *ledger
+	runs     *run.Registry
+	meter    *run.Meter
+	gateway  *gateway.Gateway
+	store    store.Store
+	keys     *idempotency.Keys
+	operator identity.Operator
+	cluster  *cluster.Cluster // the zero one where there are no other replicas
 
 	listener net.Listener // nil where nothing is served over HTTP
 
@@ -199,6 +200,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.records, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
+	}
+	if o.Serves && o.Data != "" {
+		var unknown error
+		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
+			o.Log.Warn("nobody can disable, enable or restart servers", "err", unknown)
+		}
 	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -28,11 +29,13 @@ var operations = map[string]func(a *App, by switchboard.Principal, id switchboar
 	"restart": (*App).restart,
 }
 
-// operate does what is asked by the local principal, who is the operator, and
-// notes it in the log.
-func (a *App) operate(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error) {
+// operate does what the local principal asks, who has the token of operators, and notes it in the log.
+func (a *App) operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
 	if by.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may do that to a server")
+	}
+	if err := a.operator.Check(head); err != nil {
+		return nil, err
 	}
 	was, ok := a.health.Status(id)
 	if !ok {

@@ -147,8 +147,8 @@ type Options struct {
 	// Operate disables, enables or restarts a server, as POST of
 	// /v1/servers/<id>/<what> asks, and gives the JSON of what has come of it; nil
 	// means that nobody operates here. By is who asks, and reason why they say
-	// that they do, or "".
-	Operate func(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error)
+	// that they do, or "". Head is what the request says of who they are.
+	Operate func(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 
 	// Denied is told of a call of a tool by name that was refused before it could be
 	// made, as of one that there is not for the principal: Caller hears nothing of
@@ -193,7 +193,7 @@ type Gateway struct {
 	fitness      func() (bool, []byte)
 	inspect      map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
 	metrics      func(switchboard.Principal, http.Header) (string, []byte, error)
-	operate      func(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error)
+	operate      func(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 	denied       func(switchboard.Principal, *run.Run, string, switchboard.Code) string
 	tally        func(switchboard.Code)
 	grace        func() <-chan struct{}

@@ -254,7 +254,7 @@ func (w *world) call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 }
 
 // operate knows one server, and the local operator.
-func (w *world) operate(by switchboard.Principal, id switchboard.ServerID, what, reason string) ([]byte, error) {
+func (w *world) operate(by switchboard.Principal, _ http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
 	switch {
 	case by.Auth != switchboard.AuthLocal:
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator may")

@@ -340,7 +340,7 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 		}
 	}
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
-	text, err := g.operate(p, switchboard.ServerID(id), what, wish.Reason)
+	text, err := g.operate(p, r.Header, switchboard.ServerID(id), what, wish.Reason)
 	g.tellOperator(w, r, operateHere, text, err)
 }
 

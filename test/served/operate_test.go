@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -276,4 +277,48 @@ func TestOperatorsSearchTheToolsOfAllServersAndOthersDoNot(t *testing.T) {
 	g.do(1, `SB-AUTH-002`, "search", "work")
 	t.Setenv("SWITCHBOARD_KEY", "")
 	g.do(1, `SB-AUTH-001`, "search", "work")
+}
+
+// Law 8: whoever can reach the port can call tools there, but not do to servers what an operator does.
+func TestAttack4OnlyWhoHasTheTokenOfOperatorsDoesSomethingToAServer(t *testing.T) {
+	t.Parallel()
+	dir := layOut(t, fakes(fakeServer("a", fmt.Sprintf(tool, "work"))))
+	g := serve(t, dir)
+	post := func(token string) string {
+		req, err := http.NewRequest(http.MethodPost, g.url+"/v1/servers/a/disable", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			req.Header.Set("Switchboard-Operator", token)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close() //nolint:errcheck // it was only read
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Status + string(text)
+	}
+	for name, token := range map[string]string{"without it": "", "with another": "sb_op_" + strings.Repeat("A", 43)} {
+		if got := post(token); !strings.HasPrefix(got, "403") || !strings.Contains(got, "SB-AUTH-002") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	g.do(0, `(?m)^a +healthy`, "server", "list")
+	file := filepath.Join(dir, ".switchboard", "operator.token")
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the mode of the token: %v %v", info, err)
+	}
+	token, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := post(strings.TrimSpace(string(token))); !strings.HasPrefix(got, "200") {
+		t.Errorf("with it: %s", got)
+	}
 }
