@@ -9,7 +9,7 @@ RUN go mod download
 COPY . .
 # timetzdata: time zones that policies name are part of the program.
 RUN CGO_ENABLED=0 go build -trimpath -tags timetzdata -ldflags "-s -w" -o /out/switchboard ./cmd/switchboard
-RUN mkdir -p /out/data
+RUN mkdir -m 700 /out/data
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

@@ -190,6 +190,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			}
 		}()
 	}
+	if err := checkPrivate(o.Data); err != nil {
+		return nil, err
+	}
 	if a.store, err = openStore(ctx, o, c); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -35,6 +37,21 @@ func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, e
 		return nil, fmt.Errorf("%s: the store cannot be opened: %w; --data DIR names another folder, and store: in switchboard.yaml another store (memory: keeps nothing)", switchboard.CodeConfig, err)
 	}
 	return st, nil
+}
+
+// checkPrivate refuses a data folder, or a token of operators in it, that other users may read or write. A folder that is not there yet will be
+// made for our user alone.
+func checkPrivate(dir string) error {
+	for what, name := range map[string]string{"data folder": dir, "token of operators": filepath.Join(dir, identity.OperatorFile)} {
+		info, err := os.Stat(name)
+		if err != nil {
+			continue // whoever opens it next reports that
+		}
+		if err := switchboard.CheckPrivate(name, info); err != nil {
+			return fmt.Errorf("%s: %s %s: %w", switchboard.CodeConfig, what, name, err)
+		}
+	}
+	return nil
 }
 
 // plainGroups are the groups of the store whose values are not sealed, because a forged value changes no answer and no call.

@@ -37,17 +37,22 @@ func (l *loader) watch(name string) {
 // read returns what is in a file: one of the configuration's folder, or, if
 // the name is absolute, any.
 func (l *loader) read(name string, limit int64) ([]byte, error) {
+	return l.readChecked(name, limit, anyFile)
+}
+
+// readChecked is read of a file that passes the check once it is open.
+func (l *loader) readChecked(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	l.watch(name)
 	switch {
 	case filepath.IsAbs(name):
 		return readBounded(func() (fs.FileInfo, error) { return os.Stat(name) },
-			func() (fs.File, error) { return os.Open(name) }, limit)
+			func() (fs.File, error) { return os.Open(name) }, limit, check)
 	case l.fsys == nil:
 		return nil, fs.ErrNotExist
 	}
 	fsys, name := l.at(name)
 	return readBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
-		func() (fs.File, error) { return fsys.Open(name) }, limit)
+		func() (fs.File, error) { return fsys.Open(name) }, limit, check)
 }
 
 // at says where a name of the configuration's folder is looked for.
@@ -84,10 +89,13 @@ func (l *loader) readMain(limit int64) ([]byte, error) {
 	}
 	l.watch(filepath.Base(l.file))
 	return readBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
-		func() (fs.File, error) { return os.Open(l.file) }, limit)
+		func() (fs.File, error) { return os.Open(l.file) }, limit, anyFile)
 }
 
-func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error), limit int64) ([]byte, error) {
+// anyFile passes every file.
+func anyFile(fs.FileInfo) error { return nil }
+
+func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error), limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	// Asked before it is opened: to open a pipe is to wait for a writer.
 	if info, err := stat(); err != nil {
 		return nil, err
@@ -99,6 +107,13 @@ func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error),
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read from
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := check(info); err != nil {
+		return nil, err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err

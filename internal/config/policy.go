@@ -90,7 +90,7 @@ func policyFile(at string) ([]switchboard.PolicyFile, error) {
 		return nil, Faults{{File: at, Text: "only policies (.rego) and their data (.json, .yaml, .yml) are read here"}}
 	}
 	data, err := readBounded(func() (fs.FileInfo, error) { return os.Stat(at) },
-		func() (fs.File, error) { return os.Open(at) }, maxPolicyFile)
+		func() (fs.File, error) { return os.Open(at) }, maxPolicyFile, anyFile)
 	if err != nil {
 		return nil, Faults{{File: at, Text: "this cannot be read: " + why(err)}}
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,7 +126,7 @@ func (l *loader) resolve(p part) (string, error) {
 				return "", fmt.Errorf("file %s: %w", shown(p.text), err)
 			}
 		}
-		data, err := l.read(name, maxSecretBytes)
+		data, err := l.readChecked(name, maxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(shown(p.text), info) })
 		if err != nil {
 			return "", fmt.Errorf("file %s: %s", shown(p.text), why(err))
 		}

@@ -46,8 +46,8 @@ func ReadOperator(dir string) (switchboard.Secret, error) {
 	if err != nil {
 		return switchboard.Secret{}, fmt.Errorf("token of operators: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return switchboard.Secret{}, fmt.Errorf("token of operators: other users may read or write %s (%#o); remove it, and start Switchboard again, which makes a new one", name, mode)
+	if err := switchboard.CheckPrivate(name, info); err != nil {
+		return switchboard.Secret{}, fmt.Errorf("token of operators: %w; if another user has read it, remove it and start Switchboard again, which makes a new one", err)
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {

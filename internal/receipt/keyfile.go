@@ -67,8 +67,8 @@ func ReadKeys(name string) ([]switchboard.Secret, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of receipts: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("key of receipts: %s may be read by others than its owner (%#o); chmod 600 it, or take another key if they have", name, mode)
+	if err := switchboard.CheckPrivate(name, info); err != nil {
+		return nil, fmt.Errorf("key of receipts: %w; if another user may have read it, make a new key with switchboard receipts rotate", err)
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -1,0 +1,31 @@
+package switchboard
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// CheckPrivate refuses a file or folder that other users may write, and one of our own user that other users may read. The error
+// names the mode and the chmod that mends it. A file of another user may be readable: the mode of a secret that a
+// container is given is the choice of its host.
+func CheckPrivate(name string, info fs.FileInfo) error {
+	mode := info.Mode().Perm()
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok { // a file in memory
+		return nil
+	}
+	may := "read"
+	switch ours := int(stat.Uid) == os.Getuid(); {
+	case mode&0o002 != 0, ours && mode&0o020 != 0:
+		may = "write"
+	case !ours || mode&0o077 == 0:
+		return nil
+	}
+	private := "600"
+	if info.IsDir() {
+		private = "700"
+	}
+	return fmt.Errorf("other users may %s it (its mode is %#o); chmod %s %s", may, mode, private, name)
+}
