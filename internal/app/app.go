@@ -273,7 +273,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
 		Caller: results.Bounded(a.metrics.Calls(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet))))))))))))))))),
+			a.health.Admit(gateway.EndTurn(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet)))))))))))))))))),
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,

@@ -50,6 +50,8 @@ func role(ctx context.Context, args []string) error {
 			return runProxy(ctx, args[1:])
 		case "naive":
 			return runNaive(ctx, args[1:])
+		case "storm":
+			return runStorm(ctx, args[1:])
 		case "serve":
 			return runProfiled(ctx)
 		case "guard":

@@ -38,6 +38,7 @@ var parts = []struct {
 	{"failover", (*bench).failover},
 	{"fallback", (*bench).fallback},
 	{"hung", (*bench).hung},
+	{"neighbors", (*bench).neighbors},
 	{"recovery", (*bench).recovery},
 	{"search", (*bench).search},
 	{"tokens", (*bench).tokens},

@@ -114,7 +114,7 @@ func (b *bench) report(w io.Writer) (met bool) {
 			}
 		}
 	}
-	order := append([]string{direct, proxy, naive, alone, calm, plain, whole, inMemory, ours, onRedis, keyless}, b.others...)
+	order := append([]string{direct, proxy, naive, alone, calm, aside, asideAgain, plain, whole, inMemory, ours, onRedis, keyless}, b.others...)
 	slices.SortFunc(names, func(x, y string) int { return slices.Index(order, x) - slices.Index(order, y) })
 	all := [][]string{append([]string{"median (ratio to P)"}, names...)}
 	for _, f := range b.figures {

@@ -70,7 +70,7 @@ func intrude(t *testing.T, archive string, tasks ...string) *intruder {
 // join adds a replica.
 func (i *intruder) join(t *testing.T) *gateway {
 	t.Helper()
-	g := serve(t, i.dir, "--data", t.TempDir())
+	g := serve(t, i.dir, "--data", filepath.Join(t.TempDir(), "data"))
 	i.replicas = append(i.replicas, g)
 	t.Cleanup(func() { stopTogether(i.replicas) })
 	return g

@@ -28,7 +28,7 @@ func TestNames15AConfigurationThatIsRemovedAndMadeAgainIsWatchedAgain(t *testing
 				t.Parallel()
 				dir := filepath.Join(layOut(t, strings.ReplaceAll(archive, "\n-- ", "\n-- conf/")), "conf")
 				working, args := stand(dir)
-				g := serve(t, working, append(args, "--data", t.TempDir())...)
+				g := serve(t, working, append(args, "--data", filepath.Join(t.TempDir(), "data"))...)
 				s := g.open(t, "/mcp", modern)
 				refused := func() bool { return strings.Contains(g.readyz(), "configuration_refused") }
 				text := map[string]string{}

@@ -179,7 +179,7 @@ required_capabilities: [{verb: read, resource: fs, constraints: [pii_safe]}]
 		}
 	})
 
-	g := serve(t, dir, "--data", t.TempDir())
+	g := serve(t, dir, "--data", filepath.Join(t.TempDir(), "data"))
 	out, _, code := command(t, dir, "explain", "--url", g.url)
 	if want := "pii_safe (enforced: overlays/a.yaml:2:"; code != 0 || !strings.Contains(out, want) || !strings.Contains(out, "redacts card, email, iban, phone") {
 		t.Errorf("explain exits %d and says:\n%s", code, out)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,7 +105,7 @@ func (*company) once(s *httpSession, id int) attempt { return s.try("post", id) 
 // hire adds a replica.
 func (c *company) hire() {
 	c.t.Helper()
-	g := serve(c.t, c.dir, "--data", c.t.TempDir())
+	g := serve(c.t, c.dir, "--data", filepath.Join(c.t.TempDir(), "data"))
 	eventually(c.t, "a replica is ready", func() string {
 		resp, err := http.Get(g.url + "/readyz")
 		if err != nil {

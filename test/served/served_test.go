@@ -177,8 +177,13 @@ func (g *gateway) settle() {
 // serveAtOnce is serve, though the servers may be starting.
 func serveAtOnce(t *testing.T, dir string, more ...string) *gateway {
 	t.Helper()
-	g := &gateway{t: t, dir: dir}
-	g.cmd = tested(append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...)
+	return serveBy(t, dir, tested(append([]string{"-v", "serve", "--listen", "127.0.0.1:0"}, more...)...))
+}
+
+// serveBy is serveAtOnce with a command of the test's own.
+func serveBy(t *testing.T, dir string, cmd *exec.Cmd) *gateway {
+	t.Helper()
+	g := &gateway{t: t, dir: dir, cmd: cmd}
 	g.cmd.Dir = dir
 	g.cmd.Stderr = g
 	out, err := g.cmd.StdoutPipe()

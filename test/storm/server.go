@@ -1,0 +1,154 @@
+package storm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// listEvery is how often Server says that its tools have changed.
+const listEvery = 20 * time.Millisecond
+
+// Null answers each request at once with an empty result: a storm that blows at it costs what the storm itself costs.
+func Null() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+	})
+}
+
+// Quick is an MCP server with one tool, "quick", that answers at once.
+func Quick() http.Handler {
+	return serve(false, func(w http.ResponseWriter, _ *http.Request, m message) {
+		if m.Method == "tools/list" {
+			m.answer(w, `{"tools":[{"name":"quick","inputSchema":{"type":"object"}}]}`)
+			return
+		}
+		m.answer(w, `{"content":[{"type":"text","text":"done"}]}`)
+	})
+}
+
+// Server is the MCP server of the tenant that attacks. Its tools are "work", which answers at once; "hang", which does not answer; "big", which gives
+// bigResult bytes; "flood", which sends floodOf notifications before it answers; and some with schemas that would cost much to check (RX-08). It says
+// every listEvery that its tools have changed, and each list has other definitions than the one before.
+func Server() http.Handler {
+	var lists atomic.Int64
+	big := `{"content":[{"type":"text","text":"` + strings.Repeat("z", bigResult) + `"}]}`
+	return serve(true, func(w http.ResponseWriter, r *http.Request, m message) {
+		switch {
+		case m.Method == "tools/list":
+			m.answer(w, `{"tools":[`+tools(lists.Add(1))+`]}`)
+		case m.Params.Name == "hang":
+			<-r.Context().Done()
+		case m.Params.Name == "big":
+			m.answer(w, big)
+		case m.Params.Name == "flood":
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range floodOf {
+				_, err := fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%d,\"message\":%q}}\n\n", m.Params.Meta.ProgressToken, i, strings.Repeat("m", 100))
+				if err != nil {
+					return
+				}
+			}
+			_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[]}}\n\n", m.ID)
+		default:
+			m.answer(w, `{"content":[]}`)
+		}
+	})
+}
+
+// tools are the definitions of Server in its n-th list.
+func tools(n int64) string {
+	all := []string{}
+	for _, name := range []string{"work", "hang", "big", "flood"} {
+		all = append(all, fmt.Sprintf(`{"name":%q,"description":"list %d","inputSchema":{"type":"object"}}`, name, n))
+	}
+	doubled := `{"type":"string"}`
+	for range 12 {
+		doubled = `{"anyOf":[` + doubled + `,{"type":"null"}]}`
+	}
+	definitions := []string{}
+	for i := range 500 {
+		definitions = append(definitions, fmt.Sprintf(`"d%d":{"$ref":"#/$defs/d%d"}`, i, (i+1)%500))
+	}
+	for i, schema := range []string{
+		doubled,
+		`{"$ref":"#/$defs/d0"}`,
+		`{"type":"string","pattern":"` + strings.Repeat("(a?){100}", 100) + `"}`,
+	} {
+		all = append(all, fmt.Sprintf(`{"name":"costly%d","description":"list %d","inputSchema":{"type":"object","properties":{"x":%s},"$defs":{%s}}}`, i, n, schema, strings.Join(definitions, ",")))
+	}
+	return strings.Join(all, ",")
+}
+
+// A message is a request of a client, as far as a server here needs it.
+type message struct {
+	ID     json.RawMessage
+	Method string
+	Params struct {
+		Name string
+		Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
+	}
+}
+
+func (m message) answer(w http.ResponseWriter, result string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
+}
+
+// serve is an MCP server of the legacy era without sessions. do answers tools/list and tools/call. A restless one says that its tools have changed.
+func serve(restless bool, do func(w http.ResponseWriter, r *http.Request, m message)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodGet && restless:
+			changes(w, r)
+			return
+		case r.Method != http.MethodPost:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		var m message
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		switch {
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case m.Method == "initialize":
+			m.answer(w, `{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"storm","version":"1"}}`)
+		case m.Method == "ping":
+			m.answer(w, `{}`)
+		case m.Method == "tools/list", m.Method == "tools/call":
+			do(w, r, m)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, m.ID)
+		}
+	})
+}
+
+// changes says every listEvery that the tools have changed.
+func changes(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	flush := http.NewResponseController(w)
+	tick := time.NewTicker(listEvery)
+	defer tick.Stop()
+	for {
+		if _, err := io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n"); err != nil || flush.Flush() != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
