@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/dial"
 )
 
 // fetch reads a manifest that the operator's configuration names by URL. The
@@ -19,10 +21,13 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	}
 	req.Header.Set("Accept-Encoding", "identity") // what is counted is what was sent
 	c := http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		Transport:     &http.Transport{DialContext: dial.Context, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := c.Do(req)
+	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
+		return nil, fmt.Errorf("%w; %s", refused, refused.Remedy)
+	}
 	if err != nil {
 		return nil, err
 	}

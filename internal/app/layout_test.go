@@ -1,7 +1,12 @@
 package app_test
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +18,8 @@ var allowed = map[string]string{
 	"internal/switchboard":   "",
 	"internal/wire":          "internal/switchboard",
 	"internal/sample":        "",
-	"internal/config":        "internal/switchboard",
+	"internal/dial":          "",
+	"internal/config":        "internal/dial internal/switchboard",
 	"internal/canonical":     "internal/switchboard",
 	"internal/identity":      "internal/switchboard",
 	"internal/constraint":    "internal/switchboard internal/store",
@@ -39,13 +45,13 @@ var allowed = map[string]string{
 	"internal/surface":       "internal/switchboard internal/canonical internal/decide internal/wire",
 	"internal/telemetry":     "internal/switchboard",
 	"internal/run":           "internal/switchboard internal/store internal/surface",
-	"internal/upstream":      "internal/scan internal/switchboard internal/wire",
+	"internal/upstream":      "internal/dial internal/scan internal/switchboard internal/wire",
 	"internal/lazyexpand":    "internal/switchboard internal/wire internal/decide internal/surface internal/run internal/search",
 	"internal/gateway":       "internal/switchboard internal/canonical internal/wire internal/run internal/surface internal/lazyexpand internal/preview internal/store internal/cluster",
 	"internal/cluster":       "internal/switchboard internal/store",
 	"policies":               "",
 	"tenants":                "",
-	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
+	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/dial internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
 }
 
 func TestImportsFollowThePlan(t *testing.T) {
@@ -68,6 +74,57 @@ func TestImportsFollowThePlan(t *testing.T) {
 			if in, ok := strings.CutPrefix(imp, module); ok && !slices.Contains(strings.Fields(may), in) {
 				t.Errorf("%s imports %s, which the plan does not allow", pkg, in)
 			}
+		}
+	}
+}
+
+// dialsItself are the files that open connections, or make HTTP clients, without package dial, and to where.
+var dialsItself = map[string]string{
+	"internal/dial/dial.go":       "it is the check",
+	"internal/upstream/http.go":   "servers, with dial.Context",
+	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
+	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
+	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
+	"cmd/switchboard/ready.go":    "our own listener",
+}
+
+// SS-05: an address that a name leads to is checked when it is dialled, so no other code may open a connection to a server.
+func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
+	opens := regexp.MustCompile(`\bnet\.(Dial|DialTimeout|Dialer|DialTCP|DialIP|DialUDP)\b|\btls\.(Dial|DialWithDialer|Dialer)\b|\bhttp\.(Transport|Client|Default(Client|Transport)|Get|Head|Post|PostForm)\b`)
+	found := map[string]int{}
+	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		name = filepath.ToSlash(strings.TrimPrefix(name, "../../"))
+		switch {
+		case err != nil:
+			return err
+		case !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || !strings.HasPrefix(name, "internal/") && !strings.HasPrefix(name, "cmd/"):
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			code, _, _ := strings.Cut(line, "//")
+			found[name] += len(opens.FindAllString(code, -1))
+		}
+		if found[name] > 0 && dialsItself[name] == "" {
+			t.Errorf("%s opens connections itself; connections to servers go through dial.Context", name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range dialsItself {
+		if found[name] == 0 {
+			t.Errorf("%s opens no connection; take it out of dialsItself", name)
+		}
+	}
+	for _, name := range []string{"internal/upstream/http.go", "cmd/switchboard/fetch.go"} {
+		text, _ := os.ReadFile(filepath.Join("../..", name))
+		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
+			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)
 		}
 	}
 }

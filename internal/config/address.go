@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -62,13 +63,18 @@ func (v value) url() string {
 		v.fault("%s", why)
 		return ""
 	}
-	if linkLocal(s) {
-		v.warn("the address is one that only this machine's own link reaches, as those of clouds do that give out credentials; a server of MCP is hardly there: name its host, or check who wrote this")
-	}
+	v.warnLinkLocal(s)
 	return s
 }
 
-// linkLocal reports whether the address of a server is on the link of this machine alone,
+// warnLinkLocal warns of a URL that leads to the link of this machine alone.
+func (v value) warnLinkLocal(s string) {
+	if linkLocal(s) {
+		v.warn("the address is one that only this machine's own link reaches, as those of clouds do that give out credentials; a server of MCP is hardly there: check who wrote this")
+	}
+}
+
+// linkLocal reports whether the address of a URL is on the link of this machine alone,
 // where clouds have the services that tell a machine its credentials.
 func linkLocal(s string) bool {
 	u, err := url.Parse(s)
@@ -83,12 +89,8 @@ func linkLocal(s string) bool {
 	if err != nil {
 		return false
 	}
-	ip = ip.Unmap().WithZone("")
-	return ip.IsLinkLocalUnicast() || ip == awsMetadata6
+	return dial.OnLink(ip)
 }
-
-// awsMetadata6 is where machines of EC2 find their metadata over IPv6.
-var awsMetadata6 = netip.MustParseAddr("fd00:ec2::254")
 
 // secretInURL is what badURL says of an address that is otherwise fine.
 const secretInURL = "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"

@@ -267,24 +267,29 @@ func TestAttack7ARedisThatOthersCanUseOrOverhearIsWarnedOf(t *testing.T) {
 func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 	const link, text = "only this machine's own link reaches", "takes a text and runs it as a command"
 	for row, want := range map[string]string{
-		`{transport: http, url: "http://169.254.169.254/latest"}`:         link,
-		`{transport: http, url: "http://[fe80::1]/mcp"}`:                  link,
-		`{transport: http, url: "http://[fd00:ec2::254]/mcp"}`:            link,
-		`{transport: http, url: "http://[::ffff:169.254.1.1]/mcp"}`:       link,
-		`{transport: http, url: "http://Metadata.Google.Internal./mcp"}`:  link,
-		`{transport: http, url: "http://10.0.0.5/mcp"}`:                   "",
-		`{transport: http, url: "http://127.0.0.1:8000/mcp"}`:             "",
-		`{transport: stdio, command: [sh, -c, "a; b"]}`:                   "sh -c " + text,
-		`{transport: stdio, command: [/bin/bash, --login, -lc, "a; b"]}`:  "bash -lc " + text,
-		`{transport: stdio, command: [npx, -y, -c, "a && b"]}`:            "npx -c " + text,
-		`{transport: stdio, command: [npx, --package, a, --call=b]}`:      "npx --call " + text,
-		`{transport: stdio, command: [pwsh, -Command, "a"]}`:              "pwsh -command " + text,
-		`{transport: stdio, command: [sh, run.sh, -c]}`:                   "",
-		`{transport: stdio, command: [npx, -y, some-server, -c, a.json]}`: "",
-		`{transport: stdio, command: [some-server, -c, "a.json"]}`:        "",
+		`{transport: http, url: "http://169.254.169.254/latest"}`:                link,
+		`{transport: http, url: "http://[fe80::1]/mcp"}`:                         link,
+		`{transport: http, url: "http://[fd00:ec2::254]/mcp"}`:                   link,
+		`{transport: http, url: "http://[::ffff:169.254.1.1]/mcp"}`:              link,
+		`{transport: http, url: "http://Metadata.Google.Internal./mcp"}`:         link,
+		`{transport: http, url: "http://[64:ff9b::a9fe:a9fe]/mcp"}`:              link,
+		`{transport: http, url: "http://100.100.100.200/mcp"}`:                   link,
+		`{transport: http, url: "http://10.0.0.5/mcp"}`:                          "",
+		`{transport: http, url: "http://127.0.0.1:8000/mcp"}`:                    "",
+		`{transport: stdio, command: [a], manifest: "http://169.254.169.254/m"}`: link,
+		`{transport: stdio, command: [sh, -c, "a; b"]}`:                          "sh -c " + text,
+		`{transport: stdio, command: [/bin/bash, --login, -lc, "a; b"]}`:         "bash -lc " + text,
+		`{transport: stdio, command: [npx, -y, -c, "a && b"]}`:                   "npx -c " + text,
+		`{transport: stdio, command: [npx, --package, a, --call=b]}`:             "npx --call " + text,
+		`{transport: stdio, command: [pwsh, -Command, "a"]}`:                     "pwsh -command " + text,
+		`{transport: stdio, command: [sh, run.sh, -c]}`:                          "",
+		`{transport: stdio, command: [npx, -y, some-server, -c, a.json]}`:        "",
+		`{transport: stdio, command: [some-server, -c, "a.json"]}`:               "",
 	} {
 		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: " + row + "\n"))
-		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: tree(archive)})
+		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: tree(archive), Fetch: func(context.Context, string) ([]byte, error) {
+			return []byte(`{"tools":[]}`), nil
+		}})
 		if err != nil {
 			t.Errorf("%s: %v", row, err)
 			continue

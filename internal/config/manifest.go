@@ -47,6 +47,7 @@ func (l *loader) manifest(id switchboard.ServerID, v value) {
 			v.fault("%s", why)
 			return
 		}
+		v.warnLinkLocal(s)
 	case strings.Contains(s, "://"):
 		v.fault("%s: want a file, or an address that begins with http:// or https://", v.shown())
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -59,7 +60,7 @@ func NamesTools(l *Layer) bool {
 
 // Lint looks at the rules of a layer that compiles, without evaluating them.
 func Lint(s *Sources, l *Layer, known Named) []Warning {
-	c := linter{layer: l, known: known}
+	c := linter{layer: l, known: known, flow: follow(l)}
 	c.strict(s)
 	for _, r := range l.unreached() {
 		c.warn("unreached", r, nil, "none of %s asks for it, so it decides nothing; give it one of these names, or remove it", strings.Join(answers, ", "))
@@ -82,6 +83,7 @@ func Lint(s *Sources, l *Layer, known Named) []Warning {
 type linter struct {
 	layer *Layer
 	known Named
+	flow  *flow
 	found []Warning
 }
 
@@ -180,34 +182,49 @@ func (c *linter) vetoForRequirement(r *rule) {
 // wantedText is the length of a text, in bytes, that a pattern should be able to search: a longer one is rare.
 const wantedText = 64 << 10
 
-// costly finds calls of builtins that are refused (SB-POL-002) on texts of a length that clients send.
+// costly finds calls of builtins that are refused (SB-POL-002) for values of a size that clients send.
 func (c *linter) costly(r *rule) {
+	sent := func(t *ast.Term) bool { return c.flow.sent(r.Rule, t) && !c.bounds(r, t) }
 	call := func(op ast.Ref, operands []*ast.Term) {
-		name := op.String()
-		at := 0
+		name, operands, at := op.String(), inputs(op, operands), 0
+		reach, costs := reached[name]
 		switch {
+		case costs:
+			each := slices.ContainsFunc(operands, sent)
+			for _, i := range reach.operands {
+				each = each && sent(operands[i])
+			}
+			if each {
+				c.warn("cost", r, op[0].Location, "%s gets a value that a client sends, and is refused with %s for %s; compare its count, or a number itself, with a bound first", name, switchboard.CodePolicyFailed, reach.beyond)
+			}
+			return
 		case name == ast.RegexReplace.Name:
 			at = 1
-		case strings.HasPrefix(name, "regex.") && name != ast.RegexIsValid.Name && name != ast.GlobsMatch.Name, name == ast.RegexMatchDeprecated.Name:
-		case superlinear[name] && r.reads&readsCall != 0:
-			c.warn("cost", r, op[0].Location, "the time that %s takes grows faster than its operands, which a client sends; operands of a few kilobytes are refused with %s; bound them first, by count",
-				name, switchboard.CodePolicyFailed)
-			return
+		case name == ast.GlobMatch.Name:
+		case strings.HasPrefix(name, "regex.") && name != ast.RegexIsValid.Name, name == ast.RegexMatchDeprecated.Name:
 		default:
 			return
 		}
-		pattern, constant := operands[at].Value.(ast.String)
-		if !constant {
-			if r.reads&readsCall != 0 {
-				c.warn("cost", r, op[0].Location, "the pattern is not a constant, and the rule reads what a client sends; a pattern that costs too much is refused with %s; write the pattern as a constant", switchboard.CodePolicyFailed)
-			}
-			return
+		pattern := operands[at]
+		if ref := c.resolve(r, pattern); ref != nil {
+			pattern = ast.NewTerm(ref)
 		}
-		if p := programOf(string(pattern)); p.why != "" {
-			c.warn("cost", r, op[0].Location, "%s is never started: %s", name, p.why)
-		} else if most := maxSteps / max(1, p.size); most < wantedText {
-			c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
-				p.size, most, switchboard.CodePolicyFailed)
+		patterns, ofInput := c.texts(pattern), false
+		if ref, ok := refOf(pattern); ok {
+			ofInput = ref[0].Equal(ast.InputRootDocument)
+		}
+		if c.flow.sent(r.Rule, operands[at]) || ofInput && slices.ContainsFunc(operands, sent) {
+			c.warn("cost", r, op[0].Location, "the pattern is not a constant, and %s gets a value that a client sends; a pattern that costs too much is refused with %s; write the pattern as a constant",
+				name, switchboard.CodePolicyFailed)
+		}
+		for _, p := range patterns {
+			text := string(p.Value.(ast.String))
+			if name != ast.GlobMatch.Name {
+				c.repeats(r, op, text)
+			} else if most := globMost(text); most < wantedText && slices.ContainsFunc(operands, sent) {
+				c.warn("cost", r, op[0].Location, "%s gets a text that a client sends, and is refused with %s for one of more than %d bytes, because the pattern %q has %d wildcards; use fewer, or startswith and endswith",
+					name, switchboard.CodePolicyFailed, most, text, wildcards(text))
+			}
 		}
 	}
 	ast.WalkExprs(r.Rule, func(e *ast.Expr) bool {
@@ -223,6 +240,24 @@ func (c *linter) costly(r *rule) {
 			}
 		}
 		return false
+	})
+}
+
+// repeats warns of a regular expression that is too large, as one with a repetition by count is.
+func (c *linter) repeats(r *rule, op ast.Ref, pattern string) {
+	if p := programOf(pattern); p.why != "" {
+		c.warn("cost", r, op[0].Location, "%s is never started: %s", op, p.why)
+	} else if most := maxSteps / max(1, p.size); most < wantedText {
+		c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
+			p.size, most, switchboard.CodePolicyFailed)
+	}
+}
+
+// globMost returns the length of the longest text, up to wantedText, on which glob.match starts with the pattern.
+func globMost(pattern string) int {
+	return sort.Search(wantedText, func(n int) bool {
+		_, why := globbed([]*ast.Term{ast.StringTerm(pattern), ast.NullTerm(), ast.StringTerm(strings.Repeat("x", n+1))})
+		return why != ""
 	})
 }
 

@@ -214,11 +214,11 @@ calm if startswith(input.tenant_policy.word, "x")
 		},
 		"a pattern that a client sends": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tregex.match(input.call.arguments.pattern, c.tool)\n}\n",
-			want:  []string{"policies/test.rego:5:2: deny: the pattern is not a constant, and the rule reads what a client sends; a pattern that costs too much is refused with SB-POL-002; write the pattern as a constant (cost)"},
+			want:  []string{"policies/test.rego:5:2: deny: the pattern is not a constant, and regex.match gets a value that a client sends; a pattern that costs too much is refused with SB-POL-002; write the pattern as a constant (cost)"},
 		},
 		"a builtin whose cost grows with what a client sends": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tgraphql.is_valid(input.call.arguments.query, \"type Query { a: Int }\")\n}\n",
-			want:  []string{"policies/test.rego:5:2: deny: the time that graphql.is_valid takes grows faster than its operands, which a client sends; operands of a few kilobytes are refused with SB-POL-002; bound them first, by count (cost)"},
+			want:  []string{"policies/test.rego:5:2: deny: graphql.is_valid gets a value that a client sends, and is refused with SB-POL-002 for operands of more than 4096 bytes; compare its count, or a number itself, with a bound first (cost)"},
 		},
 		"tools and servers that are not there": {
 			rules: `
@@ -243,6 +243,68 @@ banned := ["brave/find", "gone/x"]
 	} {
 		text := allowAll + c.rules
 		same(t, name, texts(policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
+	}
+}
+
+// RX-09: who writes a policy hears of a call that a client can have refused, with the builtin and the bound.
+func TestAttack1TheCheckNamesCallsThatAClientCanMakeTooCostly(t *testing.T) {
+	const each = "deny[c.id] contains \"no\" if {\n\tsome c in input.candidate_tools\n"
+	const graphql = "graphql.is_valid gets a value that a client sends, and is refused with SB-POL-002 for operands of more than 4096 bytes"
+	for rules, want := range map[string]string{
+		each + "graphql.is_valid(input.call.arguments.q, `type Query { a: Int }`) }":                                     graphql,
+		each + "graphql.is_valid(input.call.uri, `x`) }":                                                                 graphql,
+		each + "graphql.is_valid(input.call[x], `x`) }":                                                                  graphql,
+		each + "q := input.call.arguments.q\ngraphql.is_valid(lower(q), `x`) }":                                          graphql,
+		each + "{\"q\": q} = input.call.arguments\ngraphql.is_valid(q, `x`) }":                                           graphql,
+		each + "some q in input.call.arguments.all\ngraphql.is_valid(q, `x`) }":                                          graphql,
+		each + "every q in input.call.arguments.all { graphql.is_valid(q, `x`) } }":                                      graphql,
+		each + "walk(input.call.arguments, [_, q])\ngraphql.is_valid(q, `x`) }":                                          graphql,
+		each + "all := [q | some q in input.call.arguments.all]\ngraphql.is_valid(all[0], `x`) }":                        graphql,
+		each + "bad(input.call.arguments.q) }\nbad(q) if graphql.is_valid(q, `x`)":                                       graphql,
+		each + "bad(c, input.call.arguments.q) }\nbad(_, q) if worse(q)\nworse(q) if graphql.is_valid(q, `x`)":           graphql,
+		each + "graphql.is_valid(query, `x`) }\nquery := input.call.arguments.q":                                         graphql,
+		each + "graphql.is_valid(given(1), `x`) }\ngiven(_) := input.call.arguments.q":                                   graphql,
+		each + "some q in queries\ngraphql.is_valid(q, `x`) }\nqueries contains q if some q in input.call.arguments.all": graphql,
+
+		each + "numbers.range(1, input.call.arguments.n)[_] == 5 }":                     "numbers.range gets a value that a client sends, and is refused with SB-POL-002 for a range of more than 262144 numbers",
+		each + "net.cidr_expand(input.call.arguments.net)[_] == `10.0.0.1` }":           "a network of more than 2^16 addresses",
+		each + "bits.lsh(1, input.call.arguments.n) == 8 }":                             "a shift by more than 4096 bits",
+		each + "sprintf(input.call.arguments.format, [1]) == `1` }":                     "a format of more than 16777216 bytes",
+		each + "replace(input.call.arguments.a, `a`, input.call.arguments.b) == `1` }":  "a result of more than 16777216 bytes",
+		each + "yaml.is_valid(input.call.arguments.y) }":                                "operands of more than 1048576 bytes",
+		each + "io.jwt.verify_hs256(input.call.arguments.t, `key`) }":                   "operands of more than 16384 bytes",
+		each + "regex.globs_match(input.call.arguments.a, `a*`) }":                      "patterns with more than 18 repetitions",
+		each + "glob.match(`https://*.example.com/**`, [], input.call.arguments.url) }": "glob.match gets a text that a client sends, and is refused with SB-POL-002 for one of more than 1158 bytes, because the pattern \"https://*.example.com/**\" has 2 wildcards",
+		each + "glob.match(input.call.arguments.glob, [], c.tool) }":                    "the pattern is not a constant, and glob.match gets a value that a client sends",
+		each + "regex.match(input.tenant_policy.form, input.call.arguments.x) }":        "the pattern is not a constant, and regex.match gets a value that a client sends",
+		each + "regex.match(form, input.call.arguments.x) }\nform := `(a?){500}`":       "the pattern has 3000 instructions, because it repeats by count; texts of more than 5592 bytes are refused with SB-POL-002",
+		each + "count(regex.find_n(`(a?){500}`, c.tool, -1)) == 1 }":                    "because it repeats by count",
+
+		each + "count(input.call.arguments.q) < 1000\ngraphql.is_valid(input.call.arguments.q, `x`) }":  "",
+		each + "bad(input.call.arguments.q) }\nbad(q) if { count(q) < 1000; graphql.is_valid(q, `x`) }": "",
+		each + "input.call.arguments.n < 100\nnumbers.range(1, input.call.arguments.n)[_] == 5 }":       "",
+		each + "graphql.is_valid(c.tool, `x`)\ninput.call.arguments.q == `x` }":                         "",
+		each + "graphql.is_valid(input.tenant_policy.q, `x`) }":                                         "",
+		each + "numbers.range(1, count(input.call.arguments.q))[_] == 5 }":                              "",
+		each + "x := sprintf(`%s`, [input.call.arguments.q])\nx == `1` }":                               "",
+		each + "replace(input.call.arguments.a, `a`, `b`) == `1` }":                                     "",
+		each + "glob.match(`https://**`, [], input.call.arguments.url) }":                               "",
+		each + "glob.match(`*-*-*`, [], c.tool) }":                                                      "",
+		each + "regex.match(`^[a-z]+$`, input.call.arguments.x) }":                                      "",
+		each + "regex.match(form, input.call.arguments.x) }\nform := `^[a-z]{1,5}$`":                    "",
+		each + "regex.match(input.tenant_policy.form, c.tool) }":                                        "",
+		each + "json.unmarshal(input.call.arguments.x).a == 1 }":                                        "",
+	} {
+		text := allowAll + rules + "\n"
+		var got []string
+		for _, w := range policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), policy.Named{}) {
+			if w.About == "cost" {
+				got = append(got, w.String())
+			}
+		}
+		if len(got) != min(len(want), 1) || !strings.Contains(strings.Join(got, ""), want) {
+			t.Errorf("%s\n%q, want %q", rules, got, want)
+		}
 	}
 }
 

@@ -64,8 +64,14 @@ type metered struct{}
 // costs has a cost for each builtin that needs one. What is here and in soon is done soon with operands of this size.
 var costs = map[string]cost{}
 
-// superlinear are those of which a few kilobytes are too much.
-var superlinear = map[string]bool{}
+// reached are the builtins that a value of a client can make too costly: one message of a client has up to 4 MiB.
+var reached = map[string]reach{}
+
+// A reach says which calls of a builtin are refused.
+type reach struct {
+	beyond   string // what is refused
+	operands []int  // it needs a value of a client in each of these; nil means in any of all
+}
 
 func init() {
 	by := func(c cost, names string) {
@@ -73,12 +79,13 @@ func init() {
 			costs[name] = c
 		}
 	}
-	more := func(c cost, names string) {
+	more := func(c cost, beyond, names string, operands ...int) {
 		by(c, names)
 		for name := range strings.FieldsSeq(names) {
-			superlinear[name] = true
+			reached[name] = reach{beyond, operands}
 		}
 	}
+	bytes := func(most float64) string { return fmt.Sprintf("operands of more than %.0f bytes", most) }
 	by(linear(1), `
 		all any array.flatten base64.encode base64url.decode base64url.encode base64url.encode_no_pad hex.decode hex.encode
 		bits.and bits.negate bits.or bits.rsh bits.xor
@@ -90,26 +97,27 @@ func init() {
 		uri.is_valid uri.parse urlquery.decode_object urlquery.encode urlquery.encode_object
 		json.marshal json.unmarshal json.is_valid concat array.concat split substring sort union intersection object.union
 		crypto.sha256 base64.decode urlquery.decode strings.reverse upper lower`)
-	by(linear(16), `json.filter json.marshal_with_options json.remove object.union_n graph.reachable net.cidr_merge
+	more(linear(16), bytes(maxSteps/16), `json.filter json.marshal_with_options json.remove object.union_n graph.reachable net.cidr_merge
 		yaml.is_valid yaml.marshal yaml.unmarshal io.jwt.decode`)
-	more(linear(1024), `
+	more(linear(1024), bytes(maxSteps/1024), `
 		crypto.parse_private_keys crypto.x509.parse_and_verify_certificates crypto.x509.parse_and_verify_certificates_with_options
 		crypto.x509.parse_certificate_request crypto.x509.parse_certificates crypto.x509.parse_keypair crypto.x509.parse_rsa_private_key
 		io.jwt.decode_verify io.jwt.encode_sign io.jwt.encode_sign_raw io.jwt.verify_eddsa io.jwt.verify_es256 io.jwt.verify_es384
 		io.jwt.verify_es512 io.jwt.verify_hs256 io.jwt.verify_hs384 io.jwt.verify_hs512 io.jwt.verify_ps256 io.jwt.verify_ps384
 		io.jwt.verify_ps512 io.jwt.verify_rs256 io.jwt.verify_rs384 io.jwt.verify_rs512 providers.aws.sign_req`)
-	more(squared, `
+	more(squared, bytes(math.Sqrt(maxSteps)), `
 		graphql.is_valid graphql.parse graphql.parse_and_verify graphql.parse_query graphql.parse_schema graphql.schema_is_valid
 		json.patch net.cidr_contains_matches object.subset rego.parse_module`)
 	by(arithmetic, `plus minus mul div rem sum round ceil floor abs format_int`)
 	by(multiplied, `product`)
-	by(shifted, `bits.lsh`)
-	by(replaced, `replace strings.replace_n`)
-	by(formatted, `sprintf`)
-	by(ranged, `numbers.range numbers.range_step`)
-	by(expanded, `net.cidr_expand`)
+	more(shifted, fmt.Sprintf("a shift by more than %d bits", 4*maxDigits), `bits.lsh`, 1)
+	more(replaced, fmt.Sprintf("a result of more than %d bytes", maxSteps), `replace`, 0, 2)
+	more(replaced, fmt.Sprintf("a result of more than %d bytes", maxSteps), `strings.replace_n`, 0, 1)
+	more(formatted, fmt.Sprintf("a format of more than %d bytes, widths included", maxSteps), `sprintf`, 0)
+	more(ranged, fmt.Sprintf("a range of more than %d numbers", maxRange), `numbers.range numbers.range_step`)
+	more(expanded, "a network of more than 2^16 addresses", `net.cidr_expand`)
 	by(globbed, `glob.match`)
-	more(intersected, `regex.globs_match`)
+	more(intersected, "patterns with more than 18 repetitions, and with fewer in longer patterns", `regex.globs_match`)
 	by(func(operands []*ast.Term) (float64, string) {
 		return searched(stringOf(operands[0]), stringOf(operands[1]))
 	}, `regex.match re_match`)

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/dial"
 )
 
 // POST requests go over connections of our own. net/http's Transport gives each
@@ -153,10 +155,9 @@ func (p *pool) close() {
 
 // dial makes a connection.
 func (p *pool) dial(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dial.Timeout)
 	defer cancel()
-	dialer := net.Dialer{KeepAlive: keepAlive}
-	raw, err := dialer.DialContext(ctx, "tcp", p.address)
+	raw, err := dial.Context(ctx, "tcp", p.address)
 	if err != nil {
 		return nil, err
 	}

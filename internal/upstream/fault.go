@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -56,6 +57,14 @@ func (f *fault) Unsent() bool { return !f.sent }
 
 func faultf(k kind, sent bool, format string, args ...any) *fault {
 	return &fault{kind: k, sent: sent, text: fmt.Sprintf(format, args...)}
+}
+
+// advised gives f the remedy where err says that a connection was not opened because of its address.
+func (f *fault) advised(err error) *fault {
+	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {
+		f.remedy = refused.Remedy
+	}
+	return f
 }
 
 // ourFault returns a fault that is not the server's doing.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,14 +14,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // The limits of HTTP towards servers.
 const (
-	dialTimeout   = 10 * time.Second
-	keepAlive     = 30 * time.Second
 	maxHeaders    = 64 << 10
 	maxErrorBody  = 64 << 10
 	maxSession    = 1 << 10
@@ -51,9 +49,9 @@ func newClient() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+			DialContext:            dial.Context,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
-			TLSHandshakeTimeout:    dialTimeout,
+			TLSHandshakeTimeout:    dial.Timeout,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
 			MaxIdleConns:           maxIdleConns,
 			MaxIdleConnsPerHost:    maxIdleConns,
@@ -263,7 +261,7 @@ func (w *web) post(f *flight) (*http.Response, error) {
 		cancel()
 		if err != nil {
 			f.withdraw()
-			away := faultf(kindUnreachable, false, "no connection: %s", w.plain(err))
+			away := faultf(kindUnreachable, false, "no connection: %s", w.plain(err)).advised(err)
 			away.gone = errors.Is(err, syscall.ECONNREFUSED)
 			return nil, away
 		}

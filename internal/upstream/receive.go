@@ -299,7 +299,7 @@ func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return nil, faultf(kindLost, true, "no stream: %s", w.plain(err))
+		return nil, faultf(kindLost, true, "no stream: %s", w.plain(err)).advised(err)
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode/100 == 2 && kind == "text/event-stream" {

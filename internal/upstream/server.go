@@ -502,7 +502,7 @@ func (s *server) visit(ctx context.Context, path string) error {
 	}
 	resp, err := s.http.client.Do(req)
 	if err != nil {
-		return faultf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error()))
+		return faultf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error())).advised(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
