@@ -3,6 +3,7 @@ package app
 import (
 	"container/list"
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -44,6 +45,10 @@ type guest struct {
 	from  netip.Prefix
 	since time.Time
 	known atomic.Bool
+
+	heads   gateway.Heads
+	refused bool   // what the client sends is not read any more
+	instead string // what is read in its place, as far as it has not been read
 
 	inAll, inEach *list.Element // nil once it is no stranger
 }
@@ -110,6 +115,27 @@ func (d *door) remove(g *guest) {
 		delete(d.each, g.from)
 	}
 	g.inAll, g.inEach = nil, nil
+}
+
+// Read implements net.Conn. In place of a request whose head gateway.Heads refuses, one is read that net/http answers with 400.
+func (g *guest) Read(p []byte) (int, error) {
+	if !g.refused {
+		n, err := g.Conn.Read(p)
+		good, ok := g.heads.Check(p[:n])
+		if ok {
+			return n, err
+		}
+		g.refused, g.instead = true, gateway.Refused
+		if good > 0 {
+			return good, nil
+		}
+	}
+	if g.instead == "" {
+		return 0, io.EOF
+	}
+	n := copy(p, g.instead)
+	g.instead = g.instead[n:]
+	return n, nil
 }
 
 // Close implements net.Conn.

@@ -14,8 +14,15 @@ func TestWhatOtherUsersMayReadOrWriteIsNotPrivate(t *testing.T) {
 		mode os.FileMode
 		want string // of the error; "" for none
 	}{
-		{0o600, ""}, {0o400, ""}, {0o700, ""},
-		{0o644, "other users may read it (its mode is 0644); chmod 600 "}, {0o640, "read"}, {0o604, "read"}, {0o620, "write"}, {0o666, "write"}, {0o602, "write"},
+		{0o600, ""},
+		{0o400, ""},
+		{0o700, ""},
+		{0o644, "other users may read it (its mode is 0644); chmod 600 "},
+		{0o640, "read"},
+		{0o604, "read"},
+		{0o620, "write"},
+		{0o666, "write"},
+		{0o602, "write"},
 	} {
 		file := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {

@@ -66,7 +66,7 @@ func TestWithoutRoomNothingIsLostAndItGoesOnByItself(t *testing.T) {
 		if err := os.Mkdir(s.data(), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := unix.Mount("none", s.data(), "tmpfs", 0, "size=8m"); err != nil {
+		if err := unix.Mount("none", s.data(), "tmpfs", 0, "size=8m,mode=700"); err != nil {
 			t.Skipf("only who may mount a small disk can fill one: %v", err)
 		}
 		t.Cleanup(func() {
