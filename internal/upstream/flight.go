@@ -97,6 +97,9 @@ func (f *flight) finishIn(lent loan, answer wire.Message, status int, err error)
 	if f.over {
 		return false
 	}
+	if err == nil && answer.Deep && !listing(f.method) {
+		err = faultf(kindInvalid, true, "its answer has objects and arrays more than %d deep in each other", wire.MaxDepth)
+	}
 	f.over, f.lent, f.answer, f.status, f.err = true, lent, answer, status, err
 	if f.done != nil {
 		close(f.done)

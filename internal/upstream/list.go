@@ -42,6 +42,11 @@ var shelves = [switchboard.NKinds]shelf{
 	switchboard.Prompts:   {wire.MethodPromptsList, "prompts", "prompts", "name", wire.MethodPromptsChanged, "promptsListChanged"},
 }
 
+// listing reports whether the method asks for a list. Each item of a list is checked by itself, for its depth too.
+func listing(method string) bool {
+	return slices.ContainsFunc(shelves[:], func(s shelf) bool { return s.method == method })
+}
+
 // list asks for all pages of the kind's list. The items are the server's own
 // bytes; note says what was left out of them.
 func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, note string, err error) {

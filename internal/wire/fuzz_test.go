@@ -52,7 +52,7 @@ func FuzzParse(f *testing.F) {
 		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"name":"safe","Name":"danger"}}`,
 		`{"jsonrpc":"2.0","id":7,"method":"m","paramſ":{"\u006eame":"x","name\u0000":1}}`,
 		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"arguments":{"a":1,"\u0061":2}}}`,
-		`[{"jsonrpc":"2.0"}]`, "\uFEFF{}", `{} {}`, `"\ud800"`, `{"a":` + strings.Repeat("[", 70),
+		`[{"jsonrpc":"2.0"}]`, "\uFEFF{}", `{} {}`, `"\ud800"`, `{"a":` + strings.Repeat("[", 70), `{"jsonrpc":"2.0","id":1,"result":{"a":` + strings.Repeat(`[{"b":`, 100) + "1" + strings.Repeat("}]", 100) + `}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -73,7 +73,10 @@ func FuzzParse(f *testing.F) {
 			if got, want := code(err) != wire.CodeParse, wellFormed && pairs && !tooDeep; got != want {
 				t.Fatalf("Parse takes %q for JSON: %v, want %v (%v)", in, got, want, err)
 			}
-			if got, want := code(looseErr) != wire.CodeParse, wellFormed && !tooDeep; got && !want || want && !got && pairs {
+			if looseErr == nil && loose.Deep && !tooDeep {
+				t.Fatalf("ParseEnvelope takes %q for too deep", in)
+			}
+			if got, want := code(looseErr) != wire.CodeParse && !loose.Deep, wellFormed && !tooDeep; got && !want || want && !got && pairs {
 				t.Fatalf("ParseEnvelope takes %q for JSON: %v, want %v (%v)", in, got, want, looseErr)
 			}
 		}

@@ -59,6 +59,9 @@ type Message struct {
 	Outline switchboard.Outline
 	At      int
 
+	// Deep says that a server's result has objects and arrays more than MaxDepth deep in each other. Only the answers to lists may.
+	Deep bool
+
 	// Raw is the whole message, without the space around it.
 	Raw []byte
 
@@ -87,7 +90,7 @@ func Parse(data []byte) (Message, error) { return parse(data, true) }
 
 // ParseEnvelope reads a message of a server. The envelope is held to the same
 // rules as a client's; params, result and error are only known to be JSON in
-// UTF-8 and not too deep. In a response to a request that the server could not
+// UTF-8 and not too deep, where an object as the result may be MaxListDepth deep. In a response to a request that the server could not
 // read, ID is nil. The error is a *ParseError.
 func ParseEnvelope(data []byte) (Message, error) { return parse(data, false) }
 
@@ -138,7 +141,7 @@ func read(data []byte, strict bool) (Message, error) {
 		return Message{}, &ParseError{Code: CodeInvalidRequest, Reason: "batches are not accepted: send one message at a time", Offset: from}
 	}
 	if data[from] != '{' {
-		end, f := skipValue(data, from, 0)
+		end, f := skipValue(data, from, 0, MaxDepth)
 		if f != 0 {
 			return Message{}, &ParseError{Code: CodeParse, Reason: f.String(), Offset: end}
 		}
@@ -176,6 +179,7 @@ type envelope struct {
 
 	version, id, method, params, result, failure []byte // as spelt
 	start                                        int
+	deep                                         bool
 	twice                                        bool // more than one id
 	outline                                      switchboard.Outline
 }
@@ -219,9 +223,12 @@ func (e *envelope) read(i int) (int, flaw) {
 		case e.strict:
 			i, f = e.value(val, 1, where)
 		case member == &e.result && val < len(e.data) && e.data[val] == '{':
-			i, f = outline(e.data, val, &e.outline)
+			if i, f = outline(e.data, val, MaxDepth, &e.outline); f == flawDepth {
+				e.deep = true
+				i, f = outline(e.data, val, MaxListDepth, &e.outline)
+			}
 		default:
-			i, f = skipValue(e.data, val, 1)
+			i, f = skipValue(e.data, val, 1, MaxDepth)
 		}
 		if f != 0 {
 			return i, f
@@ -280,7 +287,7 @@ func (e *envelope) knownID() []byte {
 
 // message makes the message of what was read, or refuses.
 func (e *envelope) message() Message {
-	m := Message{ID: e.id, Params: e.params}
+	m := Message{ID: e.id, Params: e.params, Deep: e.deep}
 	if string(e.version) != `"2.0"` {
 		e.refuse(e.start, `jsonrpc has to be "2.0"`)
 	}

@@ -47,14 +47,14 @@ func noted(name []byte) (string, bool) {
 func OutlineOf(obj []byte) switchboard.Outline {
 	var o switchboard.Outline
 	if len(obj) > 0 && obj[0] == '{' {
-		_, _ = outline(obj, 0, &o) // what has been scanned has no flaw
+		_, _ = outline(obj, 0, MaxListDepth, &o) // what has been scanned has no flaw
 	}
 	return o
 }
 
 // outline is skipValue for the result, an object that starts at i, and notes in o
 // what stands where, counted from i.
-func outline(data []byte, i int, o *switchboard.Outline) (int, flaw) {
+func outline(data []byte, i, most int, o *switchboard.Outline) (int, flaw) {
 	*o = switchboard.Outline{End: 1}
 	start, after := i, i+1
 	if i = skipSpace(data, after); i < len(data) && data[i] == '}' {
@@ -66,7 +66,7 @@ func outline(data []byte, i int, o *switchboard.Outline) (int, flaw) {
 		if f != 0 {
 			return value, f
 		}
-		end, f := skipValue(data, value, 2)
+		end, f := skipValue(data, value, 2, most)
 		if f != 0 {
 			return end, f
 		}

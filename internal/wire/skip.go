@@ -11,6 +11,10 @@ import (
 // envelope itself is the first level.
 const MaxDepth = 64
 
+// MaxListDepth is MaxDepth for the result of a server, which is read to this depth so that one item of a list that is too deep costs that item alone.
+// See Message.Deep.
+const MaxListDepth = 1024
+
 // A flaw is why bytes are not JSON; 0 means that they are.
 type flaw uint8
 
@@ -337,11 +341,12 @@ func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool,
 }
 
 // skipValue returns the offset behind the value that starts at i, which stands
-// depth levels deep. It is meant to be quick: it knows the grammar and the
+// depth levels deep, and in which nothing stands deeper than most levels. It is meant to be quick: it knows the grammar and the
 // depth, and neither names nor surrogates.
-func skipValue(data []byte, i, depth int) (int, flaw) {
+func skipValue(data []byte, i, depth, most int) (int, flaw) {
 	var (
-		objects uint64 // the open levels, innermost lowest; 1 is an object
+		objects uint64   // the innermost open levels, up to 64, the innermost lowest; 1 is an object
+		outer   []uint64 // those around them, 64 each
 		open    int
 		f       flaw
 	)
@@ -351,8 +356,11 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 		}
 		c := data[i]
 		if c == '{' || c == '[' {
-			if depth+open >= MaxDepth {
+			if depth+open >= most {
 				return i, flawDepth
+			}
+			if open > 0 && open%64 == 0 {
+				outer = append(outer, objects)
 			}
 			open++
 			objects <<= 1
@@ -391,6 +399,9 @@ func skipValue(data []byte, i, depth int) (int, flaw) {
 				objects >>= 1
 				if open == 0 {
 					return i, 0
+				}
+				if open%64 == 0 {
+					objects, outer = outer[len(outer)-1], outer[:len(outer)-1]
 				}
 				continue
 			}

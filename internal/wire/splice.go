@@ -70,7 +70,7 @@ func (w *walk) next() (m member, ok bool) {
 		}
 		m.nameEnd--
 	}
-	if m.end, f = skipValue(w.obj, m.value, 1); f != 0 {
+	if m.end, f = skipValue(w.obj, m.value, 1, MaxListDepth); f != 0 {
 		return member{}, false
 	}
 	if w.at, w.done, f = next(w.obj, m.end, w.bracket+2); f != 0 {
