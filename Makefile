@@ -10,8 +10,9 @@
 # make chaos  prints what becomes of calls when servers fail: every fault, on
 #             every transport, as one table, in half a minute
 # make microbench  runs the benchmarks of the packages, each beside its baseline
+# make vuln   looks for known vulnerabilities in the code that Switchboard calls
 
-.PHONY: check test test-agents chaos bench microbench lint fmt
+.PHONY: check test test-agents chaos bench microbench lint fmt vuln
 
 check:
 	@scripts/check
@@ -30,6 +31,9 @@ bench:
 
 microbench:
 	@scripts/microbench
+
+vuln:
+	@scripts/vuln
 
 lint:
 	@scripts/lint

@@ -3,6 +3,7 @@ package served_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,5 +41,53 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only lists may be that deep: the result of a call is refused, and its call is not made again.
+func TestAttack11AResultThatIsTooDeepIsRefused(t *testing.T) {
+	t.Parallel()
+	marks := filepath.Join(t.TempDir(), "marks")
+	url := saying(t, "work", marks, `{"content":[],"structuredContent":`+strings.Repeat(`{"a":`, 70)+"1"+strings.Repeat("}", 70)+"}")
+	g := serve(t, layOut(t, fakes(fmt.Sprintf("a: {transport: http, url: %q}", url))))
+	for i, modern := range []bool{false, true} {
+		if got := called(t, g.open(t, "/mcp", modern), "work", `{}`); got != "SB-EXEC-003" {
+			t.Errorf("modern %t: %q", modern, got)
+		}
+		arrived(t, marks, i+1)
+	}
+}
+
+// TP-10: a tool whose x-mcp-header is no name for a header of its own is refused, with the reason, and its neighbor works.
+func TestTP10_AToolWithAForgedHeaderIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	bad := map[string]string{
+		"credential": `{"properties":{"a":{"type":"string","x-mcp-header":"Authorization"}}}`,
+		"lines":      `{"properties":{"a":{"type":"string","x-mcp-header":"X\r\nY"}}}`,
+		"twice":      `{"properties":{"a":{"type":"string","x-mcp-header":"Region"},"b":{"type":"string","x-mcp-header":"REGION"}}}`,
+		"any":        `{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"Region"}}}]}`,
+	}
+	args := []string{"modern", fmt.Sprintf(tool, "good")}
+	for name, schema := range bad {
+		args = append(args, fmt.Sprintf(`{"name":%q,"inputSchema":%s}`, name, strings.Replace(schema, "{", `{"type":"object",`, 1)))
+	}
+	server := httptest.NewServer(newFake(args))
+	t.Cleanup(server.Close)
+	g := serve(t, layOut(t, fakes(fmt.Sprintf("a: {transport: http, url: %q}", server.URL+"/mcp"))))
+	for _, modern := range []bool{false, true} {
+		s := g.open(t, "/mcp", modern)
+		if got := called(t, s, "good", `{}`); got != "" {
+			t.Errorf("modern %t: the good tool: %s", modern, got)
+		}
+		for name := range bad {
+			if got := called(t, s, name, `{"a":"x"}`); got != "SB-CAP-001" {
+				t.Errorf("modern %t: %s: %q", modern, name, got)
+			}
+		}
+	}
+	for name := range bad {
+		if log := g.logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "x-mcp-header") {
+			t.Errorf("the log does not say why %s is refused", name)
+		}
 	}
 }
