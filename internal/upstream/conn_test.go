@@ -378,6 +378,13 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 			defer p.close()
 			status, answer, err := p.exchange(t.Context(), flightOf(long))
 			kept := p.take()
+			for range 20 { // where the machine is busy, the answer may be read before the sender has noted that all was sent
+				if name != "read first" || kept != nil || err != nil {
+					break
+				}
+				status, answer, err = p.exchange(t.Context(), flightOf(long))
+				kept = p.take()
+			}
 			switch name {
 			case "read first":
 				if err != nil || answer != fmt.Sprint(len(long)) || kept == nil {
