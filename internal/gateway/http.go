@@ -115,7 +115,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cache-Control"] = nosniff, noStore
-	if framedTwice(r) {
+	if endsUnchecked(r) {
 		h.Set("Connection", "close")
 	}
 
@@ -210,11 +210,10 @@ func (g *Gateway) let(w http.ResponseWriter, r *http.Request, where place, id []
 	return false
 }
 
-// framedTwice reports whether r may have come with a Content-Length that counts
-// for nothing beside its Transfer-Encoding, or the other way round: net/http
-// takes away what it overrides, so nobody can tell. Who stands in between may
-// have read it the other way, so what follows on the connection is not read.
-func framedTwice(r *http.Request) bool {
+// endsUnchecked reports whether Heads does not follow where r ends, which is so behind a
+// Transfer-Encoding. In HTTP/1.0 net/http takes that header away, so every such request
+// counts. What follows on the connection is not read: Heads relies on that.
+func endsUnchecked(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
