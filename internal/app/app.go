@@ -46,6 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
+	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
@@ -272,8 +273,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
-		Caller: results.Bounded(a.metrics.Calls(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(gateway.EndTurn(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet)))))))))))))))))),
+		Caller: results.Bounded(a.metrics.Calls(new(turn.Turns).Take(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
+			a.health.Admit(turn.End(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet))))))))))))))))))),
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,

@@ -44,6 +44,7 @@ var allowed = map[string]string{
 	"internal/search":        "internal/switchboard internal/wire",
 	"internal/surface":       "internal/switchboard internal/canonical internal/decide internal/wire",
 	"internal/telemetry":     "internal/switchboard",
+	"internal/turn":          "internal/switchboard",
 	"internal/run":           "internal/switchboard internal/store internal/surface",
 	"internal/upstream":      "internal/dial internal/scan internal/switchboard internal/wire",
 	"internal/lazyexpand":    "internal/switchboard internal/wire internal/decide internal/surface internal/run internal/search",

@@ -42,6 +42,9 @@ func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, e
 // checkPrivate refuses a data folder, or a token of operators in it, that other users may read or write. A folder that is not there yet will be
 // made for our user alone.
 func checkPrivate(dir string) error {
+	if dir == "" {
+		return nil // there is none
+	}
 	for what, name := range map[string]string{"data folder": dir, "token of operators": filepath.Join(dir, identity.OperatorFile)} {
 		info, err := os.Stat(name)
 		if err != nil {

@@ -129,7 +129,8 @@ func TestADefinitionThatCannotBeReadWithCertaintyIsRefused(t *testing.T) {
 		{"TP-09 a description of 1 MB", `{"name":"t","description":"` + strings.Repeat("x", 1<<20) + `","inputSchema":{}}`, `tool "t", tool: the definition is 1048622 bytes long; at most 524288 are allowed`},
 		{"TP-09 10,000 properties", schema(`{"properties":{` + members(10_000, `{}`) + `}}`), "more than 2048 members or elements in one value"},
 		{"more values than anybody needs", schema(`{"properties":{` + members(90, `{"enum":[`+strings.Repeat("1,", 99)+`1]}`) + `}}`), "more than 8192 values"},
-		{"JS-05 deeper than 64", schema(strings.Repeat(`{"not":`, 63) + `{}` + strings.Repeat(`}`, 63)), "more than 64 objects and lists within each other"},
+		{"JS-05 deeper than 61", schema(strings.Repeat(`{"not":`, 60) + `{}` + strings.Repeat(`}`, 60)), `tool "t", tool: cannot be read: more than 61 objects and lists within each other`},
+		{"JS-05 900 deep, and the name behind that", `{"inputSchema":` + strings.Repeat(`{"not":`, 898) + `{}` + strings.Repeat(`}`, 898) + `,"name":"t"}`, `tool "t", tool: cannot be read: more than 61 objects and lists within each other`},
 
 		{"TP-10 a credential's name", header(`"type":"string","x-mcp-header":"Authorization"`), `inputSchema.properties.a.x-mcp-header: "Authorization" is the name of a header that has another meaning`},
 		{"TP-10 two lines", header(`"type":"string","x-mcp-header":"X\r\nY"`), `"X\r\nY" is not the name of a header`},
@@ -224,7 +225,7 @@ func TestSchemasThatRealServersHaveAreFine(t *testing.T) {
 		{"an $id at the root", `{"name":"t","inputSchema":{"$id":"http://x/","$schema":"http://x/","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{}}}}`},
 		{"boolean schemas, lists of names", `{"name":"t","inputSchema":{"additionalProperties":false,"items":[true,{}],"dependencies":{"a":["b"],"c":{}},"required":["a"]}}`},
 		{"a header in the output means nothing", `{"name":"t","inputSchema":{},"outputSchema":{"x-mcp-header":"Authorization"}}`},
-		{"JS-05 as deep as 64", `{"name":"t","inputSchema":` + strings.Repeat(`{"not":`, 62) + `{}` + strings.Repeat(`}`, 62) + `}`},
+		{"JS-05 as deep as 61", `{"name":"t","inputSchema":` + strings.Repeat(`{"not":`, 59) + `{}` + strings.Repeat(`}`, 59) + `}`},
 		{"unknown members", `{"name":"t","inputSchema":{},"prompt":1,"required":[],"x-vendor":{},"_meta":{"a/b":1}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

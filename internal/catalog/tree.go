@@ -8,14 +8,16 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // Limits of whatever is read here. Real definitions need depth 25, 3,151
 // values and 597 elements in one of them.
 const (
-	MaxDepth   = 64    // objects and lists within each other, the outermost counted
-	MaxMembers = 2_048 // members of one object, elements of one list, in a definition
-	MaxValues  = 8_192 // values in one definition
+	MaxDepth   = wire.MaxDepth - 3 // objects and lists within each other, the outermost counted; a list of tools adds three
+	MaxMembers = 2_048             // members of one object, elements of one list, in a definition
+	MaxValues  = 8_192             // values in one definition
 )
 
 // limits bound the count of values in one text.

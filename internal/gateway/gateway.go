@@ -385,7 +385,6 @@ type account struct {
 	calls   atomic.Int64
 	streams atomic.Int64
 	held    atomic.Int64 // bytes of messages; of a tenant as a whole, where the owner has no id
-	turns   turns        // of a tenant as a whole
 }
 
 func (g *Gateway) account(p switchboard.Principal) *account {

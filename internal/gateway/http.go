@@ -490,14 +490,6 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 	if !ok {
 		return
 	}
-	if len(body) >= largeRequest {
-		end, err := g.account(switchboard.Principal{Tenant: p.Tenant}).turns.take(r.Context())
-		if err != nil { // the client has gone
-			return
-		}
-		defer end()
-		r = r.WithContext(context.WithValue(r.Context(), turnKey{}, end))
-	}
 	m, err := wire.Parse(body)
 	if err != nil {
 		f, id := unparsed(err)

@@ -146,7 +146,7 @@ func value(raw []byte) (ast.Value, error) {
 		_, err = d.ReadToken()
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, errors.New("are no JSON")
+		return nil, errors.New("are no JSON that every reader takes for the same")
 	}
 	if huge(v) {
 		return nil, fmt.Errorf("hold a number with too large an exponent, or with more than %d digits", maxDigits)

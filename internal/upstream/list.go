@@ -98,7 +98,7 @@ func (l *link) list(ctx context.Context, k switchboard.Kind) (items [][]byte, no
 		next, ok := wire.Field(result, "nextCursor")
 		if !ok || string(next) == "null" {
 			if odd > 0 {
-				note = fmt.Sprintf("%d of its %s are left out: readers could take each for two things", odd, k)
+				note = fmt.Sprintf("%d of its %s are left out: readers could take each for two things, or it is too deep", odd, k)
 			}
 			return items, note, nil
 		}
@@ -149,10 +149,10 @@ func cleaned(k switchboard.Kind, items [][]byte) (clean [][]byte, removed string
 	return items, fmt.Sprintf("characters that deceive were removed from the definitions of its %s %s%s", k, strings.Join(from, ", "), more)
 }
 
-// sound reports whether all readers take the item, an object, for the same.
+// sound reports whether all readers take the item, an object, for the same, and a list of such items is no deeper than a message may be.
 func sound(item []byte) bool {
 	_, err := wire.Parse(wire.AppendNotification(nil, "item", item))
-	return err == nil && item[0] == '{'
+	return err == nil && item[0] == '{' && wire.Strict(slices.Concat([]byte("[[["), item, []byte("]]]")))
 }
 
 // Notes are what was left out of each list of a server's.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/wire"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -46,6 +47,10 @@ func library(f *fake) {
 			f.result(m.ID, `{"else":[]}`)
 		case how == "odd":
 			f.result(m.ID, fmt.Sprintf(`{%q:[{"name":"a","name":"b"},{"Name":"x","name":"y"},7,%s]}`, member, item))
+		case how == "deep": // 62 and 900 levels, and the most that a list has room for
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s,%s,%s,%s]}`, member, nested(62), nested(900), nested(61), item))
+		case how == "abyss":
+			f.result(m.ID, fmt.Sprintf(`{%q:[%s,%s]}`, member, nested(wire.MaxListDepth), item))
 		case how == "pages" && cursor == "":
 			f.result(m.ID, fmt.Sprintf(`{%q:[%s],"nextCursor":"2"}`, member, item))
 		case how == "pages":
@@ -119,6 +124,11 @@ func library(f *fake) {
 
 func init() { fakes["library"] = library }
 
+// nested is an item of so many levels.
+func nested(levels int) string {
+	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
+}
+
 // asked calls the library's tool with the arguments, and returns what the server
 // was asked so far.
 func asked(t *testing.T, f *Fleet, arguments string) []string {
@@ -159,6 +169,8 @@ func TestAListThatFailsTakesNoOtherAway(t *testing.T) {
 		{"prompts/list=hang", "", "its prompts could not be listed"},
 		{"prompts/list=junk", "", "holds no list of prompts"},
 		{"prompts/list=odd", `{"name":"greet"}`, "3 of its prompts are left out"},
+		{"prompts/list=deep", nested(61) + ` {"name":"greet"}`, "2 of its prompts are left out"},
+		{"prompts/list=abyss", "", "its prompts could not be listed"},
 		{"prompts/list=pages", `{"name":"greet"} {"name":"greet2"}`, ""},
 	} {
 		t.Run(tt.list, func(t *testing.T) {

@@ -421,3 +421,35 @@ func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
 		}
 	}
 }
+
+func TestAResultOfAServerMayBeDeepWithinABound(t *testing.T) {
+	nested := func(depth int) string { // arrays and objects in turn, from the result on, with something behind each
+		open, closing := "", ""
+		for i := range depth {
+			if i%3 == 1 {
+				open, closing = open+"[", ",1]"+closing
+			} else {
+				open, closing = open+`{"a":`, `,"b":2}`+closing
+			}
+		}
+		return open + "0" + closing
+	}
+	for depth, deep := range map[int]bool{1: false, 63: false, 64: true, 65: true, 127: true, 128: true, 129: true, 1023: true} { // the envelope is one more
+		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + nested(depth) + "}"))
+		if err != nil || m.Deep != deep || string(m.Result) != nested(depth) {
+			t.Errorf("%d levels: %v, deep %t", depth, err, m.Deep)
+		}
+	}
+	text := nested(200)
+	for name, bad := range map[string]string{
+		"too deep": nested(1024), "an array that ends as an object": strings.Replace(text, ",1]", ",1}", 100), "an object that ends as an array": strings.Replace(text, `2}`, `2]`, 1),
+		"no end": text[:len(text)-1],
+	} {
+		if _, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + bad + "}")); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if _, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","method":"x","params":` + nested(64) + "}")); err == nil {
+		t.Error("parameters that are too deep are accepted")
+	}
+}

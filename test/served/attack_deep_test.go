@@ -36,7 +36,7 @@ func TestAttack11ASchemaThatIsTooDeepCostsItsToolAlone(t *testing.T) {
 				}
 			}
 			for _, name := range []string{"deep40", "deep200"} {
-				if log := g.logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "more than 64 objects and lists within each other") {
+				if log := g.logged(); !strings.Contains(log, `tool \"`+name+`\"`) || !strings.Contains(log, "more than 61 objects and lists within each other") {
 					t.Errorf("the log does not say why %s is refused", name)
 				}
 			}

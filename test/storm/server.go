@@ -1,11 +1,13 @@
 package storm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -38,13 +40,14 @@ func Quick() http.Handler {
 // Server is the MCP server of the tenant that attacks. Its tools are "work", which answers at once; "hang", which does not answer; "big", which gives
 // bigResult bytes; "flood", which sends floodOf notifications before it answers; and some with schemas that would cost much to check (RX-08). It says
 // every listEvery that its tools have changed, and each list has other definitions than the one before.
-func Server() http.Handler {
-	var lists atomic.Int64
+func Server() *Stormy {
+	s := &Stormy{}
 	big := `{"content":[{"type":"text","text":"` + strings.Repeat("z", bigResult) + `"}]}`
-	return serve(true, func(w http.ResponseWriter, r *http.Request, m message) {
+	s.Handler = serve(true, func(w http.ResponseWriter, r *http.Request, m message) {
+		n := s.count(cmp.Or(m.Params.Name, m.Method))
 		switch {
 		case m.Method == "tools/list":
-			m.answer(w, `{"tools":[`+tools(lists.Add(1))+`]}`)
+			m.answer(w, `{"tools":[`+tools(n)+`]}`)
 		case m.Params.Name == "hang":
 			<-r.Context().Done()
 		case m.Params.Name == "big":
@@ -62,6 +65,27 @@ func Server() http.Handler {
 			m.answer(w, `{"content":[]}`)
 		}
 	})
+	return s
+}
+
+// A Stormy is a Server that counts what it is asked.
+type Stormy struct {
+	http.Handler
+	asked sync.Map // tool, or tools/list, to *atomic.Int64
+}
+
+func (s *Stormy) count(what string) int64 {
+	n, _ := s.asked.LoadOrStore(what, new(atomic.Int64))
+	return n.(*atomic.Int64).Add(1)
+}
+
+// Asked returns how often the tool was called, or with "tools/list" how often the tools were listed.
+func (s *Stormy) Asked(what string) int64 {
+	n, ok := s.asked.Load(what)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
 }
 
 // tools are the definitions of Server in its n-th list.
