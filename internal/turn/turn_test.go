@@ -85,12 +85,13 @@ func TestAttack1ACallThatDoesNotGetItsTurnIsRefusedAndOneThatIsCancelledIsNotMad
 			return switchboard.Result{}, nil
 		}))
 		const waiting = int(turn.Patience/each) + 1 // as many as get a turn in time, with the first
+		var all sync.WaitGroup
 		for range waiting {
-			go func() {
+			all.Go(func() {
 				if _, err := caller.Call(t.Context(), of("a", turn.Large)); err != nil {
 					t.Error(err)
 				}
-			}()
+			})
 			synctest.Wait()
 		}
 		late, gone := make(chan error, 1), make(chan error, 1)
@@ -104,7 +105,7 @@ func TestAttack1ACallThatDoesNotGetItsTurnIsRefusedAndOneThatIsCancelledIsNotMad
 		if e, ok := errors.AsType[*switchboard.Error](<-late); !ok || e.Code != switchboard.CodeOverloaded || !e.Unsent || e.RetryAfter == 0 {
 			t.Errorf("a call that waits too long: %v", e)
 		}
-		time.Sleep(2 * each)
+		all.Wait()
 		if made != waiting {
 			t.Errorf("%d calls are made, want %d", made, waiting)
 		}
