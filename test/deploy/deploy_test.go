@@ -177,6 +177,11 @@ func TestTheImageHasAllThatItNeeds(t *testing.T) {
 		if out, err := prepare.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
+		for _, secret := range []string{"cluster", "store"} { // only another user, as that of the image is, may read a secret that all can read
+			if err := os.Chmod(filepath.Join(dir, "config", "secrets", secret), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		c, err := config.Load(t.Context(), filepath.Join(dir, "config", "switchboard.yaml"), config.Options{Env: os.LookupEnv})
 		if err != nil {
 			t.Fatal(err)
