@@ -16,14 +16,14 @@ const (
 )
 
 // A target is the task or run that a request names; "" means none.
-type target struct {
+type runTarget struct {
 	task switchboard.TaskID
 	run  switchboard.RunID
 }
 
-// join adds what the headers name to what the path does. Both may name the
+// withHeaders adds what the headers name to what the path does. Both may name the
 // same, but not different things.
-func (t target) join(h http.Header) (target, *failure) {
+func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	for _, s := range h.Values(HeaderTask) {
 		if t.task != "" && t.task != switchboard.TaskID(s) {
 			return t, invalidRequest("the request names two tasks; name one")
@@ -39,9 +39,9 @@ func (t target) join(h http.Header) (target, *failure) {
 	return t, nil
 }
 
-// check refuses a task that cannot exist, however long its name. Of a run there
+// checkTask refuses a task that cannot exist, however long its name. Of a run there
 // is nothing to check: none is found that was not minted.
-func (t target) check() error {
+func (t runTarget) checkTask() error {
 	if t.task == "" {
 		return nil
 	}
@@ -52,22 +52,22 @@ func (t target) check() error {
 }
 
 // A binder finds or mints the run that a request is for.
-type binder func(context.Context) (*run.Run, error)
+type runBinder func(context.Context) (*run.Run, error)
 
 // openRun returns the run that p names, or else a new one of the task.
-func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
 }
 
 // baseRun returns the run that p names, or else the one that all modern
 // requests of p for the task share.
-func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
 }
 
 // findRun returns the run that p names, or what other does where p names none.
-func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t target, other func() (*run.Run, error)) (*run.Run, error) {
-	if err := t.check(); err != nil {
+func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
+	if err := t.checkTask(); err != nil {
 		return nil, err
 	}
 	if t.run == "" {

@@ -27,8 +27,8 @@ type failure struct {
 	refusal switchboard.Code // of ours; "" where it is none
 }
 
-// internal says no more than that we failed; the log says why.
-var internal = &failure{code: wire.CodeInternal, message: "internal error; the log of Switchboard has more"}
+// internalFailure says no more than that we failed; the log says why.
+var internalFailure = &failure{code: wire.CodeInternal, message: "internal error; the log of Switchboard has more"}
 
 // envelope returns f as a message; a nil id is null.
 func (f *failure) envelope(id []byte) []byte {
@@ -60,24 +60,26 @@ func invalidRequest(why string) *failure {
 
 func invalidParams(why string) *failure { return &failure{code: wire.CodeInvalidParams, message: why} }
 
-func mismatch(why string) *failure { return &failure{code: wire.CodeHeaderMismatch, message: why} }
+func headerMismatch(why string) *failure {
+	return &failure{code: wire.CodeHeaderMismatch, message: why}
+}
 
-func noMethod(method string) *failure {
+func methodNotFound(method string) *failure {
 	return &failure{code: wire.CodeMethodNotFound, message: "method not found: " + method}
 }
 
-// unparsed is why a message was not accepted.
-func unparsed(err error) (*failure, []byte) {
+// parseFailure is why a message was not accepted.
+func parseFailure(err error) (*failure, []byte) {
 	var p *wire.ParseError
 	if !errors.As(err, &p) {
-		return internal, nil
+		return internalFailure, nil
 	}
 	return &failure{code: p.Code, message: p.Reason + " (byte " + strconv.Itoa(p.Offset) + ")"}, p.ID
 }
 
-// unsupported names the versions that there are.
-func unsupported(version string) *failure {
-	data := wire.AppendString([]byte(`{"requested":`), cut(version))
+// unsupportedVersion names the versions that there are.
+func unsupportedVersion(version string) *failure {
+	data := wire.AppendString([]byte(`{"requested":`), shorten(version))
 	data = append(data, `,"supported":[`...)
 	for i, v := range wire.Versions {
 		if i > 0 {
@@ -85,14 +87,14 @@ func unsupported(version string) *failure {
 		}
 		data = wire.AppendString(data, v)
 	}
-	return &failure{code: wire.CodeUnsupportedVersion, message: "unsupported protocol version: " + cut(version), data: append(data, "]}"...)}
+	return &failure{code: wire.CodeUnsupportedVersion, message: "unsupported protocol version: " + shorten(version), data: append(data, "]}"...)}
 }
 
 // maxEcho is how much of what a client sent is repeated to it, in bytes.
 const maxEcho = 256
 
-// cut shortens s to what is repeated.
-func cut(s string) string {
+// shorten shortens s to what is repeated.
+func shorten(s string) string {
 	if len(s) <= maxEcho {
 		return s
 	}
@@ -106,7 +108,7 @@ func cut(s string) string {
 // unknownTool is the answer to a tool that does not exist, and to one that the
 // caller may not see. It says nothing by which the two could be told apart.
 func unknownTool(name string) *failure {
-	return refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", cut(name)))
+	return failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", shorten(name)))
 }
 
 // rpcCodes are the JSON-RPC codes of refusals. A standard one stands where it
@@ -165,8 +167,8 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeOutcomeUnknown:    true,
 }
 
-// refused returns e as a JSON-RPC error.
-func refused(e *switchboard.Error) *failure {
+// failureOf returns e as a JSON-RPC error.
+func failureOf(e *switchboard.Error) *failure {
 	code, ok := rpcCodes[e.Code]
 	if !ok {
 		code = wire.CodeInternal
@@ -174,9 +176,9 @@ func refused(e *switchboard.Error) *failure {
 	return &failure{code: code, message: e.Text, data: errorData(e), refusal: e.Code}
 }
 
-// refusal turns an error into what the client of q is told. Its cause is for
+// errorAnswer turns an error into what the client of q is told. Its cause is for
 // the log alone.
-func (g *Gateway) refusal(q *request, err error) answer {
+func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	var (
 		own    *switchboard.Error
 		server *switchboard.ServerError
@@ -184,7 +186,7 @@ func (g *Gateway) refusal(q *request, err error) answer {
 	switch {
 	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
 		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
-		return answer{failure: refused(own)} // which nobody is sent
+		return rpcAnswer{failure: failureOf(own)} // which nobody is sent
 	case errors.As(err, &own):
 		level := slog.LevelInfo
 		if own.Code == switchboard.CodePolicyFailed { // somebody has a policy to mend
@@ -192,10 +194,10 @@ func (g *Gateway) refusal(q *request, err error) answer {
 		}
 		g.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
 		if q.Method == wire.MethodToolsCall && forTheModel[own.Code] {
-			g.tally(own.Code)
-			return answer{result: g.toolError(own, q.modern)}
+			g.countRefusal(own.Code)
+			return rpcAnswer{result: g.toolError(own, q.modern)}
 		}
-		return answer{failure: refused(own)}
+		return rpcAnswer{failure: failureOf(own)}
 	case errors.As(err, &server):
 		g.log.Debug("a server answered with an error", "server", server.Server, "tenant", q.principal.Tenant)
 		f := &failure{code: wire.CodeInternal, object: server.Object}
@@ -204,22 +206,22 @@ func (g *Gateway) refusal(q *request, err error) answer {
 				f.code = code
 			}
 		}
-		if code := bridgedCode(f.code, server.Modern, q); code != f.code {
+		if code := codeForEra(f.code, server.Modern, q); code != f.code {
 			f.code = code
 			f.object = wire.Rewrite(nil, server.Object, wire.Edit{Name: "code", Value: strconv.AppendInt(nil, int64(code), 10)})
 		}
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	case errors.Is(err, context.Canceled):
 		g.log.Debug("ended before it was done", "method", q.Method, "err", err)
-		return answer{failure: internal}
+		return rpcAnswer{failure: internalFailure}
 	}
 	g.log.Error("failed", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", err)
-	return answer{failure: internal}
+	return rpcAnswer{failure: internalFailure}
 }
 
-// cutShort is what the client is told of a call that failed with err while we
+// stoppedError is what the client is told of a call that failed with err while we
 // were ending it, since we stop. What the server has answered stays as it is.
-func cutShort(err error) error {
+func stoppedError(err error) error {
 	own, refused := errors.AsType[*switchboard.Error](err)
 	_, answered := errors.AsType[*switchboard.ServerError](err)
 	e := &switchboard.Error{
@@ -240,9 +242,9 @@ func cutShort(err error) error {
 	return e
 }
 
-// bridgedCode is the code by which the client's era says what the server's says
+// codeForEra is the code by which the client's era says what the server's says
 // by code.
-func bridgedCode(code int, modern bool, q *request) int {
+func codeForEra(code int, modern bool, q *clientRequest) int {
 	switch {
 	case code == wire.CodeResourceNotFound && q.modern:
 		return wire.CodeInvalidParams
@@ -272,7 +274,7 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	data := `"` + MetaError + `":` + string(errorData(e))
 	if modern {
 		b = append(b, `"resultType":"complete","_meta":`...)
-		b = append(b, g.meta(data)...)
+		b = append(b, g.ownMeta(data)...)
 	} else {
 		b = append(b, `"_meta":{`+data+`}`...)
 	}

@@ -14,64 +14,64 @@ const (
 	maxFailed     = 4096        // networks that are counted; the others count as one
 )
 
-// failures counts who fails to be known, so that whoever guesses is slow and does not fill
+// authFailures counts who fails to be known, so that whoever guesses is slow and does not fill
 // the log. The zero value is ready. It is safe for concurrent use.
-type failures struct {
-	mu sync.Mutex
-	of map[netip.Prefix]*failed
+type authFailures struct {
+	mu        sync.Mutex
+	byNetwork map[netip.Prefix]*networkFailures
 }
 
-// failed is the failures of one network since a time, of which so many are not in the log yet.
-type failed struct {
-	since   time.Time
-	n       int
-	untold  int
-	toldYet time.Time
+// networkFailures is the failures of one network since a time, of which so many are not in the log yet.
+type networkFailures struct {
+	since      time.Time
+	count      int
+	unlogged   int
+	lastLogged time.Time
 }
 
-// note counts a failure. It returns how long its answer waits, and how many failures are to
+// count counts a failure. It returns how long its answer waits, and how many failures are to
 // be told in the log now: with this one, all that were not told; or 0.
-func (f *failures) note(from netip.Prefix) (wait time.Duration, tell int) {
+func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	one := f.one(from, now)
+	one := f.countOf(from, now)
 	if now.Sub(one.since) >= failureSpan {
-		one.since, one.n = now, 0
+		one.since, one.count = now, 0
 	}
-	one.n++
-	one.untold++
-	if one.n > quickFailures {
+	one.count++
+	one.unlogged++
+	if one.count > quickFailures {
 		wait = failureDelay
 	}
-	if one.toldYet.IsZero() || now.Sub(one.toldYet) >= failureSpan {
-		tell, one.untold, one.toldYet = one.untold, 0, now
+	if one.lastLogged.IsZero() || now.Sub(one.lastLogged) >= failureSpan {
+		tell, one.unlogged, one.lastLogged = one.unlogged, 0, now
 	}
 	return wait, tell
 }
 
-// one returns the count of a network. The caller holds f.mu.
-func (f *failures) one(from netip.Prefix, now time.Time) *failed {
-	if one := f.of[from]; one != nil {
+// countOf returns the count of a network. The caller holds f.mu.
+func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailures {
+	if one := f.byNetwork[from]; one != nil {
 		return one
 	}
-	if f.of == nil {
-		f.of = map[netip.Prefix]*failed{}
+	if f.byNetwork == nil {
+		f.byNetwork = map[netip.Prefix]*networkFailures{}
 	}
-	if len(f.of) >= maxFailed {
-		for other, it := range f.of {
-			if now.Sub(it.since) >= failureSpan && now.Sub(it.toldYet) >= failureSpan {
-				delete(f.of, other)
+	if len(f.byNetwork) >= maxFailed {
+		for other, it := range f.byNetwork {
+			if now.Sub(it.since) >= failureSpan && now.Sub(it.lastLogged) >= failureSpan {
+				delete(f.byNetwork, other)
 			}
 		}
 	}
-	if len(f.of) >= maxFailed {
-		if from = (netip.Prefix{}); f.of[from] != nil {
-			return f.of[from]
+	if len(f.byNetwork) >= maxFailed {
+		if from = (netip.Prefix{}); f.byNetwork[from] != nil {
+			return f.byNetwork[from]
 		}
 	}
-	one := &failed{since: now}
-	f.of[from] = one
+	one := &networkFailures{since: now}
+	f.byNetwork[from] = one
 	return one
 }
 

@@ -67,11 +67,11 @@ const (
 	// that stays open is asked again who is listening.
 	KeepAlive = 15 * time.Second
 
-	bodyTimeout  = 30 * time.Second // for a whole body to come in
-	writeTimeout = 30 * time.Second // for a client to take what is told on a stream
-	chunkTimeout = 10 * time.Second // for a client to take writeChunk of a message
-	lastWords    = time.Second      // for clients to hear that a call was cut
-	sessionGrace = time.Minute
+	bodyTimeout   = 30 * time.Second // for a whole body to come in
+	writeTimeout  = 30 * time.Second // for a client to take what is told on a stream
+	chunkTimeout  = 10 * time.Second // for a client to take writeChunk of a message
+	cutNoticeTime = time.Second      // for clients to hear that a call was cut
+	sessionGrace  = time.Minute
 )
 
 // Options are what a Gateway is made of.
@@ -186,7 +186,7 @@ type Gateway struct {
 	desk         *lazyexpand.Desk
 	meter        *run.Meter
 	results      *preview.Keeper
-	whole        bool // results of any length are given whole
+	wholeResults bool // results of any length are given whole
 	receiptIDs   func(switchboard.TenantID) bool
 	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
 	status       func(switchboard.Principal, *run.Run) []byte
@@ -195,34 +195,34 @@ type Gateway struct {
 	metrics      func(switchboard.Principal, http.Header) (string, []byte, error)
 	operate      func(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 	denied       func(switchboard.Principal, *run.Run, string, switchboard.Code) string
-	tally        func(switchboard.Code)
+	countRefusal func(switchboard.Code)
 	grace        func() <-chan struct{}
 	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
-	ended        func(session string)
+	sessionEnded func(session string)
 	rootsChanged func(session string, ask func(context.Context, string, []byte) ([]byte, error))
 	log          *slog.Logger
 
-	own     *server.MCPServer
-	info    []byte // our serverInfo, an object
-	members []byte // what a modern result has besides; a comma first
+	library       *server.MCPServer
+	serverInfo    []byte // our serverInfo, an object
+	modernMembers []byte // what a modern result has besides; a comma first
 
-	metaMember []byte // the same without its type
-	allowed    atomic.Pointer[allowed]
+	modernMeta []byte // the same without its type
+	allowed    atomic.Pointer[accessList]
 
 	sessions sessions
-	parks    *parks
+	parks    *parkedCalls
 	accounts sync.Map // owner → *account
 
-	closing chan struct{} // closed by Drain
-	judged  bell          // rings when anybody may have lost their key
-	close   func()
+	closing   chan struct{} // closed by Drain
+	rechecked broadcast     // rings when anybody may have lost their key
+	close     func()
 
-	failures failures // to be known
-	memory   memory
-	calls    atomic.Int64 // under way
-	taken    atomic.Int64 // sessions, from other homes
-	open     open
-	gate     *gate // of requests over HTTP
+	failures      authFailures // to be known
+	memory        messageMemory
+	callsInFlight atomic.Int64 // under way
+	takenOver     atomic.Int64 // sessions, from other homes
+	requests      openRequests
+	gate          *drainGate // of requests over HTTP
 }
 
 // New returns a Gateway.
@@ -236,7 +236,7 @@ func New(o Options) *Gateway {
 		desk:         o.Desk,
 		meter:        o.Meter,
 		results:      o.Results,
-		whole:        o.WholeResults,
+		wholeResults: o.WholeResults,
 		receiptIDs:   o.ReceiptIDs,
 		declare:      o.Declare,
 		status:       o.Status,
@@ -245,24 +245,24 @@ func New(o Options) *Gateway {
 		metrics:      o.Metrics,
 		operate:      o.Operate,
 		denied:       o.Denied,
-		tally:        o.Refused,
+		countRefusal: o.Refused,
 		grace:        o.Grace,
-		info:         ServerInfo(o.Name, o.Version),
+		serverInfo:   ServerInfo(o.Name, o.Version),
 		log:          o.Log,
-		own:          newOwn(o.Name, o.Version),
+		library:      newOwn(o.Name, o.Version),
 		subscribe:    o.Subscribe,
-		ended:        o.Ended,
+		sessionEnded: o.Ended,
 		rootsChanged: o.RootsChanged,
-		parks:        newParks(cmp.Or(o.Cluster, &cluster.Cluster{})),
+		parks:        newParkedCalls(cmp.Or(o.Cluster, &cluster.Cluster{})),
 		closing:      make(chan struct{}),
 		gate:         newGate(),
-		memory:       memory{most: MaxHeld},
+		memory:       messageMemory{limit: MaxHeld},
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	if g.tally == nil {
-		g.tally = func(switchboard.Code) {}
+	if g.countRefusal == nil {
+		g.countRefusal = func(switchboard.Code) {}
 	}
 	if g.grace == nil {
 		none := make(chan struct{})
@@ -270,14 +270,14 @@ func New(o Options) *Gateway {
 		g.grace = func() <-chan struct{} { return none }
 	}
 	g.sessions.key = []byte(cmp.Or(o.SessionKey.Reveal(), rand.Text()))
-	g.sessions.over = func(s *session) {
-		if !g.closed() { // or somebody else will go on with it
-			_ = g.unkeep(s) // or it expires
+	g.sessions.onEnd = func(s *session) {
+		if !g.isClosing() { // or somebody else will go on with it
+			_ = g.deleteStoredSession(s) // or it expires
 		}
-		g.forget(s.client)
+		g.releaseClient(s.client)
 	}
-	g.metaMember = append([]byte(`,"_meta":`), g.meta()...)
-	g.members = append([]byte(`,"resultType":"complete"`), g.metaMember...)
+	g.modernMeta = append([]byte(`,"_meta":`), g.ownMeta()...)
+	g.modernMembers = append([]byte(`,"resultType":"complete"`), g.modernMeta...)
 	g.close = sync.OnceFunc(func() {
 		close(g.closing)
 		g.gate.shut()
@@ -295,7 +295,7 @@ func ServerInfo(name, version string) []byte {
 // Allow sets which names of hosts, and which origins of web pages, requests may
 // carry besides those of this machine. A host is "name", for any port, or
 // "name:port"; an origin is "https://name", with its port where it has one.
-func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(hosts, origins)) }
+func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAccessList(hosts, origins)) }
 
 // Drain refuses new requests from now on and ends the streams that clients
 // listen on. Requests over HTTP that are under way are waited for: their clients
@@ -320,35 +320,35 @@ func (g *Gateway) Close() {
 	g.parks.close(errStopping)
 }
 
-// forget lets go of what was kept for a client of the legacy era.
-func (g *Gateway) forget(c *client) {
+// releaseClient lets go of what was kept for a client of the legacy era.
+func (g *Gateway) releaseClient(c *clientState) {
 	c.subscriptions.end()
-	if g.ended != nil {
-		g.ended(c.key)
+	if g.sessionEnded != nil {
+		g.sessionEnded(c.publicID)
 	}
 }
 
-// hear takes a notification of a client's, of whose requests those in f are
+// handleNotification takes a notification of a client's, of whose requests those in f are
 // under way.
-func (g *Gateway) hear(c *client, f *flight, m wire.Message) {
+func (g *Gateway) handleNotification(c *clientState, f *requestTable, m wire.Message) {
 	switch m.Method {
 	case wire.MethodCancelled:
-		f.cancelled(m.Params)
+		f.cancel(m.Params)
 	case wire.MethodRootsChanged:
 		if g.rootsChanged != nil {
-			g.rootsChanged(c.key, c.ask)
+			g.rootsChanged(c.publicID, c.askOutsideCall)
 		}
 	}
 }
 
 // Calls says how many calls are under way.
-func (g *Gateway) Calls() int { return int(g.calls.Load()) }
+func (g *Gateway) Calls() int { return int(g.callsInFlight.Load()) }
 
 // Open says how many sessions of the legacy era are open, and how many streams on
 // which clients hear of changes.
 func (g *Gateway) Open() (sessions, streams int) {
 	g.accounts.Range(func(_, a any) bool {
-		streams += int(a.(*account).streams.Load())
+		streams += int(a.(*principalAccount).streams.Load())
 		return true
 	})
 	return g.sessions.size(), streams
@@ -358,11 +358,11 @@ func (g *Gateway) Open() (sessions, streams int) {
 // told that the outcome is unknown: they need a moment to hear it.
 func (g *Gateway) Cut() (calls int) {
 	calls = g.Calls()
-	g.open.end(errStopping)
+	g.requests.cancelAll(errStopping)
 	return calls
 }
 
-func (g *Gateway) closed() bool {
+func (g *Gateway) isClosing() bool {
 	select {
 	case <-g.closing:
 		return true
@@ -372,32 +372,32 @@ func (g *Gateway) closed() bool {
 }
 
 // An owner is what a principal is counted as.
-type owner struct {
+type principalKey struct {
 	tenant switchboard.TenantID
 	id     string
 }
 
-func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
+func principalKeyOf(p switchboard.Principal) principalKey { return principalKey{p.Tenant, p.ID} }
 
-// An account counts what one principal has open. There are as many as there
+// An principalAccount counts what one principal has open. There are as many as there
 // are principals, so they are never let go.
-type account struct {
-	calls   atomic.Int64
-	streams atomic.Int64
-	held    atomic.Int64 // bytes of messages; of a tenant as a whole, where the owner has no id
+type principalAccount struct {
+	calls     atomic.Int64
+	streams   atomic.Int64
+	heldBytes atomic.Int64 // bytes of messages; of a tenant as a whole, where the owner has no id
 }
 
-func (g *Gateway) account(p switchboard.Principal) *account {
-	o := ownerOf(p)
+func (g *Gateway) accountOf(p switchboard.Principal) *principalAccount {
+	o := principalKeyOf(p)
 	if a, ok := g.accounts.Load(o); ok {
-		return a.(*account)
+		return a.(*principalAccount)
 	}
-	a, _ := g.accounts.LoadOrStore(o, &account{})
-	return a.(*account)
+	a, _ := g.accounts.LoadOrStore(o, &principalAccount{})
+	return a.(*principalAccount)
 }
 
-// take counts one more, unless there are limit already.
-func take(n *atomic.Int64, limit int64) bool {
+// takeIfBelow counts one more, unless there are limit already.
+func takeIfBelow(n *atomic.Int64, limit int64) bool {
 	if n.Add(1) <= limit {
 		return true
 	}

@@ -27,28 +27,28 @@ MCP is at /mcp, and at /mcp/tasks/TASK for one task. Give that address to an MCP
 There is no page to look at. On this machine, "switchboard status" says how it is.`
 
 // A place is what a path leads to.
-type place uint8
+type endpoint uint8
 
 const (
-	nowhere  place = iota
-	mcpHere        // the MCP endpoint
-	runsHere       // where runs are minted
-	healthHere
-	readyHere
-	metricsHere
-	inspectHere
-	operateHere
+	endpointNone endpoint = iota
+	endpointMCP           // the MCP endpoint
+	endpointRuns          // where runs are minted
+	endpointHealth
+	endpointReady
+	endpointMetrics
+	endpointInspect
+	endpointOperate
 )
 
-// methods are the HTTP methods that are answered.
-var methods = [...][]string{
-	mcpHere:     {http.MethodGet, http.MethodPost, http.MethodDelete},
-	runsHere:    {http.MethodPost},
-	healthHere:  {http.MethodGet, http.MethodHead},
-	readyHere:   {http.MethodGet, http.MethodHead},
-	metricsHere: {http.MethodGet},
-	inspectHere: {http.MethodGet},
-	operateHere: {http.MethodPost},
+// endpointMethods are the HTTP endpointMethods that are answered.
+var endpointMethods = [...][]string{
+	endpointMCP:     {http.MethodGet, http.MethodPost, http.MethodDelete},
+	endpointRuns:    {http.MethodPost},
+	endpointHealth:  {http.MethodGet, http.MethodHead},
+	endpointReady:   {http.MethodGet, http.MethodHead},
+	endpointMetrics: {http.MethodGet},
+	endpointInspect: {http.MethodGet},
+	endpointOperate: {http.MethodPost},
 }
 
 // The values of headers that most answers have. They are not modified.
@@ -58,35 +58,35 @@ var (
 	mediaJSON = []string{"application/json"}
 )
 
-// route reads a path as it stands in the request: there is one spelling of each.
-func route(path string) (place, target) {
+// routePath reads a path as it stands in the request: there is one spelling of each.
+func routePath(path string) (endpoint, runTarget) {
 	switch path {
 	case "/mcp":
-		return mcpHere, target{}
+		return endpointMCP, runTarget{}
 	case "/healthz":
-		return healthHere, target{}
+		return endpointHealth, runTarget{}
 	case "/readyz":
-		return readyHere, target{}
+		return endpointReady, runTarget{}
 	case "/metrics":
-		return metricsHere, target{}
+		return endpointMetrics, runTarget{}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
-		return mcpHere, target{task: switchboard.TaskID(id)}
+		return endpointMCP, runTarget{task: switchboard.TaskID(id)}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/runs/"); ok && isSegment(id) {
-		return mcpHere, target{run: switchboard.RunID(id)}
+		return endpointMCP, runTarget{run: switchboard.RunID(id)}
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/tasks/"); ok {
 		if id, ok := strings.CutSuffix(rest, "/runs"); ok && isSegment(id) {
-			return runsHere, target{task: switchboard.TaskID(id)}
+			return endpointRuns, runTarget{task: switchboard.TaskID(id)}
 		}
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/servers/"); ok {
 		if id, what, ok := strings.Cut(rest, "/"); ok && isSegment(id) && slices.Contains(operations, what) {
-			return operateHere, target{}
+			return endpointOperate, runTarget{}
 		}
 	}
-	return nowhere, target{}
+	return endpointNone, runTarget{}
 }
 
 // operations are what Options.Operate does.
@@ -120,11 +120,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	path := r.URL.EscapedPath()
-	where, t := route(path)
-	if where == nowhere && g.inspect[path] != nil {
-		where = inspectHere
+	where, t := routePath(path)
+	if where == endpointNone && g.inspect[path] != nil {
+		where = endpointInspect
 	}
-	if where == nowhere || where == metricsHere && g.metrics == nil || where == operateHere && g.operate == nil {
+	if where == endpointNone || where == endpointMetrics && g.metrics == nil || where == endpointOperate && g.operate == nil {
 		text := "nothing is here; MCP is at /mcp"
 		if path == "/" {
 			text = greeting
@@ -132,27 +132,27 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.allowed.Load().refuse(r)
-	if why == "" && where == operateHere && fromPage(r) {
+	why := g.allowed.Load().refusalReason(r)
+	if why == "" && where == endpointOperate && isFromPage(r) {
 		why = "what operators do, no web page may; use the command, switchboard server"
 	}
 	if why != "" {
-		g.log.Warn("refused a request", "why", why, "host", cut(r.Host), "origin", cut(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+		g.log.Warn("refused a request", "why", why, "host", shorten(r.Host), "origin", shorten(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
 		return
 	}
 	if g.answerCORS(w, r) {
 		return
 	}
-	if allow := methods[where]; !slices.Contains(allow, r.Method) {
+	if allow := endpointMethods[where]; !slices.Contains(allow, r.Method) {
 		notAllowed(w, allow...)
 		return
 	}
 	switch where {
-	case healthHere:
+	case endpointHealth:
 		g.serveHealth(w)
 		return
-	case readyHere:
+	case endpointReady:
 		g.serveReady(w)
 		return
 	}
@@ -161,24 +161,24 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseCaller(w, r, where, err)
 		return
 	}
-	if g.closed() {
+	if g.isClosing() {
 		h.Set("Connection", "close") // whoever takes our place is reached by another
 	}
 	switch where {
-	case runsHere:
-		if g.let(w, r, where, nil) {
+	case endpointRuns:
+		if g.enterOrRefuse(w, r, where, nil) {
 			defer g.gate.leave()
 			g.serveRuns(w, r, p, t.task)
 		}
 		return
-	case metricsHere:
+	case endpointMetrics:
 		g.serveMetrics(w, r, p)
 		return
-	case inspectHere:
+	case endpointInspect:
 		g.serveInspect(w, r, p)
 		return
-	case operateHere:
-		if g.let(w, r, where, nil) {
+	case endpointOperate:
+		if g.enterOrRefuse(w, r, where, nil) {
 			defer g.gate.leave()
 			g.serveOperate(w, r, p)
 		}
@@ -194,9 +194,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// let lets a request in, or answers that we are stopping. Whoever is in has to
+// enterOrRefuse lets a request in, or answers that we are stopping. Whoever is in has to
 // leave the gate.
-func (g *Gateway) let(w http.ResponseWriter, r *http.Request, where place, id []byte) bool {
+func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where endpoint, id []byte) bool {
 	if g.gate.enter() {
 		return true
 	}
@@ -230,7 +230,7 @@ func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
 	ready, text := g.fitness()
 	switch {
-	case g.closed():
+	case g.isClosing():
 		text = []byte(`{"ready":false,"stopping":true}`)
 	case ready:
 		status = http.StatusOK
@@ -247,13 +247,13 @@ func notAllowed(w http.ResponseWriter, methods ...string) {
 }
 
 // refuseCaller answers a request of whom we do not know, or not for this.
-func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where place, err error) {
+func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where endpoint, err error) {
 	var e *switchboard.Error
 	if !errors.As(err, &e) {
 		g.log.Error("cannot tell who is calling", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
 	}
-	wait, tell := g.failures.note(Network(r.RemoteAddr))
+	wait, tell := g.failures.count(Network(r.RemoteAddr))
 	if tell > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
 	}
@@ -272,27 +272,27 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 
 // refuse answers with e in the form that the place has: JSON-RPC with the id, or
 // problem details.
-func (g *Gateway) refuse(w http.ResponseWriter, where place, status int, id []byte, e *switchboard.Error) {
-	if where == mcpHere {
-		g.writeFailure(w, status, id, refused(e))
+func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id []byte, e *switchboard.Error) {
+	if where == endpointMCP {
+		g.writeFailure(w, status, id, failureOf(e))
 		return
 	}
-	g.tally(e.Code)
+	g.countRefusal(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
 func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
-	g.count(f)
+	g.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
 }
 
-// count counts a failure that is a refusal.
-func (g *Gateway) count(f *failure) {
+// countFailure counts a failure that is a refusal.
+func (g *Gateway) countFailure(f *failure) {
 	if f != nil && f.refusal != "" {
-		g.tally(f.refusal)
+		g.countRefusal(f.refusal)
 	}
 }
 
@@ -301,7 +301,7 @@ func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchb
 	kind, text, err := g.metrics(p, r.Header)
 	if err != nil {
 		g.log.Error("metrics", "err", err)
-		http.Error(w, internal.message, http.StatusInternalServerError)
+		http.Error(w, internalFailure.message, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", kind)
@@ -315,15 +315,15 @@ const maxReason = 500
 // nothing: no page of another origin can send that unasked.
 func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	bad := func(status int, why string) {
-		g.refuse(w, operateHere, status, nil, &switchboard.Error{Text: why})
+		g.refuse(w, endpointOperate, status, nil, &switchboard.Error{Text: why})
 	}
 	if why := notJSON(w, r); why != "" {
 		bad(http.StatusUnsupportedMediaType, why)
 		return
 	}
-	held := g.hold(p)
-	defer held.end()
-	body, ok := g.readBody(w, r, operateHere, &held)
+	held := g.newHold(p)
+	defer held.release()
+	body, ok := g.readBody(w, r, endpointOperate, &held)
 	if !ok {
 		return
 	}
@@ -340,17 +340,17 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 	}
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
 	text, err := g.operate(p, r.Header, switchboard.ServerID(id), what, wish.Reason)
-	g.tellOperator(w, r, operateHere, text, err)
+	g.answerOperator(w, r, endpointOperate, text, err)
 }
 
 // serveInspect answers those who look in from the side.
 func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
-	g.tellOperator(w, r, inspectHere, text, err)
+	g.answerOperator(w, r, endpointInspect, text, err)
 }
 
-// tellOperator answers with JSON, or says why not.
-func (g *Gateway) tellOperator(w http.ResponseWriter, r *http.Request, where place, text []byte, err error) {
+// answerOperator answers with JSON, or says why not.
+func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where endpoint, text []byte, err error) {
 	if err != nil {
 		e, ok := errors.AsType[*switchboard.Error](err)
 		if !ok {
@@ -372,20 +372,20 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 			return
 		}
 	}
-	held := g.hold(p)
-	defer held.end()
-	if _, ok := g.readBody(w, r, runsHere, &held); !ok {
+	held := g.newHold(p)
+	defer held.release()
+	if _, ok := g.readBody(w, r, endpointRuns, &held); !ok {
 		return
 	}
-	minted, err := g.openRun(r.Context(), p, target{task: task})
+	minted, err := g.openRun(r.Context(), p, runTarget{task: task})
 	if err != nil {
 		var e *switchboard.Error
 		if !errors.As(err, &e) {
 			g.log.Error("cannot open a run", "task", task, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internal.message)
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internalFailure.message)
 		}
 		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		g.refuse(w, runsHere, httpStatus(e.Code), nil, e)
+		g.refuse(w, endpointRuns, httpStatus(e.Code), nil, e)
 		return
 	}
 	path := "/mcp/runs/" + string(minted.ID())
@@ -426,7 +426,7 @@ const firstRead = 64 << 10
 
 // readBody reads the whole body, which is held, or answers why not. Forwarding starts
 // only then: net/http cuts some answers otherwise (golang/go#40747).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, held *hold) ([]byte, bool) {
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
 		w.Header().Set("Connection", "close")
 		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
@@ -447,7 +447,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 	for {
 		if len(body) == cap(body) {
 			room := min(max(4*int64(cap(body)), firstRead), whole)
-			if ok, full := held.grow(room - int64(cap(body))); !ok {
+			if ok, full := held.tryGrow(room - int64(cap(body))); !ok {
 				g.refuseMemory(w, where, full)
 				return nil, false
 			}
@@ -474,36 +474,36 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 }
 
 // servePost answers one message.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
 	if why := notJSON(w, r); why != "" {
 		g.writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
 		return
 	}
-	accepts := accepted(r.Header)
+	accepts := parseAccept(r.Header)
 	if !accepts.json && !accepts.events {
 		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
-	held := g.hold(p)
-	defer held.end()
-	body, ok := g.readBody(w, r, mcpHere, &held)
+	held := g.newHold(p)
+	defer held.release()
+	body, ok := g.readBody(w, r, endpointMCP, &held)
 	if !ok {
 		return
 	}
 	m, err := wire.Parse(body)
 	if err != nil {
-		f, id := unparsed(err)
+		f, id := parseFailure(err)
 		g.writeFailure(w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, held: &held}
+	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, memory: &held}
 	var f *failure
-	if x.target, f = t.join(r.Header); f != nil {
-		x.fail(http.StatusBadRequest, f)
+	if x.target, f = t.withHeaders(r.Header); f != nil {
+		x.refuse(http.StatusBadRequest, f)
 		return
 	}
 	if m.Kind == wire.Request { // the others are of requests under way
-		if !g.let(w, r, mcpHere, m.ID) {
+		if !g.enterOrRefuse(w, r, endpointMCP, m.ID) {
 			return
 		}
 		if m.Method == wire.MethodListen {
@@ -520,15 +520,15 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 	x.serveLegacy(header)
 }
 
-// accepts is which forms of an answer a client reads.
-type accepts struct{ json, events bool }
+// acceptedForms is which forms of an answer a client reads.
+type acceptedForms struct{ json, events bool }
 
-// accepted reads the Accept headers. A client that sends none gets no event
+// parseAccept reads the Accept headers. A client that sends none gets no event
 // stream: it has not said that it can read one.
-func accepted(h http.Header) (a accepts) {
+func parseAccept(h http.Header) (a acceptedForms) {
 	values := h.Values("Accept")
 	if len(values) == 0 {
-		return accepts{json: true}
+		return acceptedForms{json: true}
 	}
 	for _, v := range values {
 		for part := range strings.SplitSeq(v, ",") {
@@ -549,8 +549,8 @@ func accepted(h http.Header) (a accepts) {
 	return a
 }
 
-// known reports whether we speak a version.
-func known(version string) bool { return slices.Contains(wire.Versions, version) }
+// isKnownVersion reports whether we speak a version.
+func isKnownVersion(version string) bool { return slices.Contains(wire.Versions, version) }
 
 // An exchange is one POST and its answer.
 type exchange struct {
@@ -558,15 +558,15 @@ type exchange struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	principal switchboard.Principal
-	target    target
-	accepts   accepts
+	target    runTarget
+	accepts   acceptedForms
 	message   wire.Message
-	body      []byte // message as it came
-	held      *hold  // of its memory, and its answer's
+	body      []byte      // message as it came
+	memory    *memoryHold // of its memory, and its answer's
 }
 
-// fail refuses the message. The id of a response is of no request here.
-func (x *exchange) fail(status int, f *failure) {
+// refuse refuses the message. The id of a response is of no request here.
+func (x *exchange) refuse(status int, f *failure) {
 	id := x.message.ID
 	if x.message.Kind == wire.Response {
 		id = nil
@@ -574,21 +574,21 @@ func (x *exchange) fail(status int, f *failure) {
 	x.g.writeFailure(x.w, status, id, f)
 }
 
-// answer lets the gateway answer q and sends what it says. Cancelling ctx, as
+// streamReply lets the gateway answer q and sends what it says. Cancelling ctx, as
 // cancel does, ends the work. lost is called when the client cannot be written to,
 // and done before the answer is sent. rs keeps what a client can resume; nil means
 // nothing.
-func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *request, done func(), rs *replays) {
-	p := newReply(x.w, x.accepts, q.modern, lost, rs)
+func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *replays) {
+	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {
-		q.notify, q.send = p.notify, p.send
+		q.notify, q.sendKept = p.notify, p.sendKept
 	}
-	a := x.g.answer(ctx, cancel, q)
+	a := x.g.dispatch(ctx, cancel, q)
 	done()
-	if n := p.stop(); n > 0 {
+	if n := p.stopNotifying(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
-	a = x.g.held(x.held, a)
-	p.end(q.ID, a)
+	a = x.g.holdAnswer(x.memory, a)
+	p.sendAnswer(q.ID, a)
 	a.done()
 }

@@ -36,38 +36,38 @@ const (
 	topicSessions = "sessions"
 	groupSessions = "sessions/" // and the principal
 
-	// touchEvery is how often what is kept of a session in use is written again, which
+	// saveEvery is how often what is kept of a session in use is written again, which
 	// is how it is kept for longer.
-	touchEvery = 5 * time.Minute
-	keptAtMost = SessionIdle + 2*touchEvery
+	saveEvery = 5 * time.Minute
+	storedFor = SessionIdle + 2*saveEvery
 
 	// Each home of a session numbers its questions and its streams on from a multiple of
 	// these, by which it is known whose one is. Some clients read ids into 32 bits.
-	questionsEach = 1_000_000
-	streamsEach   = 1_000_000_000
+	questionsPerOwner = 1_000_000
+	streamsPerOwner   = 1_000_000_000
 
-	// maxBefore is how many of the homes that a session had before are known.
-	maxBefore = 8
+	// maxEarlierOwners is how many of the homes that a session had before are known.
+	maxEarlierOwners = 8
 
-	// maxTries is how often the home of a session is looked for, where it moves
+	// maxLookups is how often the home of a session is looked for, where it moves
 	// meanwhile.
-	maxTries = 3
+	maxLookups = 3
 )
 
-// keptSession is what is kept of a session.
-type keptSession struct {
-	Home          string             `json:"home,omitempty"`   // "" means whoever has the store for itself
-	Moves         int                `json:"moves,omitempty"`  // to another home
-	Before        []string           `json:"before,omitempty"` // its homes until the last moves, in their order
-	Run           switchboard.RunID  `json:"run"`
-	Capabilities  json.RawMessage    `json:"capabilities,omitempty"` // of the client
-	Level         string             `json:"level"`
-	Primes        bool               `json:"primes,omitempty"` // see replays
-	Subscriptions []keptSubscription `json:"subscriptions,omitempty"`
+// storedSession is what is kept of a session.
+type storedSession struct {
+	Owner         string               `json:"home,omitempty"`   // "" means whoever has the store for itself
+	Moves         int                  `json:"moves,omitempty"`  // to another home
+	EarlierOwners []string             `json:"before,omitempty"` // its homes until the last moves, in their order
+	Run           switchboard.RunID    `json:"run"`
+	Capabilities  json.RawMessage      `json:"capabilities,omitempty"` // of the client
+	Level         string               `json:"level"`
+	Primes        bool                 `json:"primes,omitempty"` // see replays
+	Subscriptions []storedSubscription `json:"subscriptions,omitempty"`
 }
 
-// keptSubscription is what is kept of a subscription: which resource, and whose it was.
-type keptSubscription struct {
+// storedSubscription is what is kept of a subscription: which resource, and whose it was.
+type storedSubscription struct {
 	URI    string               `json:"uri"`
 	Server switchboard.ServerID `json:"server"`
 	Own    string               `json:"own"` // the URI, as the server spells it
@@ -75,31 +75,31 @@ type keptSubscription struct {
 
 // sessionKey is where what is kept of a session stands. The id is as good as a
 // password, and stands nowhere.
-func sessionKey(o owner, id string) store.Key {
+func sessionKey(o principalKey, id string) store.Key {
 	sum := sha256.Sum256([]byte(id))
 	return store.Key{Group: groupSessions + string(o.tenant) + "/" + o.id, Name: hex.EncodeToString(sum[:])}
 }
 
-// keep writes what is kept of s. The error is store.ErrConflict where another replica has
+// saveSession writes what is kept of s. The error is store.ErrConflict where another replica has
 // taken it over, and s is released then; where the store fails, it is written when that is
 // back.
-func (g *Gateway) keep(ctx context.Context, s *session) error {
+func (g *Gateway) saveSession(ctx context.Context, s *session) error {
 	if g.store == nil {
 		return nil
 	}
-	err := g.keepOwn(ctx, s)
+	err := g.saveOwnedSession(ctx, s)
 	if errors.Is(err, store.ErrConflict) {
-		g.release(s)
+		g.yieldSession(s)
 	}
 	return err
 }
 
-func (g *Gateway) keepOwn(ctx context.Context, s *session) error {
-	s.keeping.Lock()
-	defer s.keeping.Unlock()
-	k := keptSession{
-		Home: g.cluster.Self(), Moves: s.moves, Before: s.before, Run: s.run.ID(), Level: s.client.logLevel(), Primes: s.replays.primes,
-		Subscriptions: s.client.subscriptions.keep(),
+func (g *Gateway) saveOwnedSession(ctx context.Context, s *session) error {
+	s.storeMu.Lock()
+	defer s.storeMu.Unlock()
+	k := storedSession{
+		Owner: g.cluster.Self(), Moves: s.moves, EarlierOwners: s.earlierOwners, Run: s.run.ID(), Level: s.client.logLevel(), Primes: s.replays.sendsPrimers,
+		Subscriptions: s.client.subscriptions.stored(),
 	}
 	if own := s.client.capabilities.Load(); own != nil {
 		k.Capabilities = *own
@@ -108,54 +108,54 @@ func (g *Gateway) keepOwn(ctx context.Context, s *session) error {
 		if s.lost {
 			return store.ErrConflict
 		}
-		err := s.write(ctx, g.store, k)
-		if s.unkept = err != nil; !errors.Is(err, store.ErrConflict) {
+		err := s.writeStored(ctx, g.store, k)
+		if s.unsaved = err != nil; !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := g.whose(ctx, s); err != nil {
+		if err := g.checkOwner(ctx, s); err != nil {
 			return err
 		}
 	}
 }
 
-// whose looks whether what is kept of s is its own, and only of a version of which the
+// checkOwner looks whether what is kept of s is its own, and only of a version of which the
 // store has not said so; or another replica has taken s over. The caller holds s.keeping.
-func (g *Gateway) whose(ctx context.Context, s *session) error {
-	now, version, err := g.kept(ctx, s.key)
+func (g *Gateway) checkOwner(ctx context.Context, s *session) error {
+	now, version, err := g.readStoredSession(ctx, s.key)
 	if err == nil {
-		s.lost = version == 0 || now.Home != g.cluster.Self() || now.Moves != s.moves
-		s.kept = version
+		s.lost = version == 0 || now.Owner != g.cluster.Self() || now.Moves != s.moves
+		s.storedVersion = version
 	}
 	return err
 }
 
-// write writes k in the place of what is kept of s. The caller holds s.keeping.
-func (s *session) write(ctx context.Context, st Store, k keptSession) error {
+// writeStored writes k in the place of what is kept of s. The caller holds s.keeping.
+func (s *session) writeStored(ctx context.Context, st Store, k storedSession) error {
 	text, err := json.Marshal(k)
 	if err != nil {
 		return err
 	}
-	version, err := st.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.kept, Data: text, TTL: keptAtMost}}})
+	version, err := st.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.storedVersion, Data: text, TTL: storedFor}}})
 	if err == nil {
-		s.kept = version
+		s.storedVersion = version
 	}
 	return err
 }
 
-// unkeep lets go of what is kept of s, which is over for good. Where it returns an error,
+// deleteStoredSession lets go of what is kept of s, which is over for good. Where it returns an error,
 // that may be found again until it expires.
-func (g *Gateway) unkeep(s *session) error {
+func (g *Gateway) deleteStoredSession(s *session) error {
 	if g.store == nil {
 		return nil
 	}
-	s.keeping.Lock()
-	defer s.keeping.Unlock()
+	s.storeMu.Lock()
+	defer s.storeMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), bodyTimeout)
 	defer cancel()
-	for !s.lost && s.kept != 0 { // else there is nothing of it, or it is another's
-		_, err := g.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.kept}}})
+	for !s.lost && s.storedVersion != 0 { // else there is nothing of it, or it is another's
+		_, err := g.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.storedVersion}}})
 		if errors.Is(err, store.ErrConflict) {
-			if err = g.whose(ctx, s); err == nil {
+			if err = g.checkOwner(ctx, s); err == nil {
 				continue
 			}
 		}
@@ -168,9 +168,9 @@ func (g *Gateway) unkeep(s *session) error {
 	return nil
 }
 
-// kept reads what is kept of a session; version is 0 where nothing is. A session whose value does not open is over: its
+// readStoredSession reads what is kept of a session; version is 0 where nothing is. A session whose value does not open is over: its
 // client begins another one.
-func (g *Gateway) kept(ctx context.Context, key store.Key) (k keptSession, version store.Version, err error) {
+func (g *Gateway) readStoredSession(ctx context.Context, key store.Key) (k storedSession, version store.Version, err error) {
 	v, err := g.store.Value(ctx, key)
 	if errors.Is(err, store.ErrUnopened) {
 		return k, 0, nil
@@ -184,8 +184,8 @@ func (g *Gateway) kept(ctx context.Context, key store.Key) (k keptSession, versi
 	return k, v.Version, nil
 }
 
-// An envelope is a request of a session as it came.
-type envelope struct {
+// An httpRequest is a request of a session as it came.
+type httpRequest struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	p    switchboard.Principal
@@ -193,42 +193,42 @@ type envelope struct {
 	id   []byte // of the JSON-RPC request; nil where it is none
 }
 
-// session finds the session of that id, of whose requests e is one; the caller has to
-// leave it. It is nil where e has been answered: by the session's home, or because there
-// is no such session.
-func (g *Gateway) session(e envelope, id string) *session {
+// findSession finds the findSession of that id, of whose requests e is one; the caller has to
+// leave it. It is nil where e has been answered: by the findSession's home, or because there
+// is no such findSession.
+func (g *Gateway) findSession(e httpRequest, id string) *session {
 	if s := g.sessions.find(id, e.p); s != nil {
 		return s
 	}
-	if g.store == nil || !g.sessions.minted(ownerOf(e.p), id) {
-		g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+	if g.store == nil || !g.sessions.isMinted(principalKeyOf(e.p), id) {
+		g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 		return nil
 	}
 	_, hop := cluster.Principal(e.r)
-	for range maxTries {
-		k, version, err := g.kept(e.r.Context(), sessionKey(ownerOf(e.p), id))
+	for range maxLookups {
+		k, version, err := g.readStoredSession(e.r.Context(), sessionKey(principalKeyOf(e.p), id))
 		switch {
 		case err != nil:
 			g.refuseSession(e, err)
 			return nil
 		case version == 0:
-			g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+			g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 			return nil
-		case hop && (k.Home != g.cluster.Self() || g.closed()):
+		case hop && (k.Owner != g.cluster.Self() || g.isClosing()):
 			cluster.NotHere(e.w)
 			return nil
-		case g.closed():
+		case g.isClosing():
 			g.refuseSession(e, errStopping)
 			return nil
 		}
-		if g.elsewhere(k.Home) && g.answered(e, g.cluster.Forward(e.w, e.r, e.body, e.p, k.Home)) {
+		if g.isOtherReplica(k.Owner) && g.isForwarded(e, g.cluster.Forward(e.w, e.r, e.body, e.p, k.Owner)) {
 			return nil
 		}
 		switch s, err := g.takeOver(e.r.Context(), e.p, id, k, version); {
 		case err == nil && s != nil:
 			return s
 		case err == nil:
-			g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+			g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 			return nil
 		case !errors.Is(err, store.ErrConflict):
 			g.refuseSession(e, err)
@@ -242,24 +242,24 @@ func (g *Gateway) session(e envelope, id string) *session {
 	return nil
 }
 
-// answered reports whether e has been answered, where err is what came of it that another
+// isForwarded reports whether e has been isForwarded, where err is what came of it that another
 // replica was to do so: not so where that holds nothing of the kind, or is gone.
-func (g *Gateway) answered(e envelope, err error) bool {
+func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 	switch {
 	case err == nil:
 	case errors.Is(err, cluster.ErrGone):
 		return false
 	case errors.Is(err, cluster.ErrBroken):
 		g.log.Warn("another replica broke off", "err", err)
-		g.writeFailure(e.w, http.StatusBadGateway, e.id, refused(errLost(err)))
+		g.writeFailure(e.w, http.StatusBadGateway, e.id, failureOf(connectionLost(err)))
 	default:
 		g.refuseSession(e, err)
 	}
 	return true
 }
 
-// errLost is what a client is told whose request was lost with a replica.
-func errLost(err error) *switchboard.Error {
+// connectionLost is what a client is told whose request was lost with a replica.
+func connectionLost(err error) *switchboard.Error {
 	return &switchboard.Error{
 		Code: switchboard.CodeOutcomeUnknown, Cause: err,
 		Text: "the connection to the part of Switchboard that answered this was lost; a tool that was being called may have been executed: check before you repeat the call",
@@ -267,7 +267,7 @@ func errLost(err error) *switchboard.Error {
 }
 
 // refuseSession answers that nobody knows now whether there is such a session.
-func (g *Gateway) refuseSession(e envelope, err error) {
+func (g *Gateway) refuseSession(e httpRequest, err error) {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
 		own = switchboard.Unavailable("the session cannot be looked up, so nothing was done", err)
@@ -276,12 +276,12 @@ func (g *Gateway) refuseSession(e envelope, err error) {
 	if own.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", "1")
 	}
-	g.writeFailure(e.w, http.StatusServiceUnavailable, e.id, refused(own))
+	g.writeFailure(e.w, http.StatusServiceUnavailable, e.id, failureOf(own))
 }
 
 // takeOver makes this the home of a session. It is nil where its run is over; the
 // caller has to leave it.
-func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id string, k keptSession, version store.Version) (*session, error) {
+func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id string, k storedSession, version store.Version) (*session, error) {
 	bound, err := g.runs.Find(ctx, p, k.Run)
 	if err != nil || bound == nil {
 		return nil, err
@@ -290,54 +290,54 @@ func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id stri
 	if s == nil {
 		return nil, tooManySessions(own)
 	}
-	k.Before = append(k.Before, k.Home)
-	k.Before = k.Before[max(0, len(k.Before)-maxBefore):]
-	s.kept, s.moves, s.before = version, k.Moves+1, k.Before
-	s.replays.primes, s.replays.first = k.Primes, s.moves*streamsEach
+	k.EarlierOwners = append(k.EarlierOwners, k.Owner)
+	k.EarlierOwners = k.EarlierOwners[max(0, len(k.EarlierOwners)-maxEarlierOwners):]
+	s.storedVersion, s.moves, s.earlierOwners = version, k.Moves+1, k.EarlierOwners
+	s.replays.sendsPrimers, s.replays.first = k.Primes, s.moves*streamsPerOwner
 	s.replays.last = s.replays.first
-	s.client.questions.last = int64(s.moves) * questionsEach
+	s.client.questions.last = int64(s.moves) * questionsPerOwner
 	if k.Capabilities != nil {
-		s.client.declare(k.Capabilities)
+		s.client.setCapabilities(k.Capabilities)
 	}
 	s.client.initialized.Store(true)
-	if slices.Contains(levels, k.Level) {
+	if slices.Contains(logLevels, k.Level) {
 		s.client.level.Store(k.Level)
 	}
-	k.Home, k.Moves = g.cluster.Self(), s.moves
-	err = s.write(ctx, g.store, k)
+	k.Owner, k.Moves = g.cluster.Self(), s.moves
+	err = s.writeStored(ctx, g.store, k)
 	if err == nil {
-		q := &request{Message: &wire.Message{}, principal: p, client: s.client}
+		q := &clientRequest{Message: &wire.Message{}, principal: p, client: s.client}
 		s.client.subscriptions.restore(g, q, bound, k.Subscriptions)
-		if !g.sessions.open(s, bound) {
+		if !g.sessions.publish(s, bound) {
 			err = store.ErrConflict
 		}
 	}
 	if err != nil {
 		s.lost = true // what is kept is not this one's to let go of
 		g.sessions.end(s)
-		g.sessions.leave(s)
+		g.sessions.release(s)
 		return nil, err
 	}
-	g.taken.Add(1)
-	s.client.news.add(switchboard.AllKinds)                      // what changed meanwhile, nobody has told it
-	g.tell(ctx, moved{Key: s.key, Home: k.Home, Moves: k.Moves}) // or the home before sees it when it next writes
+	g.takenOver.Add(1)
+	s.client.queue.addChanges(switchboard.AllKinds)                           // what changed meanwhile, nobody has told it
+	g.publishMove(ctx, moveNotice{Key: s.key, Home: k.Owner, Moves: k.Moves}) // or the home before sees it when it next writes
 	g.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
 
 // TakenOver counts the sessions whose home this has become in place of another process.
-func (g *Gateway) TakenOver() int64 { return g.taken.Load() }
+func (g *Gateway) TakenOver() int64 { return g.takenOver.Load() }
 
-// moved says that a session has another home, or has ended there.
-type moved struct {
+// moveNotice says that a session has another home, or has ended there.
+type moveNotice struct {
 	Key   store.Key `json:"key"`
 	Home  string    `json:"home"`
 	Moves int       `json:"moves"` // with this one
 	Ended bool      `json:"ended,omitempty"`
 }
 
-// tell tells all replicas.
-func (g *Gateway) tell(ctx context.Context, m moved) {
+// publishMove tells all replicas.
+func (g *Gateway) publishMove(ctx context.Context, m moveNotice) {
 	if notice, err := json.Marshal(m); err == nil {
 		_ = g.store.Publish(ctx, topicSessions, notice)
 	}
@@ -350,7 +350,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 	}
 	missed := make(chan struct{}, 1)
 	defer g.store.Subscribe(topicSessions, func(data []byte) {
-		var m moved
+		var m moveNotice
 		if data == nil || json.Unmarshal(data, &m) != nil {
 			select {
 			case missed <- struct{}{}:
@@ -367,7 +367,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 			case m.Ended:
 				g.sessions.end(s)
 			case m.Moves > s.moves: // else it has come back since
-				go g.release(s)
+				go g.yieldSession(s)
 			}
 		}
 	})()
@@ -377,7 +377,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 			return
 		case <-missed:
 			for s := range g.sessions.all() {
-				if g.confirm(ctx, s) != nil {
+				if g.confirmOwner(ctx, s) != nil {
 					break // the store says when it is back
 				}
 			}
@@ -385,30 +385,30 @@ func (g *Gateway) Follow(ctx context.Context) {
 	}
 }
 
-// confirm lets go of s if another replica has taken it over, and keeps what could not be
+// confirmOwner lets go of s if another replica has taken it over, and keeps what could not be
 // kept when it was to be.
-func (g *Gateway) confirm(ctx context.Context, s *session) error {
-	s.keeping.Lock()
-	unkept := s.unkept
-	s.keeping.Unlock()
+func (g *Gateway) confirmOwner(ctx context.Context, s *session) error {
+	s.storeMu.Lock()
+	unkept := s.unsaved
+	s.storeMu.Unlock()
 	if unkept {
-		return g.keep(ctx, s)
+		return g.saveSession(ctx, s)
 	}
-	k, version, err := g.kept(ctx, s.key)
-	if err == nil && version != 0 && (k.Home != g.cluster.Self() || k.Moves != s.moves) {
-		g.release(s)
+	k, version, err := g.readStoredSession(ctx, s.key)
+	if err == nil && version != 0 && (k.Owner != g.cluster.Self() || k.Moves != s.moves) {
+		g.yieldSession(s)
 	}
 	return err
 }
 
-// release lets go of a session that another replica holds now, but for what is under way in
+// yieldSession lets go of a session that another replica holds now, but for what is under way in
 // it. The stream on which its client hears of changes is opened again, there.
-func (g *Gateway) release(s *session) {
-	s.keeping.Lock()
+func (g *Gateway) yieldSession(s *session) {
+	s.storeMu.Lock()
 	s.lost = true
-	s.keeping.Unlock()
-	g.sessions.move(s)
-	s.hangUp()
+	s.storeMu.Unlock()
+	g.sessions.yield(s)
+	s.closeStream()
 	go s.client.subscriptions.end() // it may wait for servers
 }
 
@@ -416,25 +416,25 @@ func (g *Gateway) release(s *session) {
 // could not begin. Whoever wires the program calls it every few minutes.
 func (g *Gateway) Sweep(ctx context.Context) {
 	for s := range g.sessions.all() {
-		s.client.subscriptions.review()
-		if idle, ok := s.idleSince(); ok && time.Since(idle) > touchEvery {
+		s.client.subscriptions.reviewAll()
+		if idle, ok := s.idleSince(); ok && time.Since(idle) > saveEvery {
 			continue
 		}
-		if err := g.keep(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
+		if err := g.saveSession(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
 			return // the next time
 		}
 	}
 }
 
-func (x *exchange) envelope() envelope {
-	e := envelope{w: x.w, r: x.r, p: x.principal, body: x.body}
+func (x *exchange) envelope() httpRequest {
+	e := httpRequest{w: x.w, r: x.r, p: x.principal, body: x.body}
 	if x.message.Kind == wire.Request {
 		e.id = x.message.ID
 	}
 	return e
 }
 
-// bound is a binder of a run that is there.
-func bound(r *run.Run) binder {
+// fixedRun is a binder of a run that is there.
+func fixedRun(r *run.Run) runBinder {
 	return func(context.Context) (*run.Run, error) { return r, nil }
 }

@@ -15,7 +15,7 @@ func (x *exchange) serveModern(version string) {
 	m := &x.message
 	switch m.Kind {
 	case wire.Response:
-		x.fail(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
+		x.refuse(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
 		return
 	case wire.Notification:
 		// A client cancels by closing the stream of the request; there is
@@ -24,10 +24,10 @@ func (x *exchange) serveModern(version string) {
 		return
 	}
 	if f := checkHeaders(x.r.Header, version, m); f != nil {
-		x.fail(http.StatusBadRequest, f)
+		x.refuse(http.StatusBadRequest, f)
 		return
 	}
-	q := &request{
+	q := &clientRequest{
 		Message:   &x.message,
 		modern:    true,
 		principal: x.principal,
@@ -38,32 +38,32 @@ func (x *exchange) serveModern(version string) {
 		x.serveListen(q)
 		return
 	}
-	if id := x.g.parks.elsewhere(q); id != "" {
-		x.resumeAt(id)
+	if id := x.g.parks.replicaOf(q); id != "" {
+		x.resumeElsewhere(id)
 		return
 	}
 	// Ids need not differ here: each request has a stream of its own, and two
 	// clients of one principal cannot be told apart.
-	if q.hasKey() { // where it loses its connection, it comes back for the outcome
+	if q.hasIdempotencyKey() { // where it loses its connection, it comes back for the outcome
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 		defer cancel(nil)
-		x.answer(ctx, cancel, func(error) {}, q, func() {}, nil)
+		x.streamReply(ctx, cancel, func(error) {}, q, func() {}, nil)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	x.answer(ctx, cancel, cancel, q, func() {}, nil)
+	x.streamReply(ctx, cancel, cancel, q, func() {}, nil)
 }
 
-// resumeAt has the replica answer at which the call is parked that the request goes on
+// resumeElsewhere has the replica answer at which the call is parked that the request goes on
 // with.
-func (x *exchange) resumeAt(id string) {
+func (x *exchange) resumeElsewhere(id string) {
 	if _, hop := cluster.Principal(x.r); hop {
 		cluster.NotHere(x.w)
 		return
 	}
-	if !x.g.answered(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
-		x.fail(http.StatusBadRequest, noState) // it is gone, and the call with it
+	if !x.g.isForwarded(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
+		x.refuse(http.StatusBadRequest, noSuchState) // it is gone, and the call with it
 	}
 }
 
@@ -72,8 +72,8 @@ func checkVersion(version string) *failure {
 	switch {
 	case version == "":
 		return invalidParams("params._meta must hold " + wire.MetaProtocolVersion + ", a string")
-	case !known(version):
-		return unsupported(version)
+	case !isKnownVersion(version):
+		return unsupportedVersion(version)
 	}
 	return nil
 }
@@ -84,21 +84,21 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	inBody := metaVersion(m)
 	switch {
 	case len(h.Values(wire.HeaderLastEventID)) > 0:
-		return mismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
+		return headerMismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
 	case version == "":
-		return mismatch("the header MCP-Protocol-Version is missing")
+		return headerMismatch("the header MCP-Protocol-Version is missing")
 	case inBody == "":
 		return checkVersion("")
 	case version != inBody || len(h.Values(wire.HeaderProtocolVersion)) > 1:
-		return mismatch("the header MCP-Protocol-Version says other than params._meta")
+		return headerMismatch("the header MCP-Protocol-Version says other than params._meta")
 	}
 	if f := checkVersion(inBody); f != nil {
 		return f
 	}
-	if method, f := single(h, wire.HeaderMethod); f != nil {
+	if method, f := singleHeader(h, wire.HeaderMethod); f != nil {
 		return f
 	} else if method != m.Method {
-		return mismatch("the header Mcp-Method says other than the message")
+		return headerMismatch("the header Mcp-Method says other than the message")
 	}
 	member := ""
 	switch m.Method {
@@ -109,29 +109,29 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	default:
 		return nil
 	}
-	header, f := single(h, wire.HeaderName)
+	header, f := singleHeader(h, wire.HeaderName)
 	if f != nil {
 		return f
 	}
 	said, ok := wire.DecodeHeader(header)
 	if !ok {
-		return mismatch("the header Mcp-Name is no valid base64")
+		return headerMismatch("the header Mcp-Name is no valid base64")
 	}
 	raw, _ := m.Param(member)
 	if name, ok := wire.String(raw); !ok || name != said {
-		return mismatch("the header Mcp-Name says other than params." + member)
+		return headerMismatch("the header Mcp-Name says other than params." + member)
 	}
 	return nil
 }
 
-// single returns the one value of a header.
-func single(h http.Header, name string) (string, *failure) {
+// singleHeader returns the one value of a header.
+func singleHeader(h http.Header, name string) (string, *failure) {
 	values := h.Values(name)
 	switch {
 	case len(values) == 0 || values[0] == "":
-		return "", mismatch("the header " + name + " is missing")
+		return "", headerMismatch("the header " + name + " is missing")
 	case len(values) > 1:
-		return "", mismatch("the header " + name + " is given twice")
+		return "", headerMismatch("the header " + name + " is given twice")
 	}
 	return values[0], nil
 }

@@ -51,24 +51,24 @@ var (
 	errPanicked      = errors.New("the call has panicked")
 )
 
-// noState is the answer to a state that is not good, or not for this: all the
+// noSuchState is the answer to a state that is not good, or not for this: all the
 // same.
-var noState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
+var noSuchState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
 
-// parks holds the calls that wait for modern clients. Use newParks.
-type parks struct {
+// parkedCalls holds the calls that wait for modern clients. Use newParks.
+type parkedCalls struct {
 	key    []byte // by which all replicas know their states; else of this process
 	self   string // tells this one from others
 	prefix string // of its states
 
-	mu     sync.Mutex
-	closed error // why nothing is parked any more
-	byID   map[string]*parked
-	each   map[owner]int // calls that wait, or whose client is answering just now
+	mu          sync.Mutex
+	closed      error // why nothing is parked any more
+	byID        map[string]*parkedCall
+	byPrincipal map[principalKey]int // calls that wait, or whose client is answering just now
 }
 
-func newParks(c *cluster.Cluster) *parks {
-	p := &parks{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parked{}, each: map[owner]int{}}
+func newParkedCalls(c *cluster.Cluster) *parkedCalls {
+	p := &parkedCalls{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parkedCall{}, byPrincipal: map[principalKey]int{}}
 	if p.self == "" {
 		p.self, p.key = rand.Text()[:8], []byte(rand.Text())
 	}
@@ -77,59 +77,59 @@ func newParks(c *cluster.Cluster) *parks {
 }
 
 // A parked call goes on beside the requests that wait for it, one at a time.
-type parked struct {
-	owner  owner
-	digest switchboard.Digest // of the request, but for answers and _meta
-	end    context.CancelCauseFunc
-	asked  chan *question
-	done   chan outcome
+type parkedCall struct {
+	principal principalKey
+	digest    switchboard.Digest // of the request, but for answers and _meta
+	cancel    context.CancelCauseFunc
+	asked     chan *serverQuestion
+	done      chan callOutcome
 
-	// heard takes what the server says, while a request waits.
-	heard atomic.Pointer[func(switchboard.Notification)]
+	// listener takes what the server says, while a request waits.
+	listener atomic.Pointer[func(switchboard.Notification)]
 
-	open  map[string]*question // what the client has been told of; only its request of the moment uses it
-	last  int                  // question; no two of a call have the same key
-	until time.Time            // by when the client has to answer that
-	timer *time.Timer          // ends it then; set while it is parked
+	questions map[string]*serverQuestion // what the client has been told of; only its request of the moment uses it
+	last      int                        // question; no two of a call have the same key
+	until     time.Time                  // by when the client has to answer that
+	timer     *time.Timer                // ends it then; set while it is parked
 }
 
-// A question is one thing that a server has asked.
-type question struct {
+// A serverQuestion is one thing that a server has asked.
+type serverQuestion struct {
 	method string
 	params []byte
 	answer chan []byte // takes one
 	failed chan error  // takes one
 }
 
-type outcome struct {
+type callOutcome struct {
 	result switchboard.Result
 	err    error
 }
 
-// make makes the call. Where the server may ask a modern client, the result may
+// forwardParkable makes the call. Where the server may ask a modern client, the result may
 // be a question of ours.
-func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (switchboard.Result, error) {
+func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
 	if !q.modern || !canBeAsked(c.Client.Capabilities) {
 		return g.caller.Call(ctx, c)
 	}
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	p := &parked{
-		owner: ownerOf(q.principal), digest: digestOf(q), end: end,
-		asked: make(chan *question), done: make(chan outcome, 1), open: map[string]*question{},
+	p := &parkedCall{
+		principal: principalKeyOf(q.principal), digest: digestOf(q), cancel: end,
+		asked: make(chan *serverQuestion), done: make(chan callOutcome, 1), questions: map[string]*serverQuestion{},
 	}
 	c.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
 		return p.ask(ctx, method, params)
 	}
 	tell := c.Notify
 	c.Notify = func(n switchboard.Notification) {
-		if heard := p.heard.Load(); heard != nil {
+		if heard := p.listener.Load(); heard != nil {
 			(*heard)(n)
 		}
 	}
-	p.tell(tell)
+	p.setListener(tell)
 	go func() {
 		defer end(nil)
-		o := outcome{err: errPanicked}
+		o := callOutcome{err: errPanicked}
 		defer func() {
 			if p := recover(); p != nil {
 				g.log.Error("panic while calling", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -141,14 +141,14 @@ func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (sw
 	return g.parks.wait(ctx, p)
 }
 
-// tell lets the request of the moment hear what the server says; nil means that
+// setListener lets the request of the moment hear what the server says; nil means that
 // it hears nothing.
-func (p *parked) tell(heard func(switchboard.Notification)) {
+func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
 	if heard == nil {
-		p.heard.Store(nil)
+		p.listener.Store(nil)
 		return
 	}
-	p.heard.Store(&heard)
+	p.listener.Store(&heard)
 }
 
 // canBeAsked reports whether a client has declared anything by which it can be.
@@ -163,7 +163,7 @@ func canBeAsked(capabilities []byte) bool {
 }
 
 // digestOf tells requests apart that are not the same one made again.
-func digestOf(q *request) switchboard.Digest {
+func digestOf(q *clientRequest) switchboard.Digest {
 	params := wire.Without(nil, q.Params, func(name string) bool {
 		return name == memberAnswers || name == memberState || name == wire.MemberMeta
 	})
@@ -176,8 +176,8 @@ func digestOf(q *request) switchboard.Digest {
 
 // ask is the server's end: it waits for a request that can pass the question on,
 // and then for the answer.
-func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	q := &question{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
+func (p *parkedCall) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	q := &serverQuestion{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
 	select {
 	case p.asked <- q:
 	case <-ctx.Done():
@@ -194,22 +194,22 @@ func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte,
 }
 
 // wait waits for the call's result, or for a question, which it returns as one.
-func (ps *parks) wait(ctx context.Context, p *parked) (switchboard.Result, error) {
-	defer p.tell(nil)
+func (ps *parkedCalls) wait(ctx context.Context, p *parkedCall) (switchboard.Result, error) {
+	defer p.setListener(nil)
 	for {
 		select {
 		case o := <-p.done:
 			return o.result, o.err
 		case <-ctx.Done():
-			p.end(context.Cause(ctx))
+			p.cancel(context.Cause(ctx))
 			o := <-p.done
 			return o.result, o.err
 		case q := <-p.asked:
-			p.add(q)
+			p.addQuestion(q)
 			for more := true; more; {
 				select {
 				case q := <-p.asked:
-					p.add(q)
+					p.addQuestion(q)
 				default:
 					more = false
 				}
@@ -217,27 +217,27 @@ func (ps *parks) wait(ctx context.Context, p *parked) (switchboard.Result, error
 			p.until = time.Now().Add(ParkedFor)
 			state, err := ps.park(p, false)
 			if err == nil {
-				return p.questions(state), nil
+				return p.inputRequired(state), nil
 			}
-			for key, q := range p.open {
+			for key, q := range p.questions {
 				q.failed <- err
-				delete(p.open, key)
+				delete(p.questions, key)
 			}
 		}
 	}
 }
 
-func (p *parked) add(q *question) {
+func (p *parkedCall) addQuestion(q *serverQuestion) {
 	p.last++
-	p.open[strconv.Itoa(p.last)] = q
+	p.questions[strconv.Itoa(p.last)] = q
 }
 
-// questions is the result that asks the client.
-func (p *parked) questions(state string) switchboard.Result {
+// inputRequired is the result that asks the client.
+func (p *parkedCall) inputRequired(state string) switchboard.Result {
 	var edits []wire.Edit
 	for i := range p.last {
 		key := strconv.Itoa(i + 1)
-		q := p.open[key]
+		q := p.questions[key]
 		if q == nil {
 			continue
 		}
@@ -254,41 +254,41 @@ func (p *parked) questions(state string) switchboard.Result {
 
 // park lets p wait for its client, and returns the state by which that finds it
 // again, once. The error says why it may not; again says that it has a place.
-func (ps *parks) park(p *parked, again bool) (state string, err error) {
+func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	switch {
 	case ps.closed != nil:
 		return "", ps.closed
 	case again:
-	case ps.each[p.owner] >= MaxParked:
+	case ps.byPrincipal[p.principal] >= MaxParked:
 		return "", errParkedTooMany
 	default:
-		ps.each[p.owner]++
+		ps.byPrincipal[p.principal]++
 	}
 	id := rand.Text()
 	ps.byID[id] = p
 	p.timer = time.AfterFunc(time.Until(p.until), func() {
-		if ps.take(id) == p {
-			ps.leave(p)
-			p.end(errParkedTooLong)
+		if ps.remove(id) == p {
+			ps.releaseSlot(p)
+			p.cancel(errParkedTooLong)
 		}
 	})
-	return ps.prefix + id + "." + ps.seal(id, p), nil
+	return ps.prefix + id + "." + ps.sealState(id, p), nil
 }
 
-// seal binds a state to the principal and the request that it was given for.
-func (ps *parks) seal(id string, p *parked) string {
+// sealState binds a state to the principal and the request that it was given for.
+func (ps *parkedCalls) sealState(id string, p *parkedCall) string {
 	mac := hmac.New(sha256.New, ps.key)
-	for _, s := range []string{id, string(p.owner.tenant), p.owner.id, string(p.digest)} {
+	for _, s := range []string{id, string(p.principal.tenant), p.principal.id, string(p.digest)} {
 		_, _ = mac.Write(append([]byte(s), 0)) // it never fails
 	}
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// take takes the parked call out, so that nobody else finds it; nil where there
+// remove takes the parked call out, so that nobody else finds it; nil where there
 // is none. It keeps its place until leave.
-func (ps *parks) take(id string) *parked {
+func (ps *parkedCalls) remove(id string) *parkedCall {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.byID[id]
@@ -300,46 +300,46 @@ func (ps *parks) take(id string) *parked {
 	return p
 }
 
-// leave gives up the place of p, which waits for its client no more.
-func (ps *parks) leave(p *parked) {
+// releaseSlot gives up the place of p, which waits for its client no more.
+func (ps *parkedCalls) releaseSlot(p *parkedCall) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.each[p.owner]--; ps.each[p.owner] == 0 {
-		delete(ps.each, p.owner)
+	if ps.byPrincipal[p.principal]--; ps.byPrincipal[p.principal] == 0 {
+		delete(ps.byPrincipal, p.principal)
 	}
 }
 
 // close ends what is parked, and lets nothing be parked from now on: nobody can
 // come for it any more.
-func (ps *parks) close(why error) {
+func (ps *parkedCalls) close(why error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.closed = why
 	for id, p := range ps.byID {
 		p.timer.Stop()
-		p.end(why)
+		p.cancel(why)
 		delete(ps.byID, id)
-		ps.each[p.owner]--
+		ps.byPrincipal[p.principal]--
 	}
 }
 
-// find takes out the call that the state is for, where q is its request made
+// takeByState takes out the call that the state is for, where q is its request made
 // again.
-func (ps *parks) find(q *request, state string) *parked {
+func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
 	id, seal, ok := strings.Cut(strings.TrimPrefix(state, ps.prefix), ".")
 	if !ok {
 		return nil
 	}
-	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
-	if !hmac.Equal([]byte(seal), []byte(ps.seal(id, asks))) {
+	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(seal), []byte(ps.sealState(id, asks))) {
 		return nil
 	}
-	return ps.take(id)
+	return ps.remove(id)
 }
 
-// elsewhere returns the replica at which the call is parked that q goes on with, where
+// replicaOf returns the replica at which the call is parked that q goes on with, where
 // that is another one.
-func (ps *parks) elsewhere(q *request) string {
+func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	raw, _ := q.Param(memberState)
 	state, _ := wire.String(raw)
 	own, ok := strings.CutPrefix(state, statePrefix)
@@ -350,16 +350,16 @@ func (ps *parks) elsewhere(q *request) string {
 	if len(part) != 3 {
 		return ""
 	}
-	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
-	if !hmac.Equal([]byte(part[2]), []byte(ps.seal(part[1], asks))) {
+	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], asks))) {
 		return "" // it is none of ours: that of a Switchboard behind, say
 	}
 	return part[0]
 }
 
-// resumes reports whether q goes on with a call that is parked here, and the
+// stateOf reports whether q goes on with a call that is parked here, and the
 // state by which it says so.
-func (ps *parks) resumes(q *request) (state string, ok bool) {
+func (ps *parkedCalls) stateOf(q *clientRequest) (state string, ok bool) {
 	if !q.modern {
 		return "", false
 	}
@@ -368,38 +368,38 @@ func (ps *parks) resumes(q *request) (state string, ok bool) {
 	return state, strings.HasPrefix(state, ps.prefix)
 }
 
-// resume goes on with the parked call that state is for, with the answers of q,
+// resumeParked goes on with the parked call that state is for, with the answers of q,
 // which hears by tell what the server says from now on. found is false where
 // there is no such call.
-func (g *Gateway) resume(ctx context.Context, q *request, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
-	p := g.parks.find(q, state)
+func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
+	p := g.parks.takeByState(q, state)
 	if p == nil {
 		return switchboard.Result{}, false, nil
 	}
-	p.tell(renamed(tell, q)) // before the server can go on
+	p.setListener(withOwnToken(tell, q)) // before the server can go on
 	answers, _ := q.Param(memberAnswers)
-	for key, question := range p.open {
+	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
 			question.answer <- given
-			delete(p.open, key)
+			delete(p.questions, key)
 		}
 	}
-	if len(p.open) > 0 && len(p.done) == 0 { // it is asked again for what it left out
-		p.tell(nil)
+	if len(p.questions) > 0 && len(p.done) == 0 { // it is asked again for what it left out
+		p.setListener(nil)
 		again, err := g.parks.park(p, true)
 		if err == nil {
-			return p.questions(again), true, nil
+			return p.inputRequired(again), true, nil
 		}
-		p.end(err)
+		p.cancel(err)
 	}
-	g.parks.leave(p)
+	g.parks.releaseSlot(p)
 	result, err = g.parks.wait(ctx, p)
 	return result, true, err
 }
 
-// renamed is tell for a call that was made by another request than q: the token
+// withOwnToken is tell for a call that was made by another request than q: the token
 // of its progress is that of q.
-func renamed(tell func(switchboard.Notification), q *request) func(switchboard.Notification) {
+func withOwnToken(tell func(switchboard.Notification), q *clientRequest) func(switchboard.Notification) {
 	if tell == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 // Questions are what a legacy client has been asked and has not answered yet, by
 // the id under which it was asked. The zero value is empty. They are safe for
 // concurrent use.
-type questions struct {
+type openQuestions struct {
 	mu   sync.Mutex
 	last int64
 	open map[string]chan<- wire.Message
@@ -21,7 +21,7 @@ type questions struct {
 // ask asks the client by send, and waits for its answer, for ParkedFor at most:
 // a client that has gone does not say so. Where nobody waits for it any more, the
 // client is told.
-func (qs *questions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
+func (qs *openQuestions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
 	answer := make(chan wire.Message, 1)
 	qs.mu.Lock()
 	qs.last++
@@ -51,15 +51,15 @@ func (qs *questions) ask(ctx context.Context, send func([]byte), method string, 
 	}
 }
 
-// ask asks a legacy client something that is of none of its calls: on the stream
+// askOutsideCall asks a legacy client something that is of none of its calls: on the stream
 // on which it hears of changes, once it has one.
-func (c *client) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	return c.questions.ask(ctx, c.news.say, method, cleanParams(params))
+func (c *clientState) askOutsideCall(ctx context.Context, method string, params []byte) ([]byte, error) {
+	return c.questions.ask(ctx, c.queue.addMessage, method, cleanParams(params))
 }
 
-// answered takes a response of the client's, and reports whether it was waited
+// resolve takes a response of the client's, and reports whether it was waited
 // for.
-func (qs *questions) answered(m wire.Message) bool {
+func (qs *openQuestions) resolve(m wire.Message) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	answer, ok := qs.open[string(m.ID)]
@@ -71,15 +71,15 @@ func (qs *questions) answered(m wire.Message) bool {
 	return true
 }
 
-// asks is what servers can ask the client of q for, while c is under way.
-func (q *request) asks() switchboard.Client {
-	who := switchboard.Client{Capabilities: q.declared(), TakesQuestions: q.modern}
-	if q.modern || q.send == nil || !canBeAsked(who.Capabilities) {
+// switchboardClient is what servers can ask the client of q for, while c is under way.
+func (q *clientRequest) switchboardClient() switchboard.Client {
+	who := switchboard.Client{Capabilities: q.capabilities(), TakesQuestions: q.modern}
+	if q.modern || q.sendKept == nil || !canBeAsked(who.Capabilities) {
 		return who
 	}
-	who.Session = q.client.key
+	who.Session = q.client.publicID
 	who.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return q.client.questions.ask(ctx, q.send, method, params)
+		return q.client.questions.ask(ctx, q.sendKept, method, params)
 	}
 	return who
 }

@@ -13,11 +13,11 @@ import (
 // resultComplete is the resultType of an answer, as opposed to a question.
 var resultComplete = []byte(`"complete"`)
 
-// claimed reports whether a key is reserved (wire.Reserved), without the one key that only a server can say: of which
+// isForeignReserved reports whether a key is reserved (wire.Reserved), without the one key that only a server can say: of which
 // of its tasks something is part.
-func claimed(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
+func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
 
-// bridge returns a server's result as a client of the era gets it. What does not
+// encodeForEra returns a server's result as a client of the era gets it. What does not
 // change is neither read again nor copied, so that a big result costs little.
 //
 //   - Reserved keys of _meta are removed, but for that of a task of the client's
@@ -27,24 +27,24 @@ func claimed(key string) bool { return key != wire.MetaRelatedTask && wire.Reser
 //
 // What cannot be told for sure is refused: a question, which a legacy client
 // cannot answer yet, and a result that says these things twice.
-func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
+func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
 	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
-		return answer{}, invalidResult("it is no object")
+		return rpcAnswer{}, invalidResult("it is no object")
 	}
 	if o.End == 0 {
 		o = wire.OutlineOf(result)
 	}
-	meta, kind, err := bridged(result, &o)
+	meta, kind, err := eraMembers(result, &o)
 	if err != nil {
-		return answer{}, err
+		return rpcAnswer{}, err
 	}
 	var edits []wire.Edit
 	switch {
 	case modern && meta == nil && !r.Tells(): // as most are
-		more := g.members
+		more := g.modernMembers
 		if kind != nil {
-			more = g.metaMember
+			more = g.modernMeta
 		}
 		if o.End == 1 {
 			more = more[1:] // there is none before it
@@ -53,23 +53,23 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		if spare > 0 {
 			spare += len(result) - o.End
 		}
-		return answer{result: result[:o.End], spare: spare, rest: [][]byte{slices.Concat(more, result[o.End:])}, release: r.Release}, nil
+		return rpcAnswer{result: result[:o.End], spare: spare, rest: [][]byte{slices.Concat(more, result[o.End:])}, release: r.Release}, nil
 	case modern && kind == nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
-		return answer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
+		return rpcAnswer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
 	drop := wire.Reserved
 	if modern == (kind != nil) { // the server is of the client's era
-		drop = claimed
+		drop = isForeignReserved
 	}
-	switch own := without(meta, drop); {
+	switch own := withoutKeys(meta, drop); {
 	case r.Tells():
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.told(own, &r, modern)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithNotes(own, &r, modern)})
 	case modern:
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithServerInfo(own)})
 	case len(own) == len(meta):
 	case emptyObject(own):
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta})
@@ -77,16 +77,16 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: own})
 	}
 	if len(edits) == 0 {
-		return answer{result: result, spare: r.Spare, release: r.Release}, nil
+		return rpcAnswer{result: result, spare: r.Spare, release: r.Release}, nil
 	}
 	parts := wire.Splice(result, o, edits...)
-	return answer{result: parts[0], rest: parts[1:], release: r.Release}, nil
+	return rpcAnswer{result: parts[0], rest: parts[1:], release: r.Release}, nil
 }
 
-// bridged returns _meta and resultType of result, nil where there is none. A
+// eraMembers returns _meta and resultType of result, nil where there is none. A
 // reader that ignores case would take another spelling of _meta for it, and
 // with it what a server may not say.
-func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
+func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
 	if o.Crowded {
 		return nil, nil, invalidResult("it holds the same members again and again")
 	}
@@ -105,9 +105,9 @@ func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err erro
 	return meta, kind, nil
 }
 
-// without returns meta without the keys that drop names. It is meta itself where
+// withoutKeys returns meta withoutKeys the keys that drop names. It is meta itself where
 // there are none, or where it is no object.
-func without(meta []byte, drop func(key string) bool) []byte {
+func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return meta
 	}
@@ -119,12 +119,12 @@ func without(meta []byte, drop func(key string) bool) []byte {
 	return meta
 }
 
-// identified returns meta, without reserved keys, with our serverInfo in it.
-func (g *Gateway) identified(meta []byte) []byte {
+// metaWithServerInfo returns meta, without reserved keys, with our serverInfo in it.
+func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
-		return g.metaMember[len(`,"_meta":`):]
+		return g.modernMeta[len(`,"_meta":`):]
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.info)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
 }
 
 // MetaMoved is the key in the _meta of a result under which stands which tool has
@@ -139,9 +139,9 @@ const MetaGiven = wire.MetaOurPrefix + "given"
 // bytes, and the time by when Switchboard keeps it.
 const MetaPreview = wire.MetaOurPrefix + "preview"
 
-// told returns meta with what is to be said of a result that another tool gave, or
+// metaWithNotes returns meta with what is to be said of a result that another tool gave, or
 // that was there already.
-func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
+func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		meta = nil
 	}
@@ -161,9 +161,9 @@ func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
 		edits = append(edits, wire.Edit{Name: wire.MetaReceipt, Value: wire.AppendString(nil, r.Receipt)})
 	}
 	if modern {
-		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})
+		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.info)+384), meta, edits...)
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+384), meta, edits...)
 }
 
 // appendMoved appends m as encoding/json writes it, but in a fraction of the time:
@@ -195,11 +195,11 @@ func emptyObject(b []byte) bool {
 // cleanParams returns the params of a server's notification, or question, without
 // reserved keys in _meta.
 func cleanParams(params []byte) []byte {
-	meta, ok := field(params, wire.MemberMeta)
+	meta, ok := memberOf(params, wire.MemberMeta)
 	if !ok {
 		return params
 	}
-	own := without(meta, claimed)
+	own := withoutKeys(meta, isForeignReserved)
 	if len(own) == len(meta) {
 		return params
 	}

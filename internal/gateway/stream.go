@@ -131,40 +131,40 @@ func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 
 // A reply is the answer to one request over HTTP: plain JSON, unless something
 // is said before the result; then it is an event stream.
-type reply struct {
-	accepts accepts
+type httpReply struct {
+	accepts acceptedForms
 	modern  bool
 	events  events // written to by the outbox, and by the handler once that is flushed
 	lost    func(error)
 	replays *replays
 
-	mu    sync.Mutex
-	out   *outbox     // of whole events; nil until one is said
-	track *track      // nil while nothing is said, and where nothing can be resumed
-	moved atomic.Bool // the client has resumed the stream elsewhere
-	beat  *time.Timer // nil where the client reads no events
-	ended bool
+	mu             sync.Mutex
+	out            *outbox     // of whole events; nil until one is said
+	track          *track      // nil while nothing is said, and where nothing can be resumed
+	moved          atomic.Bool // the client has resumed the stream elsewhere
+	keepAliveTimer *time.Timer // nil where the client reads no events
+	ended          bool
 }
 
-// newReply returns the reply to a request. Once the client has waited for
+// newHTTPReply returns the reply to a request. Once the client has waited for
 // KeepAlive it is told that it still waits for something. When it cannot be
 // written to, lost is called. rs keeps what is said; nil means that nothing does.
-func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error), rs *replays) *reply {
-	p := &reply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
+func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *replays) *httpReply {
+	p := &httpReply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		first := KeepAlive
-		if rs != nil && rs.primes {
+		if rs != nil && rs.sendsPrimers {
 			first = primeAfter
 		}
-		p.beat = time.AfterFunc(first, p.tick)
+		p.keepAliveTimer = time.AfterFunc(first, p.sendKeepAlive)
 	}
 	return p
 }
 
-// box is the outbox, which most replies never need. The caller holds p.mu.
-func (p *reply) box() *outbox {
+// outboxLocked is the outbox, which most replies never need. The caller holds p.mu.
+func (p *httpReply) outboxLocked() *outbox {
 	if p.out == nil {
 		p.out = newOutbox(func(m []byte) error {
 			if m == nil {
@@ -176,24 +176,24 @@ func (p *reply) box() *outbox {
 	return p.out
 }
 
-// event returns the message as an event, which can be heard again where the
+// asEvent returns the message as an event, which can be heard again where the
 // stream can be resumed. The caller holds p.mu.
-func (p *reply) event(message []byte) []byte {
+func (p *httpReply) asEvent(message []byte) []byte {
 	if p.replays == nil {
 		return appendEvent(nil, nil, message)
 	}
-	p.begin()
-	return p.track.add(message)
+	p.beginTrack()
+	return p.track.appendMessage(message)
 }
 
-// begin begins what can be resumed, and reports whether the client has just been
+// beginTrack begins what can be resumed, and reports whether the client has just been
 // told. The caller holds p.mu.
-func (p *reply) begin() (primed bool) {
+func (p *httpReply) beginTrack() (primed bool) {
 	if p.replays == nil || p.track != nil {
 		return false
 	}
-	out := p.box()
-	p.track = p.replays.open(func() {
+	out := p.outboxLocked()
+	p.track = p.replays.openTrack(func() {
 		p.moved.Store(true)
 		out.abandon()
 	})
@@ -206,46 +206,46 @@ func (p *reply) begin() (primed bool) {
 
 // notify sends a notification, in the order of the calls, unless the client
 // lags far behind.
-func (p *reply) notify(method string, params []byte) {
+func (p *httpReply) notify(method string, params []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.box().offer(p.event(wire.AppendNotification(nil, method, params)))
-	p.beat.Reset(KeepAlive)
+	p.outboxLocked().putOrDrop(p.asEvent(wire.AppendNotification(nil, method, params)))
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// send sends a message that is not dropped, in the order of the calls.
-func (p *reply) send(message []byte) {
+// sendKept sends a message that is not dropped, in the order of the calls.
+func (p *httpReply) sendKept(message []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.box().put(p.event(message))
-	p.beat.Reset(KeepAlive)
+	p.outboxLocked().put(p.asEvent(message))
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// tick sends a comment, unless the client is just being written to.
-func (p *reply) tick() {
+// sendKeepAlive sends a comment, unless the client is just being written to.
+func (p *httpReply) sendKeepAlive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return
 	}
-	if !p.begin() && p.box().idle() {
-		p.box().offer(nil)
+	if !p.beginTrack() && p.outboxLocked().idle() {
+		p.outboxLocked().putOrDrop(nil)
 	}
-	p.beat.Reset(KeepAlive)
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// stop makes sure that nothing but the answer is written from now on.
-func (p *reply) stop() (dropped int) {
+// stopNotifying makes sure that nothing but the answer is written from now on.
+func (p *httpReply) stopNotifying() (dropped int) {
 	p.mu.Lock()
 	p.ended = true
-	if p.beat != nil {
-		p.beat.Stop()
+	if p.keepAliveTimer != nil {
+		p.keepAliveTimer.Stop()
 	}
 	out := p.out
 	p.mu.Unlock()
@@ -255,10 +255,10 @@ func (p *reply) stop() (dropped int) {
 	return out.flush()
 }
 
-// end sends the answer, after all notifications. With none, the client has said
+// sendAnswer sends the answer, after all notifications. With none, the client has said
 // that it wants none: the stream ends, or is an empty answer. Where the client
 // is gone there is nobody to tell.
-func (p *reply) end(id []byte, a answer) {
+func (p *httpReply) sendAnswer(id []byte, a rpcAnswer) {
 	switch {
 	case p.track != nil:
 		var last [][]byte

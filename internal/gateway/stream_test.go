@@ -221,7 +221,7 @@ func TestJS06_AnIDIsUnderWayOncePerClient(t *testing.T) {
 	go call(`"a"`, in)
 	<-s.in
 	res, body := w.post(legacyCall(`"\u0061"`, "stall", ""), in)
-	if res.StatusCode != 400 || failed(t, body) != -32600 {
+	if res.StatusCode != 400 || networkFailures(t, body) != -32600 {
 		t.Errorf("the same id, spelt otherwise: %s %s", res.Status, body)
 	}
 	other := w.session(nil)

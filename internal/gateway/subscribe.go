@@ -29,7 +29,7 @@ const (
 // What the client's run does not show it does not hear of: a subscription rests
 // while that is so, and goes on when the resource is shown again.
 type subscriptions struct {
-	news *news
+	news *notificationQueue
 
 	mu      sync.Mutex
 	run     *run.Run                 // of all; nil until there is one
@@ -51,33 +51,33 @@ type subscription struct {
 }
 
 // add subscribes to the resource, once.
-func (s *subscriptions) add(ctx context.Context, g *Gateway, q *request, r *run.Run, uri string) error {
-	own, err := s.place(g, q, r, uri)
+func (s *subscriptions) add(ctx context.Context, g *Gateway, q *clientRequest, r *run.Run, uri string) error {
+	own, err := s.reserve(g, q, r, uri)
 	if own == nil || err != nil {
 		return err
 	}
-	if err := s.hold(ctx, own); err != nil {
+	if err := s.subscribeToServer(ctx, own); err != nil {
 		s.remove(uri)
 		return err
 	}
 	return nil
 }
 
-// place notes a subscription that is yet to begin. It is nil where there is one
+// reserve notes a subscription that is yet to begin. It is nil where there is one
 // already, or the client has gone.
-func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*subscription, error) {
+func (s *subscriptions) reserve(g *Gateway, q *clientRequest, r *run.Run, uri string) (*subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	it, ok := r.Surface().Resource(uri)
 	switch {
 	case !ok || len(uri) > maxURI:
-		return nil, unlisted(uri)
+		return nil, resourceNotListed(uri)
 	case s.open[uri] != nil || s.ended:
 		return nil, nil
 	case len(s.open) >= MaxSubscriptions:
 		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
 	}
-	own := s.note(g, q, r, uri, it)
+	own := s.addResting(g, q, r, uri, it)
 	own.begin()
 	return own, nil
 }
@@ -85,17 +85,17 @@ func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*
 // restore notes what the client has subscribed to where its session was before. Each
 // begins as soon as the run shows it, and the client is told then that it may have been
 // updated.
-func (s *subscriptions) restore(g *Gateway, q *request, r *run.Run, kept []keptSubscription) {
+func (s *subscriptions) restore(g *Gateway, q *clientRequest, r *run.Run, kept []storedSubscription) {
 	s.mu.Lock()
 	for _, k := range kept {
-		s.note(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
+		s.addResting(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
 	}
 	s.mu.Unlock()
-	s.review()
+	s.reviewAll()
 }
 
-// note adds a subscription that rests. The caller holds s.mu.
-func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it surface.Item) *subscription {
+// addResting adds a subscription that rests. The caller holds s.mu.
+func (s *subscriptions) addResting(g *Gateway, q *clientRequest, r *run.Run, uri string, it surface.Item) *subscription {
 	if s.open == nil {
 		s.run, s.open = r, map[string]*subscription{}
 		s.unwatch = r.Watch(s, false)
@@ -103,7 +103,7 @@ func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it 
 	own := &subscription{uri: uri, item: it, subscribe: g.subscribe, callOf: func() *switchboard.Call {
 		return &switchboard.Call{
 			Principal: q.principal, Task: r.Task(), Run: r.ID(),
-			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscriber(),
+			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscribingClient(),
 			Judgments: r.Surface().Judgments(it.Server),
 		}
 	}}
@@ -119,8 +119,8 @@ func (own *subscription) begin() {
 	}
 }
 
-// hold asks the server for updates.
-func (s *subscriptions) hold(ctx context.Context, own *subscription) error {
+// subscribeToServer asks the server for updates.
+func (s *subscriptions) subscribeToServer(ctx context.Context, own *subscription) error {
 	stop, err := own.subscribe(ctx, own.call, func(uri string) { s.updated(own, uri) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *subscriptions) updated(own *subscription, uri string) {
 	if uri != own.item.Own && len(uri) <= maxURI {
 		spelt = s.run.Surface().Spell(own.item.Server, uri)
 	}
-	s.news.add(0, update{spelt, own.uri})
+	s.news.addChanges(0, resourceUpdate{spelt, own.uri})
 }
 
 // shows reports whether the run still shows the resource. The caller holds s.mu.
@@ -158,11 +158,11 @@ func (s *subscriptions) shows(own *subscription) bool {
 }
 
 // Changed implements run.Watcher.
-func (s *subscriptions) Changed(switchboard.Kinds) { go s.review() }
+func (s *subscriptions) Changed(switchboard.Kinds) { go s.reviewAll() }
 
-// review lets the subscriptions rest that are no longer shown, and those go on
+// reviewAll lets the subscriptions rest that are no longer shown, and those go on
 // that are shown again.
-func (s *subscriptions) review() {
+func (s *subscriptions) reviewAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, own := range s.open {
@@ -173,7 +173,7 @@ func (s *subscriptions) review() {
 		case shown && own.stop == nil && !own.beginning:
 			own.begin()
 			go func() {
-				if s.hold(context.Background(), own) == nil {
+				if s.subscribeToServer(context.Background(), own) == nil {
 					s.updated(own, own.item.Own) // it may have been, meanwhile
 				}
 			}()
@@ -190,16 +190,16 @@ func (s *subscriptions) remove(uri string) {
 		own.stop()
 	}
 	delete(s.open, uri)
-	s.news.forget(uri)
+	s.news.dropUpdates(uri)
 }
 
-// keep is what is kept of them, in the order of their URIs.
-func (s *subscriptions) keep() (kept []keptSubscription) {
+// stored is what is kept of them, in the order of their URIs.
+func (s *subscriptions) stored() (kept []storedSubscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, uri := range slices.Sorted(maps.Keys(s.open)) {
 		it := s.open[uri].item
-		kept = append(kept, keptSubscription{uri, it.Server, it.Own})
+		kept = append(kept, storedSubscription{uri, it.Server, it.Own})
 	}
 	return kept
 }
@@ -220,10 +220,10 @@ func (s *subscriptions) end() {
 	}
 }
 
-// subscriber is what servers take the client of q for when it subscribes: the
+// subscribingClient is what servers take the client of q for when it subscribes: the
 // same as when it calls, so that it hears from the process that it changes.
-func (q *request) subscriber() switchboard.Client {
-	who := q.asks()
+func (q *clientRequest) subscribingClient() switchboard.Client {
+	who := q.switchboardClient()
 	who.Capabilities = bytes.Clone(who.Capabilities) // it outlives the request
 	if who.Ask != nil || q.modern && canBeAsked(who.Capabilities) {
 		who.Ask = func(context.Context, string, []byte) ([]byte, error) {
@@ -233,36 +233,36 @@ func (q *request) subscriber() switchboard.Client {
 	return who
 }
 
-// lists reports whether a surface lists the resource.
-func lists(uri string) func(*surface.Surface) bool {
+// listsResource reports whether a surface lists the resource.
+func listsResource(uri string) func(*surface.Surface) bool {
 	return func(s *surface.Surface) bool { _, ok := s.Resource(uri); return ok }
 }
 
-// subscribing answers resources/subscribe and resources/unsubscribe of a legacy
+// answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy
 // client.
-func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
+func (g *Gateway) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {
-		return answer{failure: invalidParams(q.Method + ": params.uri must be a string")}
+		return rpcAnswer{failure: invalidParams(q.Method + ": params.uri must be a string")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	if q.Method == wire.MethodUnsubscribe {
 		q.client.subscriptions.remove(uri)
-		return answer{result: []byte("{}")}
+		return rpcAnswer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, StartWait, lists(uri))
-	if err := g.met(ctx, r); err != nil {
-		return g.refusal(q, err)
+	g.awaitServers(ctx, r, StartWait, listsResource(uri))
+	if err := g.whyUnmet(ctx, r); err != nil {
+		return g.errorAnswer(q, err)
 	}
 	switch err := q.client.subscriptions.add(ctx, g, q, r, uri); {
 	case errors.Is(err, errUnlisted):
-		return answer{failure: noResource(uri, q.modern)}
+		return rpcAnswer{failure: resourceNotFound(uri, q.modern)}
 	case err != nil:
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
-	return answer{result: []byte("{}")}
+	return rpcAnswer{result: []byte("{}")}
 }
