@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// accessList is which hosts and origins there are besides this machine's own.
+// An accessList holds the hosts and origins that are allowed in addition to this machine's own.
 type accessList struct {
 	hosts   map[string]bool // "name" or "name:port"
 	origins map[string]bool
@@ -25,10 +25,9 @@ func newAccessList(hosts, origins []string) *accessList {
 	return a
 }
 
-// refusalReason says why r may not be answered, or "". A web page can make a browser
-// on this machine send requests here: to a name of its own that resolves to us
-// (then Host is that name), or across origins (then Origin or Sec-Fetch-Site
-// tells).
+// refusalReason says why r may not be answered; "" means that it may. A web page can make a browser
+// on this machine send requests to us: by a name of the page's own that resolves to us (then Host
+// is that name), or across origins (then Origin or Sec-Fetch-Site shows it).
 func (a *accessList) refusalReason(r *http.Request) string {
 	if !a.allowsHost(r.Host) {
 		return "this host name is not allowed here; whoever runs Switchboard can add it to hosts"
@@ -54,13 +53,13 @@ func (a *accessList) refusalReason(r *http.Request) string {
 	return ""
 }
 
-// isFromPage reports whether a web page sent r, of whatever origin: browsers say so
-// with each request that could change something.
+// isFromPage reports whether a web page of any origin sent r. Browsers say so with each request
+// that could change something.
 func isFromPage(r *http.Request) bool {
 	return len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0
 }
 
-// allowsHost reports whether a request may name this host.
+// allowsHost reports whether the Host header may have this value.
 func (a *accessList) allowsHost(host string) bool {
 	host = strings.ToLower(host)
 	name, _, err := net.SplitHostPort(host)
@@ -70,13 +69,13 @@ func (a *accessList) allowsHost(host string) bool {
 	return isLoopback(name) || a.hosts[name] || a.hosts[host]
 }
 
-// listedOrigin returns the origin of r where it is one that was configured.
+// listedOrigin returns the origin of r, and whether the configuration lists it.
 func (a *accessList) listedOrigin(r *http.Request) (string, bool) {
 	origin := r.Header.Get("Origin")
 	return origin, origin != "" && a.origins[strings.ToLower(origin)]
 }
 
-// isSameOrLoopback reports whether origin is the host itself or on this machine.
+// isSameOrLoopback reports whether origin is the host itself or this machine.
 func isSameOrLoopback(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
@@ -94,8 +93,8 @@ func isLoopback(name string) bool {
 	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
 }
 
-// answerCORS tells a browser that pages of a configured origin may talk to us,
-// and reports whether that was all it asked. Other origins hear nothing.
+// answerCORS tells a browser that pages of a configured origin may use Switchboard. done means that
+// r was a preflight request, which is answered now. Other origins get no CORS headers.
 func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin, ok := g.allowed.Load().listedOrigin(r)
 	if !ok {
@@ -109,8 +108,8 @@ func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool)
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	// The Mcp-Param headers of tools have names of their own, so what was asked
-	// for is granted: with a configured origin, nothing hangs on header names.
+	// The tools' Mcp-Param headers have arbitrary names, so all requested names are granted. For a
+	// configured origin, no protection depends on header names.
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked)
 	}

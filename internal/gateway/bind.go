@@ -8,21 +8,20 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The headers with which a client says what it wants to be bound to. The path
-// can say it too.
+// The headers that name a task or a run. The path can name them as well.
 const (
 	HeaderTask = "Switchboard-Task"
 	HeaderRun  = "Switchboard-Run"
 )
 
-// A target is the task or run that a request names; "" means none.
+// A runTarget is the task or run that a request names; "" means none.
 type runTarget struct {
 	task switchboard.TaskID
 	run  switchboard.RunID
 }
 
-// withHeaders adds what the headers name to what the path does. Both may name the
-// same, but not different things.
+// withHeaders adds the task and run of the headers to those of the path. Both may name the same
+// ones, but not different ones.
 func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	for _, s := range h.Values(HeaderTask) {
 		if t.task != "" && t.task != switchboard.TaskID(s) {
@@ -39,8 +38,8 @@ func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	return t, nil
 }
 
-// checkTask refuses a task that cannot exist, however long its name. Of a run there
-// is nothing to check: none is found that was not minted.
+// checkTask refuses a task whose name no task can have. A run needs no check: an id that was not
+// minted is not found.
 func (t runTarget) checkTask() error {
 	if t.task == "" {
 		return nil
@@ -51,21 +50,21 @@ func (t runTarget) checkTask() error {
 	return nil
 }
 
-// A binder finds or mints the run that a request is for.
+// A runBinder finds or mints the run of a request.
 type runBinder func(context.Context) (*run.Run, error)
 
-// openRun returns the run that p names, or else a new one of the task.
+// openRun returns the run that t names, or else a new run of the task.
 func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
 }
 
-// baseRun returns the run that p names, or else the one that all modern
-// requests of p for the task share.
+// baseRun returns the run that t names, or else the run that all modern requests of p for the task
+// share.
 func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
 }
 
-// findRun returns the run that p names, or what other does where p names none.
+// findRun returns the run that t names, or the result of other if t names none.
 func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
 	if err := t.checkTask(); err != nil {
 		return nil, err

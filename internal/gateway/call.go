@@ -19,8 +19,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// callTool answers tools/call: the name is looked up in what the run shows, and the
-// params go on as they are.
+// callTool answers tools/call. It checks the params, binds the run and calls the tool. If the call
+// never left because its server failed, and the run moves to another server soon, callTool calls
+// once more.
 func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, ok := q.Param("name")
 	if !ok || raw[0] != '"' {
@@ -57,8 +58,9 @@ func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 // movePatience is how long a call waits for its run to be bound to another server.
 const movePatience = 500 * time.Millisecond
 
-// awaitMove reports whether a call that failed with err can be made once more. The call never left, and its server is not fit.
-// awaitMove waits, for up to movePatience, until the name leads to another tool than the one that failed.
+// awaitMove reports whether a call that failed with err can be made once more. That needs a call
+// that never left and a server that is not fit. awaitMove waits, for up to movePatience, until the
+// name leads to another tool than the one that failed.
 func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || !own.Moves || q.resumesCall() {
@@ -78,14 +80,14 @@ func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, n
 	}
 }
 
-// resumesCall reports whether q goes on with a call that a server has begun.
+// resumesCall reports whether q continues a call that a server has begun.
 func (q *clientRequest) resumesCall() bool {
 	_, resumed := q.Param(memberState)
 	return resumed
 }
 
-// callRouted makes the call where its name leads now. The Call is nil if none was sent. An error is for the
-// client of q: see refusal.
+// callRouted calls the tool that the name leads to now. The Call is nil if none was sent. An error
+// is meant for the client of q: see errorAnswer.
 func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, name, key string, arrived time.Time) (rpcAnswer, *switchboard.Call, error) {
 	if _, ours := g.parks.stateOf(q); ours {
 		a, err := g.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
@@ -134,7 +136,7 @@ func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, 
 		name = entry.Name
 		if way, shown := g.routeMember(q, r, name, arrived); shown {
 			switch way.Way {
-			case surface.Unknown: // what was shown by the name is taken away, and another has it now
+			case surface.Unknown: // the tool that was shown by this name is gone, and another tool has the name
 				return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 			case surface.Changed:
 				return g.answerServedDifferently(ctx, q, r, name, way), nil, nil
@@ -160,7 +162,7 @@ func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, 
 	return a, c, err
 }
 
-// callOf is the call of the entry's tool with these params; nil means those of the request.
+// callOf returns a Call of the entry's tool with these params; nil means the params of the request.
 func callOf(e surface.Entry, params []byte) *switchboard.Call {
 	return &switchboard.Call{
 		Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name, Params: params,
@@ -179,8 +181,8 @@ func (g *Gateway) answerStub(ctx context.Context, q *clientRequest, r *run.Run, 
 	return rpcAnswer{result: said}
 }
 
-// admitMember says why a member may not be executed now. One that is called by its own name is expanded, if
-// there is room; the others count as used.
+// admitMember returns why a member of a group may not be executed now. It expands a member that is
+// called by its own name, if there is room. Any other member counts as used.
 func (g *Gateway) admitMember(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
 	if e.Role == surface.Member && !e.Withheld {
 		if err := g.desk.Permitted(ctx, r, e); err != nil {
@@ -196,26 +198,26 @@ func (g *Gateway) admitMember(ctx context.Context, r *run.Run, e surface.Entry, 
 	return nil
 }
 
-// isSameTool reports whether the tool that the name leads to is the one that was shown by the name, with its definition: it
-// has begun a call that is resumed.
+// isSameTool reports whether the name still leads to the tool, with the definition, that was shown
+// by the name. Only that tool can resume a call that it has begun.
 func isSameTool(seen *surface.Seen, name string, way surface.Route) bool {
 	o, shown := seen.Lookup(name)
 	return way.Way == surface.Forward && (!shown || o.SameAs(&way.Entry))
 }
 
-// routeCall says where the call of the name goes. If that is nowhere, it looks whether another process
-// has changed the run, and waits for servers that are starting.
+// routeCall returns the route of a call by name. If there is none, it checks whether another
+// replica has changed the run, and waits for servers that are starting.
 func (g *Gateway) routeCall(ctx context.Context, q *clientRequest, r *run.Run, name string, arrived time.Time) surface.Route {
 	s := r.Surface()
 	if e, ok := s.Lookup(name); ok && e.Usable() && !r.Tells(arrived) && r.UpToDate(s) {
-		return surface.Route{Way: surface.Forward, Entry: e} // which clients there are costs more to know
+		return surface.Route{Way: surface.Forward, Entry: e} // the fast path: to look up the clients costs more
 	}
 	client := q.clientOf(r)
 	now := func() surface.Route {
 		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
 	}
 	way := now()
-	if way.Way != surface.Forward { // unless its client has just been elsewhere
+	if way.Way != surface.Forward { // the client may just have used another replica
 		g.runs.CatchUp(ctx, r)
 		way = now()
 	}
@@ -229,8 +231,8 @@ func (g *Gateway) routeCall(ctx context.Context, q *clientRequest, r *run.Run, n
 	return way
 }
 
-// routeMember says where the call of a group's member goes that the stub was asked to make, if the client was, or may have been, shown
-// the member.
+// routeMember returns the route of a member that the client calls through a stub. shown reports
+// whether the client was, or may have been, shown the member by itself.
 func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
@@ -240,7 +242,8 @@ func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived
 	return r.Surface().Route(seen, name, r.Told(client, name, arrived)), true
 }
 
-// answerServedDifferently tells the client which tool serves the name now. That tool counts as shown.
+// answerServedDifferently tells the client which tool serves the name now. That tool counts as
+// shown.
 func (g *Gateway) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, way surface.Route) rpcAnswer {
 	e, client := way.Entry, q.clientOf(r)
 	if r.Unread() && r.Seen(client).IsLost() {
@@ -277,7 +280,8 @@ func sightsOf(entries []surface.Entry) []surface.Sight {
 	return all
 }
 
-// recordDenied records that a call was recordDenied with err before it was sent. It returns err with the id of the receipt.
+// recordDenied writes a receipt for a call that was refused with err before it reached the Caller.
+// It returns err with the id of the receipt.
 func (g *Gateway) recordDenied(q *clientRequest, r *run.Run, name string, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || g.denied == nil || own.Receipt != "" {
@@ -286,8 +290,8 @@ func (g *Gateway) recordDenied(q *clientRequest, r *run.Run, name string, err er
 	return switchboard.Receipted(err, g.denied(q.principal, r, name, own.Code))
 }
 
-// idempotencyKey returns the key that the client gives for its call, as it stands in
-// the header or in _meta; "" where it gives none.
+// idempotencyKey returns the key that the client gives for its call in the header or in _meta; ""
+// for none.
 func (q *clientRequest) idempotencyKey() (string, *failure) {
 	raw, inMeta := q.Meta(wire.MetaIdempotencyKey)
 	values := q.header.Values(wire.HeaderIdempotencyKey)
@@ -313,7 +317,7 @@ func (q *clientRequest) idempotencyKey() (string, *failure) {
 	return key, nil
 }
 
-// hasIdempotencyKey reports whether the client gives a key for the call that q makes.
+// hasIdempotencyKey reports whether q is a call with an idempotency key.
 func (q *clientRequest) hasIdempotencyKey() bool {
 	if q.Method != wire.MethodToolsCall {
 		return false
@@ -324,20 +328,20 @@ func (q *clientRequest) hasIdempotencyKey() bool {
 
 var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
 
-// forward makes the call, which says what it is for and whose it is, or resumes the one that q names. It returns the
-// result as the client of q gets it.
+// forward calls the server for q, or resumes the call that q names, and returns the result in the
+// form of the client's era. c says which tool or method it is for.
 func (g *Gateway) forward(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (rpcAnswer, error) {
 	result, f, err := g.forwardRaw(ctx, q, r, c)
 	if err != nil || f != nil {
 		return rpcAnswer{failure: f}, err
 	}
 	a, err := g.encodeForEra(result, q.modern)
-	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before anybody takes its memory back
+	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before the result's memory is reused
 	return a, err
 }
 
-// forwardRaw is like send. It returns the result as the server gave it, before the gateway puts it into
-// the form of the client's era.
+// forwardRaw is like forward, but returns the result as the server gave it. It fills in the members
+// of c that come from q and r, and applies the limit on calls in flight.
 func (g *Gateway) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
 	account := g.accountOf(q.principal)
 	if !takeIfBelow(&account.calls, MaxCallsEach) {
@@ -380,14 +384,14 @@ func (q *clientRequest) wantsWhole() bool {
 	return ok && string(raw) == `"whole"`
 }
 
-// wantsReceipt reports whether the client wants to know the receipt of its call.
+// wantsReceipt reports whether the client wants the id of the call's receipt.
 func (q *clientRequest) wantsReceipt() bool {
 	raw, ok := q.Meta(wire.MetaReceipt)
 	return ok && string(raw) == "true"
 }
 
-// isToken reports whether raw, a value, can be a progress token. Like a schema,
-// it takes 1e2 for the integer that it is.
+// isToken reports whether the JSON value raw can be a progress token. It takes 1e2 for an integer,
+// as a JSON schema does.
 func isToken(raw []byte) bool {
 	if raw[0] == '"' {
 		return true
@@ -396,8 +400,8 @@ func isToken(raw []byte) bool {
 	return err == nil && n == math.Trunc(n)
 }
 
-// logLevel is the least severity of log messages that the client wants. A
-// modern client says it with the request; "" means none.
+// logLevel returns the lowest level of log messages that the client wants; "" means none. A modern
+// client gives it with the request.
 func (q *clientRequest) logLevel() string {
 	if !q.modern {
 		return q.client.logLevel()
@@ -410,8 +414,8 @@ func (q *clientRequest) logLevel() string {
 	return level
 }
 
-// passNotification tells the client what a server says about its call: progress, log
-// messages of the level that it wants, and what extensions say.
+// passNotification sends the client what a server says about its call: progress, log messages of at
+// least the level, and notifications of extensions.
 func (q *clientRequest) passNotification(n switchboard.Notification, level string) {
 	switch n.Method {
 	case wire.MethodProgress:
@@ -422,7 +426,7 @@ func (q *clientRequest) passNotification(n switchboard.Notification, level strin
 			return
 		}
 	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:
-		return // none of these is of a call
+		return // none of these belongs to a call
 	default:
 		if !strings.HasPrefix(n.Method, "notifications/") {
 			return
@@ -431,10 +435,10 @@ func (q *clientRequest) passNotification(n switchboard.Notification, level strin
 	q.notify(n.Method, cleanParams(n.Params))
 }
 
-// checkParamHeaders holds the Mcp-Param headers of a modern call to its
-// arguments, as the tool's schema asks for.
+// checkParamHeaders compares the Mcp-Param headers of a modern call with its arguments, as the
+// tool's schema demands.
 func checkParamHeaders(h http.Header, tool *switchboard.Tool, params []byte) *failure {
-	// Few tools ask for a header, and reading a schema costs more than the call.
+	// Few tools ask for a header, and to read a schema costs more than the call.
 	if !bytes.Contains(tool.Definition, []byte("x-mcp-header")) {
 		return nil
 	}

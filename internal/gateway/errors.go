@@ -19,15 +19,15 @@ import (
 type failure struct {
 	code    int
 	message string
-	data    []byte // a value; nil means none
+	data    []byte // a JSON value; nil means none
 
-	// object is the whole error object of a server, which passes as it is.
+	// object is the whole error object of a server, which is passed on unchanged.
 	object []byte
 
-	refusal switchboard.Code // of ours; "" where it is none
+	refusal switchboard.Code // the code of our refusal; "" for another error
 }
 
-// internalFailure says no more than that we failed; the log says why.
+// internalFailure tells the client only that we failed; the log output says why.
 var internalFailure = &failure{code: wire.CodeInternal, message: "internal error; the log of Switchboard has more"}
 
 // envelope returns f as a message; a nil id is null.
@@ -38,8 +38,8 @@ func (f *failure) envelope(id []byte) []byte {
 	return wire.AppendError(nil, id, f.code, f.message, f.data)
 }
 
-// status is the HTTP status of a message that holds only f. Legacy clients take
-// every answer to a request with 200.
+// status returns the HTTP status of a message that holds only f. Legacy clients get every answer
+// with 200.
 func (f *failure) status(modern bool) int {
 	if !modern {
 		return http.StatusOK
@@ -68,7 +68,7 @@ func methodNotFound(method string) *failure {
 	return &failure{code: wire.CodeMethodNotFound, message: "method not found: " + method}
 }
 
-// parseFailure is why a message was not accepted.
+// parseFailure says why a message could not be parsed, and returns its id if that was found.
 func parseFailure(err error) (*failure, []byte) {
 	var p *wire.ParseError
 	if !errors.As(err, &p) {
@@ -77,7 +77,7 @@ func parseFailure(err error) (*failure, []byte) {
 	return &failure{code: p.Code, message: p.Reason + " (byte " + strconv.Itoa(p.Offset) + ")"}, p.ID
 }
 
-// unsupportedVersion names the versions that there are.
+// unsupportedVersion lists the supported versions.
 func unsupportedVersion(version string) *failure {
 	data := wire.AppendString([]byte(`{"requested":`), shorten(version))
 	data = append(data, `,"supported":[`...)
@@ -90,10 +90,10 @@ func unsupportedVersion(version string) *failure {
 	return &failure{code: wire.CodeUnsupportedVersion, message: "unsupported protocol version: " + shorten(version), data: append(data, "]}"...)}
 }
 
-// maxEcho is how much of what a client sent is repeated to it, in bytes.
+// maxEcho is how many bytes of a client's text we repeat in an answer.
 const maxEcho = 256
 
-// shorten shortens s to what is repeated.
+// shorten cuts s to maxEcho bytes.
 func shorten(s string) string {
 	if len(s) <= maxEcho {
 		return s
@@ -105,15 +105,15 @@ func shorten(s string) string {
 	return s + "…"
 }
 
-// unknownTool is the answer to a tool that does not exist, and to one that the
-// caller may not see. It says nothing by which the two could be told apart.
+// unknownTool answers a call of a tool that does not exist, or that the caller may not see. Both
+// look the same.
 func unknownTool(name string) *failure {
 	return failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", shorten(name)))
 }
 
-// rpcCodes are the JSON-RPC codes of refusals. A standard one stands where it
-// fits; the others are positive, a hundred for each family and then the number
-// of our code, since the protocol keeps the negative ones to itself.
+// rpcCodes are the JSON-RPC codes of refusals. A standard code is used where one fits. The others
+// are positive, because the protocol reserves the negative ones: a hundred for each family, plus
+// the number of our code.
 var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeServerUnknown:     101,
 	switchboard.CodeServerUnreachable: 102,
@@ -149,8 +149,8 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeConfig:            1301,
 }
 
-// forTheModel are the refusals of a call that the model can act on. It sees
-// them as the tool's result; an error would be kept from it by many agents.
+// forTheModel are the refusals of a call that the model can act on. It gets them as the result of
+// the tool: many agents do not show errors to the model.
 var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeBadArguments:      true,
 	switchboard.CodeServedDifferently: true,
@@ -176,8 +176,8 @@ func failureOf(e *switchboard.Error) *failure {
 	return &failure{code: code, message: e.Text, data: errorData(e), refusal: e.Code}
 }
 
-// errorAnswer turns an error into what the client of q is told. Its cause is for
-// the log alone.
+// errorAnswer turns an error into the answer for the client of q. The error's cause goes only to
+// the log output.
 func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	var (
 		own    *switchboard.Error
@@ -186,10 +186,10 @@ func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	switch {
 	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
 		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
-		return rpcAnswer{failure: failureOf(own)} // which nobody is sent
+		return rpcAnswer{failure: failureOf(own)} // the answer is not sent
 	case errors.As(err, &own):
 		level := slog.LevelInfo
-		if own.Code == switchboard.CodePolicyFailed { // somebody has a policy to mend
+		if own.Code == switchboard.CodePolicyFailed { // an operator should correct the policy
 			level = slog.LevelWarn
 		}
 		g.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
@@ -219,8 +219,8 @@ func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	return rpcAnswer{failure: internalFailure}
 }
 
-// stoppedError is what the client is told of a call that failed with err while we
-// were ending it, since we stop. What the server has answered stays as it is.
+// stoppedError is the error of a call that failed with err because Switchboard stopped. An answer
+// of the server stays as it is.
 func stoppedError(err error) error {
 	own, refused := errors.AsType[*switchboard.Error](err)
 	_, answered := errors.AsType[*switchboard.ServerError](err)
@@ -242,8 +242,8 @@ func stoppedError(err error) error {
 	return e
 }
 
-// codeForEra is the code by which the client's era says what the server's says
-// by code.
+// codeForEra translates an error code of a server into the era of the client of q. modern is the
+// era of the server.
 func codeForEra(code int, modern bool, q *clientRequest) int {
 	switch {
 	case code == wire.CodeResourceNotFound && q.modern:
@@ -254,12 +254,12 @@ func codeForEra(code int, modern bool, q *clientRequest) int {
 	return code
 }
 
-// MetaError is the key in the _meta of a tool's result under which stands what
-// is the data of a JSON-RPC error elsewhere.
+// MetaError is the key in the _meta of a tool's result that holds what the data of a JSON-RPC error
+// would hold.
 const MetaError = wire.MetaOurPrefix + "error"
 
-// toolError returns e as the result of a call: a sentence for the model, and
-// the same data as an error would have for programs.
+// toolError returns e as a tool's result: a sentence for the model, and the data of the error for
+// programs.
 func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	text := e.Text
 	if e.Hint != "" {
@@ -281,8 +281,8 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	return append(b, '}')
 }
 
-// errorData is what programs are told of a refusal: the code, whether asking
-// again can help, and what narrows it down.
+// errorData returns the data of a refusal for programs: the code, whether a retry can help, and
+// details.
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
@@ -301,8 +301,8 @@ func errorData(e *switchboard.Error) []byte {
 	return append(b, '}')
 }
 
-// receiptOf is the id of the receipt as clients are told it. Of what does not exist for them
-// they are told nothing.
+// receiptOf returns the id of the receipt for the client. A client gets none for a tool that does
+// not exist for it.
 func receiptOf(e *switchboard.Error) string {
 	if e.Code == switchboard.CodeNoSuchTool {
 		return ""
@@ -310,7 +310,7 @@ func receiptOf(e *switchboard.Error) string {
 	return e.Receipt
 }
 
-// hintOf says when to ask again, where there is no better hint.
+// hintOf returns the hint, or when to retry if there is no hint.
 func hintOf(e *switchboard.Error) string {
 	if e.Hint == "" && e.RetryAfter > 0 {
 		return "ask again in " + e.RetryAfter.Round(time.Second).String()
@@ -318,8 +318,7 @@ func hintOf(e *switchboard.Error) string {
 	return e.Hint
 }
 
-// httpStatus is the HTTP status of a refusal that is answered before, or
-// besides, the protocol.
+// httpStatus returns the HTTP status of a refusal outside of the protocol.
 func httpStatus(code switchboard.Code) int {
 	switch code {
 	case switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired:
@@ -338,7 +337,7 @@ func httpStatus(code switchboard.Code) int {
 	return http.StatusInternalServerError
 }
 
-// problem is RFC 9457: how what is not MCP is refused.
+// problem returns the refusal as problem details (RFC 9457), for endpoints other than MCP.
 func problem(status int, e *switchboard.Error) []byte {
 	p := struct {
 		Title  string            `json:"title"`
@@ -354,6 +353,6 @@ func problem(status int, e *switchboard.Error) []byte {
 	}{
 		http.StatusText(status), status, e.Text, e.Code, e.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
 	}
-	b, _ := json.Marshal(p) // strings and numbers: it cannot fail
+	b, _ := json.Marshal(p) // strings and numbers can be encoded
 	return b
 }

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// Bounds of failed attempts to be known, as with a wrong key, of one Network.
+// Limits on failed authentications, such as wrong keys, of one Network.
 const (
-	quickFailures = 10          // in failureSpan, that are answered at once
-	failureSpan   = time.Minute // and how often one line of the log tells of them
-	failureDelay  = time.Second // after which each further one is answered
-	maxFailed     = 4096        // networks that are counted; the others count as one
+	quickFailures = 10          // so many in failureSpan are answered at once
+	failureSpan   = time.Minute // also how often the log output mentions a network
+	failureDelay  = time.Second // the delay of each further answer
+	maxFailed     = 4096        // networks that are counted one by one; the others are counted together
 )
 
-// authFailures counts who fails to be known, so that whoever guesses is slow and does not fill
-// the log. The zero value is ready. It is safe for concurrent use.
+// authFailures counts failed authentications, so that guessing is slow and does not fill the log
+// output. The zero value is ready for use. It is safe for concurrent use.
 type authFailures struct {
 	mu        sync.Mutex
 	byNetwork map[netip.Prefix]*networkFailures
 }
 
-// networkFailures is the failures of one network since a time, of which so many are not in the log yet.
+// networkFailures counts the failures of one network since an instant. unlogged of them are not in
+// the log output yet.
 type networkFailures struct {
 	since      time.Time
 	count      int
@@ -29,8 +30,8 @@ type networkFailures struct {
 	lastLogged time.Time
 }
 
-// count counts a failure. It returns how long its answer waits, and how many failures are to
-// be told in the log now: with this one, all that were not told; or 0.
+// count counts a failure. It returns how long its answer must wait, and how many failures to log
+// now: this one and all that were not logged yet, or 0.
 func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +51,7 @@ func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
 	return wait, tell
 }
 
-// countOf returns the count of a network. The caller holds f.mu.
+// countOf returns the counter of a network. The caller holds f.mu.
 func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailures {
 	if one := f.byNetwork[from]; one != nil {
 		return one
@@ -75,8 +76,8 @@ func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailure
 	return one
 }
 
-// Network is from where the address of a connection is, for counting: one IPv4 address,
-// or the /64 that one user of IPv6 has. It is the zero Prefix where there is no address.
+// Network returns the network of a connection's address, for counting: one IPv4 address, or the /64
+// of an IPv6 address. It returns the zero Prefix if there is no address.
 func Network(addr string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -87,6 +88,6 @@ func Network(addr string) netip.Prefix {
 	if ip.Is4() {
 		bits = 32
 	}
-	p, _ := ip.Prefix(bits) // it has as many bits
+	p, _ := ip.Prefix(bits) // an address has at least so many bits
 	return p
 }

@@ -20,19 +20,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// greeting is what a person gets who looks here with a browser.
+// greeting is the text for a person who opens the address in a browser.
 const greeting = `This is Switchboard: one MCP server in front of others.
 
 MCP is at /mcp, and at /mcp/tasks/TASK for one task. Give that address to an MCP client.
 There is no page to look at. On this machine, "switchboard status" says how it is.`
 
-// A place is what a path leads to.
+// An endpoint is what a path leads to.
 type endpoint uint8
 
 const (
 	endpointNone endpoint = iota
-	endpointMCP           // the MCP endpoint
-	endpointRuns          // where runs are minted
+	endpointMCP
+	endpointRuns // mints runs
 	endpointHealth
 	endpointReady
 	endpointMetrics
@@ -40,7 +40,7 @@ const (
 	endpointOperate
 )
 
-// endpointMethods are the HTTP endpointMethods that are answered.
+// endpointMethods are the HTTP methods that each endpoint takes.
 var endpointMethods = [...][]string{
 	endpointMCP:     {http.MethodGet, http.MethodPost, http.MethodDelete},
 	endpointRuns:    {http.MethodPost},
@@ -51,14 +51,15 @@ var endpointMethods = [...][]string{
 	endpointOperate: {http.MethodPost},
 }
 
-// The values of headers that most answers have. They are not modified.
+// Header values that most answers share. They are never modified.
 var (
 	nosniff   = []string{"nosniff"}
 	noStore   = []string{"no-store"}
 	mediaJSON = []string{"application/json"}
 )
 
-// routePath reads a path as it stands in the request: there is one spelling of each.
+// routePath returns the endpoint of a path, in the only spelling that is accepted, and the task or
+// run in it.
 func routePath(path string) (endpoint, runTarget) {
 	switch path {
 	case "/mcp":
@@ -89,29 +90,28 @@ func routePath(path string) (endpoint, runTarget) {
 	return endpointNone, runTarget{}
 }
 
-// operations are what Options.Operate does.
+// operations are the actions of Options.Operate.
 var operations = []string{"disable", "enable", "restart"}
 
-// isSegment reports whether s is one segment of a path that is spelt as it is
-// meant. Whether it names anything is seen once we know who asks.
+// isSegment reports whether s is one path segment without escapes. Whether it names something is
+// decided after authentication.
 func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
-// ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
-// at POST /v1/tasks/<id>/runs; does what operators want, and tells what they ask;
-// and says to anybody, at /healthz that it is there and at /readyz whether it is
-// ready.
+// ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>, mints runs at POST
+// /v1/tasks/<id>/runs, answers operators, and answers GET /healthz and GET /readyz without
+// authentication.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		switch p := recover(); p {
 		case nil:
-		case http.ErrAbortHandler: // an answer that another replica gives was cut off, or nobody waits for it
+		case http.ErrAbortHandler: // an answer that another replica gives was cut off, or its client has disconnected
 			panic(p)
 		default:
 			g.log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			panic(http.ErrAbortHandler) // what was written so far is no answer
+			panic(http.ErrAbortHandler) // the client must not take the bytes so far for an answer
 		}
 	}()
-	// What an earlier request on this connection has set ends here.
+	// Clear the deadline of an earlier request on this connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cache-Control"] = nosniff, noStore
@@ -162,7 +162,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if g.isClosing() {
-		h.Set("Connection", "close") // whoever takes our place is reached by another
+		h.Set("Connection", "close") // the client's next connection reaches the process that replaces this one
 	}
 	switch where {
 	case endpointRuns:
@@ -194,14 +194,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enterOrRefuse lets a request in, or answers that we are stopping. Whoever is in has to
-// leave the gate.
+// enterOrRefuse admits a request to the gate, or answers that Switchboard is stopping. After true,
+// the caller must call gate.leave.
 func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where endpoint, id []byte) bool {
 	if g.gate.enter() {
 		return true
 	}
 	if _, hop := cluster.Principal(r); hop {
-		cluster.NotHere(w) // whoever has sent it here takes over
+		cluster.NotHere(w) // the replica that forwarded it takes over
 		return false
 	}
 	w.Header().Set("Retry-After", "1")
@@ -210,22 +210,22 @@ func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where en
 	return false
 }
 
-// endsUnchecked reports whether Heads does not follow where r ends, which is so behind a
-// Transfer-Encoding. In HTTP/1.0 net/http takes that header away, so every such request
-// counts. What follows on the connection is not read: Heads relies on that.
+// endsUnchecked reports whether Heads cannot tell where r ends, which is so after a
+// Transfer-Encoding. net/http removes that header from HTTP/1.0 requests, so all of those count.
+// Nothing that follows on the connection may be read: Heads relies on that.
 func endsUnchecked(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
-// serveHealth answers whoever would end us if we did not answer: there is no
-// reason for that, also not while calls in flight finish.
+// serveHealth answers supervisors, which kill a process that does not answer. Nothing is a reason
+// for that, nor is a drain of the calls in flight.
 func (g *Gateway) serveHealth(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady answers whoever sends clients here. One that cannot be sent any
-// need not be ended for that: see serveHealth.
+// serveReady answers load balancers. A process that is not ready need not be killed: see
+// serveHealth.
 func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
 	ready, text := g.fitness()
@@ -239,14 +239,15 @@ func (g *Gateway) serveReady(w http.ResponseWriter) {
 	writeAll(w, status, text)
 }
 
-// notAllowed answers a request whose HTTP method is none of these.
+// notAllowed answers a request that uses another HTTP method than these.
 func notAllowed(w http.ResponseWriter, methods ...string) {
 	allow := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allow)
 	http.Error(w, "answered here: "+allow, http.StatusMethodNotAllowed)
 }
 
-// refuseCaller answers a request of whom we do not know, or not for this.
+// refuseCaller answers a request that was not authenticated, or whose caller may not do this. It
+// delays callers that fail often.
 func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where endpoint, err error) {
 	var e *switchboard.Error
 	if !errors.As(err, &e) {
@@ -270,8 +271,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 	g.refuse(w, where, httpStatus(e.Code), nil, e)
 }
 
-// refuse answers with e in the form that the place has: JSON-RPC with the id, or
-// problem details.
+// refuse answers with e in the form of the endpoint: JSON-RPC with the id, or problem details.
 func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id []byte, e *switchboard.Error) {
 	if where == endpointMCP {
 		g.writeFailure(w, status, id, failureOf(e))
@@ -289,14 +289,14 @@ func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *
 	writeAll(w, status, f.envelope(id))
 }
 
-// countFailure counts a failure that is a refusal.
+// countFailure counts f if it is a refusal.
 func (g *Gateway) countFailure(f *failure) {
 	if f != nil && f.refusal != "" {
 		g.countRefusal(f.refusal)
 	}
 }
 
-// serveMetrics answers those who count.
+// serveMetrics answers GET /metrics.
 func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	kind, text, err := g.metrics(p, r.Header)
 	if err != nil {
@@ -308,11 +308,11 @@ func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchb
 	writeAll(w, http.StatusOK, text)
 }
 
-// maxReason is how long an operator's reason may be, in bytes.
+// maxReason is the maximum length of an operator's reason, in bytes.
 const maxReason = 500
 
-// serveOperate does something to a server. The body is JSON even where it says
-// nothing: no page of another origin can send that unasked.
+// serveOperate disables, enables or restarts a server. It demands a JSON content type even for an
+// empty body, because a page of another origin cannot send one without a preflight request.
 func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	bad := func(status int, why string) {
 		g.refuse(w, endpointOperate, status, nil, &switchboard.Error{Text: why})
@@ -343,13 +343,13 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 	g.answerOperator(w, r, endpointOperate, text, err)
 }
 
-// serveInspect answers those who look in from the side.
+// serveInspect answers one of the operators' reads.
 func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
 	g.answerOperator(w, r, endpointInspect, text, err)
 }
 
-// answerOperator answers with JSON, or says why not.
+// answerOperator answers with JSON, or with problem details if err is set.
 func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where endpoint, text []byte, err error) {
 	if err != nil {
 		e, ok := errors.AsType[*switchboard.Error](err)
@@ -399,9 +399,8 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 	writeAll(w, http.StatusCreated, body)
 }
 
-// notJSON says why the body of r is not JSON in no encoding but its own, and
-// what to send; or "". A form or plain text is what a page of another origin can
-// send without asking first.
+// notJSON says what to send instead if the body of r is not plain JSON; "" means that it is. A page
+// of another origin can send forms and plain text without a preflight request.
 func notJSON(w http.ResponseWriter, r *http.Request) string {
 	for _, e := range r.Header.Values("Content-Encoding") {
 		if e != "" && e != "identity" {
@@ -411,7 +410,7 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	}
 	types := r.Header.Values("Content-Type")
 	if len(types) == 1 {
-		if types[0] == mediaJSON[0] { // as nearly all clients spell it
+		if types[0] == mediaJSON[0] { // the spelling of nearly all clients
 			return ""
 		}
 		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == mediaJSON[0] {
@@ -421,11 +420,12 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	return "Content-Type must be application/json"
 }
 
-// firstRead is how much of a message is read before there is more memory for it.
+// firstRead is how many bytes of a message are read before more memory is reserved for it.
 const firstRead = 64 << 10
 
-// readBody reads the whole body, which is held, or answers why not. Forwarding starts
-// only then: net/http cuts some answers otherwise (golang/go#40747).
+// readBody reads the whole body into reserved memory, or answers why it does not. A request is
+// forwarded only when its body has been read: net/http cuts some answers otherwise
+// (golang/go#40747).
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
 		w.Header().Set("Connection", "close")
@@ -437,8 +437,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoin
 	}
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection that has no deadlines needs none reset
-	// A length is only a promise: memory follows what really comes.
+	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection without deadlines needs no reset
+	// Content-Length is only a promise: memory grows with the bytes that arrive.
 	whole := int64(MaxMessage + 1)
 	if r.ContentLength >= 0 {
 		whole = r.ContentLength + 1 // one more, to see the end
@@ -502,12 +502,12 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 		x.refuse(http.StatusBadRequest, f)
 		return
 	}
-	if m.Kind == wire.Request { // the others are of requests under way
+	if m.Kind == wire.Request { // other messages concern requests in flight
 		if !g.enterOrRefuse(w, r, endpointMCP, m.ID) {
 			return
 		}
 		if m.Method == wire.MethodListen {
-			g.gate.leave() // what is still to come of it are last words
+			g.gate.leave() // a drain does not wait for streams of changes
 		} else {
 			defer g.gate.leave()
 		}
@@ -520,11 +520,11 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 	x.serveLegacy(header)
 }
 
-// acceptedForms is which forms of an answer a client reads.
+// An acceptedForms says which forms of an answer a client can read.
 type acceptedForms struct{ json, events bool }
 
-// parseAccept reads the Accept headers. A client that sends none gets no event
-// stream: it has not said that it can read one.
+// parseAccept reads the Accept headers. A client without one gets no event stream: it may be unable
+// to read one.
 func parseAccept(h http.Header) (a acceptedForms) {
 	values := h.Values("Accept")
 	if len(values) == 0 {
@@ -549,7 +549,7 @@ func parseAccept(h http.Header) (a acceptedForms) {
 	return a
 }
 
-// isKnownVersion reports whether we speak a version.
+// isKnownVersion reports whether Switchboard speaks the protocol version.
 func isKnownVersion(version string) bool { return slices.Contains(wire.Versions, version) }
 
 // An exchange is one POST and its answer.
@@ -561,11 +561,11 @@ type exchange struct {
 	target    runTarget
 	accepts   acceptedForms
 	message   wire.Message
-	body      []byte      // message as it came
-	memory    *memoryHold // of its memory, and its answer's
+	body      []byte      // the message's bytes
+	memory    *memoryHold // reserved for the message and for its answer
 }
 
-// refuse refuses the message. The id of a response is of no request here.
+// refuse answers with a failure. The id of a response is not repeated: it is no id of a request.
 func (x *exchange) refuse(status int, f *failure) {
 	id := x.message.ID
 	if x.message.Kind == wire.Response {
@@ -574,10 +574,9 @@ func (x *exchange) refuse(status int, f *failure) {
 	x.g.writeFailure(x.w, status, id, f)
 }
 
-// streamReply lets the gateway answer q and sends what it says. Cancelling ctx, as
-// cancel does, ends the work. lost is called when the client cannot be written to,
-// and done before the answer is sent. rs keeps what a client can resume; nil means
-// nothing.
+// streamReply answers q and sends what servers say meanwhile as notifications. cancel cancels ctx
+// and so the work. done is called before the answer is sent, lost when a write to the client fails.
+// rs keeps the events that a client can resume; nil keeps none.
 func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *replays) {
 	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {

@@ -18,11 +18,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A legacy session has one home: the replica that holds it. A request that comes to
-// another one is answered there, in one hop, so that what a session keeps (requests
-// under way, streams that can be resumed, what its client was asked) is in one place.
-// Where the home is gone, whoever is asked first takes the session over, from what is
-// kept of it; and so does the process that is started in place of the last one.
+// A legacy session has one owner: the replica that holds its state. Another replica forwards a
+// request to the owner, in one hop. So the requests in flight, the streams that can be resumed and
+// the open questions are in one place. If the owner is gone, the replica that gets the next request
+// takes the session over, from what the store keeps. A process that is started in place of the last
+// one does the same.
 
 // A Store keeps sessions. See store.Store.
 type Store interface {
@@ -34,55 +34,52 @@ type Store interface {
 
 const (
 	topicSessions = "sessions"
-	groupSessions = "sessions/" // and the principal
+	groupSessions = "sessions/" // followed by tenant and principal
 
-	// saveEvery is how often what is kept of a session in use is written again, which
-	// is how it is kept for longer.
+	// saveEvery is how often a session in use is written again, which moves its expiry.
 	saveEvery = 5 * time.Minute
 	storedFor = SessionIdle + 2*saveEvery
 
-	// Each home of a session numbers its questions and its streams on from a multiple of
-	// these, by which it is known whose one is. Some clients read ids into 32 bits.
+	// The n-th owner of a session numbers its questions and its streams from n times these. So the
+	// number shows which owner a question or stream belongs to. Some clients read ids into 32 bits.
 	questionsPerOwner = 1_000_000
 	streamsPerOwner   = 1_000_000_000
 
-	// maxEarlierOwners is how many of the homes that a session had before are known.
+	// maxEarlierOwners is how many earlier owners of a session are remembered.
 	maxEarlierOwners = 8
 
-	// maxLookups is how often the home of a session is looked for, where it moves
-	// meanwhile.
+	// maxLookups is how often the owner of a session is looked up, if it changes meanwhile.
 	maxLookups = 3
 )
 
-// storedSession is what is kept of a session.
+// A storedSession is a session as the store keeps it.
 type storedSession struct {
-	Owner         string               `json:"home,omitempty"`   // "" means whoever has the store for itself
-	Moves         int                  `json:"moves,omitempty"`  // to another home
-	EarlierOwners []string             `json:"before,omitempty"` // its homes until the last moves, in their order
+	Owner         string               `json:"home,omitempty"`   // "" means a process that does not share the store
+	Moves         int                  `json:"moves,omitempty"`  // how often it was taken over
+	EarlierOwners []string             `json:"before,omitempty"` // the latest, in the order of time
 	Run           switchboard.RunID    `json:"run"`
 	Capabilities  json.RawMessage      `json:"capabilities,omitempty"` // of the client
 	Level         string               `json:"level"`
-	Primes        bool                 `json:"primes,omitempty"` // see replays
+	Primes        bool                 `json:"primes,omitempty"` // see replays.sendsPrimers
 	Subscriptions []storedSubscription `json:"subscriptions,omitempty"`
 }
 
-// storedSubscription is what is kept of a subscription: which resource, and whose it was.
+// A storedSubscription is a subscription as the store keeps it, with the server of its resource.
 type storedSubscription struct {
 	URI    string               `json:"uri"`
 	Server switchboard.ServerID `json:"server"`
-	Own    string               `json:"own"` // the URI, as the server spells it
+	Own    string               `json:"own"` // the URI as the server spells it
 }
 
-// sessionKey is where what is kept of a session stands. The id is as good as a
-// password, and stands nowhere.
+// sessionKey returns the key of a session in the store. It has a digest of the id, because the id
+// is as good as a password.
 func sessionKey(o principalKey, id string) store.Key {
 	sum := sha256.Sum256([]byte(id))
 	return store.Key{Group: groupSessions + string(o.tenant) + "/" + o.id, Name: hex.EncodeToString(sum[:])}
 }
 
-// saveSession writes what is kept of s. The error is store.ErrConflict where another replica has
-// taken it over, and s is released then; where the store fails, it is written when that is
-// back.
+// saveSession writes s to the store. It returns store.ErrConflict if another replica has taken s
+// over, and then yields s. If the store fails, the session is written when the store is back.
 func (g *Gateway) saveSession(ctx context.Context, s *session) error {
 	if g.store == nil {
 		return nil
@@ -118,8 +115,9 @@ func (g *Gateway) saveOwnedSession(ctx context.Context, s *session) error {
 	}
 }
 
-// checkOwner looks whether what is kept of s is its own, and only of a version of which the
-// store has not said so; or another replica has taken s over. The caller holds s.keeping.
+// checkOwner reads whether the store's session is still that of this replica, and adopts its
+// version: a write may have succeeded though the store reported an error. Otherwise another replica
+// has taken s over, and lost is set. The caller holds s.storeMu.
 func (g *Gateway) checkOwner(ctx context.Context, s *session) error {
 	now, version, err := g.readStoredSession(ctx, s.key)
 	if err == nil {
@@ -129,7 +127,7 @@ func (g *Gateway) checkOwner(ctx context.Context, s *session) error {
 	return err
 }
 
-// writeStored writes k in the place of what is kept of s. The caller holds s.keeping.
+// writeStored replaces the stored session by k. The caller holds s.storeMu.
 func (s *session) writeStored(ctx context.Context, st Store, k storedSession) error {
 	text, err := json.Marshal(k)
 	if err != nil {
@@ -142,8 +140,8 @@ func (s *session) writeStored(ctx context.Context, st Store, k storedSession) er
 	return err
 }
 
-// deleteStoredSession lets go of what is kept of s, which is over for good. Where it returns an error,
-// that may be found again until it expires.
+// deleteStoredSession deletes a session that has ended from the store. After an error, the session
+// may be found again until it expires.
 func (g *Gateway) deleteStoredSession(s *session) error {
 	if g.store == nil {
 		return nil
@@ -152,7 +150,7 @@ func (g *Gateway) deleteStoredSession(s *session) error {
 	defer s.storeMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), bodyTimeout)
 	defer cancel()
-	for !s.lost && s.storedVersion != 0 { // else there is nothing of it, or it is another's
+	for !s.lost && s.storedVersion != 0 { // otherwise nothing is stored, or another replica owns it
 		_, err := g.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.storedVersion}}})
 		if errors.Is(err, store.ErrConflict) {
 			if err = g.checkOwner(ctx, s); err == nil {
@@ -163,13 +161,13 @@ func (g *Gateway) deleteStoredSession(s *session) error {
 			g.log.Warn("a session that has ended is kept until it expires", "err", err)
 			return err
 		}
-		s.lost = true // whoever is about to keep it comes too late
+		s.lost = true // a save that waits for storeMu comes too late
 	}
 	return nil
 }
 
-// readStoredSession reads what is kept of a session; version is 0 where nothing is. A session whose value does not open is over: its
-// client begins another one.
+// readStoredSession reads a session from the store; version is 0 if there is none. A value that
+// cannot be decrypted counts as none: the client opens another session.
 func (g *Gateway) readStoredSession(ctx context.Context, key store.Key) (k storedSession, version store.Version, err error) {
 	v, err := g.store.Value(ctx, key)
 	if errors.Is(err, store.ErrUnopened) {
@@ -184,18 +182,17 @@ func (g *Gateway) readStoredSession(ctx context.Context, key store.Key) (k store
 	return k, v.Version, nil
 }
 
-// An httpRequest is a request of a session as it came.
+// An httpRequest is an HTTP request that names a session.
 type httpRequest struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	p    switchboard.Principal
-	body []byte // nil where there is none
-	id   []byte // of the JSON-RPC request; nil where it is none
+	body []byte // nil if there is none
+	id   []byte // of the JSON-RPC request; nil for other messages
 }
 
-// findSession finds the findSession of that id, of whose requests e is one; the caller has to
-// leave it. It is nil where e has been answered: by the findSession's home, or because there
-// is no such findSession.
+// findSession returns the session with the id, which the caller must release. It returns nil if e
+// has been answered: by the owner of the session, or because there is no such session.
 func (g *Gateway) findSession(e httpRequest, id string) *session {
 	if s := g.sessions.find(id, e.p); s != nil {
 		return s
@@ -234,7 +231,7 @@ func (g *Gateway) findSession(e httpRequest, id string) *session {
 			g.refuseSession(e, err)
 			return nil
 		}
-		if s := g.sessions.find(id, e.p); s != nil { // another request has taken it over, just here
+		if s := g.sessions.find(id, e.p); s != nil { // another request has taken it over at this replica
 			return s
 		}
 	}
@@ -242,8 +239,8 @@ func (g *Gateway) findSession(e httpRequest, id string) *session {
 	return nil
 }
 
-// isForwarded reports whether e has been isForwarded, where err is what came of it that another
-// replica was to do so: not so where that holds nothing of the kind, or is gone.
+// isForwarded reports whether e has been answered after another replica was asked to answer it,
+// with err. It returns false if that replica does not have the session, or is gone.
 func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 	switch {
 	case err == nil:
@@ -258,7 +255,7 @@ func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 	return true
 }
 
-// connectionLost is what a client is told whose request was lost with a replica.
+// connectionLost tells a client that its request was lost with a replica.
 func connectionLost(err error) *switchboard.Error {
 	return &switchboard.Error{
 		Code: switchboard.CodeOutcomeUnknown, Cause: err,
@@ -266,7 +263,7 @@ func connectionLost(err error) *switchboard.Error {
 	}
 }
 
-// refuseSession answers that nobody knows now whether there is such a session.
+// refuseSession answers that it is unknown now whether the session exists.
 func (g *Gateway) refuseSession(e httpRequest, err error) {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
@@ -279,8 +276,8 @@ func (g *Gateway) refuseSession(e httpRequest, err error) {
 	g.writeFailure(e.w, http.StatusServiceUnavailable, e.id, failureOf(own))
 }
 
-// takeOver makes this the home of a session. It is nil where its run is over; the
-// caller has to leave it.
+// takeOver makes this replica the owner of a session. It returns nil if the session's run has
+// ended. The caller must release the session.
 func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id string, k storedSession, version store.Version) (*session, error) {
 	bound, err := g.runs.Find(ctx, p, k.Run)
 	if err != nil || bound == nil {
@@ -313,37 +310,37 @@ func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id stri
 		}
 	}
 	if err != nil {
-		s.lost = true // what is kept is not this one's to let go of
+		s.lost = true // the stored session belongs to another owner now
 		g.sessions.end(s)
 		g.sessions.release(s)
 		return nil, err
 	}
 	g.takenOver.Add(1)
-	s.client.queue.addChanges(switchboard.AllKinds)                           // what changed meanwhile, nobody has told it
-	g.publishMove(ctx, moveNotice{Key: s.key, Home: k.Owner, Moves: k.Moves}) // or the home before sees it when it next writes
+	s.client.queue.addChanges(switchboard.AllKinds)                           // changes since the last owner were not reported
+	g.publishMove(ctx, moveNotice{Key: s.key, Home: k.Owner, Moves: k.Moves}) // otherwise the earlier owner notices at its next write
 	g.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
 
-// TakenOver counts the sessions whose home this has become in place of another process.
+// TakenOver returns how many sessions this replica has taken over.
 func (g *Gateway) TakenOver() int64 { return g.takenOver.Load() }
 
-// moveNotice says that a session has another home, or has ended there.
+// A moveNotice says that a session has another owner, or has ended there.
 type moveNotice struct {
 	Key   store.Key `json:"key"`
 	Home  string    `json:"home"`
-	Moves int       `json:"moves"` // with this one
+	Moves int       `json:"moves"` // including this one
 	Ended bool      `json:"ended,omitempty"`
 }
 
-// publishMove tells all replicas.
+// publishMove publishes m to all replicas.
 func (g *Gateway) publishMove(ctx context.Context, m moveNotice) {
 	if notice, err := json.Marshal(m); err == nil {
 		_ = g.store.Publish(ctx, topicSessions, notice)
 	}
 }
 
-// Follow lets go of sessions that other replicas take over, until ctx is done.
+// Follow yields the sessions that other replicas take over, until ctx is done.
 func (g *Gateway) Follow(ctx context.Context) {
 	if g.store == nil {
 		return
@@ -366,7 +363,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 			case s.key != m.Key:
 			case m.Ended:
 				g.sessions.end(s)
-			case m.Moves > s.moves: // else it has come back since
+			case m.Moves > s.moves: // otherwise the session has come back since
 				go g.yieldSession(s)
 			}
 		}
@@ -378,15 +375,14 @@ func (g *Gateway) Follow(ctx context.Context) {
 		case <-missed:
 			for s := range g.sessions.all() {
 				if g.confirmOwner(ctx, s) != nil {
-					break // the store says when it is back
+					break // the store reports another missed notice when it is back
 				}
 			}
 		}
 	}
 }
 
-// confirmOwner lets go of s if another replica has taken it over, and keeps what could not be
-// kept when it was to be.
+// confirmOwner yields s if another replica has taken it over. It saves s if the last save failed.
 func (g *Gateway) confirmOwner(ctx context.Context, s *session) error {
 	s.storeMu.Lock()
 	unkept := s.unsaved
@@ -401,19 +397,19 @@ func (g *Gateway) confirmOwner(ctx context.Context, s *session) error {
 	return err
 }
 
-// yieldSession lets go of a session that another replica holds now, but for what is under way in
-// it. The stream on which its client hears of changes is opened again, there.
+// yieldSession gives up a session that another replica owns now. Requests that still run here
+// continue. The client opens its notification stream again at the new owner.
 func (g *Gateway) yieldSession(s *session) {
 	s.storeMu.Lock()
 	s.lost = true
 	s.storeMu.Unlock()
 	g.sessions.yield(s)
 	s.closeStream()
-	go s.client.subscriptions.end() // it may wait for servers
+	go s.client.subscriptions.end() // may wait for servers
 }
 
-// Sweep has the sessions kept for longer that are in use, and begins subscriptions that
-// could not begin. Whoever wires the program calls it every few minutes.
+// Sweep extends the expiry of the sessions in use, and starts subscriptions that failed to start.
+// The program calls it every few minutes.
 func (g *Gateway) Sweep(ctx context.Context) {
 	for s := range g.sessions.all() {
 		s.client.subscriptions.reviewAll()
@@ -421,7 +417,7 @@ func (g *Gateway) Sweep(ctx context.Context) {
 			continue
 		}
 		if err := g.saveSession(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
-			return // the next time
+			return // the next sweep tries again
 		}
 	}
 }
@@ -434,7 +430,7 @@ func (x *exchange) envelope() httpRequest {
 	return e
 }
 
-// fixedRun is a binder of a run that is there.
+// fixedRun is a runBinder that returns r.
 func fixedRun(r *run.Run) runBinder {
 	return func(context.Context) (*run.Run, error) { return r, nil }
 }

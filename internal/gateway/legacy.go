@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// noSuchSession is the answer to an id that was never issued, is no longer good, or
-// is somebody else's: all the same.
+// noSuchSession answers an id that was never issued, has expired, or belongs to somebody else. All
+// three look the same.
 var noSuchSession = invalidRequest("there is no such session; send initialize to open one")
 
-// sessionID returns the session that a request names, "" for none.
+// sessionID returns the session id of a request; "" for none.
 func sessionID(h http.Header) string {
 	ids := h.Values(wire.HeaderSessionID)
 	switch len(ids) {
@@ -25,7 +25,7 @@ func sessionID(h http.Header) string {
 			return ids[0]
 		}
 	}
-	return "more than one, or none" // no id looks like this
+	return "more than one, or none" // matches no id
 }
 
 // serveLegacy answers a message of a client that has, or opens, a session.
@@ -69,12 +69,11 @@ func (x *exchange) serveLegacy(version string) {
 	}
 }
 
-// unexpectedResponse is the answer to a response that nobody waits for.
+// unexpectedResponse answers a response to a question that is not open.
 var unexpectedResponse = invalidRequest("a response to nothing that was asked")
 
-// serveInSession answers a serveInSession within s. It goes on when the connection is lost:
-// that cancels nothing in this era. The client can resume what it has heard the
-// beginning of.
+// serveInSession answers a request within s. The request goes on if its connection is lost: in this
+// era that cancels nothing. The client can resume the rest of the event stream.
 func (x *exchange) serveInSession(s *session) {
 	g := x.g
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
@@ -97,8 +96,8 @@ func (x *exchange) serveInSession(s *session) {
 	}, func() { s.inFlight.remove(x.message.ID) }, &s.replays)
 }
 
-// openSession answers initialize, and opens a session with it. The session exists once
-// its run is bound, and its id is sent with the answer.
+// openSession answers initialize and opens a session. The session exists once its run is bound. The
+// answer carries its id.
 func (x *exchange) openSession() {
 	g := x.g
 	s, own := g.sessions.reserve(x.principal, "")
@@ -144,13 +143,12 @@ func (x *exchange) openSession() {
 	} else {
 		g.sessions.end(s)
 	}
-	// A stream is for what can take long; its headers could not name the session.
+	// No event stream: its headers would be sent before the session id is known.
 	p := newHTTPReply(x.w, acceptedForms{json: x.accepts.json}, false, func(error) {}, nil)
 	p.sendAnswer(x.message.ID, a)
 }
 
-// tooManySessions says why no session is opened; own whether all are of the one who wants
-// it.
+// tooManySessions says why no session is opened. own means that the limit is that of the principal.
 func tooManySessions(own bool) *switchboard.Error {
 	if own {
 		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
@@ -158,8 +156,8 @@ func tooManySessions(own bool) *switchboard.Error {
 	return switchboard.Refuse(switchboard.CodeOverloaded, "as many sessions are open as there may be; try again later")
 }
 
-// sessionForStream finds the session of a GET or DELETE, or answers why not. The
-// caller has to leave it.
+// sessionForStream finds the session of a GET or DELETE, or answers why it does not. The caller
+// must release the session.
 func (g *Gateway) sessionForStream(w http.ResponseWriter, r *http.Request, p switchboard.Principal) *session {
 	version, id := r.Header.Get(wire.HeaderProtocolVersion), sessionID(r.Header)
 	switch {
@@ -180,7 +178,7 @@ func (g *Gateway) sessionForStream(w http.ResponseWriter, r *http.Request, p swi
 	return g.findSession(httpRequest{w: w, r: r, p: p}, id)
 }
 
-// serveDelete ends a session, and what is under way in it.
+// serveDelete ends a session and cancels its requests in flight.
 func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	s := g.sessionForStream(w, r, p)
 	if s == nil {
@@ -192,15 +190,15 @@ func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchbo
 		g.refuseSession(httpRequest{w: w, r: r, p: p}, switchboard.Unavailable("the session has ended here, but may still be found; end it again", err))
 		return
 	}
-	if s.moves > 0 { // of which something may be under way elsewhere
+	if s.moves > 0 { // requests may still run at earlier owners
 		g.publishMove(r.Context(), moveNotice{Key: s.key, Ended: true})
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveGet is the event stream of a session, on which it hears of changes, or
-// that of a request, resumed after the event that Last-Event-ID names. A change
-// that was missed is told on the session's next stream, whatever that names.
+// serveGet opens the event stream of a session, on which its client is notified, or resumes the
+// stream of a request after the event that Last-Event-ID names. Changes that the client missed are
+// sent on the session's next stream, whatever Last-Event-ID says.
 func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
 	s := g.sessionForStream(w, r, p)
 	if s == nil {
@@ -228,13 +226,13 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 
 	k, event, ours := s.replays.findEvent(r.Header.Get(wire.HeaderLastEventID))
 	switch {
-	case k != nil && k.number != 0: // while we stop, too: its call is under way
+	case k != nil && k.number != 0: // also during a drain, which waits for its call
 		g.replay(w, r, p, s, k, event)
 		return
 	case !g.enterOrRefuse(w, r, endpointMCP, nil):
 		return
 	}
-	g.gate.leave() // what is still to come of it are last words
+	g.gate.leave() // a drain does not wait for it
 	switch {
 	case k == nil && ours:
 		g.writeFailure(w, http.StatusBadRequest, nil, errNotResumable)
@@ -267,15 +265,14 @@ func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard
 		keepAlive: e.comment,
 	})
 	if closing {
-		_ = e.write(reconnectEvent) // the last word: where it is lost, so is the client
+		_ = e.write(reconnectEvent) // if this write fails, the client is gone
 	}
 }
 
-// reconnectEvent tells a client of an event stream in how many milliseconds to open
-// the next one.
+// reconnectEvent tells the client after how many milliseconds to open the next stream.
 var reconnectEvent = []byte("retry: 1000\n\n")
 
-// refuseStream answers that there are too many streams.
+// refuseStream answers that the principal has too many streams.
 func (g *Gateway) refuseStream(w http.ResponseWriter, id []byte) {
 	w.Header().Set("Retry-After", "60")
 	g.writeFailure(w, http.StatusTooManyRequests, id, failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, which is all that one principal may have; close one", MaxStreamsEach)))

@@ -14,16 +14,16 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A changeListener is the other end of a stream of changes.
+// A changeListener is the receiver of a stream of changes.
 type changeListener struct {
-	stillAllowed func() bool // whether it may still listen; nil means always
+	stillAllowed func() bool // whether the client is still authorized; nil means always
 	write        func(message []byte) error
-	keepAlive    func() error // keeps the connection alive; nil where that is not needed
-	metaMember   []byte       // a member of the _meta of what it is told; nil means none
+	keepAlive    func() error // keeps the connection alive; nil if there is no need
+	metaMember   []byte       // a member for the _meta of each notification; nil means none
 }
 
-// deliver tells it the news. Whoever comes next shall hear of them where this one
-// did not.
+// deliver sends the queued notifications to l, and reports whether it did. If it fails, it puts
+// them back for the next listener.
 func (l changeListener) deliver(ctx context.Context, n *notificationQueue) bool {
 	changed, updated, asked := n.takeAll()
 	if ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()) {
@@ -42,13 +42,13 @@ func (l changeListener) deliver(ctx context.Context, n *notificationQueue) bool 
 	return false
 }
 
-// followChanges tells l the news, until ctx is done, l is lost or may no longer
-// listen, or the gateway closes. Only the last is reported as an end.
+// followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
+// more, or the gateway closes. It returns true only in the last case.
 func (g *Gateway) followChanges(ctx context.Context, n *notificationQueue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	rung := g.rechecked.wait()
-	if l.stillAllowed != nil && !l.stillAllowed() { // the bell may have rung since it was let in
+	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
 	for {
@@ -79,14 +79,14 @@ func (g *Gateway) followChanges(ctx context.Context, n *notificationQueue, l cha
 	}
 }
 
-// A bell tells all who wait for it at once. The zero value is ready. It is safe for
-// concurrent use.
+// A broadcast wakes all goroutines that wait for it. The zero value is ready for use. It is safe
+// for concurrent use.
 type broadcast struct {
 	mu     sync.Mutex
 	signal chan struct{}
 }
 
-// wait returns what is closed when the bell rings for the next time.
+// wait returns a channel that the next send closes.
 func (b *broadcast) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,19 +105,19 @@ func (b *broadcast) send() {
 	}
 }
 
-// Recheck ends the streams of those whom Options.Authenticate does not know any more.
-// What is under way for them is left to finish.
+// Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
+// finish.
 func (g *Gateway) Recheck() { g.rechecked.send() }
 
-// isStillAllowed reports whether r would be let in now as the same principal: a key that
-// was revoked hears no more.
+// isStillAllowed reports whether r would still be authenticated as the principal p. It returns
+// false for a revoked key.
 func (g *Gateway) isStillAllowed(r *http.Request, p switchboard.Principal) bool {
 	now, err := g.authenticate(r)
 	return err == nil && principalKeyOf(now) == principalKeyOf(p)
 }
 
-// answerListen answers subscriptions/listen: what is granted is acknowledged, and
-// each change is told under the id of the request.
+// answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
+// under the id of the request.
 func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -141,7 +141,7 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	if f != nil {
 		return rpcAnswer{failure: f}
 	}
-	defer stop() // it was begun before anything is said, so that no change is missed
+	defer stop() // began before the acknowledgement, so that no change is missed
 	ack := wire.AppendNotification(nil, wire.MethodListenAcknowledged, []byte(`{"_meta":{`+tag+`},"notifications":`+string(granted)+`}`))
 	if send(ack) != nil {
 		return rpcAnswer{}
@@ -155,8 +155,8 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.ownMeta(tag)...), '}')}
 }
 
-// grantSubscriptions begins to collect what the client wants to hear of, as far as there is
-// something to hear, and says what that is.
+// grantSubscriptions subscribes to what the client wants, as far as that exists, and returns what
+// it granted.
 func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *notificationQueue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
@@ -189,9 +189,8 @@ func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *r
 	return wire.Rewrite(nil, nil, edits...), n, stop, nil
 }
 
-// grantResources subscribes to the resources, and returns those, as they are
-// spelt, of which the client will hear. One server that takes its time holds up
-// no other.
+// grantResources subscribes to the resources, and returns those that were granted, as the client
+// spells them. A slow server does not delay the subscriptions at others.
 func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
@@ -201,7 +200,7 @@ func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.R
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // it is acknowledged after that
+			g.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
 			if err := subs.add(ctx, g, q, r, uri); err != nil {
 				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return
@@ -213,7 +212,7 @@ func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.R
 	return slices.DeleteFunc(granted, func(wish []byte) bool { return wish == nil })
 }
 
-// wishResources is the filter's list of resources to hear of.
+// wishResources is the member that lists the resources.
 const wishResources = "resourceSubscriptions"
 
 // serveListen answers subscriptions/listen over HTTP.
@@ -233,7 +232,7 @@ func (x *exchange) serveListen(q *clientRequest) {
 	switch {
 	case a.none():
 	case e.started:
-		_ = e.send(a.parts(q.ID)...) // the last word: where it is lost, so is the client
+		_ = e.send(a.parts(q.ID)...) // if this write fails, the client is gone
 	default:
 		x.refuse(a.failure.status(true), a.failure)
 	}

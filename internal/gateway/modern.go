@@ -9,8 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// serveModern answers a message of a client without a session. A session id
-// that it sends all the same says nothing here.
+// serveModern answers a message of a modern client, which has no session. It ignores a session id.
 func (x *exchange) serveModern(version string) {
 	m := &x.message
 	switch m.Kind {
@@ -18,8 +17,8 @@ func (x *exchange) serveModern(version string) {
 		x.refuse(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
 		return
 	case wire.Notification:
-		// A client cancels by closing the stream of the request; there is
-		// nothing else that it could notify us of.
+		// A client cancels by closing the stream of its request. It has no other notification to
+		// send.
 		x.w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -42,9 +41,9 @@ func (x *exchange) serveModern(version string) {
 		x.resumeElsewhere(id)
 		return
 	}
-	// Ids need not differ here: each request has a stream of its own, and two
-	// clients of one principal cannot be told apart.
-	if q.hasIdempotencyKey() { // where it loses its connection, it comes back for the outcome
+	// Two requests in flight may have the same id here: each has its own stream, and the clients of
+	// one principal cannot be told apart.
+	if q.hasIdempotencyKey() { // a client that loses its connection asks again, with the key, for the outcome
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 		defer cancel(nil)
 		x.streamReply(ctx, cancel, func(error) {}, q, func() {}, nil)
@@ -55,19 +54,18 @@ func (x *exchange) serveModern(version string) {
 	x.streamReply(ctx, cancel, cancel, q, func() {}, nil)
 }
 
-// resumeElsewhere has the replica answer at which the call is parked that the request goes on
-// with.
+// resumeElsewhere forwards the request to the replica at which its call is parked.
 func (x *exchange) resumeElsewhere(id string) {
 	if _, hop := cluster.Principal(x.r); hop {
 		cluster.NotHere(x.w)
 		return
 	}
 	if !x.g.isForwarded(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
-		x.refuse(http.StatusBadRequest, noSuchState) // it is gone, and the call with it
+		x.refuse(http.StatusBadRequest, noSuchState) // the replica is gone, and the call with it
 	}
 }
 
-// checkVersion checks the version that a modern request names.
+// checkVersion checks the protocol version of a modern request.
 func checkVersion(version string) *failure {
 	switch {
 	case version == "":
@@ -78,8 +76,8 @@ func checkVersion(version string) *failure {
 	return nil
 }
 
-// checkHeaders holds the headers of a modern request to its body. Whoever
-// stands between may have decided by them.
+// checkHeaders compares the headers of a modern request with its body, because a proxy may have
+// decided by the headers.
 func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	inBody := metaVersion(m)
 	switch {
@@ -124,7 +122,7 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	return nil
 }
 
-// singleHeader returns the one value of a header.
+// singleHeader returns the value of a header that must occur exactly once.
 func singleHeader(h http.Header, name string) (string, *failure) {
 	values := h.Values(name)
 	switch {

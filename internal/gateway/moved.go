@@ -11,13 +11,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// What is under way in a session stays where it began when the session moves, and only
-// that replica knows it: a home before. A message that is of it is passed there, by
-// whoever gets it, and that one passes nothing on. The numbers of questions and of streams
-// say where they began. The ids of requests are their client's and say nothing, so that
-// all who may know one are asked, the latest first, and no further than it is known.
+// A request in flight stays where it began when its session moves. Only that replica knows it: an
+// earlier owner of the session. Every replica forwards a response or a cancellation to that one,
+// which forwards it no further. The numbers of questions and streams show which owner that is.
+// Request ids do not, because the client chooses them: so all owners that may have the request are
+// tried, the latest first, each once.
 
-// ownerAfter is where the session was when it had moved so often; "" where nobody knows.
+// ownerAfter returns the owner of the session after so many moves; "" if it is not remembered.
 func (k *storedSession) ownerAfter(moves int64) string {
 	back := int64(k.Moves) - moves
 	switch {
@@ -29,10 +29,10 @@ func (k *storedSession) ownerAfter(moves int64) string {
 	return k.EarlierOwners[int64(len(k.EarlierOwners))-back]
 }
 
-// isOtherReplica reports whether that is a replica, and not this one.
+// isOtherReplica reports whether owner is another replica than this one.
 func (g *Gateway) isOtherReplica(home string) bool { return home != "" && home != g.cluster.Self() }
 
-// possibleOwners are where what m is of may be under way.
+// possibleOwners returns the owners at which the request that m refers to may be in flight.
 func (k *storedSession) possibleOwners(m *wire.Message) []string {
 	if m.Kind == wire.Response {
 		question, err := strconv.ParseInt(string(m.ID), 10, 64)
@@ -46,8 +46,7 @@ func (k *storedSession) possibleOwners(m *wire.Message) []string {
 	return all
 }
 
-// deliver takes a message that is of something under way, and reports whether it is of
-// something here.
+// deliver handles a response or a cancellation, and reports whether it refers to something here.
 func (s *session) deliver(m *wire.Message) bool {
 	if m.Kind == wire.Response {
 		return s.client.questions.resolve(*m)
@@ -55,9 +54,9 @@ func (s *session) deliver(m *wire.Message) bool {
 	return s.inFlight.cancel(m.Params)
 }
 
-// serveResponseOrCancel takes an answer to a question, or that a request is cancelled, in the session
-// of that id. That moves no session: where what it is of is not there any more, neither is
-// there anybody who waits for it.
+// serveResponseOrCancel handles a response or notifications/cancelled for the session id. It never
+// takes the session over: if the request that the message refers to is gone, no caller waits for
+// the message.
 func (x *exchange) serveResponseOrCancel(id string) {
 	g, m := x.g, &x.message
 	all := g.sessions.findAll(id, x.principal)
@@ -96,7 +95,7 @@ func (x *exchange) serveResponseOrCancel(id string) {
 		}
 		err := g.cluster.Forward(x.w, x.r, x.body, x.principal, home)
 		if m.Kind == wire.Notification && errors.Is(err, cluster.ErrBroken) {
-			continue // it may be said to more than one
+			continue // a cancellation may go to several replicas
 		}
 		if g.isForwarded(x.envelope(), err) {
 			return
@@ -107,13 +106,13 @@ func (x *exchange) serveResponseOrCancel(id string) {
 		x.refuse(http.StatusNotFound, noSuchSession)
 	case m.Kind == wire.Response:
 		x.refuse(http.StatusBadRequest, unexpectedResponse)
-	default: // a request that is not under way, or never was, is nobody's business
+	default: // it is no error to cancel a request that is not in flight
 		x.w.WriteHeader(http.StatusAccepted)
 	}
 }
 
-// findSessionOfStream finds the session of that id, of whose requests e is one, as session does: but as
-// it is where the stream was begun that the event is of, if any is.
+// findSessionOfStream is like findSession, but finds the session at the owner where the stream of
+// the event began.
 func (g *Gateway) findSessionOfStream(e httpRequest, id, event string) *session {
 	a, _, _ := strings.Cut(event, "-")
 	stream, err := strconv.ParseInt(a, 10, 64)
@@ -140,7 +139,7 @@ func (g *Gateway) findSessionOfStream(e httpRequest, id, event string) *session 
 	if err != nil || moves >= int64(k.Moves) {
 		return g.findSession(e, id)
 	}
-	home := k.ownerAfter(moves) // where it is this one's own, nobody else is asked: a hop ends here
+	home := k.ownerAfter(moves) // "" or this replica: a forwarded request is not forwarded again
 	if !g.isOtherReplica(home) || !g.isForwarded(e, g.cluster.Forward(e.w, e.r, e.body, e.p, home)) {
 		g.writeFailure(e.w, http.StatusBadRequest, nil, errNotResumable)
 	}

@@ -8,30 +8,29 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxQueuedUpdates bounds the resources of which one client has not been told that they
-// were updated. Past it, it is told of what it has subscribed to, and no longer
-// of which part that is.
+// maxQueuedUpdates limits the updates that wait for one client. Above it, an update names the
+// resource that the client subscribed to, and no longer the part of it that changed.
 const maxQueuedUpdates = 1024
 
-// maxQueuedBytes bounds, in bytes, what one client has not been asked yet beside its
-// calls. What is more is not asked.
+// maxQueuedBytes limits the bytes of the questions that wait for one client outside of its calls.
+// Further questions are dropped.
 const maxQueuedBytes = 64 << 10
 
-// An update is one of a resource: its URI, and that which the client has
-// subscribed to, both as the client spells them.
+// A resourceUpdate is the URI of an updated resource, and the URI that the client subscribed to,
+// both as the client spells them.
 type resourceUpdate struct{ uri, subscribed string }
 
-// News are what one client has not been told yet. They are safe for concurrent
-// use, and a run.Watcher. Use newNews.
+// A notificationQueue holds what one client has not been notified of yet. It is a run.Watcher, and
+// safe for concurrent use. Use newNotificationQueue.
 type notificationQueue struct {
-	ready       chan struct{}     // holds one signal while there are some
-	wantedKinds switchboard.Kinds // by the client
+	ready       chan struct{}     // holds one signal while the queue is not empty
+	wantedKinds switchboard.Kinds // kinds of lists that the client wants
 
 	mu       sync.Mutex
 	changed  switchboard.Kinds
 	updated  []resourceUpdate
-	messages [][]byte // messages as they are
-	bytes    int      // of them
+	messages [][]byte // sent as they are
+	bytes    int      // of messages
 }
 
 func newNotificationQueue(wanted switchboard.Kinds) *notificationQueue {
@@ -45,7 +44,7 @@ func (n *notificationQueue) Changed(ks switchboard.Kinds) {
 	}
 }
 
-// addChanges notes news; those that are noted already are one.
+// addChanges adds changes. It merges those that are queued already.
 func (n *notificationQueue) addChanges(ks switchboard.Kinds, updated ...resourceUpdate) {
 	n.mu.Lock()
 	n.changed |= ks
@@ -64,7 +63,7 @@ func (n *notificationQueue) addChanges(ks switchboard.Kinds, updated ...resource
 	}
 }
 
-// addMessage adds a message that is said as it is.
+// addMessage adds a message that is sent as it is.
 func (n *notificationQueue) addMessage(message []byte) {
 	n.mu.Lock()
 	if n.bytes+len(message) <= maxQueuedBytes {
@@ -75,14 +74,14 @@ func (n *notificationQueue) addMessage(message []byte) {
 	n.addChanges(0)
 }
 
-// dropUpdates takes back what has not been told of a subscription.
+// dropUpdates removes the queued updates of one subscription.
 func (n *notificationQueue) dropUpdates(by string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.updated = slices.DeleteFunc(n.updated, func(u resourceUpdate) bool { return u.subscribed == by })
 }
 
-// takeAll returns the news, of which there are none afterwards.
+// takeAll empties the queue and returns what was in it.
 func (n *notificationQueue) takeAll() (changed switchboard.Kinds, updated []resourceUpdate, asked [][]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,8 +90,8 @@ func (n *notificationQueue) takeAll() (changed switchboard.Kinds, updated []reso
 	return changed, updated, asked
 }
 
-// listChanges are the notifications of what has changed. Resources and their
-// templates are one to clients.
+// listChanges are the notifications of changed lists. To clients, resources and templates are one
+// list.
 var listChanges = []struct {
 	method, wish string
 	kinds        switchboard.Kinds
@@ -102,8 +101,8 @@ var listChanges = []struct {
 	{wire.MethodPromptsChanged, "promptsListChanged", switchboard.Kinds(0).With(switchboard.Prompts)},
 }
 
-// changeNotifications returns the notifications that tell the news. tag is a member of
-// their _meta, nil for none.
+// changeNotifications returns the notifications of the changes. tag is a member for their _meta;
+// nil means none.
 func changeNotifications(changed switchboard.Kinds, updated []resourceUpdate, tag []byte) (all [][]byte) {
 	var meta []byte
 	if tag != nil {
@@ -121,7 +120,7 @@ func changeNotifications(changed switchboard.Kinds, updated []resourceUpdate, ta
 	}
 	for i, u := range updated {
 		if slices.ContainsFunc(updated[:i], func(o resourceUpdate) bool { return o.uri == u.uri }) {
-			continue // told of once, however many subscriptions it is part of
+			continue // one notification, even if several subscriptions cover the resource
 		}
 		params := wire.AppendString([]byte(`{"uri":`), u.uri)
 		if meta != nil {

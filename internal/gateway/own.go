@@ -18,7 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// StatusTool is the tool of our own that says how the run stands.
+// StatusTool is Switchboard's own tool that reports the state of the run.
 const StatusTool = "switchboard_status"
 
 // Status is StatusTool as lists show it.
@@ -27,9 +27,8 @@ var Status = &switchboard.Tool{ID: switchboard.ToolID{Name: StatusTool}, Definit
 	`"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true},` + lazyexpand.AlwaysLoad + `}`)}
 
-// newOwn returns the server that answers for Switchboard itself: initialize,
-// server/discover, ping and logging/setLevel. It declares what is built, and no
-// more.
+// newOwn returns the mcp-go server that answers for Switchboard itself: initialize,
+// server/discover, ping and logging/setLevel. It declares only what is built.
 func newOwn(name, version string) *server.MCPServer {
 	return server.NewMCPServer(name, version,
 		server.WithToolCapabilities(true),
@@ -40,7 +39,7 @@ func newOwn(name, version string) *server.MCPServer {
 	)
 }
 
-// answerOwnTool answers a call of a tool of our own, which the run shows.
+// answerOwnTool answers a call of one of Switchboard's own tools, and charges the run for it.
 func (g *Gateway) answerOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
 	a := g.runOwnTool(ctx, q, r, name)
 	if a.result != nil {
@@ -53,7 +52,7 @@ func (g *Gateway) runOwnTool(ctx context.Context, q *clientRequest, r *run.Run, 
 	args, ok := q.Param("arguments")
 	if name == lazyexpand.DeclareTool {
 		reply, err := g.declare(ctx, r, args)
-		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can ask for something else
+		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can choose another task
 			g.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
 			g.countRefusal(own.Code)
 			return rpcAnswer{result: g.toolError(own, q.modern)}
@@ -77,8 +76,8 @@ func (g *Gateway) runOwnTool(ctx context.Context, q *clientRequest, r *run.Run, 
 	return rpcAnswer{result: g.ownToolResult(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
 }
 
-// readMore gives more of a result that was too long. Policy decides again about the call that
-// the result is of.
+// readMore returns another piece of a result that was too long. Policy decides again about the call
+// that gave the result.
 func (g *Gateway) readMore(ctx context.Context, q *clientRequest, r *run.Run, args []byte) (lazyexpand.Reply, error) {
 	ask, err := preview.ParseAsk(args)
 	if err != nil {
@@ -109,17 +108,16 @@ func (g *Gateway) readMore(ctx context.Context, q *clientRequest, r *run.Run, ar
 	return lazyexpand.Reply{Text: text}, err
 }
 
-// MetaTokens is the key in the _meta of a stub's result under which stands how the
-// budget of tokens stands.
+// MetaTokens is the key in the _meta of a stub's result that holds the state of the token budget.
 const MetaTokens = wire.MetaOurPrefix + "tokens"
 
-// ownToolResult is what a tool of our own answers.
+// ownToolResult encodes the reply of one of our own tools.
 func (g *Gateway) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), reply.Text)
 	b = append(b, `}]`...)
 	var more []string
 	if reply.Spent != nil {
-		spent, _ := json.Marshal(reply.Spent) // numbers: it cannot fail
+		spent, _ := json.Marshal(reply.Spent) // it holds only numbers: it cannot fail
 		more = append(more, `"`+MetaTokens+`":`+string(spent))
 	}
 	switch {
@@ -131,23 +129,21 @@ func (g *Gateway) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	return append(b, '}')
 }
 
-// A client is what mcp-go needs to know of a legacy session, of the process on
-// the other side of stdio, or of a single modern request. It implements
-// server.SessionWithLogging.
+// A clientState is what the gateway knows about a legacy session, about the client on stdio, or
+// about the client of one modern request. It implements server.SessionWithLogging for mcp-go.
 type clientState struct {
 	id        string
-	publicID  string // tells it apart, and is no secret as id is
+	publicID  string // identifies the client; unlike id it is not secret
 	principal switchboard.Principal
 
 	initialized atomic.Bool
-	level       atomic.Value // string; what logging/setLevel has set
+	level       atomic.Value // string; set by logging/setLevel
 
-	// capabilities is the object that it has declared, set before anything else
+	// capabilities is the object that the client has declared. It is set before any other request
 	// is answered.
 	capabilities atomic.Pointer[[]byte]
 
-	// What a client of the legacy era, or a stream of the modern one, is told
-	// and asked.
+	// What a legacy client, or the stream of a modern one, is notified of and asked.
 	queue         *notificationQueue
 	subscriptions subscriptions
 	questions     openQuestions
@@ -156,18 +152,18 @@ type clientState struct {
 func newClient(id string, p switchboard.Principal) *clientState {
 	c := &clientState{id: id, publicID: rand.Text(), principal: p, queue: newNotificationQueue(switchboard.AllKinds)}
 	c.subscriptions.news = c.queue
-	// A legacy client that does not say hears what is worth telling anybody.
+	// A legacy client that sets no level gets log messages from "info" on.
 	c.level.Store("info")
 	return c
 }
 
-// setCapabilities notes what the client can be asked for.
+// setCapabilities stores what the client can be asked for.
 func (c *clientState) setCapabilities(capabilities []byte) {
-	own := bytes.Clone(capabilities) // the message that it came with is let go
+	own := bytes.Clone(capabilities) // the message's memory is reused
 	c.capabilities.Store(&own)
 }
 
-// capabilities returns the capabilities that the client of q has capabilities.
+// capabilities returns the capabilities that the client of q has declared.
 func (q *clientRequest) capabilities() []byte {
 	if q.modern {
 		raw, _ := q.Meta(wire.MetaClientCapabilities)
@@ -186,15 +182,15 @@ func (c *clientState) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l))
 func (c *clientState) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
 func (c *clientState) logLevel() string               { return c.level.Load().(string) }
 
-// NotificationChannel is nil: mcp-go has nothing to notify of, and a send on it
-// would be dropped.
+// NotificationChannel returns nil: mcp-go has no notifications to send, and a message on the
+// channel would be dropped.
 func (c *clientState) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
 
-// ownID stands for the client's id while mcp-go answers. mcp-go would decode
-// the client's: it takes integers for floats, and so corrupts those over 2^53.
+// ownID replaces the client's id while mcp-go answers. mcp-go would decode the client's id as a
+// float, which corrupts integers above 2^53.
 var ownID = []byte("1")
 
-// answerByLibrary lets mcp-go answer q. Its result is spliced behind the client's own id.
+// answerByLibrary lets mcp-go answer q. The caller puts the result behind the client's own id.
 func (g *Gateway) answerByLibrary(ctx context.Context, q *clientRequest) rpcAnswer {
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
 	who := q.client
@@ -211,7 +207,7 @@ func (g *Gateway) answerByLibrary(ctx context.Context, q *clientRequest) rpcAnsw
 	case mcp.JSONRPCError:
 		f := &failure{code: r.Error.Code, message: r.Error.Message}
 		if r.Error.Data != nil {
-			f.data, _ = json.Marshal(r.Error.Data) // it came from mcp-go's own types
+			f.data, _ = json.Marshal(r.Error.Data) // mcp-go's own types can be encoded
 		}
 		return rpcAnswer{failure: f}
 	}

@@ -20,26 +20,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A modern client is asked by a result that is not one yet: it makes the request
-// again with the answers. A legacy server, though, waits within the call. So the
-// call is parked meanwhile, and the request state that the client sends back
-// says which one it is.
+// A modern client is asked by an interim result, and makes its request again with the answers. A
+// legacy server, however, asks within the call. So the call is parked meanwhile, and the request
+// state that the client sends back identifies it.
 
-// Bounds of parked calls.
+// Limits on parked calls.
 const (
-	// MaxParked is how many calls of one principal may wait for its answers.
+	// MaxParked is how many calls of one principal may be parked.
 	MaxParked = 100
 
 	// ParkedFor is how long a call waits for an answer.
 	ParkedFor = time.Hour
 )
 
-// statePrefix begins the request states of every Switchboard, and those of one
-// replica go on with what tells it from others. A modern server has its own, which
-// pass through; it may be another Switchboard.
+// statePrefix begins the request states of every Switchboard. The name of the replica follows.
+// States of other servers pass through; such a server may be another Switchboard.
 const statePrefix = "switchboard-1."
 
-// The members of params with which a client answers.
+// The members of params that carry a client's answers.
 const (
 	memberAnswers = "inputResponses"
 	memberState   = "requestState"
@@ -51,20 +49,20 @@ var (
 	errPanicked      = errors.New("the call has panicked")
 )
 
-// noSuchState is the answer to a state that is not good, or not for this: all the
+// noSuchState answers a request state that is invalid, or belongs to another request. Both look the
 // same.
 var noSuchState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
 
-// parkedCalls holds the calls that wait for modern clients. Use newParks.
+// parkedCalls holds the calls that wait for answers of modern clients. Use newParkedCalls.
 type parkedCalls struct {
-	key    []byte // by which all replicas know their states; else of this process
-	self   string // tells this one from others
-	prefix string // of its states
+	key    []byte // seals states; shared by all replicas, else made by this process
+	self   string // the name of this replica
+	prefix string // of the states of this replica
 
 	mu          sync.Mutex
-	closed      error // why nothing is parked any more
+	closed      error // why nothing may be parked any more
 	byID        map[string]*parkedCall
-	byPrincipal map[principalKey]int // calls that wait, or whose client is answering just now
+	byPrincipal map[principalKey]int // calls that are parked, or that a client is answering now
 }
 
 func newParkedCalls(c *cluster.Cluster) *parkedCalls {
@@ -76,29 +74,29 @@ func newParkedCalls(c *cluster.Cluster) *parkedCalls {
 	return p
 }
 
-// A parked call goes on beside the requests that wait for it, one at a time.
+// A parkedCall runs beside the requests that wait for it, of which there is at most one at a time.
 type parkedCall struct {
 	principal principalKey
-	digest    switchboard.Digest // of the request, but for answers and _meta
+	digest    switchboard.Digest // of the request, without the answers and _meta
 	cancel    context.CancelCauseFunc
 	asked     chan *serverQuestion
 	done      chan callOutcome
 
-	// listener takes what the server says, while a request waits.
+	// listener takes the server's notifications while a request waits.
 	listener atomic.Pointer[func(switchboard.Notification)]
 
-	questions map[string]*serverQuestion // what the client has been told of; only its request of the moment uses it
-	last      int                        // question; no two of a call have the same key
-	until     time.Time                  // by when the client has to answer that
-	timer     *time.Timer                // ends it then; set while it is parked
+	questions map[string]*serverQuestion // sent to the client; used only by the request that waits now
+	last      int                        // number of the last question; each key is used once in a call
+	until     time.Time                  // when the client must have answered
+	timer     *time.Timer                // cancels the call at until; set while the call is parked
 }
 
-// A serverQuestion is one thing that a server has asked.
+// A serverQuestion is one request of a server to the client.
 type serverQuestion struct {
 	method string
 	params []byte
-	answer chan []byte // takes one
-	failed chan error  // takes one
+	answer chan []byte // buffers one answer
+	failed chan error  // buffers one error
 }
 
 type callOutcome struct {
@@ -106,8 +104,8 @@ type callOutcome struct {
 	err    error
 }
 
-// forwardParkable makes the call. Where the server may ask a modern client, the result may
-// be a question of ours.
+// forwardParkable makes the call. If the server may ask the client of a modern request, the call is
+// parkable, and the result may be a question to the client.
 func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
 	if !q.modern || !canBeAsked(c.Client.Capabilities) {
 		return g.caller.Call(ctx, c)
@@ -141,8 +139,7 @@ func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *swit
 	return g.parks.wait(ctx, p)
 }
 
-// setListener lets the request of the moment hear what the server says; nil means that
-// it hears nothing.
+// setListener sets which function takes the server's notifications; nil drops them.
 func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
 	if heard == nil {
 		p.listener.Store(nil)
@@ -151,7 +148,7 @@ func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
 	p.listener.Store(&heard)
 }
 
-// canBeAsked reports whether a client has declared anything by which it can be.
+// canBeAsked reports whether a client declares a capability that lets servers ask it something.
 func canBeAsked(capabilities []byte) bool {
 	for name := range wire.Members(capabilities) {
 		switch name {
@@ -162,7 +159,7 @@ func canBeAsked(capabilities []byte) bool {
 	return false
 }
 
-// digestOf tells requests apart that are not the same one made again.
+// digestOf returns the same digest for a request and for its repetition with answers.
 func digestOf(q *clientRequest) switchboard.Digest {
 	params := wire.Without(nil, q.Params, func(name string) bool {
 		return name == memberAnswers || name == memberState || name == wire.MemberMeta
@@ -174,8 +171,8 @@ func digestOf(q *clientRequest) switchboard.Digest {
 	return canonical.Sum(append(text, params...))
 }
 
-// ask is the server's end: it waits for a request that can pass the question on,
-// and then for the answer.
+// ask sends a question of the server. It waits for a request that can pass the question on, and
+// then for the answer.
 func (p *parkedCall) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	q := &serverQuestion{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
 	select {
@@ -193,7 +190,7 @@ func (p *parkedCall) ask(ctx context.Context, method string, params []byte) ([]b
 	}
 }
 
-// wait waits for the call's result, or for a question, which it returns as one.
+// wait waits for the result of the call or for a question, which it returns as an interim result.
 func (ps *parkedCalls) wait(ctx context.Context, p *parkedCall) (switchboard.Result, error) {
 	defer p.setListener(nil)
 	for {
@@ -232,7 +229,7 @@ func (p *parkedCall) addQuestion(q *serverQuestion) {
 	p.questions[strconv.Itoa(p.last)] = q
 }
 
-// inputRequired is the result that asks the client.
+// inputRequired returns the interim result that asks the client.
 func (p *parkedCall) inputRequired(state string) switchboard.Result {
 	var edits []wire.Edit
 	for i := range p.last {
@@ -252,8 +249,8 @@ func (p *parkedCall) inputRequired(state string) switchboard.Result {
 	return switchboard.Result{JSON: append(b, '}')}
 }
 
-// park lets p wait for its client, and returns the state by which that finds it
-// again, once. The error says why it may not; again says that it has a place.
+// park parks p and returns the request state that finds it again, once. again means that p has its
+// slot already. The error says why p cannot be parked.
 func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -277,17 +274,17 @@ func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error)
 	return ps.prefix + id + "." + ps.sealState(id, p), nil
 }
 
-// sealState binds a state to the principal and the request that it was given for.
+// sealState authenticates a state for the principal and the request that it was given to.
 func (ps *parkedCalls) sealState(id string, p *parkedCall) string {
 	mac := hmac.New(sha256.New, ps.key)
 	for _, s := range []string{id, string(p.principal.tenant), p.principal.id, string(p.digest)} {
-		_, _ = mac.Write(append([]byte(s), 0)) // it never fails
+		_, _ = mac.Write(append([]byte(s), 0)) // Write never fails
 	}
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// remove takes the parked call out, so that nobody else finds it; nil where there
-// is none. It keeps its place until leave.
+// remove takes a parked call out of the table, so that no other request finds it; nil if there is
+// none. The call keeps its slot until releaseSlot.
 func (ps *parkedCalls) remove(id string) *parkedCall {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -300,7 +297,7 @@ func (ps *parkedCalls) remove(id string) *parkedCall {
 	return p
 }
 
-// releaseSlot gives up the place of p, which waits for its client no more.
+// releaseSlot releases the slot of p, which no longer waits for its client.
 func (ps *parkedCalls) releaseSlot(p *parkedCall) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -309,8 +306,8 @@ func (ps *parkedCalls) releaseSlot(p *parkedCall) {
 	}
 }
 
-// close ends what is parked, and lets nothing be parked from now on: nobody can
-// come for it any more.
+// close cancels all parked calls and lets none be parked later, because no client can come back for
+// them.
 func (ps *parkedCalls) close(why error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -323,8 +320,8 @@ func (ps *parkedCalls) close(why error) {
 	}
 }
 
-// takeByState takes out the call that the state is for, where q is its request made
-// again.
+// takeByState removes and returns the parked call of a state. It must have been given for the
+// request that q repeats.
 func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
 	id, seal, ok := strings.Cut(strings.TrimPrefix(state, ps.prefix), ".")
 	if !ok {
@@ -337,8 +334,8 @@ func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
 	return ps.remove(id)
 }
 
-// replicaOf returns the replica at which the call is parked that q goes on with, where
-// that is another one.
+// replicaOf returns the name of the replica at which q's call is parked, or "" if it is parked here
+// or nowhere.
 func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	raw, _ := q.Param(memberState)
 	state, _ := wire.String(raw)
@@ -352,13 +349,12 @@ func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	}
 	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
 	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], asks))) {
-		return "" // it is none of ours: that of a Switchboard behind, say
+		return "" // not a state of these replicas; perhaps of a Switchboard behind this one
 	}
 	return part[0]
 }
 
-// stateOf reports whether q goes on with a call that is parked here, and the
-// state by which it says so.
+// stateOf returns the state of q, and whether it is one of this replica.
 func (ps *parkedCalls) stateOf(q *clientRequest) (state string, ok bool) {
 	if !q.modern {
 		return "", false
@@ -368,15 +364,14 @@ func (ps *parkedCalls) stateOf(q *clientRequest) (state string, ok bool) {
 	return state, strings.HasPrefix(state, ps.prefix)
 }
 
-// resumeParked goes on with the parked call that state is for, with the answers of q,
-// which hears by tell what the server says from now on. found is false where
-// there is no such call.
+// resumeParked continues the parked call of the state with the answers in q. tell gets the server's
+// notifications from now on. found is false if there is no such call.
 func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
 	p := g.parks.takeByState(q, state)
 	if p == nil {
 		return switchboard.Result{}, false, nil
 	}
-	p.setListener(withOwnToken(tell, q)) // before the server can go on
+	p.setListener(withOwnToken(tell, q)) // before the server continues
 	answers, _ := q.Param(memberAnswers)
 	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
@@ -384,7 +379,7 @@ func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state stri
 			delete(p.questions, key)
 		}
 	}
-	if len(p.questions) > 0 && len(p.done) == 0 { // it is asked again for what it left out
+	if len(p.questions) > 0 && len(p.done) == 0 { // ask again for the answers that are missing
 		p.setListener(nil)
 		again, err := g.parks.park(p, true)
 		if err == nil {
@@ -397,8 +392,8 @@ func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state stri
 	return result, true, err
 }
 
-// withOwnToken is tell for a call that was made by another request than q: the token
-// of its progress is that of q.
+// withOwnToken returns tell for a call that another request than q began: it puts the progress
+// token of q into progress notifications.
 func withOwnToken(tell func(switchboard.Notification), q *clientRequest) func(switchboard.Notification) {
 	if tell == nil {
 		return nil
@@ -407,7 +402,7 @@ func withOwnToken(tell func(switchboard.Notification), q *clientRequest) func(sw
 	return func(n switchboard.Notification) {
 		if n.Method == wire.MethodProgress {
 			if !ok {
-				return // it wants none
+				return // q wants no progress
 			}
 			n.Params = wire.Rewrite(nil, n.Params, wire.Edit{Name: wire.MetaProgressToken, Value: token})
 		}

@@ -9,18 +9,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Questions are what a legacy client has been asked and has not answered yet, by
-// the id under which it was asked. The zero value is empty. They are safe for
-// concurrent use.
+// openQuestions holds what a legacy client was asked and has not answered yet, by the id of the
+// question. The zero value is empty. It is safe for concurrent use.
 type openQuestions struct {
 	mu   sync.Mutex
 	last int64
 	open map[string]chan<- wire.Message
 }
 
-// ask asks the client by send, and waits for its answer, for ParkedFor at most:
-// a client that has gone does not say so. Where nobody waits for it any more, the
-// client is told.
+// ask sends the client a question and waits for the answer, for at most ParkedFor: a client that
+// has disconnected does not say so. If ask stops waiting, it sends the client
+// notifications/cancelled.
 func (qs *openQuestions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
 	answer := make(chan wire.Message, 1)
 	qs.mu.Lock()
@@ -51,14 +50,13 @@ func (qs *openQuestions) ask(ctx context.Context, send func([]byte), method stri
 	}
 }
 
-// askOutsideCall asks a legacy client something that is of none of its calls: on the stream
-// on which it hears of changes, once it has one.
+// askOutsideCall asks a legacy client something that belongs to none of its calls. It sends the
+// question on the client's notification stream, when there is one.
 func (c *clientState) askOutsideCall(ctx context.Context, method string, params []byte) ([]byte, error) {
 	return c.questions.ask(ctx, c.queue.addMessage, method, cleanParams(params))
 }
 
-// resolve takes a response of the client's, and reports whether it was waited
-// for.
+// resolve hands a response to the question that it answers, and reports whether there is one.
 func (qs *openQuestions) resolve(m wire.Message) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -66,12 +64,12 @@ func (qs *openQuestions) resolve(m wire.Message) bool {
 	if !ok {
 		return false
 	}
-	delete(qs.open, string(m.ID)) // whatever else comes under this id answers nothing
+	delete(qs.open, string(m.ID)) // a second response with this id answers nothing
 	answer <- m
 	return true
 }
 
-// switchboardClient is what servers can ask the client of q for, while c is under way.
+// switchboardClient returns the client of q as servers can ask it while the call is in flight.
 func (q *clientRequest) switchboardClient() switchboard.Client {
 	who := switchboard.Client{Capabilities: q.capabilities(), TakesQuestions: q.modern}
 	if q.modern || q.sendKept == nil || !canBeAsked(who.Capabilities) {

@@ -13,72 +13,68 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what is kept of event streams, for clients that resume them. What
-// is oldest goes first.
+// Limits on the events that are kept for clients that resume their streams. The oldest are dropped
+// first.
 const (
 	maxKeptEvents  = 4096      // of one stream
-	maxKeptStreams = 64        // of one session, that have ended
+	maxKeptStreams = 64        // finished ones of one session
 	maxKeptBytes   = 4 << 20   // of one session
-	maxKeptInAll   = 256 << 20 // bytes
+	maxKeptInAll   = 256 << 20 // bytes, of all sessions
 
-	// replayedFor is how long a stream can be resumed once it has ended.
+	// replayedFor is how long a finished stream can be resumed.
 	replayedFor = 5 * time.Minute
 
-	// primeAfter is how long a call is quiet before a client that can resume is
-	// told from where: what ends sooner is plain JSON.
+	// primeAfter is how long a call is silent before the client gets a primer. A call that ends
+	// sooner is answered with plain JSON.
 	primeAfter = time.Second
 )
 
-// Replays are what has been said on the event streams of one legacy session, so
-// that a client that has lost one hears the rest. Events have ids that mean
-// something only within the session. The zero value keeps nothing that it is
-// not given. They are safe for concurrent use.
+// replays holds the events of one legacy session's streams, so that a client which has lost a
+// stream can resume it. Event ids are valid only within the session. It is safe for concurrent use.
 type replays struct {
-	totalBytes *atomic.Int64 // bytes kept, of all sessions
+	totalBytes *atomic.Int64 // kept bytes of all sessions
 
-	// sendsPrimers is set where the client takes an event that has an id and no data,
-	// as the protocol has it since 2025-11-25.
+	// sendsPrimers is set if the client takes an event that has an id and no data. The protocol has
+	// such events since 2025-11-25.
 	sendsPrimers bool
 
-	// first is which events and streams there were where the session was before, at
-	// most: of what was said there nothing is known. 0 means that it was nowhere.
+	// first is an upper bound on the numbers of the events and streams of earlier owners, which
+	// this replica does not have. 0 means that there was no earlier owner.
 	first int
 
 	mu     sync.Mutex
 	closed bool
 	last   int
 	tracks map[int]*track
-	ended  []*track // in the order of their ends
+	ended  []*track // in the order in which they ended
 	bytes  int
 }
 
-// A track is one event stream, over as many connections as it takes. Number 0 is
-// that of the session itself, each other is of one request.
+// A track is one event stream, which may need several connections. Track 0 is the session's
+// notification stream. Each other track belongs to one request.
 type track struct {
 	replays *replays
 	number  int
 
-	// What follows is guarded by of.mu.
-	next     int      // number of the event that comes next; 0 is where it begins
-	events   [][]byte // the last ones, as they are written
+	// The replays' mu guards the fields below.
+	next     int      // number of the next event; the first is 1
+	events   [][]byte // the latest, as written
 	finished bool
-	grown    chan struct{} // closed once there is more, or it is over; nil where nobody waits
-	detach   func()        // makes the connection on which it is written the last but one
+	grown    chan struct{} // closed when there are more events or the track has finished; nil if no reader waits
+	detach   func()        // stops writing on the current connection
 }
 
-// openTrack begins the stream of one more request. leave ends its being written
-// where it was begun.
-func (rs *replays) openTrack(leave func()) *track {
+// openTrack begins the stream of a request. detach stops the writing on its first connection.
+func (rs *replays) openTrack(detach func()) *track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.last++
-	return rs.newTrack(rs.last, leave)
+	return rs.newTrack(rs.last, detach)
 }
 
-// newTrack returns the track of that number, which it begins. The caller holds
-// rs.mu.
-func (rs *replays) newTrack(number int, leave func()) *track {
-	k := &track{replays: rs, number: number, next: 1, detach: leave}
+// newTrack begins the track of that number. The caller holds rs.mu.
+func (rs *replays) newTrack(number int, detach func()) *track {
+	k := &track{replays: rs, number: number, next: 1, detach: detach}
 	if rs.tracks == nil {
 		rs.tracks = map[int]*track{}
 	}
@@ -86,7 +82,7 @@ func (rs *replays) newTrack(number int, leave func()) *track {
 	return k
 }
 
-// ownTrack returns the session's own stream.
+// ownTrack returns the session's notification stream.
 func (rs *replays) ownTrack() *track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -98,8 +94,8 @@ func (rs *replays) ownTrack() *track {
 	return k
 }
 
-// findEvent returns the stream that an event id is of, and the event's number. ours
-// is not set for what is no such id at all.
+// findEvent returns the track and the number of the event that an id names. ours is false if the id
+// has not the form of an event id.
 func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
 	a, b, _ := strings.Cut(id, "-")
 	number, err := strconv.ParseUint(a, 10, 62)
@@ -111,7 +107,7 @@ func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
 	defer rs.mu.Unlock()
 	k = rs.tracks[int(number)]
 	if number == 0 && rs.first > 0 && k == nil {
-		return nil, 0, false // it begins anew, with all that may have changed
+		return nil, 0, false // the client starts again, and is told that everything may have changed
 	}
 	if k == nil || int(at) >= k.next {
 		return nil, 0, true
@@ -119,7 +115,7 @@ func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
 	return k, int(at), true
 }
 
-// close lets go of everything.
+// close drops all tracks.
 func (rs *replays) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -129,7 +125,7 @@ func (rs *replays) close() {
 	}
 }
 
-// dropTrack lets go of a track. The caller holds rs.mu.
+// dropTrack drops a track and its events. The caller holds rs.mu.
 func (rs *replays) dropTrack(k *track) {
 	for len(k.events) > 0 {
 		k.dropOldest()
@@ -137,26 +133,26 @@ func (rs *replays) dropTrack(k *track) {
 	delete(rs.tracks, k.number)
 }
 
-// dropOldest lets go of the oldest event. The caller holds k.of.mu.
+// dropOldest drops the oldest event. The caller holds k.replays.mu.
 func (k *track) dropOldest() {
 	k.addBytes(-len(k.events[0]))
 	k.events[0] = nil
 	k.events = k.events[1:]
 }
 
-// addBytes counts bytes that are kept. The caller holds k.of.mu.
+// addBytes counts n more kept bytes. The caller holds k.replays.mu.
 func (k *track) addBytes(n int) {
 	k.replays.bytes += n
 	k.replays.totalBytes.Add(int64(n))
 }
 
-// eventID is the id of the event of that number.
+// eventID returns the id of the event of that number.
 func (k *track) eventID(event int) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, int64(k.number), 10), '-'), int64(event), 10)
 }
 
-// primer is the event by which the client learns where the stream is; nil where
-// it would not understand it.
+// primer returns an event that gives the client an id to resume from; nil if the client takes no
+// primers.
 func (k *track) primer() []byte {
 	if !k.replays.sendsPrimers {
 		return nil
@@ -166,7 +162,7 @@ func (k *track) primer() []byte {
 	return append(append([]byte("id: "), k.eventID(k.next-1)...), "\ndata: \n\n"...)
 }
 
-// appendMessage keeps one more event and returns it as it is written.
+// appendMessage keeps one more event, and returns it as it is written.
 func (k *track) appendMessage(message []byte) []byte {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
@@ -175,8 +171,7 @@ func (k *track) appendMessage(message []byte) []byte {
 	return event
 }
 
-// finish ends the track, with the last message where there is one, and returns
-// the id of that.
+// finish ends the track, with the last message if there is one, and returns the id of that event.
 func (k *track) finish(last ...[]byte) (id []byte) {
 	rs := k.replays
 	rs.mu.Lock()
@@ -189,7 +184,7 @@ func (k *track) finish(last ...[]byte) (id []byte) {
 	k.finished = true
 	var event []byte
 	if size > 0 && size < maxKeptBytes-smallPart {
-		event = appendEvent(nil, id, last...) // a copy: the memory of results is used again
+		event = appendEvent(nil, id, last...) // a copy, because the memory of results is reused
 	}
 	k.retain(event)
 	if rs.tracks[k.number] != k {
@@ -208,8 +203,8 @@ func (k *track) finish(last ...[]byte) (id []byte) {
 	return id
 }
 
-// retain keeps an event, nil for one that is too long, and what else there is
-// room for. The caller holds k.of.mu.
+// retain keeps an event, or nil in place of one that is too long, and drops old events that exceed
+// the limits. The caller holds k.replays.mu.
 func (k *track) retain(event []byte) {
 	rs := k.replays
 	if k.grown != nil {
@@ -231,8 +226,8 @@ func (k *track) retain(event []byte) {
 	}
 }
 
-// forgetEvent forgets an event: its connection was lost as it was written, and what it
-// tells will be told again.
+// forgetEvent drops an event that could not be written. The change that it reports is reported
+// again.
 func (k *track) forgetEvent(event []byte) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
@@ -244,17 +239,17 @@ func (k *track) forgetEvent(event []byte) {
 	}
 }
 
-// attach makes leave the end of the connection on which the track is written from
-// now on, and ends the one before: nothing is said on two.
-func (k *track) attach(leave func()) {
+// attach makes the writing move to another connection, which detach stops, and stops the writing on
+// the one before. A track is written on one connection only.
+func (k *track) attach(detach func()) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	k.detach()
-	k.detach = leave
+	k.detach = detach
 }
 
-// eventsSince returns the events after that of the number, and the number of the last;
-// whether there will be more, and otherwise when.
+// eventsSince returns the events after the given one and the number of the last, and whether the
+// track is finished. If it is not, grown is closed when there are more events.
 func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
@@ -266,11 +261,11 @@ func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, gr
 	return events, k.next - 1, k.finished, k.grown
 }
 
-// errNotResumable is the answer to an id of which nothing is kept. It is not 404,
-// which would mean that the session is over.
+// errNotResumable answers an event id of which nothing is kept. The status is not 404, which would
+// mean that the session has ended.
 var errNotResumable = invalidRequest("Last-Event-ID names nothing that can be resumed, or can be no longer; open a stream without it")
 
-// replay writes the rest of the stream of a request, up to its result.
+// replay writes the rest of a request's stream, up to its result.
 func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.Principal, s *session, k *track, event int) {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
@@ -309,7 +304,7 @@ func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.P
 	}
 }
 
-// appendEvent appends an event; an id of no bytes is none.
+// appendEvent appends an event; without an id if id is empty.
 func appendEvent(dst, id []byte, message ...[]byte) []byte {
 	if len(id) > 0 {
 		dst = append(append(append(dst, "id: "...), id...), '\n')

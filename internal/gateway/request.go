@@ -20,51 +20,49 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A clientRequest is one clientRequest of a client, with what answering it takes.
+// A clientRequest is one request of a client, and what is needed to answer it.
 type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *clientState // nil over HTTP where modern: that has no clients, only requests
+	client    *clientState // nil over HTTP in the modern era, which has requests but no clients
 	bind      runBinder
 
-	// saveSession has it kept what the client wishes to hear of; nil where that ends with the
-	// connection. See Gateway.keep.
+	// saveSession saves in the store what the client subscribes to; nil if that ends with the
+	// connection. See Gateway.saveSession.
 	saveSession func(context.Context) error
 
-	// header is what the request came with over HTTP; nil on stdio.
+	// header holds the HTTP headers; nil on stdio.
 	header http.Header
 
-	// notify tells the client something before the result; nil where the
-	// client takes nothing but the result.
+	// notify sends the client a notification before the result; nil if the client takes only the
+	// result.
 	notify func(method string, params []byte)
 
-	// sendKept tells it what may not be dropped, such as a question; nil likewise.
+	// sendKept sends a message that must not be dropped, such as a question; nil as for notify.
 	sendKept func(message []byte)
 }
 
-// An answer is a result or a failure; or neither, where the client no longer
-// wants one.
+// An rpcAnswer is a result or a failure. It is neither if the client no longer wants an answer.
 type rpcAnswer struct {
-	result  []byte   // an object, or how it begins
-	spare   int      // of its capacity, which can be written to; not 0 only where rest is memory of its own
-	rest    [][]byte // how it goes on
-	release func()   // takes the memory of both back; nil where there is no need
+	result  []byte   // an object, or its beginning
+	spare   int      // bytes of result's capacity that may be written to; 0 if rest is part of the same memory
+	rest    [][]byte // what follows result
+	release func()   // gives back the memory of both; nil if it need not be given back
 	failure *failure
 }
 
 func (a rpcAnswer) none() bool { return a.result == nil && a.failure == nil }
 
-// message returns the answer as a message of its own memory.
+// message returns the answer as one message in new memory.
 func (a rpcAnswer) message(id []byte) []byte { return bytes.Join(a.parts(id), nil) }
 
-// parts returns the answer as the parts of a message, so that a big result need
-// not be copied into one.
+// parts returns the message in parts, so that a large result is not copied.
 func (a rpcAnswer) parts(id []byte) [][]byte {
 	if a.failure != nil {
 		return [][]byte{a.failure.envelope(id)}
 	}
-	frame := wire.AppendResult(make([]byte, 0, len(id)+64), id, nil) // the result stands before its last byte
+	frame := wire.AppendResult(make([]byte, 0, len(id)+64), id, nil) // the result goes before the last byte
 	last := len(frame) - 1
 	parts := append(make([][]byte, 0, 3+len(a.rest)), frame[:last], a.result)
 	parts = append(append(parts, a.rest...), frame[last:])
@@ -72,7 +70,7 @@ func (a rpcAnswer) parts(id []byte) [][]byte {
 	for _, b := range parts[2:] {
 		n += len(b)
 	}
-	if n <= a.spare { // to write a few bytes by themselves costs as much as to write many
+	if n <= a.spare { // a write of a few bytes costs as much as one of many
 		for _, b := range parts[2:] {
 			parts[1] = append(parts[1], b...)
 		}
@@ -89,17 +87,17 @@ func (a rpcAnswer) whole() []byte {
 	return slices.Concat(a.result, bytes.Join(a.rest, nil))
 }
 
-// done is called when nothing reads the answer any more, that is at most once.
+// done must be called at most once, when nothing reads the answer any more.
 func (a rpcAnswer) done() {
 	if a.release != nil {
 		a.release()
 	}
 }
 
-// dispatch answers q, but for subscriptions/listen. A panic is that request's
-// alone. A client that has cancelled, or gone, gets no answer; one whose request
-// ends because we stop does. cancel is that of ctx, for which the caller sees to
-// it that it is called once the answer is sent.
+// dispatch answers every request except subscriptions/listen. It contains a panic to its request. A
+// client that has cancelled or disconnected gets no answer; a client gets one if its request ends
+// because Switchboard stops. cancel cancels ctx. The caller must call it when the answer has been
+// sent.
 func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, q *clientRequest) (a rpcAnswer) {
 	g.requests.add(q, cancel)
 	defer g.requests.remove(q)
@@ -111,7 +109,7 @@ func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, 
 		switch {
 		case ctx.Err() == nil:
 		case !errors.Is(context.Cause(ctx), errStopping):
-			a = rpcAnswer{} // nobody waits for it any more
+			a = rpcAnswer{} // the client does not want it any more
 		case a.failure == internalFailure:
 			a.failure = failureOf(errStopping)
 		}
@@ -148,9 +146,8 @@ func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, 
 	return g.relayToServer(ctx, q)
 }
 
-// saveWish answers with a, once it is kept what the client wishes to hear of: where the
-// session goes on elsewhere, that is known there. Where the store fails, it is kept
-// later.
+// saveWish saves the session, and then answers with a: a replica that takes the session over must
+// know what the client subscribed to. If the store fails, the session is saved later.
 func (g *Gateway) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) rpcAnswer {
 	if q.saveSession == nil || a.failure != nil {
 		return a
@@ -161,8 +158,8 @@ func (g *Gateway) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) r
 	return a
 }
 
-// answerInitialize binds the run of a legacy client before it is told that it is
-// welcome, so that a task that cannot start is said where it was asked for.
+// answerInitialize binds the run of a legacy client before it answers. So a task that cannot start
+// is reported in the answer to initialize.
 func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAnswer {
 	if !q.modern {
 		if version, ok := q.Param("protocolVersion"); !ok || version[0] != '"' {
@@ -177,11 +174,12 @@ func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAns
 	return g.describeSelf(ctx, q)
 }
 
-// discoverPatience is how long server/discover waits for what servers declare:
-// clients that hear nothing soon take us for one of the other era.
+// discoverPatience is how long server/discover waits for the servers' declarations. Clients that
+// get no answer soon assume that we speak the other era.
 const discoverPatience = time.Second
 
-// describeSelf says what we can do, and what the servers of the run can besides.
+// describeSelf answers with what Switchboard can do, and with what the servers of the run can do in
+// addition.
 func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer {
 	a := g.answerByLibrary(ctx, q)
 	if a.failure != nil {
@@ -191,7 +189,7 @@ func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer 
 	defer cancel()
 	r, err := q.bind(ctx)
 	if err != nil {
-		return a // why is said when it asks for something
+		return a // the client's next request gets the reason
 	}
 	s := r.Surface()
 	var edits []wire.Edit
@@ -209,8 +207,7 @@ func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer 
 	return a
 }
 
-// answerList answers with bytes that are finished already, but where policy looks at
-// the clock.
+// answerList answers with finished bytes, unless a policy depends on the time.
 func (g *Gateway) answerList(ctx context.Context, q *clientRequest, k switchboard.Kind) rpcAnswer {
 	if cursor, ok := q.Param("cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
 		return rpcAnswer{failure: invalidParams("no such cursor: this list has one page")}
@@ -233,8 +230,9 @@ func (g *Gateway) answerList(ctx context.Context, q *clientRequest, k switchboar
 	return rpcAnswer{result: list}
 }
 
-// clientOf tells the clients of a base run apart, by what they say of themselves: those that say the
-// same share what they were shown. A minted run has one client.
+// clientOf returns an id of the client among those of a base run, made from the name and version
+// that it gives. Clients with the same name and version share what they were shown. A minted run
+// has one client, with the id "".
 func (q *clientRequest) clientOf(r *run.Run) string {
 	if r.ID() != "" {
 		return ""
@@ -249,15 +247,15 @@ func (q *clientRequest) clientOf(r *run.Run) string {
 	return hex.EncodeToString(sum[:clientDigits/2])
 }
 
-// clientDigits are the hexadecimal digits that a client of a base run is known by.
+// clientDigits is the number of hexadecimal digits in the id of a client of a base run.
 const clientDigits = 16
 
-// StartWait is how long a request waits for servers that are starting, while it is not
-// known which of them it is for. Most clients give a call a minute.
+// StartWait is how long a request waits for servers that are starting, if it is not known which of
+// them the request needs. Most clients give a call a minute.
 const StartWait = 50 * time.Second
 
-// awaitServers waits for servers that are starting, while the run shows only our own
-// tools for want of them, or does not show what the request is for.
+// awaitServers waits for servers that are starting, as long as the run therefore shows only our own
+// tools, or does not show what the request needs.
 func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -267,7 +265,7 @@ func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Durati
 	})
 }
 
-// whyUnmet returns why the run shows nothing, where that is so now.
+// whyUnmet returns why the run shows nothing, or nil if it shows something.
 func (g *Gateway) whyUnmet(ctx context.Context, r *run.Run) error {
 	if r.Err() != nil {
 		g.runs.Refresh(ctx, r)
@@ -275,7 +273,7 @@ func (g *Gateway) whyUnmet(ctx context.Context, r *run.Run) error {
 	return r.Err()
 }
 
-// ownMeta is the _meta of a modern result of our own.
+// ownMeta returns the _meta of a modern result that Switchboard itself gives.
 func (g *Gateway) ownMeta(more ...string) []byte {
 	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), g.serverInfo...)
 	for _, s := range more {
@@ -292,7 +290,7 @@ func memberOf(params []byte, name string) ([]byte, bool) {
 	return wire.Field(params, name)
 }
 
-// metaVersion returns the version that params._meta names, or "".
+// metaVersion returns the protocol version in params._meta, or "".
 func metaVersion(m *wire.Message) string {
 	raw, ok := m.Meta(wire.MetaProtocolVersion)
 	if !ok {
@@ -302,8 +300,7 @@ func metaVersion(m *wire.Message) string {
 	return version
 }
 
-// checkMeta checks what each modern request has to say of its client besides
-// the version.
+// checkMeta checks what each modern request must say about its client, except the version.
 func checkMeta(q *clientRequest) *failure {
 	if caps, ok := q.Meta(wire.MetaClientCapabilities); !ok || caps[0] != '{' {
 		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
@@ -316,19 +313,19 @@ func checkMeta(q *clientRequest) *failure {
 	return nil
 }
 
-// logLevels are the severities of log messages, least first.
+// logLevels are the severities of log messages, lowest first.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 func severity(level string) int { return slices.Index(logLevels, level) }
 
-// Why a request ends before it is done.
+// Why a request ended early.
 var (
 	errCancelled = errors.New("cancelled by the client")
 	errStopping  = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
 )
 
-// Open are the requests that are under way. A context of its own that each hung
-// on would cost several times as much. The zero value is empty.
+// An openRequests holds the cancel functions of the requests in flight. To derive each context from
+// a common one would cost several times as much. The zero value is empty.
 type openRequests struct {
 	mu      sync.Mutex
 	cancels map[*clientRequest]context.CancelCauseFunc
@@ -353,7 +350,7 @@ func (o *openRequests) remove(q *clientRequest) {
 	delete(o.cancels, q)
 }
 
-// cancelAll ends what is under way, and what comes after.
+// cancelAll cancels the requests in flight, and all that are added later.
 func (o *openRequests) cancelAll(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -363,20 +360,20 @@ func (o *openRequests) cancelAll(why error) {
 	}
 }
 
-// A gate counts who is in, and lets nobody in once it is shut. It is on the path
-// of every request, and so has no lock. Use newGate.
+// A drainGate counts the requests in flight, and admits none once it is shut. Every request passes
+// it, so it has no lock. Use newGate.
 type drainGate struct {
 	entered atomic.Int64
 	closed  atomic.Bool
 	once    sync.Once
-	idle    chan struct{} // closed once it is shut and all have left
+	idle    chan struct{} // closed when the gate is shut and all requests have left
 }
 
 func newGate() *drainGate { return &drainGate{idle: make(chan struct{})} }
 
-// enter counts one more, unless the gate is shut. Whoever is in has to leave.
+// enter admits a request, unless the gate is shut. After true, the caller must call leave.
 func (g *drainGate) enter() bool {
-	g.entered.Add(1) // before it looks: shut looks after it has shut
+	g.entered.Add(1) // first count, then look: shut does it in the other order
 	if g.closed.Load() {
 		g.leave()
 		return false
@@ -396,16 +393,14 @@ func (g *drainGate) shut() {
 	g.leave()
 }
 
-// A flight is the requests of one client that are under way, by id. The zero
-// flight is empty.
+// A requestTable holds the requests in flight of one client, by id. The zero value is empty.
 type requestTable struct {
 	mu    sync.Mutex
 	m     map[string]context.CancelCauseFunc
 	ended error
 }
 
-// add notes a request. It is refused where one with the same id is under way,
-// or too many are.
+// add adds a request. It returns a failure if a request with this id is in flight, or too many are.
 func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
 	key, _ := wire.IDKey(id)
 	f.mu.Lock()
@@ -426,7 +421,7 @@ func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
 	return nil
 }
 
-// cancelAll ends what is under way, and what comes after.
+// cancelAll cancels the requests in flight, and all that are added later.
 func (f *requestTable) cancelAll(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -443,8 +438,8 @@ func (f *requestTable) remove(id []byte) {
 	delete(f.m, key)
 }
 
-// cancel does what the params of notifications/cancel ask for, and reports whether
-// that request is under way.
+// cancel cancels the request that the params of notifications/cancelled name, and reports whether
+// it is in flight.
 func (f *requestTable) cancel(params []byte) bool {
 	id, _ := memberOf(params, "requestId")
 	key, ok := wire.IDKey(id)

@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// kinds are what the list methods list.
+// kinds are the kinds that the list methods list.
 var kinds = map[string]switchboard.Kind{
 	wire.MethodToolsList:     switchboard.Tools,
 	wire.MethodResourcesList: switchboard.Resources,
@@ -19,15 +19,15 @@ var kinds = map[string]switchboard.Kind{
 	wire.MethodPromptsList:   switchboard.Prompts,
 }
 
-// A relayTarget is whose answer a request wants, and under which name.
+// A relayTarget is the item of a server that a request is for.
 type relayTarget struct {
 	item   surface.Item
 	asked  switchboard.Item
-	params []byte // with what is behind a name that is not a plain member; nil means the client's
+	params []byte // the request's params with the server's own name of the item; nil if the client's params fit
 }
 
-// relayToServer answers what goes to one server and is no tool: reading a resource,
-// getting a prompt, completion, and the methods of extensions.
+// relayToServer answers requests that go to one server and do not call a tool: resources/read,
+// prompts/get, completion/complete, and the methods of extensions.
 func (g *Gateway) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
 	r, err := q.bind(ctx)
 	if err != nil {
@@ -55,7 +55,7 @@ func (g *Gateway) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer
 	return a
 }
 
-// findRelayTarget finds whom q is for.
+// findRelayTarget returns the item that q is for.
 func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	text := func(name string) (string, *failure) {
 		raw, _ := q.Param(name)
@@ -97,7 +97,7 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	return relayTarget{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
 }
 
-// resourceOf is a resource as policies judge it.
+// resourceOf returns a resource in the form that policies judge.
 func resourceOf(it surface.Item) switchboard.Item {
 	if it.Template != "" {
 		return switchboard.Item{Kind: switchboard.KindTemplate, Name: it.Template, URI: it.Own}
@@ -105,7 +105,8 @@ func resourceOf(it surface.Item) switchboard.Item {
 	return switchboard.Item{Kind: switchboard.KindResource, Name: it.Own, URI: it.Own}
 }
 
-// completionOf is a completion as policies judge it: with the value that is to be completed, and those that are settled.
+// completionOf returns a completion in the form that policies judge: with the value to complete,
+// and the arguments that are given already.
 func completionOf(it surface.Item, q *clientRequest) (switchboard.Item, *failure) {
 	out := switchboard.Item{Kind: switchboard.KindCompletion, Name: it.Own}
 	argument, _ := q.Param("argument")
@@ -124,7 +125,7 @@ func completionOf(it surface.Item, q *clientRequest) (switchboard.Item, *failure
 	return out, nil
 }
 
-// findCompletionTarget finds whose prompt or template is to be completed.
+// findCompletionTarget returns the prompt or template that is to be completed.
 func findCompletionTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	ref, _ := q.Param("ref")
 	raw, _ := wire.Field(ref, "type")
@@ -162,26 +163,26 @@ func findCompletionTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) 
 	return relayTarget{it, asked, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
 }
 
-// resourceNotFound is the answer to a resource that does not exist, or that the caller
-// may not see.
+// resourceNotFound answers a request for a resource that does not exist, or that the caller may not
+// see.
 func resourceNotFound(uri string, modern bool) *failure {
 	f := failureOf(resourceNotListed(uri))
-	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, shorten(uri))}) // both eras of the specification give it
+	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, shorten(uri))}) // both eras of the specification have it
 	if !modern {
 		f.code = wire.CodeResourceNotFound
 	}
 	return f
 }
 
-// errUnlisted is the cause of unlisted.
+// errUnlisted is the cause of resourceNotListed.
 var errUnlisted = errors.New("the run does not show it")
 
 func resourceNotListed(uri string) *switchboard.Error {
 	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + shorten(uri), Cause: errUnlisted}
 }
 
-// withPrefixedURIs puts prefix in front of the URIs of what was read, so that the
-// client knows it by the name under which it asked.
+// withPrefixedURIs puts prefix before the URIs in a read result, so that the client finds the names
+// by which it asked.
 func withPrefixedURIs(result []byte, prefix string) []byte {
 	contents, ok := wire.Field(result, "contents")
 	if !ok || contents[0] != '[' {

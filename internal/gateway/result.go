@@ -10,23 +10,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// resultComplete is the resultType of an answer, as opposed to a question.
+// resultComplete is the resultType of a final result.
 var resultComplete = []byte(`"complete"`)
 
-// isForeignReserved reports whether a key is reserved (wire.Reserved), without the one key that only a server can say: of which
-// of its tasks something is part.
+// isForeignReserved reports whether a key is reserved (wire.Reserved), and is not the one that only
+// a server can give: which of its tasks something belongs to.
 func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
 
-// encodeForEra returns a server's result as a client of the era gets it. What does not
-// change is neither read again nor copied, so that a big result costs little.
+// encodeForEra returns a server's result in the form of the client's era. It neither reads again
+// nor copies what stays the same, so that a large result costs little.
 //
-//   - Reserved keys of _meta are removed, but for that of a task of the client's
-//     own era; a modern client finds our serverInfo.
-//   - A legacy client gets no resultType, and none of what came with it.
-//   - A modern client gets a resultType in any case.
+//   - It removes reserved keys from _meta, except the server's task if client and server are of
+//     the same era, and gives a modern client our serverInfo.
+//   - It removes resultType, and the members that belong to it, for a legacy client.
+//   - It adds a missing resultType for a modern client.
 //
-// What cannot be told for sure is refused: a question, which a legacy client
-// cannot answer yet, and a result that says these things twice.
+// It refuses an ambiguous result: a question to a legacy client, which cannot answer it in this
+// form, and a result that has one of these members twice.
 func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
 	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
@@ -41,13 +41,13 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && meta == nil && !r.Tells(): // as most are
+	case modern && meta == nil && !r.Tells(): // the usual case
 		more := g.modernMembers
 		if kind != nil {
 			more = g.modernMeta
 		}
 		if o.End == 1 {
-			more = more[1:] // there is none before it
+			more = more[1:] // no member precedes it
 		}
 		spare := r.Spare
 		if spare > 0 {
@@ -62,7 +62,7 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
 	drop := wire.Reserved
-	if modern == (kind != nil) { // the server is of the client's era
+	if modern == (kind != nil) { // server and client are of the same era
 		drop = isForeignReserved
 	}
 	switch own := withoutKeys(meta, drop); {
@@ -83,9 +83,9 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 	return rpcAnswer{result: parts[0], rest: parts[1:], release: r.Release}, nil
 }
 
-// eraMembers returns _meta and resultType of result, nil where there is none. A
-// reader that ignores case would take another spelling of _meta for it, and
-// with it what a server may not say.
+// eraMembers returns the _meta and the resultType of a result; nil for a missing one. It refuses
+// other spellings of _meta, because a reader that ignores case would take them for it, with keys
+// that a server may not set.
 func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
 	if o.Crowded {
 		return nil, nil, invalidResult("it holds the same members again and again")
@@ -105,8 +105,8 @@ func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err e
 	return meta, kind, nil
 }
 
-// withoutKeys returns meta withoutKeys the keys that drop names. It is meta itself where
-// there are none, or where it is no object.
+// withoutKeys returns meta without the keys for which drop returns true. It returns meta itself if
+// there are none, or if meta is no object.
 func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return meta
@@ -119,7 +119,7 @@ func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 	return meta
 }
 
-// metaWithServerInfo returns meta, without reserved keys, with our serverInfo in it.
+// metaWithServerInfo returns meta, which has no reserved keys, with our serverInfo.
 func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return g.modernMeta[len(`,"_meta":`):]
@@ -127,20 +127,20 @@ func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
 	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
 }
 
-// MetaMoved is the key in the _meta of a result under which stands which tool has
-// served the call in place of the one that was meant, and which had been tried.
+// MetaMoved is the key in the _meta of a result that names the tool which served the call in place
+// of the called one, and the tools that were tried.
 const MetaMoved = wire.MetaOurPrefix + "moved"
 
-// MetaGiven is the key in the _meta of a result under which stands that no server
-// was asked for it, since it was there already: from where, and since when.
+// MetaGiven is the key in the _meta of a result for which no server was asked, because it was known
+// already: it says from where, and since when.
 const MetaGiven = wire.MetaOurPrefix + "given"
 
-// MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle, the
-// bytes, and the time by when Switchboard keeps it.
+// MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle,
+// the bytes, and the time until which Switchboard keeps it.
 const MetaPreview = wire.MetaOurPrefix + "preview"
 
-// metaWithNotes returns meta with what is to be said of a result that another tool gave, or
-// that was there already.
+// metaWithNotes returns meta with the notes about a result: that another tool gave it, that it was
+// known already, its preview and its receipt.
 func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		meta = nil
@@ -150,11 +150,11 @@ func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool)
 		edits = append(edits, wire.Edit{Name: MetaMoved, Value: appendMoved(make([]byte, 0, 256), r.Moved)})
 	}
 	if r.Again != nil {
-		value, _ := json.Marshal(r.Again) // a word and a time: it cannot fail
+		value, _ := json.Marshal(r.Again) // a word and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaGiven, Value: value})
 	}
 	if r.Preview != nil {
-		value, _ := json.Marshal(r.Preview) // words, a number and a time: it cannot fail
+		value, _ := json.Marshal(r.Preview) // words, a number and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaPreview, Value: value})
 	}
 	if r.Receipt != "" {
@@ -166,8 +166,8 @@ func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool)
 	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+384), meta, edits...)
 }
 
-// appendMoved appends m as encoding/json writes it, but in a fraction of the time:
-// a call that is moved is to take no longer than one that is not.
+// appendMoved appends m as encoding/json encodes it, but in a fraction of the time, so that a moved
+// call takes no longer than another.
 func appendMoved(dst []byte, m *switchboard.Moved) []byte {
 	dst = append(dst, `{"served_by":`...)
 	dst = wire.AppendString(dst, m.To.String())
@@ -192,8 +192,8 @@ func emptyObject(b []byte) bool {
 	return len(b) >= 2 && b[0] == '{' && len(bytes.TrimSpace(b[1:len(b)-1])) == 0
 }
 
-// cleanParams returns the params of a server's notification, or question, without
-// reserved keys in _meta.
+// cleanParams returns the params of a server's notification or question without reserved keys in
+// _meta.
 func cleanParams(params []byte) []byte {
 	meta, ok := memberOf(params, wire.MemberMeta)
 	if !ok {

@@ -13,34 +13,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A pipe is the client on the other side of stdio: one principal, and one run.
+// A stdioConn is the connection to the client on stdio: one principal and one run.
 type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
 	client    *clientState
 	flight    requestTable
-	gate      *drainGate // of requests, and of what tells of changes
+	gate      *drainGate // of requests, and of the goroutine that sends changes
 
-	// streaming ends what listens only, once stdin has ended.
+	// streaming ends the streams of changes when stdin has ended.
 	streaming context.Context
 
 	binding sync.Mutex
 	run     *run.Run
-	unwatch func() // it is watched all the time: one that nobody watches is let go
+	unwatch func() // ends the watching of run, which keeps an unused run alive
 
 	out *outbox // of whole lines
 }
 
-// ServeStdio answers MCP in lines on in and out, with one run of the task (""
-// means the principal's default). who says for each request who the client is
-// now: always the same tenant and id, but a reload may change what these may do.
+// ServeStdio answers MCP in lines on in and out, with one run of the task ("" means the principal's
+// default task). who returns the principal for each request: always with the same tenant and id,
+// but a reload may change its rights.
 //
-// When in ends, or ctx is done, the requests under way are given the Grace to
-// finish, and new ones are refused. The client is told of those that have not
-// finished; then it returns. It reads in until then, for what the client has to
-// say of what is under way, and closes it where it can. The error is that of
-// reading or writing.
+// When in ends or ctx is done, requests in flight have the Grace to finish, and new ones are
+// refused. Then the client is told which requests did not finish, and ServeStdio returns. Until
+// then it reads in, because the client may still answer or cancel; at last it closes in, if it is
+// an io.Closer. It returns an error of reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, who func() switchboard.Principal, task switchboard.TaskID) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -56,7 +55,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	defer func() {
 		close(over)
 		if closer, ok := in.(io.Closer); ok {
-			_ = closer.Close() // what it still holds is not wanted
+			_ = closer.Close() // what is unread is not needed
 		}
 	}()
 	go func() { ended <- c.readMessages(calls, in, over) }()
@@ -89,12 +88,12 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	cancel(errStopping)
 	select {
 	case <-done:
-	case <-time.After(cutNoticeTime): // a client that does not read its answers
+	case <-time.After(cutNoticeTime): // the client does not read its answers
 	}
 	return err
 }
 
-// readMessages takes in the lines of in, until it ends or over is closed.
+// readMessages handles the lines of in, until in ends or over is closed.
 func (c *stdioConn) readMessages(calls context.Context, in io.Reader, over <-chan struct{}) error {
 	r := wire.NewLineReader(in, MaxMessage)
 	for {
@@ -117,14 +116,14 @@ func (c *stdioConn) readMessages(calls context.Context, in io.Reader, over <-cha
 	}
 }
 
-// write writes one message, which it may change, as a line. Messages do not
-// mix, and keep the order of the calls.
+// write writes one message as a line, and may modify it. Messages are not mixed, and keep the order
+// of the calls.
 func (c *stdioConn) write(message []byte) { c.out.put(asLine(message)) }
 
 func asLine(message []byte) []byte { return append(wire.OneLine(message), '\n') }
 
-// handleMessage deals with one message. Answers are made beside each other, but for
-// initialize: what comes after it may rely on it.
+// handleMessage handles one message. Requests are answered concurrently, except initialize: later
+// requests may rely on it.
 func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return
@@ -158,8 +157,7 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	if f := c.flight.add(m.ID, cancel); f != nil {
 		cancel(nil)
 		c.gate.leave()
-		// Under the id itself, this would be taken for the answer to the
-		// request that is still under way.
+		// With this id, the client would take it for the answer to the request in flight.
 		if f.code == wire.CodeInvalidRequest {
 			m.ID = nil
 		}
@@ -203,7 +201,7 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 	default:
 		a = c.g.dispatch(ctx, cancel, q)
 	}
-	// The id is free before the answer can be read, so that it can be used again.
+	// Free the id before the client can read the answer, so that the client can use it again.
 	c.flight.remove(m.ID)
 	if !a.none() {
 		message := a.message(m.ID)
@@ -215,8 +213,8 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 	}
 }
 
-// bind returns the process's run, and mints it at first. What failed is tried
-// again with the next request.
+// bind returns the run of the process, and mints it at first. After an error, the next request
+// tries again.
 func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
@@ -230,7 +228,7 @@ func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 	return c.run, nil
 }
 
-// startListening tells a legacy client of changes from now on.
+// startListening sends a legacy client notifications of changes from now on.
 func (c *stdioConn) startListening() {
 	if !c.gate.enter() {
 		return
@@ -241,7 +239,7 @@ func (c *stdioConn) startListening() {
 	}()
 }
 
-// releaseRun lets go of the run.
+// releaseRun ends the watching of the run and releases the client.
 func (c *stdioConn) releaseRun() {
 	c.binding.Lock()
 	defer c.binding.Unlock()

@@ -14,43 +14,42 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of the resources that one client hears of.
+// Limits on the resources that one client subscribes to.
 const (
 	MaxSubscriptions = 256
 	maxURI           = 8 << 10 // bytes
 
-	// maxBeginning is how many of one request begin at once.
+	// maxBeginning is how many subscriptions of one request start at once.
 	maxBeginning = 16
 )
 
-// subscriptions are the resources that one client hears of. They are safe for
-// concurrent use.
+// subscriptions holds the resources that one client subscribes to. It is safe for concurrent use.
 //
-// What the client's run does not show it does not hear of: a subscription rests
-// while that is so, and goes on when the resource is shown again.
+// A subscription rests while the client's run does not show the resource: the client gets no
+// updates. It starts again when the run shows the resource again.
 type subscriptions struct {
 	news *notificationQueue
 
 	mu      sync.Mutex
-	run     *run.Run                 // of all; nil until there is one
+	run     *run.Run                 // of all subscriptions; nil until there is one
 	unwatch func()                   // likewise
 	open    map[string]*subscription // by URI as the client spells it
 	ended   bool
 }
 
-// A subscription is one resource that a client hears of.
+// A subscription is one resource that a client subscribes to.
 type subscription struct {
 	uri       string // as the client spells it
 	item      surface.Item
-	call      *switchboard.Call // nil until it begins for the first time
+	call      *switchboard.Call // nil until the subscription first starts
 	callOf    func() *switchboard.Call
 	subscribe func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 
-	stop      func() // nil while the server is not asked for updates
-	beginning bool   // it is about to be
+	stop      func() // ends the updates; nil while the server sends none
+	beginning bool   // the server is being asked for updates
 }
 
-// add subscribes to the resource, once.
+// add subscribes to the resource, unless that was done already.
 func (s *subscriptions) add(ctx context.Context, g *Gateway, q *clientRequest, r *run.Run, uri string) error {
 	own, err := s.reserve(g, q, r, uri)
 	if own == nil || err != nil {
@@ -63,8 +62,8 @@ func (s *subscriptions) add(ctx context.Context, g *Gateway, q *clientRequest, r
 	return nil
 }
 
-// reserve notes a subscription that is yet to begin. It is nil where there is one
-// already, or the client has gone.
+// reserve adds a subscription that is about to start. It returns nil if there is one already, or
+// the client is gone.
 func (s *subscriptions) reserve(g *Gateway, q *clientRequest, r *run.Run, uri string) (*subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,9 +81,8 @@ func (s *subscriptions) reserve(g *Gateway, q *clientRequest, r *run.Run, uri st
 	return own, nil
 }
 
-// restore notes what the client has subscribed to where its session was before. Each
-// begins as soon as the run shows it, and the client is told then that it may have been
-// updated.
+// restore adds the subscriptions that the client had at the session's earlier owner. Each starts
+// when the run shows its resource. Then the client is told that the resource may have been updated.
 func (s *subscriptions) restore(g *Gateway, q *clientRequest, r *run.Run, kept []storedSubscription) {
 	s.mu.Lock()
 	for _, k := range kept {
@@ -111,11 +109,11 @@ func (s *subscriptions) addResting(g *Gateway, q *clientRequest, r *run.Run, uri
 	return own
 }
 
-// begin says that the server is about to be asked for updates.
+// begin marks the subscription as starting, and makes its call.
 func (own *subscription) begin() {
 	own.beginning = true
 	if own.call == nil {
-		own.call, own.callOf = own.callOf(), nil // and with that the request
+		own.call, own.callOf = own.callOf(), nil // which releases the request
 	}
 }
 
@@ -136,8 +134,7 @@ func (s *subscriptions) subscribeToServer(ctx context.Context, own *subscription
 	return nil
 }
 
-// updated tells the client of an update, which may be of a part of what it has
-// subscribed to.
+// updated queues an update for the client. uri may name a part of the resource.
 func (s *subscriptions) updated(own *subscription, uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,8 +157,8 @@ func (s *subscriptions) shows(own *subscription) bool {
 // Changed implements run.Watcher.
 func (s *subscriptions) Changed(switchboard.Kinds) { go s.reviewAll() }
 
-// reviewAll lets the subscriptions rest that are no longer shown, and those go on
-// that are shown again.
+// reviewAll stops the subscriptions that the run no longer shows, and starts those that it shows
+// again.
 func (s *subscriptions) reviewAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,15 +171,14 @@ func (s *subscriptions) reviewAll() {
 			own.begin()
 			go func() {
 				if s.subscribeToServer(context.Background(), own) == nil {
-					s.updated(own, own.item.Own) // it may have been, meanwhile
+					s.updated(own, own.item.Own) // the resource may have been updated meanwhile
 				}
 			}()
 		}
 	}
 }
 
-// remove ends one. The client hears no more of it, also of what it has not been
-// told yet.
+// remove ends a subscription and drops its queued updates.
 func (s *subscriptions) remove(uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +189,7 @@ func (s *subscriptions) remove(uri string) {
 	s.news.dropUpdates(uri)
 }
 
-// stored is what is kept of them, in the order of their URIs.
+// stored returns the subscriptions as the store keeps them, in the order of their URIs.
 func (s *subscriptions) stored() (kept []storedSubscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +200,7 @@ func (s *subscriptions) stored() (kept []storedSubscription) {
 	return kept
 }
 
-// end ends all, for good.
+// end ends all subscriptions, for good.
 func (s *subscriptions) end() {
 	s.mu.Lock()
 	open, unwatch := s.open, s.unwatch
@@ -220,8 +216,9 @@ func (s *subscriptions) end() {
 	}
 }
 
-// subscribingClient is what servers take the client of q for when it subscribes: the
-// same as when it calls, so that it hears from the process that it changes.
+// subscribingClient returns the client of q as a server sees it when the client subscribes: the
+// same as for calls, so that a server which notifies only the process that made a change reaches
+// this client.
 func (q *clientRequest) subscribingClient() switchboard.Client {
 	who := q.switchboardClient()
 	who.Capabilities = bytes.Clone(who.Capabilities) // it outlives the request
@@ -233,13 +230,12 @@ func (q *clientRequest) subscribingClient() switchboard.Client {
 	return who
 }
 
-// listsResource reports whether a surface lists the resource.
+// listsResource returns a function that reports whether a surface lists the resource.
 func listsResource(uri string) func(*surface.Surface) bool {
 	return func(s *surface.Surface) bool { _, ok := s.Resource(uri); return ok }
 }
 
-// answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy
-// client.
+// answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
 func (g *Gateway) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
