@@ -20,7 +20,7 @@ type runTarget struct {
 	run  switchboard.RunID
 }
 
-// withHeaders adds the task and run of the headers to those of the path. Both may name the same
+// withHeaders adds the task and run in the headers to those in the path. Both may name the same
 // ones, but not different ones.
 func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	for _, s := range h.Values(HeaderTask) {
@@ -38,7 +38,7 @@ func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	return t, nil
 }
 
-// checkTask refuses a task whose name no task can have. A run needs no check: an id that was not
+// checkTask refuses a task with an impossible name. A run needs no check: an id that was not
 // minted is not found.
 func (t runTarget) checkTask() error {
 	if t.task == "" {

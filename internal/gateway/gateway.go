@@ -33,7 +33,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Limits on what clients can ask for.
+// Limits for clients.
 const (
 	// MaxMessage is the maximum length of a client's message, in bytes.
 	MaxMessage = 4 << 20
@@ -44,7 +44,7 @@ const (
 	MaxSessions     = 10_000
 	MaxSessionsEach = 256
 
-	// MaxStreamsEach limits the open streams on which one principal is notified of changes.
+	// MaxStreamsEach limits the open notification streams of one principal.
 	MaxStreamsEach = 256
 
 	// MaxCallsEach limits the calls in flight of one principal.
@@ -120,7 +120,7 @@ type Options struct {
 	// nil where no surface has DeclareTool.
 	Declare func(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error)
 
-	// Status returns the JSON text with which switchboard_status answers a client of the run.
+	// Status returns the answer of switchboard_status to a client of the run, as JSON.
 	Status func(switchboard.Principal, *run.Run) []byte
 
 	// Fitness reports whether tasks can be served, and returns the JSON text of /readyz.
@@ -282,7 +282,7 @@ func ServerInfo(name, version string) []byte {
 // with its port if it has one.
 func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAccessList(hosts, origins)) }
 
-// Drain refuses new requests and ends the streams on which clients are notified. It waits for the
+// Drain refuses new requests and ends the notification streams. It waits for the
 // HTTP requests in flight: their clients can still answer questions, cancel, and resume a stream
 // that they have lost. When over is closed, Drain cuts what is still in flight, and returns how
 // many calls it cut.

@@ -246,7 +246,7 @@ func notAllowed(w http.ResponseWriter, methods ...string) {
 	http.Error(w, "answered here: "+allow, http.StatusMethodNotAllowed)
 }
 
-// refuseCaller answers a request that was not authenticated, or whose caller may not do this. It
+// refuseCaller answers a request that was not authenticated or is not authorized. It
 // delays callers that fail often.
 func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where endpoint, err error) {
 	var e *switchboard.Error
@@ -423,8 +423,8 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 // firstRead is how many bytes of a message are read before more memory is reserved for it.
 const firstRead = 64 << 10
 
-// readBody reads the whole body into reserved memory, or answers why it does not. A request is
-// forwarded only when its body has been read: net/http cuts some answers otherwise
+// readBody reads the whole body into reserved memory, or answers with the reason why not. A request
+// is forwarded only when its body has been read: net/http cuts some answers otherwise
 // (golang/go#40747).
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {

@@ -21,8 +21,8 @@ import (
 // A legacy session has one owner: the replica that holds its state. Another replica forwards a
 // request to the owner, in one hop. So the requests in flight, the streams that can be resumed and
 // the open questions are in one place. If the owner is gone, the replica that gets the next request
-// takes the session over, from what the store keeps. A process that is started in place of the last
-// one does the same.
+// takes the session over, as the store has it. A process that is started in place of the last one
+// does the same.
 
 // A Store keeps sessions. See store.Store.
 type Store interface {

@@ -148,7 +148,7 @@ func (x *exchange) openSession() {
 	p.sendAnswer(x.message.ID, a)
 }
 
-// tooManySessions says why no session is opened. own means that the limit is that of the principal.
+// tooManySessions says why no session is opened. own means that the principal has reached its limit.
 func tooManySessions(own bool) *switchboard.Error {
 	if own {
 		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
@@ -196,9 +196,9 @@ func (g *Gateway) serveDelete(w http.ResponseWriter, r *http.Request, p switchbo
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveGet opens the event stream of a session, on which its client is notified, or resumes the
-// stream of a request after the event that Last-Event-ID names. Changes that the client missed are
-// sent on the session's next stream, whatever Last-Event-ID says.
+// serveGet opens the notification stream of a session, or resumes the stream of a request after the
+// event that Last-Event-ID names. The session's next stream brings the changes that the client
+// missed, for every Last-Event-ID.
 func (g *Gateway) serveGet(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
 	s := g.sessionForStream(w, r, p)
 	if s == nil {

@@ -155,8 +155,8 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.ownMeta(tag)...), '}')}
 }
 
-// grantSubscriptions subscribes to what the client wants, as far as that exists, and returns what
-// it granted.
+// grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
+// as granted.
 func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *notificationQueue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds

@@ -15,7 +15,7 @@ import (
 // each leaves as much as it takes. The only message of a tenant may take all that is free.
 const MaxHeld = 128 << 20
 
-// longAnswer is the length from which an answer counts. The number of calls limits the shorter
+// longAnswer is the minimum length of an answer that counts. The number of calls limits the shorter
 // ones, and they fit into the buffers of their connections.
 const longAnswer = 64 << 10
 
@@ -72,8 +72,8 @@ func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool)
 	g.refuse(w, where, status, nil, e)
 }
 
-// holdAnswer returns a, or a failure in place of a long answer for which there is no memory because
-// the client has not read others yet.
+// holdAnswer reserves memory for a long answer. If the client's unread answers leave none, it
+// returns a failure in place of the answer.
 func (g *Gateway) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
 	n := len(a.result)
 	for _, b := range a.rest {

@@ -54,7 +54,7 @@ func (x *exchange) serveModern(version string) {
 	x.streamReply(ctx, cancel, cancel, q, func() {}, nil)
 }
 
-// resumeElsewhere forwards the request to the replica at which its call is parked.
+// resumeElsewhere forwards the request to the replica that has parked its call.
 func (x *exchange) resumeElsewhere(id string) {
 	if _, hop := cluster.Principal(x.r); hop {
 		cluster.NotHere(x.w)

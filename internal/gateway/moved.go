@@ -32,7 +32,7 @@ func (k *storedSession) ownerAfter(moves int64) string {
 // isOtherReplica reports whether owner is another replica than this one.
 func (g *Gateway) isOtherReplica(home string) bool { return home != "" && home != g.cluster.Self() }
 
-// possibleOwners returns the owners at which the request that m refers to may be in flight.
+// possibleOwners returns the owners that may have the request in flight that m refers to.
 func (k *storedSession) possibleOwners(m *wire.Message) []string {
 	if m.Kind == wire.Response {
 		question, err := strconv.ParseInt(string(m.ID), 10, 64)

@@ -74,7 +74,7 @@ func newParkedCalls(c *cluster.Cluster) *parkedCalls {
 	return p
 }
 
-// A parkedCall runs beside the requests that wait for it, of which there is at most one at a time.
+// A parkedCall runs beside the requests that wait for it. At most one request waits at a time.
 type parkedCall struct {
 	principal principalKey
 	digest    switchboard.Digest // of the request, without the answers and _meta
@@ -334,8 +334,7 @@ func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
 	return ps.remove(id)
 }
 
-// replicaOf returns the name of the replica at which q's call is parked, or "" if it is parked here
-// or nowhere.
+// replicaOf returns the name of the other replica that has parked q's call, or "".
 func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	raw, _ := q.Param(memberState)
 	state, _ := wire.String(raw)

@@ -261,7 +261,7 @@ func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, gr
 	return events, k.next - 1, k.finished, k.grown
 }
 
-// errNotResumable answers an event id of which nothing is kept. The status is not 404, which would
+// errNotResumable answers an event id without kept events. The status is not 404, which would
 // mean that the session has ended.
 var errNotResumable = invalidRequest("Last-Event-ID names nothing that can be resumed, or can be no longer; open a stream without it")
 

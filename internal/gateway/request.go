@@ -20,7 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A clientRequest is one request of a client, and what is needed to answer it.
+// A clientRequest is one request of a client, with the means to answer it.
 type clientRequest struct {
 	*wire.Message
 	modern    bool
@@ -178,8 +178,7 @@ func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAns
 // get no answer soon assume that we speak the other era.
 const discoverPatience = time.Second
 
-// describeSelf answers with what Switchboard can do, and with what the servers of the run can do in
-// addition.
+// describeSelf answers with the capabilities of Switchboard and of the run's servers.
 func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer {
 	a := g.answerByLibrary(ctx, q)
 	if a.failure != nil {

@@ -182,7 +182,7 @@ func resourceNotListed(uri string) *switchboard.Error {
 }
 
 // withPrefixedURIs puts prefix before the URIs in a read result, so that the client finds the names
-// by which it asked.
+// that it asked for.
 func withPrefixedURIs(result []byte, prefix string) []byte {
 	contents, ok := wire.Field(result, "contents")
 	if !ok || contents[0] != '[' {

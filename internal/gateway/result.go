@@ -105,8 +105,8 @@ func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err e
 	return meta, kind, nil
 }
 
-// withoutKeys returns meta without the keys for which drop returns true. It returns meta itself if
-// there are none, or if meta is no object.
+// withoutKeys returns meta without the keys that drop reports. It returns meta itself if nothing is
+// dropped, or if meta is no object.
 func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return meta
@@ -131,8 +131,8 @@ func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
 // of the called one, and the tools that were tried.
 const MetaMoved = wire.MetaOurPrefix + "moved"
 
-// MetaGiven is the key in the _meta of a result for which no server was asked, because it was known
-// already: it says from where, and since when.
+// MetaGiven is the key in the _meta of a result that was known already, so that no server was
+// asked. Its value says the source and the time.
 const MetaGiven = wire.MetaOurPrefix + "given"
 
 // MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle,
