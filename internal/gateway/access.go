@@ -30,7 +30,7 @@ func newAccessList(hosts, origins []string) *accessList {
 // is that name), or across origins (then Origin or Sec-Fetch-Site shows it).
 func (a *accessList) refusalReason(r *http.Request) string {
 	if !a.allowsHost(r.Host) {
-		return "this host name is not allowed here; whoever runs Switchboard can add it to hosts"
+		return "this host name is not allowed here; the operator can add it to hosts"
 	}
 	origins := r.Header.Values("Origin")
 	if len(origins) > 1 {
@@ -42,7 +42,7 @@ func (a *accessList) refusalReason(r *http.Request) string {
 			return ""
 		}
 		if !isSameOrLoopback(origin, r.Host) {
-			return "this origin is not allowed here; whoever runs Switchboard can add it to origins"
+			return "this origin is not allowed here; the operator can add it to origins"
 		}
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {

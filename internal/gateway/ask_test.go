@@ -159,7 +159,7 @@ func TestAnAnswerIsWaitedForAsLongAsAPersonTakes(t *testing.T) {
 				if err := <-came; err != nil {
 					t.Error(err)
 				}
-				if res, body := w.post(response, in); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "nothing that was asked") {
+				if res, body := w.post(response, in); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "no open question") {
 					t.Errorf("a second answer: %s %s", res.Status, body)
 				}
 				w.nothingLeft(t)

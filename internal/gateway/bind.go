@@ -77,10 +77,10 @@ func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTar
 		return nil, err
 	}
 	if r == nil {
-		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run that nobody uses for long ends"}
+		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run ends when it is not used for long"}
 	}
 	if t.task != "" && t.task != r.Task() {
-		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run that the request names is of another task than %s", t.task)
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run in the request belongs to another task than %s", t.task)
 	}
 	return r, nil
 }

@@ -29,7 +29,7 @@ func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 	}
 	name, _ := wire.String(raw)
 	if args, ok := q.Param("arguments"); ok && args[0] != '{' {
-		return rpcAnswer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
+		return rpcAnswer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out if there are none")}
 	}
 	key, f := q.idempotencyKey()
 	if f != nil {
@@ -247,7 +247,7 @@ func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived
 func (g *Gateway) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, way surface.Route) rpcAnswer {
 	e, client := way.Entry, q.clientOf(r)
 	if r.Unread() && r.Seen(client).IsLost() {
-		return g.errorAnswer(q, g.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so what was shown as "+shorten(name)+" is not known", nil)))
+		return g.errorAnswer(q, g.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
 		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
@@ -306,13 +306,13 @@ func (q *clientRequest) idempotencyKey() (string, *failure) {
 	case len(values) > 1:
 		return "", headerMismatch("the header " + wire.HeaderIdempotencyKey + " is given twice")
 	case len(values) == 1 && inMeta && values[0] != key:
-		return "", headerMismatch("the header " + wire.HeaderIdempotencyKey + " says other than " + wire.MetaIdempotencyKey + " in params._meta")
+		return "", headerMismatch("the header " + wire.HeaderIdempotencyKey + " differs from " + wire.MetaIdempotencyKey + " in params._meta")
 	case len(values) == 1:
 		key = values[0]
 	}
 	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
 	if !ok || key == "" || len(key) > switchboard.MaxOnceKey || strings.ContainsFunc(key, unprintable) {
-		return "", invalidParams("an idempotency key has 1 to " + strconv.Itoa(switchboard.MaxOnceKey) + " printable ASCII characters; leave it out where the call may be made more than once")
+		return "", invalidParams("an idempotency key has 1 to " + strconv.Itoa(switchboard.MaxOnceKey) + " printable ASCII characters; leave it out if the call may be made more than once")
 	}
 	return key, nil
 }
@@ -326,7 +326,7 @@ func (q *clientRequest) hasIdempotencyKey() bool {
 	return inMeta || len(q.header.Values(wire.HeaderIdempotencyKey)) > 0
 }
 
-var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
+var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are in flight, the limit for one principal; wait for some to end", MaxCallsEach)
 
 // forward calls the server for q, or resumes the call that q names, and returns the result in the
 // form of the client's era. c says which tool or method it is for.

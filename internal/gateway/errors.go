@@ -28,7 +28,7 @@ type failure struct {
 }
 
 // internalFailure tells the client only that we failed; the log output says why.
-var internalFailure = &failure{code: wire.CodeInternal, message: "internal error; the log of Switchboard has more"}
+var internalFailure = &failure{code: wire.CodeInternal, message: "internal error; the log output of Switchboard says why"}
 
 // envelope returns f as a message; a nil id is null.
 func (f *failure) envelope(id []byte) []byte {
@@ -212,7 +212,7 @@ func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 		}
 		return rpcAnswer{failure: f}
 	case errors.Is(err, context.Canceled):
-		g.log.Debug("ended before it was done", "method", q.Method, "err", err)
+		g.log.Debug("ended early", "method", q.Method, "err", err)
 		return rpcAnswer{failure: internalFailure}
 	}
 	g.log.Error("failed", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", err)

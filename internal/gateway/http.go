@@ -134,7 +134,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	why := g.allowed.Load().refusalReason(r)
 	if why == "" && where == endpointOperate && isFromPage(r) {
-		why = "what operators do, no web page may; use the command, switchboard server"
+		why = "a web page may not do what operators do; use the command switchboard server"
 	}
 	if why != "" {
 		g.log.Warn("refused a request", "why", why, "host", shorten(r.Host), "origin", shorten(r.Header.Get("Origin")), "remote", r.RemoteAddr)
@@ -243,7 +243,7 @@ func (g *Gateway) serveReady(w http.ResponseWriter) {
 func notAllowed(w http.ResponseWriter, methods ...string) {
 	allow := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allow)
-	http.Error(w, "answered here: "+allow, http.StatusMethodNotAllowed)
+	http.Error(w, "allowed methods: "+allow, http.StatusMethodNotAllowed)
 }
 
 // refuseCaller answers a request that was not authenticated or is not authorized. It
@@ -251,8 +251,8 @@ func notAllowed(w http.ResponseWriter, methods ...string) {
 func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where endpoint, err error) {
 	var e *switchboard.Error
 	if !errors.As(err, &e) {
-		g.log.Error("cannot tell who is calling", "err", err)
-		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
+		g.log.Error("cannot authenticate a caller", "err", err)
+		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
 	wait, tell := g.failures.count(Network(r.RemoteAddr))
 	if tell > 0 {
@@ -334,7 +334,7 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&wish); err != nil || dec.More() || len(wish.Reason) > maxReason {
-			bad(http.StatusBadRequest, fmt.Sprintf("the body must be nothing, or an object with no member but reason, a text of at most %d bytes", maxReason))
+			bad(http.StatusBadRequest, fmt.Sprintf("the body must be empty, or an object with the one member reason, a string of at most %d bytes", maxReason))
 			return
 		}
 	}
@@ -355,7 +355,7 @@ func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where e
 		e, ok := errors.AsType[*switchboard.Error](err)
 		if !ok {
 			g.log.Error("not answered", "path", r.URL.Path, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log of Switchboard has more")
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log output of Switchboard says why")
 		}
 		g.refuse(w, where, httpStatus(e.Code), nil, e)
 		return
@@ -463,7 +463,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoin
 			return body, true
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
+			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not arrive within "+bodyTimeout.String()))
 			return nil, false
 		default:
 			w.Header().Set("Connection", "close")

@@ -158,7 +158,7 @@ func (g *Gateway) deleteStoredSession(s *session) error {
 			}
 		}
 		if err != nil {
-			g.log.Warn("a session that has ended is kept until it expires", "err", err)
+			g.log.Warn("an ended session stays in the store until it expires", "err", err)
 			return err
 		}
 		s.lost = true // a save that waits for storeMu comes too late
@@ -177,7 +177,7 @@ func (g *Gateway) readStoredSession(ctx context.Context, key store.Key) (k store
 		return k, 0, err
 	}
 	if err := json.Unmarshal(v.Data, &k); err != nil {
-		return k, 0, fmt.Errorf("what is kept of a session: %w", err)
+		return k, 0, fmt.Errorf("stored session: %w", err)
 	}
 	return k, v.Version, nil
 }
@@ -235,7 +235,7 @@ func (g *Gateway) findSession(e httpRequest, id string) *session {
 			return s
 		}
 	}
-	g.refuseSession(e, errors.New("the session has another home each time that it is looked for"))
+	g.refuseSession(e, errors.New("the session had another owner at each lookup"))
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 	case errors.Is(err, cluster.ErrGone):
 		return false
 	case errors.Is(err, cluster.ErrBroken):
-		g.log.Warn("another replica broke off", "err", err)
+		g.log.Warn("the connection to another replica broke", "err", err)
 		g.writeFailure(e.w, http.StatusBadGateway, e.id, failureOf(connectionLost(err)))
 	default:
 		g.refuseSession(e, err)
@@ -259,7 +259,7 @@ func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 func connectionLost(err error) *switchboard.Error {
 	return &switchboard.Error{
 		Code: switchboard.CodeOutcomeUnknown, Cause: err,
-		Text: "the connection to the part of Switchboard that answered this was lost; a tool that was being called may have been executed: check before you repeat the call",
+		Text: "the connection to the replica that answered this was lost; a tool that was being called may have been executed: check before you repeat the call",
 	}
 }
 
@@ -269,7 +269,7 @@ func (g *Gateway) refuseSession(e httpRequest, err error) {
 	if !ok {
 		own = switchboard.Unavailable("the session cannot be looked up, so nothing was done", err)
 	}
-	g.log.Warn("a session is not found or opened", "tenant", e.p.Tenant, "principal", e.p.ID, "err", err)
+	g.log.Warn("cannot find or open a session", "tenant", e.p.Tenant, "principal", e.p.ID, "err", err)
 	if own.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", "1")
 	}

@@ -70,7 +70,7 @@ func (x *exchange) serveLegacy(version string) {
 }
 
 // unexpectedResponse answers a response to a question that is not open.
-var unexpectedResponse = invalidRequest("a response to nothing that was asked")
+var unexpectedResponse = invalidRequest("this is a response to no open question")
 
 // serveInSession answers a request within s. The request goes on if its connection is lost: in this
 // era that cancels nothing. The client can resume the rest of the event stream.
@@ -151,9 +151,9 @@ func (x *exchange) openSession() {
 // tooManySessions says why no session is opened. own means that the principal has reached its limit.
 func tooManySessions(own bool) *switchboard.Error {
 	if own {
-		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, which is all that one principal may have; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
+		return switchboard.Refuse(switchboard.CodeOverloaded, "%d of your sessions are open, the limit for one principal; end one with DELETE, or try again once one has been idle for a minute", MaxSessionsEach)
 	}
-	return switchboard.Refuse(switchboard.CodeOverloaded, "as many sessions are open as there may be; try again later")
+	return switchboard.Refuse(switchboard.CodeOverloaded, "the limit of open sessions is reached; try again later")
 }
 
 // sessionForStream finds the session of a GET or DELETE, or answers why it does not. The caller
@@ -275,5 +275,5 @@ var reconnectEvent = []byte("retry: 1000\n\n")
 // refuseStream answers that the principal has too many streams.
 func (g *Gateway) refuseStream(w http.ResponseWriter, id []byte) {
 	w.Header().Set("Retry-After", "60")
-	g.writeFailure(w, http.StatusTooManyRequests, id, failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, which is all that one principal may have; close one", MaxStreamsEach)))
+	g.writeFailure(w, http.StatusTooManyRequests, id, failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d of your streams are open, the limit for one principal; close one", MaxStreamsEach)))
 }

@@ -60,10 +60,10 @@ func (h *memoryHold) release() { h.grow(-h.bytes) }
 // refuseMemory answers a request that is not read because of a lack of memory. full means that
 // others hold the memory.
 func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool) {
-	e := switchboard.Refuse(switchboard.CodeOverloaded, "your messages that are being read and answered have as many bytes as Switchboard holds for one caller; wait for some to end")
+	e := switchboard.Refuse(switchboard.CodeOverloaded, "your requests in flight use all the memory that Switchboard has for one caller; wait for some to end")
 	status := http.StatusTooManyRequests
 	if full {
-		e = switchboard.Refuse(switchboard.CodeOverloaded, "the messages that are being read and answered have as many bytes as Switchboard holds in all")
+		e = switchboard.Refuse(switchboard.CodeOverloaded, "the requests in flight use all the memory that Switchboard has for messages")
 		status = http.StatusServiceUnavailable
 	}
 	e.RetryAfter, e.Unsent = time.Second, true
@@ -90,7 +90,7 @@ func (g *Gateway) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
 		return a
 	}
 	a.done()
-	e := switchboard.Refuse(switchboard.CodeResultInvalid, "the answer has %d bytes, and the answers that your clients have not taken yet have as many as Switchboard holds for one caller", n)
+	e := switchboard.Refuse(switchboard.CodeResultInvalid, "the answer has %d bytes, and the answers that your clients have not read yet use all the memory that Switchboard has for one caller", n)
 	e.Hint = fmt.Sprintf("a tool that was called was executed: do not call it again for this; read the answers to other requests, at least %d bytes in %s, and ask for less at once", writeChunk, chunkTimeout)
 	return rpcAnswer{failure: failureOf(e)}
 }

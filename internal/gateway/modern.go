@@ -88,7 +88,7 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	case inBody == "":
 		return checkVersion("")
 	case version != inBody || len(h.Values(wire.HeaderProtocolVersion)) > 1:
-		return headerMismatch("the header MCP-Protocol-Version says other than params._meta")
+		return headerMismatch("the header MCP-Protocol-Version differs from params._meta")
 	}
 	if f := checkVersion(inBody); f != nil {
 		return f
@@ -96,7 +96,7 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	if method, f := singleHeader(h, wire.HeaderMethod); f != nil {
 		return f
 	} else if method != m.Method {
-		return headerMismatch("the header Mcp-Method says other than the message")
+		return headerMismatch("the header Mcp-Method differs from the message")
 	}
 	member := ""
 	switch m.Method {
@@ -117,7 +117,7 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	}
 	raw, _ := m.Param(member)
 	if name, ok := wire.String(raw); !ok || name != said {
-		return headerMismatch("the header Mcp-Name says other than params." + member)
+		return headerMismatch("the header Mcp-Name differs from params." + member)
 	}
 	return nil
 }

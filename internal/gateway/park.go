@@ -45,13 +45,13 @@ const (
 
 var (
 	errParkedTooLong = errors.New("the client has not answered for " + ParkedFor.String())
-	errParkedTooMany = errors.New("as many calls of the client wait for answers as may")
+	errParkedTooMany = errors.New("too many calls of the client wait for answers")
 	errPanicked      = errors.New("the call has panicked")
 )
 
 // noSuchState answers a request state that is invalid, or belongs to another request. Both look the
 // same.
-var noSuchState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
+var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
 
 // parkedCalls holds the calls that wait for answers of modern clients. Use newParkedCalls.
 type parkedCalls struct {

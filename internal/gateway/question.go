@@ -45,7 +45,7 @@ func (qs *openQuestions) ask(ctx context.Context, send func([]byte), method stri
 		}
 		return m.Result, nil
 	case <-ctx.Done():
-		send(wire.AppendNotification(nil, wire.MethodCancelled, []byte(`{"requestId":`+id+`,"reason":"nobody waits for the answer any more"}`)))
+		send(wire.AppendNotification(nil, wire.MethodCancelled, []byte(`{"requestId":`+id+`,"reason":"the answer is no longer needed"}`)))
 		return nil, context.Cause(ctx)
 	}
 }

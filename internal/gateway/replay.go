@@ -263,7 +263,7 @@ func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, gr
 
 // errNotResumable answers an event id without kept events. The status is not 404, which would
 // mean that the session has ended.
-var errNotResumable = invalidRequest("Last-Event-ID names nothing that can be resumed, or can be no longer; open a stream without it")
+var errNotResumable = invalidRequest("Last-Event-ID names no event from which a stream can be resumed; open a stream without it")
 
 // replay writes the rest of a request's stream, up to its result.
 func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.Principal, s *session, k *track, event int) {

@@ -121,7 +121,7 @@ func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, 
 		}
 	}
 	if token, ok := q.Meta(wire.MetaProgressToken); ok && !isToken(token) {
-		return rpcAnswer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
+		return rpcAnswer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out if you want no progress")}
 	}
 	switch q.Method {
 	case wire.MethodInitialize:
@@ -153,7 +153,7 @@ func (g *Gateway) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) r
 		return a
 	}
 	if err := q.saveSession(ctx); errors.Is(err, store.ErrConflict) {
-		return g.errorAnswer(q, switchboard.Unavailable("the session has just gone on at another replica, so nothing was done", err))
+		return g.errorAnswer(q, switchboard.Unavailable("another replica has just taken the session over, so nothing was done", err))
 	}
 	return a
 }
@@ -405,10 +405,10 @@ func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.m[key]; ok {
-		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still under way; use another id"}
+		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still in flight; use another id"}
 	}
 	if len(f.m) >= MaxInFlight {
-		return failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are under way, which is all that it may have; wait for some to end", MaxInFlight))
+		return failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are in flight, its limit; wait for some to end", MaxInFlight))
 	}
 	if f.m == nil {
 		f.m = map[string]context.CancelCauseFunc{}

@@ -30,7 +30,7 @@ func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && 
 func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
 	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
-		return rpcAnswer{}, invalidResult("it is no object")
+		return rpcAnswer{}, invalidResult("it is not an object")
 	}
 	if o.End == 0 {
 		o = wire.OutlineOf(result)
@@ -57,7 +57,7 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 	case modern && kind == nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
-		return rpcAnswer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
+		return rpcAnswer{}, invalidResult("it asks the client a question, which this client cannot answer")
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
@@ -88,7 +88,7 @@ func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, er
 // that a server may not set.
 func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
 	if o.Crowded {
-		return nil, nil, invalidResult("it holds the same members again and again")
+		return nil, nil, invalidResult("it repeats its members")
 	}
 	for _, m := range o.Members {
 		switch {

@@ -137,7 +137,7 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	switch m.Kind {
 	case wire.Response:
 		if !c.client.questions.resolve(m) {
-			c.g.log.Debug("a client answered what nobody asked")
+			c.g.log.Debug("a client sent a response to no open question")
 		}
 		return
 	case wire.Notification:

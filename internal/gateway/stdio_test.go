@@ -151,7 +151,7 @@ func TestStdioCallsRunBesideEachOther(t *testing.T) {
 		if strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"echo"`) {
 			break // the id is free once the call has returned
 		}
-		if !strings.Contains(got, "still under way") {
+		if !strings.Contains(got, "still in flight") {
 			t.Fatalf("the id of the call that was cancelled: %s", got)
 		}
 	}

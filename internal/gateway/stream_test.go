@@ -355,7 +355,7 @@ func TestAProgressTokenIsAStringOrAnIntegerAndArgumentsAreAnObject(t *testing.T)
 	} {
 		before := w.calls()
 		_, body := w.post(legacyCall("1", "echo", ","+tt.member), in)
-		if called := w.calls() > before; called != tt.ok || called == strings.Contains(body, `"code":-32602`) || !called && !strings.Contains(body, "leave it out where") {
+		if called := w.calls() > before; called != tt.ok || called == strings.Contains(body, `"code":-32602`) || !called && !strings.Contains(body, "leave it out if") {
 			t.Errorf("%s: called: %t, %s", tt.member, called, body)
 		}
 	}

@@ -74,7 +74,7 @@ func (s *subscriptions) reserve(g *Gateway, q *clientRequest, r *run.Run, uri st
 	case s.open[uri] != nil || s.ended:
 		return nil, nil
 	case len(s.open) >= MaxSubscriptions:
-		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
+		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you have as many subscriptions as one client may have; unsubscribe from some resources"}
 	}
 	own := s.addResting(g, q, r, uri, it)
 	own.begin()
