@@ -58,11 +58,11 @@ const (
 	headerTimeout = 10 * time.Second // for a client to send its request's head
 	idleTimeout   = 2 * time.Minute  // for a kept-alive connection to be used again
 	maxHeader     = 64 << 10
-	lastWords     = time.Second // for clients to hear that a call was cut, or to read the last answer
-	sweepEvery    = 5 * time.Minute
-	tidySoon      = 200 * time.Millisecond
-	tidyEvery     = time.Minute
-	clockEvery    = time.Minute // how often the clock may change what clients see without their asking
+	lastResponses = time.Second // for clients to hear that a call was cut, or to read the last answer
+	sweepInterval = 5 * time.Minute
+	freeDelay     = 200 * time.Millisecond
+	freeInterval  = time.Minute
+	clockInterval = time.Minute // how often the clock may change what clients see without their asking
 )
 
 // Options say what to run.
@@ -105,14 +105,14 @@ type Options struct {
 
 // An App is a running Switchboard. It is safe for concurrent use.
 type App struct {
-	o       Options
+	options Options
 	log     *slog.Logger
 	started time.Time
 
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
-	records  *ledger
+	ledger   *ledger
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
@@ -123,42 +123,42 @@ type App struct {
 
 	listener net.Listener // nil where nothing is served over HTTP
 
-	info    []byte           // what modern clients are told that answers
-	nothing *surface.Surface // what a run without a task shows
+	serverInfo   []byte           // what modern clients are told that answers
+	emptySurface *surface.Surface // what a run without a task shows
 
 	// building is held while a new state is made and swapped in, so that a
 	// reload and a server's change do not overtake each other.
 	building sync.Mutex
-	state    atomic.Pointer[state]
+	state    atomic.Pointer[servingState]
 	ready    chan struct{} // closed once state holds the servers' first offers
-	waiting  atomic.Pointer[waiting]
+	starting atomic.Pointer[startingServers]
 
-	rekeyed chan struct{} // holds one signal when there may be other keys
+	keysChanged chan struct{} // holds one signal when there may be other keys
 
-	fault atomic.Pointer[reloadFault]
-	seen  atomic.Pointer[map[string]stamp] // the files and folders that the last load looked at, and what it found
-	home  string                           // the folder in which we were started
+	reloadFault atomic.Pointer[reloadFault]
+	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load looked at, and what it found
+	startFolder string                               // the folder in which we were started
 
-	tidying atomic.Bool  // it is about to be done
-	tidied  atomic.Int64 // when it was done, in unix nanoseconds
+	freeScheduled atomic.Bool  // it is about to be done
+	freedAt       atomic.Int64 // when it was done, in unix nanoseconds
 
 	metrics telemetry.Recorder
 
-	offers     *news // that the other replicas are told of
-	answered   *news // that are to be remembered
-	memories   atomic.Pointer[map[switchboard.ServerID]memory]
-	everything everything // for operators
-	ties       ties       // that the log has
+	changedOffers    *changedServers // that the other replicas are told of
+	answeredServers  *changedServers // that are to be remembered
+	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
+	toolSearch       toolSearch // for operators
+	tieLog           tieLog     // that the log has
 
-	stopping *stopping
-	stop     context.CancelFunc
-	work     sync.WaitGroup
+	grace *gracePeriod
+	stop  context.CancelFunc
+	work  sync.WaitGroup
 }
 
-// waiting are the servers for which runs wait.
-type waiting struct {
-	starting []switchboard.ServerID
-	next     chan struct{} // closed when another waiting has taken its place
+// startingServers are the servers for which runs wait.
+type startingServers struct {
+	servers  []switchboard.ServerID
+	replaced chan struct{} // closed when another waiting has taken its place
 }
 
 // reloadFault is why the last reload was refused, and since when all were.
@@ -174,9 +174,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), rekeyed: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
-	a.home, _ = os.Getwd() // else paths stay as they are given
-	r, err := a.load(ctx, nil)
+	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: newChangedServers(), answeredServers: newChangedServers()}
+	a.startFolder, _ = os.Getwd() // else paths stay as they are given
+	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +197,11 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.store, err = openStore(ctx, o, c); err != nil {
 		return nil, err
 	}
-	a.store = &metered{a.store, &a.metrics}
+	a.store = &meteredStore{a.store, &a.metrics}
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if a.records, err = openLedger(ctx, o, c, a.store); err != nil {
+	if a.ledger, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
@@ -231,31 +231,31 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		OnOffer:  a.offers.add,
-		OnAnswer: a.answered.add,
-		Recall:   a.recalled,
-		OnLink:   a.linked,
+		OnOffer:  a.changedOffers.add,
+		OnAnswer: a.answeredServers.add,
+		Recall:   a.recallOffer,
+		OnLink:   a.reportLink,
 	})
-	a.stopping = newStopping(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.grace = newGracePeriod(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: a.probe,
+		Probe: a.probeServer,
 		Changed: func(t health.Transition) {
-			a.count(t)
+			a.countTransition(t)
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
 		},
 		Probed:   a.metrics.Probed,
-		Moved:    a.countMove,
+		Moved:    a.countMovedCall,
 		Patience: c.StartDeadline,
 		Store:    a.store,
 		Self:     a.cluster.Self(),
 	})
-	a.info = gateway.ServerInfo(o.Name, o.Version)
-	a.nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.info})
-	a.runs = run.New(a, a.nothing, a.store)
+	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
+	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
+	a.runs = run.New(a, a.emptySurface, a.store)
 	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
 		if t := a.state.Load().tenants[id]; t != nil {
 			return t.Limits
@@ -263,18 +263,18 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil
 	})
 	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.current, a.noteRuling, o.Log, next)
+		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
 	}
 	// Who reads on in a kept result needs what a call needs.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.tokens)
-	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
+	cached := cache.New(a.store, a.cacheTerms, a.ledger.digests.Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(a.countTokens)
+	a.keys = idempotency.New(a.store, guard, a.ledger.digests.Arguments, a.metrics.Keyed, o.Log)
 	a.gateway = gateway.New(gateway.Options{
 		Runs: a.runs,
-		Caller: results.Bounded(a.metrics.Calls(new(turn.Turns).Take(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(turn.End(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet))))))))))))))))))),
+		Caller: results.Bounded(a.metrics.Calls(new(turn.Turns).Take(a.ledger.wrap(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.inputCheck, constraint.Approve(cached.Serve(limits.Limit(
+			a.health.Admit(turn.End(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleansResults, contract.Results(question.Vet(a.permitQuestion, o.Log, a.fleet))))))))))))))))))),
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,
@@ -284,25 +284,25 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		},
 		Store:        a.store,
 		Cluster:      a.cluster,
-		SessionKey:   a.records.sessionKey,
+		SessionKey:   a.ledger.sessionKey,
 		Authenticate: a.authenticate,
-		Subscribe:    a.subscribe,
+		Subscribe:    a.subscribeResource,
 		Ended:        a.fleet.Forget,
 		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permit, Check: a.checkArguments, Record: a.expanded, Docs: &a.everything.docs, Log: o.Log}),
-		Declare:      a.declare,
-		Status:       a.statusOf,
-		Fitness:      a.fitness,
+		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Declare:      a.declareTask,
+		Status:       a.runStatusText,
+		Fitness:      a.readiness,
 		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
 			"/v1/status":  a.inspectStatus,
 			"/v1/explain": a.inspectExplain,
 			"/v1/search":  a.inspectSearch,
 		},
-		Metrics: a.scrape,
-		Operate: a.operate,
-		Denied:  a.denied,
+		Metrics: a.scrapeMetrics,
+		Operate: a.operateServer,
+		Denied:  a.recordDeniedCall,
 		Refused: a.metrics.Refused,
-		Grace:   a.stopping.over,
+		Grace:   a.grace.endOfCalls,
 		Hosts:   c.Hosts,
 		Origins: c.Origins,
 		Log:     o.Log,
@@ -310,8 +310,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Version: o.Version,
 	})
 	a.recallManifests(ctx, c)
-	a.warn(r)
-	r.digest = r.sum(a.configurationKey())
+	a.logWarnings(r)
+	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
@@ -319,24 +319,24 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	slices.Sort(starting)
 	a.state.Store(a.newState(r, nil, starting, nil))
-	a.waiting.Store(&waiting{starting, make(chan struct{})})
+	a.starting.Store(&startingServers{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
-	a.recall(ctx)
-	a.set(c.Servers)
-	a.refresh(ctx)
-	a.work.Go(func() { a.follow(ctx, changed, moved) })
-	a.work.Go(func() { a.remember(ctx) })
+	a.recallOffers(ctx)
+	a.setServers(c.Servers)
+	a.rebuildState(ctx)
+	a.work.Go(func() { a.followServers(ctx, changed, moved) })
+	a.work.Go(func() { a.keepAnsweredOffers(ctx) })
 	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
-	a.work.Go(func() { a.sweep(ctx) })
+	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
-	a.work.Go(func() { a.tellOffers(ctx) })
-	a.work.Go(func() { a.records.trim(ctx) })
-	a.work.Go(func() { a.records.follow(ctx) })
+	a.work.Go(func() { a.publishOffers(ctx) })
+	a.work.Go(func() { a.ledger.trimExpired(ctx) })
+	a.work.Go(func() { a.ledger.followChain(ctx) })
 	a.work.Go(func() { a.runs.Follow(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.cluster.Serve(a.gateway)
@@ -344,9 +344,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	return a, nil
 }
 
-// follow takes in what the servers offer, whenever one changes. It is ready once all have
+// followServers takes in what the servers offer, whenever one changes. It is ready once all have
 // answered or the start deadline is over.
-func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
+func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{}) {
 	settled := make(chan struct{})
 	a.work.Go(func() {
 		a.fleet.Ready(ctx)
@@ -357,25 +357,25 @@ func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-settled:
-			a.refresh(ctx)
+			a.rebuildState(ctx)
 			close(a.ready)
 			settled = nil
 		case <-changed:
-			a.gather(ctx, changed)
-			a.refresh(ctx)
+			a.awaitStarting(ctx, changed)
+			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.lost)
+			a.runs.Leave(ctx, a.lostServers)
 		}
 	}
 }
 
-// gatherTime is how long a new state waits for more servers to answer, while some are
+// startWait is how long a new state waits for more servers to answer, while some are
 // starting. It spares decisions that hold for a moment only.
-const gatherTime = 500 * time.Millisecond
+const startWait = 500 * time.Millisecond
 
-// gather waits until no server is starting, for gatherTime at most.
-func (a *App) gather(ctx context.Context, changed <-chan struct{}) {
-	over := time.NewTimer(gatherTime)
+// awaitStarting waits until no server is starting, for gatherTime at most.
+func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
+	over := time.NewTimer(startWait)
 	defer over.Stop()
 	for len(a.fleet.Starting()) > 0 {
 		select {
@@ -388,10 +388,10 @@ func (a *App) gather(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// sweep has kept for longer what is in use, and lets go of what is not, every few
+// sweepExpired has kept for longer what is in use, and lets go of what is not, every few
 // minutes. It waits for the store for each, which nothing else shall wait for.
-func (a *App) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
+func (a *App) sweepExpired(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -401,10 +401,10 @@ func (a *App) sweep(ctx context.Context) {
 		}
 		a.runs.Sweep(ctx)
 		a.gateway.Sweep(ctx)
-		if f := a.fault.Load(); f != nil {
-			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
+		if f := a.reloadFault.Load(); f != nil {
+			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
-		a.logFaulty(a.state.Load().reading)
+		a.logFaultyParts(a.state.Load().loadedConfig)
 	}
 }
 
@@ -417,7 +417,7 @@ func (a *App) followClock(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(now.Truncate(clockEvery).Add(clockEvery).Sub(now)):
+		case <-time.After(now.Truncate(clockInterval).Add(clockInterval).Sub(now)):
 			a.runs.Refresh(ctx, a.runs.All()...)
 		}
 	}
@@ -428,32 +428,32 @@ func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
-			due = time.After(min(time.Until(end), clockEvery)) // a clock that is set is seen soon
+			due = time.After(min(time.Until(end), clockInterval)) // a clock that is set is seen soon
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-due:
-		case <-a.rekeyed:
+		case <-a.keysChanged:
 		}
 		a.gateway.Recheck()
 	}
 }
 
-// refresh makes a state of the running configuration and what the servers
+// rebuildState makes a state of the running configuration and what the servers
 // offer now.
-func (a *App) refresh(ctx context.Context) {
+func (a *App) rebuildState(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
 	starting := a.fleet.Starting() // before their offers: who answers in between counts as both
-	a.swap(ctx, a.newState(was.reading, a.fleet.Offers(), starting, was))
+	a.swapState(ctx, a.newState(was.loadedConfig, a.fleet.Offers(), starting, was))
 }
 
-// swap puts s in place and binds all runs again. The caller holds a.building.
-func (a *App) swap(ctx context.Context, s *state) {
+// swapState puts s in place and binds all runs again. The caller holds a.building.
+func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.tidy()
+	a.freeMemorySoon()
 	if was.catalog.Digest() != s.catalog.Digest() {
 		a.log.Info("catalog", "digest", s.catalog.Digest(), "tools", len(s.catalog.Tools()), "faults", len(s.catalog.Faults()))
 		for _, f := range s.catalog.Faults() {
@@ -463,20 +463,20 @@ func (a *App) swap(ctx context.Context, s *state) {
 			a.log.Warn("a server is not probed as it is configured", "why", why)
 		}
 	}
-	if faults := s.undeclared(""); !slices.Equal(was.undeclared(""), faults) {
+	if faults := s.equivalentFaults(""); !slices.Equal(was.equivalentFaults(""), faults) {
 		for _, f := range faults {
 			a.log.Warn("not an equivalent", "why", f.Error())
 		}
 	}
-	if was.reading != s.reading {
+	if was.loadedConfig != s.loadedConfig {
 		select {
-		case a.rekeyed <- struct{}{}:
+		case a.keysChanged <- struct{}{}:
 		default:
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lost) // where nothing else could serve until now
-	close(a.waiting.Swap(&waiting{s.starting, make(chan struct{})}).next)
+	a.runs.Leave(ctx, a.lostServers) // where nothing else could serve until now
+	close(a.starting.Swap(&startingServers{s.starting, make(chan struct{})}).replaced)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
@@ -492,24 +492,24 @@ func (a *App) swap(ctx context.Context, s *state) {
 // replicas: another configuration, or one that is refused, or is no more.
 func (a *App) reload(ctx context.Context, differs func()) {
 	was := a.state.Load()
-	r, err := a.readAgain(ctx, was)
-	same := err == nil && r == was.reading
+	r, err := a.rereadConfig(ctx, was)
+	same := err == nil && r == was.loadedConfig
 	defer func() { a.metrics.Reloaded(same, err) }()
-	if !same || a.fault.Load() != nil {
+	if !same || a.reloadFault.Load() != nil {
 		differs()
 	}
 	if err != nil {
-		a.records.reloaded("", "", err)
+		a.ledger.recordReload("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
-		if was := a.fault.Load(); was != nil {
+		if was := a.reloadFault.Load(); was != nil {
 			f.since = was.since
 		}
-		a.fault.Store(f)
-		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.when)
+		a.reloadFault.Store(f)
+		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.loadedAt)
 		return
 	}
-	if a.fault.Swap(nil) != nil {
+	if a.reloadFault.Swap(nil) != nil {
 		a.log.Info("the configuration is good again")
 	}
 	if same {
@@ -519,41 +519,41 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
-	a.recall(ctx)
-	a.set(both(c.Servers, was.config.Servers))
+	a.recallOffers(ctx)
+	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.ties.forget()
+	a.tieLog.clear()
 	starting := a.fleet.Starting() // before their offers, as in refresh
-	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
-	a.set(c.Servers)
+	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
+	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.warn(r)
+	a.logWarnings(r)
 	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
-	a.records.reloaded(r.digest, changed, nil)
+	a.ledger.recordReload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
-// warn logs which parts of the configuration are faulty, and what is most likely a mistake in it.
-func (a *App) warn(r *reading) {
-	a.logFaulty(r)
+// logWarnings logs which parts of the configuration are faulty, and what is most likely a mistake in it.
+func (a *App) logWarnings(r *loadedConfig) {
+	a.logFaultyParts(r)
 	for _, w := range r.config.Warnings {
 		a.log.Warn("the configuration", "warning", w.String())
 	}
 }
 
-// logFaulty logs which parts of the configuration are faulty.
-func (a *App) logFaulty(r *reading) {
+// logFaultyParts logs which parts of the configuration are faulty.
+func (a *App) logFaultyParts(r *loadedConfig) {
 	for _, p := range r.config.Faulty {
-		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faulty[p.Name], "err", p.Faults)
+		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
 	}
 }
 
-// readAgain reads the configuration again. It returns the reading of was if nothing has
+// rereadConfig reads the configuration again. It returns the reading of was if nothing has
 // changed. The error says why the new configuration cannot replace the one that runs.
-func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
-	r, err := a.load(ctx, was.reading)
+func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfig, error) {
+	r, err := a.loadConfig(ctx, was.loadedConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -563,52 +563,52 @@ func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
-		return was.reading, nil
+		return was.loadedConfig, nil
 	case c.Keyless() != was.ring.Keyless():
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
-	r.inherit(was.reading)
-	r.digest = r.sum(a.configurationKey())
+	r.inheritTimes(was.loadedConfig)
+	r.digest = r.digestWith(a.configurationKey())
 	return r, nil
 }
 
 // configurationKey is the key for digests of configurations: that of all replicas, or ours
 // where there are none.
 func (a *App) configurationKey() []byte {
-	if key := a.cluster.Key(configurationKey); key != nil {
+	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
 	}
-	return []byte(a.records.offerKey.Reveal())
+	return []byte(a.ledger.offerKey.Reveal())
 }
 
-// load reads the configuration, and remembers what to watch. Parts that are faulty stay as they
+// loadConfig reads the configuration, and remembers what to watch. Parts that are faulty stay as they
 // are in was, which is nil at a start.
-func (a *App) load(ctx context.Context, was *reading) (*reading, error) {
-	seen := map[string]stamp{}
+func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
+	seen := map[string]fileStamp{}
 	o := config.Options{Watch: func(path string) {
-		if path = a.absolute(path); seen[path] == (stamp{}) {
-			seen[path] = stampOf(path) // before it is read: what changes meanwhile is found to differ
+		if path = a.absolutePath(path); seen[path] == (fileStamp{}) {
+			seen[path] = stampFile(path) // before it is read: what changes meanwhile is found to differ
 		}
 	}}
-	l := newLayers(nil)
+	l := newCompiledLayers(nil)
 	if was != nil {
-		o.Was, l = was.config, newLayers(was.layers)
+		o.Was, l = was.config, newCompiledLayers(was.layers)
 	}
 	o.CheckPolicies = l.check
-	c, err := a.o.Load(ctx, o)
-	a.seen.Store(&seen)
+	c, err := a.options.Load(ctx, o)
+	a.loadedFiles.Store(&seen)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTenant(c, a.o.Tenant); err != nil {
+	if err := checkTenant(c, a.options.Tenant); err != nil {
 		return nil, err
 	}
-	return read(c, a.engine, l)
+	return compilePolicies(c, a.engine, l)
 }
 
-// both returns the new servers, and the old ones that are gone: these serve on
+// withRemoved returns the new servers, and the old ones that are gone: these serve on
 // until no decision names them.
-func both(now, before []switchboard.Server) []switchboard.Server {
+func withRemoved(now, before []switchboard.Server) []switchboard.Server {
 	all := append([]switchboard.Server(nil), now...)
 	in := map[switchboard.ServerID]bool{}
 	for _, s := range now {
@@ -644,7 +644,7 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 
 // Resolve implements run.Binder.
 func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return a.state.Load().resolve(p, task)
+	return a.state.Load().resolveTask(p, task)
 }
 
 // Bind implements run.Binder. It waits for no server.
@@ -653,16 +653,16 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	case was.Declared != nil:
 		task = was.Declared.ID
 	case task == "":
-		return a.state.Load().unbound(p, a.info), nil
+		return a.state.Load().unboundSurface(p, a.serverInfo), nil
 	}
 	st := a.state.Load()
-	s, err := st.bind(ctx, p, task, was, a.unfit(was), a.info, func(t *tenant, d *decide.Decision, refused error) func() recorded {
-		if len(t.own(st.starting)) == 0 { // else another tool may still come first
-			a.warnOfTies(d)
+	s, err := st.bindTask(ctx, p, task, was, a.unfitTools(was), a.serverInfo, func(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
+		if len(t.ownServers(st.starting)) == 0 { // else another tool may still come first
+			a.logTies(d)
 		}
-		return a.records.decision(t, d, refused)
+		return a.ledger.recordDecision(t, d, refused)
 	})
-	a.tidy()
+	a.freeMemorySoon()
 	if err != nil && s == nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
@@ -671,15 +671,15 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 
 // Starting implements run.Binder.
 func (a *App) Starting(id switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
-	w := a.waiting.Load()
-	if len(w.starting) == 0 {
-		return nil, w.next
+	w := a.starting.Load()
+	if len(w.servers) == 0 {
+		return nil, w.replaced
 	}
 	t := a.state.Load().tenants[id]
 	if t == nil {
-		return nil, w.next
+		return nil, w.replaced
 	}
-	return t.own(w.starting), w.next
+	return t.ownServers(w.servers), w.replaced
 }
 
 // Lasts implements run.Binder.
@@ -688,17 +688,17 @@ func (a *App) Lasts(id switchboard.TenantID) bool {
 	return p == nil || !p.ReadsClock()
 }
 
-// tidy gives memory back, soon, and not often. Reading the files, compiling
+// freeMemorySoon gives memory back, soon, and not often. Reading the files, compiling
 // policies and deciding about many tools are rare and leave much that nobody
 // needs; the runtime would keep it for minutes.
-func (a *App) tidy() {
-	if !a.tidying.CompareAndSwap(false, true) {
+func (a *App) freeMemorySoon() {
+	if !a.freeScheduled.CompareAndSwap(false, true) {
 		return
 	}
-	last := time.Unix(0, a.tidied.Load())
-	time.AfterFunc(max(tidySoon, time.Until(last.Add(tidyEvery))), func() {
-		a.tidied.Store(time.Now().UnixNano())
-		a.tidying.Store(false)
+	last := time.Unix(0, a.freedAt.Load())
+	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
+		a.freedAt.Store(time.Now().UnixNano())
+		a.freeScheduled.Store(false)
 		runtime.GC() // a sync.Pool, such as of encoders, keeps what it has for one more
 		debug.FreeOSMemory()
 	})
@@ -755,7 +755,7 @@ func (a *App) Serve(ctx context.Context) error {
 		DisableGeneralOptionsHandler: true,
 
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withGuest(identity.WithConn(ctx, c), c)
+			return withConn(identity.WithConn(ctx, c), c)
 		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -763,23 +763,23 @@ func (a *App) Serve(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(newDoor(a.listener)) }()
+	go func() { served <- s.Serve(newConnLimiter(a.listener)) }()
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
 	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
-	noticed := time.After(a.untilNoticed())
+	noticed := time.After(a.drainNotice())
 	// Until then it listens: whoever comes is told, not left to guess.
-	if n := a.gateway.Drain(a.stopping.over()); n > 0 {
+	if n := a.gateway.Drain(a.grace.endOfCalls()); n > 0 {
 		a.log.Warn("calls cut", "calls", n)
 	}
 	select {
 	case <-noticed:
-	case <-a.stopping.over():
+	case <-a.grace.endOfCalls():
 	}
-	last, cancel := context.WithTimeout(a.stopping.all, lastWords)
+	last, cancel := context.WithTimeout(a.grace.ctx, lastResponses)
 	defer cancel()
 	if err := s.Shutdown(last); err != nil {
 		_ = s.Close() // whoever has not read its answer by now
@@ -790,11 +790,11 @@ func (a *App) Serve(ctx context.Context) error {
 	return nil
 }
 
-// untilNoticed is how long we tell that we are stopping, at least, so that whoever sends
+// drainNotice is how long we tell that we are stopping, at least, so that whoever sends
 // clients to one of several replicas has asked /readyz by then: a connection that it makes
 // as we close is lost, and it cannot know whether its request was.
-func (a *App) untilNoticed() time.Duration {
-	if !a.o.Replica || !a.state.Load().config.Store.Shared() {
+func (a *App) drainNotice() time.Duration {
+	if !a.options.Replica || !a.state.Load().config.Store.Shared() {
 		return 0
 	}
 	return 3 * time.Second
@@ -813,16 +813,16 @@ func (a *App) Stop() {
 	if a.listener != nil {
 		_ = a.listener.Close() // unless Serve has
 	}
-	a.stopping.begin()
-	defer a.stopping.end()
+	a.grace.start()
+	defer a.grace.cancel()
 	a.gateway.Close()
-	a.cluster.Leave(a.stopping.all)
+	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()
 	a.health.Close()
-	a.fleet.Close(a.stopping.all)
+	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
-	if err := a.records.close(a.stopping.all); err != nil {
+	if err := a.ledger.close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}
 	if err := a.store.Close(); err != nil {

@@ -20,7 +20,7 @@ import (
 func PolicySources(c *config.Config) []*policy.Sources {
 	operator := &policy.Sources{Kind: policy.Operator, Name: "policies", Files: c.Policies}
 	if c.Policies == nil {
-		operator = &policy.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: shipped(), Shipped: true}
+		operator = &policy.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: shippedPolicies(), Shipped: true}
 	}
 	all := []*policy.Sources{operator}
 	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
@@ -45,7 +45,7 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 				return nil, err
 			}
 			rules = rules || !isFolder(at) || slices.ContainsFunc(files, isRego)
-			s := layerAt(&all, tenantAt(at))
+			s := layerAt(&all, tenantOfPath(at))
 			s.Name = strings.TrimPrefix(s.Name+", "+filepath.Clean(at), ", ")
 			for _, f := range files {
 				if !slices.ContainsFunc(s.Files, func(o switchboard.PolicyFile) bool { return o.Name == f.Name }) {
@@ -60,7 +60,7 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 	for _, s := range all {
 		if s.Tenant == "" {
 			var err error
-			if s.Kind, err = kindOf(s.Files); err != nil {
+			if s.Kind, err = layerKind(s.Files); err != nil {
 				return nil, err
 			}
 		}
@@ -72,8 +72,8 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 // or of one tenant, and any other path as it is.
 func policyFolders(at string) []string {
 	var patterns []string
-	switch whole := place(at); {
-	case exists(filepath.Join(at, "switchboard.yaml")) || exists(filepath.Join(at, "tenants")):
+	switch whole := slashPath(at); {
+	case fileExists(filepath.Join(at, "switchboard.yaml")) || fileExists(filepath.Join(at, "tenants")):
 		patterns = []string{"policies", "tenants/*/policies"}
 	case path.Base(whole) == "tenants":
 		patterns = []string{"*/policies"}
@@ -99,14 +99,14 @@ func isFolder(at string) bool {
 
 func isRego(f switchboard.PolicyFile) bool { return path.Ext(f.Path) == ".rego" }
 
-// tenantAt returns the tenant of the last folder tenants/<id>/policies of a path; "" if the path
+// tenantOfPath returns the tenant of the last folder tenants/<id>/policies of a path; "" if the path
 // has no such folder.
-func tenantAt(at string) switchboard.TenantID {
-	before, _, ok := cutLast(place(at)+"/", "/policies/")
+func tenantOfPath(at string) switchboard.TenantID {
+	before, _, ok := cutLast(slashPath(at)+"/", "/policies/")
 	if !ok {
 		return ""
 	}
-	return tenantOf(before + "/policies")
+	return tenantOfFolder(before + "/policies")
 }
 
 // layerAt returns the layer of the tenant among all, and adds it where there is none.
@@ -119,9 +119,9 @@ func layerAt(all *[]*policy.Sources, id switchboard.TenantID) *policy.Sources {
 	return (*all)[i]
 }
 
-// kindOf returns the kind of the layer by the packages of its rules. It is the operator's if
+// layerKind returns the kind of the layer by the packages of its rules. It is the operator's if
 // there are only tests and data, or files with errors.
-func kindOf(files []switchboard.PolicyFile) (policy.Kind, error) {
+func layerKind(files []switchboard.PolicyFile) (policy.Kind, error) {
 	first := map[policy.Kind]string{}
 	for _, f := range files {
 		if !isRego(f) || policy.IsTest(f.Path) {

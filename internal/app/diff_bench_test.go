@@ -53,7 +53,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		offers = append(offers, o)
 	}
 	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\t" + condition + "\n}\n")}}
-	c.Policies = append(shipped(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
+	c.Policies = append(shippedPolicies(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
 	for i := range tenants {
 		id := switchboard.TenantID(fmt.Sprint("tenant-", i))
 		t := &switchboard.Tenant{ID: id, Servers: ids, Tasks: map[switchboard.TaskID]*switchboard.Task{}, Policy: []byte(`{"deny":["*/delete_*"]}`)}
@@ -66,24 +66,24 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		}
 		c.Tenants[id], c.TenantPolicies[id] = t, own
 	}
-	reading, err := read(c, policy.NewEngine(time.Minute, 0), newLayers(nil))
+	reading, err := compilePolicies(c, policy.NewEngine(time.Minute, 0), newCompiledLayers(nil))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for id, p := range reading.policies {
 		reading.policies[id] = p.Recalling() // for what is measured needs decisions, however they were made
 	}
-	st := newState(reading, "tenant-0", offers, nil, nil)
+	st := newServingState(reading, "tenant-0", offers, nil, nil)
 	dir := newNotes(b)
 	for id, t := range st.tenants {
 		for who := range principals {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
-				d, err := t.decide(b.Context(), p, task, nil, time.Now())
+				d, err := t.runPipeline(b.Context(), p, task, nil, time.Now())
 				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}
-				dir.add(t.record(d, time.Now()))
+				dir.add(t.newDecisionRecord(d, time.Now()))
 			}
 		}
 	}

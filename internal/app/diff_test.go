@@ -168,11 +168,11 @@ func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 // decided makes decisions of every tenant and task at several instants, records
 // them, and returns how many there are.
 func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer) int {
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil, nil)
+	st := newServingState(r, "acme", offers, nil, nil)
 	n := 0
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
@@ -182,11 +182,11 @@ func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.decide(t.Context(), p, task, nil, at)
+			d, err := st.decideConfigured(t.Context(), p, task, nil, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			in.add(st.tenants[p.Tenant].record(d, at))
+			in.add(st.tenants[p.Tenant].newDecisionRecord(d, at))
 			n++
 		}
 	}
@@ -234,7 +234,7 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, offers := drawConfig(t), drawOffers(t)
-		r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 			for i := range offers {
 				offers[i].Stale = away
 			}
-			digests = append(digests, newState(r, "acme", offers, nil, nil).tenants["acme"].texts()[textCatalog].Digest)
+			digests = append(digests, newServingState(r, "acme", offers, nil, nil).tenants["acme"].basisTexts()[textCatalog].Digest)
 		}
 		if digests[0] != digests[1] {
 			t.Fatalf("archived twice: %s", digests)

@@ -32,44 +32,44 @@ func (l *calling) Addr() net.Addr            { return nil }
 func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &calling{make(chan net.Conn, 1)}
-		d := newDoor(l)
-		come := func(from string) *guest {
+		d := newConnLimiter(l)
+		come := func(from string) *limitedConn {
 			l.next <- &fromAddress{from: from}
 			c, err := d.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
-			return c.(*guest)
+			return c.(*limitedConn)
 		}
-		for i := range maxStrangersEach + 50 {
-			known(withGuest(context.Background(), come("192.0.2.1:1")))
+		for i := range maxUnknownPerNetwork + 50 {
+			markKnown(withConn(context.Background(), come("192.0.2.1:1")))
 			come("192.0.2.2:1")
 			come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
 		}
-		if n := d.all.Len(); n != 2*(maxStrangersEach+50) || len(d.each) != 2 {
-			t.Errorf("at once: %d strangers of %d networks; all but those that are known have time", n, len(d.each))
+		if n := d.unknown.Len(); n != 2*(maxUnknownPerNetwork+50) || len(d.unknownByNetwork) != 2 {
+			t.Errorf("at once: %d strangers of %d networks; all but those that are known have time", n, len(d.unknownByNetwork))
 		}
-		time.Sleep(strangerGrace)
-		first, last := d.each[gateway.Network("192.0.2.2:1")].Front().Value.(*guest), come("192.0.2.2:1")
-		if n := last.door.each[last.from].Len(); n != maxStrangersEach || first.inAll != nil || last.inAll == nil {
-			t.Errorf("after their time: %d strangers of a network, want %d, and the oldest gone", n, maxStrangersEach)
+		time.Sleep(unknownGrace)
+		first, last := d.unknownByNetwork[gateway.Network("192.0.2.2:1")].Front().Value.(*limitedConn), come("192.0.2.2:1")
+		if n := last.limiter.unknownByNetwork[last.network].Len(); n != maxUnknownPerNetwork || first.inAll != nil || last.inAll == nil {
+			t.Errorf("after their time: %d strangers of a network, want %d, and the oldest gone", n, maxUnknownPerNetwork)
 		}
-		for i := range maxStrangers {
+		for i := range maxUnknown {
 			come(fmt.Sprintf("[2001:db8:%x::1]:1", i+1))
 		}
-		if n := d.all.Len(); n != maxStrangers {
-			t.Errorf("%d strangers in all, want %d", n, maxStrangers)
+		if n := d.unknown.Len(); n != maxUnknown {
+			t.Errorf("%d strangers in all, want %d", n, maxUnknown)
 		}
 		if late := come("198.51.100.1:1"); late.inAll != nil { // those that were older have gone by now
 			t.Error("where none has had its time, the one that comes has to go")
 		}
-		for e := d.all.Front(); e != nil; e = d.all.Front() {
-			g := e.Value.(*guest)
+		for e := d.unknown.Front(); e != nil; e = d.unknown.Front() {
+			g := e.Value.(*limitedConn)
 			_ = g.Close()
 			_ = g.Close() // once more does nothing
 		}
-		if d.all.Len()+len(d.each) != 0 {
-			t.Errorf("%d strangers of %d networks are left", d.all.Len(), len(d.each))
+		if d.unknown.Len()+len(d.unknownByNetwork) != 0 {
+			t.Errorf("%d strangers of %d networks are left", d.unknown.Len(), len(d.unknownByNetwork))
 		}
 	})
 }

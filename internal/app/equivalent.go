@@ -10,14 +10,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// movable returns the selected tools of the decision with their equivalents: of
+// withEquivalents returns the selected tools of the decision with their equivalents: of
 // the candidates of the same requirements those to which calls may move. First
 // come those that were fit to serve, in order.
-func (t *tenant) movable(d *decide.Decision) []decide.Selected {
+func (t *servedTenant) withEquivalents(d *decide.Decision) []decide.Selected {
 	groups := make([]*contract.Group, len(d.Outcomes))
 	others := make([][]switchboard.ToolID, len(d.Outcomes))
 	for i := range d.Outcomes {
-		candidates := reached(&d.Outcomes[i])
+		candidates := passedPolicy(&d.Outcomes[i])
 		groups[i] = t.equivalents.Among(candidates)
 		if !d.Outcomes[i].Requirement.ByName() {
 			others[i] = otherServers(candidates)
@@ -68,8 +68,8 @@ func otherServers(candidates []switchboard.Equivalent) (others []switchboard.Too
 	return others
 }
 
-// reached are the candidates that policy has let pass.
-func reached(o *decide.Outcome) []switchboard.Equivalent {
+// passedPolicy are the candidates that policy has let pass.
+func passedPolicy(o *decide.Outcome) []switchboard.Equivalent {
 	n := o.Considered()
 	list := make([]switchboard.Equivalent, 0, n)
 	judged := make([]*switchboard.Judgment, 0, n)
@@ -95,13 +95,13 @@ func reached(o *decide.Outcome) []switchboard.Equivalent {
 	return list
 }
 
-// undeclared are what is wrong with the equivalents that are declared for the
+// equivalentFaults are what is wrong with the equivalents that are declared for the
 // tenant; "" means for all.
-func (s *state) undeclared(id switchboard.TenantID) []contract.Fault {
+func (s *servingState) equivalentFaults(id switchboard.TenantID) []contract.Fault {
 	var found []contract.Fault
 	t := s.tenants[id]
-	for _, f := range s.declared.Faults() {
-		if id == "" || t != nil && t.serves(f.Tool.Server) {
+	for _, f := range s.declaredEquivalents.Faults() {
+		if id == "" || t != nil && t.mayUseServer(f.Tool.Server) {
 			found = append(found, f)
 		}
 	}

@@ -26,22 +26,22 @@ type Explanation struct {
 
 	// Requirements say what happened to every candidate. They are the
 	// operator's: a caller who is known by a key does not get them.
-	Requirements []Explained `json:"requirements,omitempty"`
+	Requirements []ExplainedRequirement `json:"requirements,omitempty"`
 
 	// Faults are what is wrong with what is said of the tools of servers that
 	// the task could use: why a tool is missing here, or is not labelled as
 	// somebody wrote. They are the operator's too.
-	Faults []Fault `json:"faults,omitempty"`
+	Faults []ToolFault `json:"faults,omitempty"`
 
 	// Tools are what the client sees, in its order; none where Refused says
 	// why the task may not start.
-	Tools []Exposed `json:"tools"`
+	Tools []ExplainedTool `json:"tools"`
 
 	// Instructions is what the instructions cost that a model is given at first, in tokens,
 	// where that was asked.
 	Instructions int `json:"instructions_tokens,omitempty"`
 
-	Bill    *Bill              `json:"bill,omitempty"`
+	Bill    *TokenBill         `json:"bill,omitempty"`
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
@@ -66,14 +66,14 @@ type ServerHealth struct {
 	health.Status
 }
 
-// Explained is one requirement and its candidates.
-type Explained struct {
-	Requirement string      `json:"requirement"`
-	Optional    bool        `json:"optional,omitempty"`
-	Selected    []Candidate `json:"selected,omitempty"`
-	Others      []Candidate `json:"others,omitempty"`
-	Dropped     []Dropped   `json:"dropped,omitempty"`
-	Unmet       string      `json:"unmet,omitempty"`
+// ExplainedRequirement is one requirement and its candidates.
+type ExplainedRequirement struct {
+	Requirement string               `json:"requirement"`
+	Optional    bool                 `json:"optional,omitempty"`
+	Selected    []ExplainedCandidate `json:"selected,omitempty"`
+	Others      []ExplainedCandidate `json:"others,omitempty"`
+	Dropped     []ExplainedDrop      `json:"dropped,omitempty"`
+	Unmet       string               `json:"unmet,omitempty"`
 
 	// Tied are the tools behind the selected tool of "select: tool" that the ranking puts in
 	// no order, and Warning says what to do about it.
@@ -84,8 +84,8 @@ type Explained struct {
 	Unknown []string `json:"policy_names_no_candidate,omitempty"`
 }
 
-// A Candidate is a tool that reached the end of the decision.
-type Candidate struct {
+// A ExplainedCandidate is a tool that reached the end of the decision.
+type ExplainedCandidate struct {
 	Tool         string   `json:"tool"`
 	Capabilities []string `json:"capabilities,omitempty"`
 	Score        int      `json:"score"`
@@ -107,8 +107,8 @@ type Candidate struct {
 	MovesTo []string `json:"moves_to,omitempty"`
 }
 
-// A Dropped is a candidate that did not.
-type Dropped struct {
+// A ExplainedDrop is a candidate that did not.
+type ExplainedDrop struct {
 	Tool   string `json:"tool"`
 	Stage  string `json:"stage"`
 	Reason string `json:"reason"`
@@ -121,14 +121,14 @@ type Dropped struct {
 
 // A Fault is something wrong with what is said of a server's tool, or of the
 // server, in words.
-type Fault struct {
+type ToolFault struct {
 	Server switchboard.ServerID `json:"server"`
 	Tool   string               `json:"tool,omitempty"`
 	Why    string               `json:"why"`
 }
 
-// Exposed is a tool as the client sees it, and whose it is.
-type Exposed struct {
+// ExplainedTool is a tool as the client sees it, and whose it is.
+type ExplainedTool struct {
 	Name        string               `json:"name"`
 	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
 	Tool        string               `json:"tool,omitempty"`
@@ -140,7 +140,7 @@ type Exposed struct {
 }
 
 // An Asking is what is to be explained.
-type Asking struct {
+type ExplainQuery struct {
 	Task switchboard.TaskID // "" means the default task
 
 	// Tokens asks for the bill, under Budget where that is not 0.
@@ -152,7 +152,7 @@ type Asking struct {
 }
 
 // A Bill is what a task's tools cost, in tokens.
-type Bill struct {
+type TokenBill struct {
 	Tokenizer string `json:"tokenizer"`
 	Budget    int    `json:"token_budget"`
 	Listed    int    `json:"listed"` // at first
@@ -162,33 +162,33 @@ type Bill struct {
 
 // Explain makes the decision for a task that p may bind, and says what happened. That the task may not start is no error: see
 // Explanation.Refused. It waits for no server: see Explanation.Starting.
-func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) (*Explanation, error) {
+func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
 	starting, _ := a.Starting(p.Tenant) // before the state, which may hold more answers
 	st := a.state.Load()
-	task, err := st.resolve(p, ask.Task)
+	task, err := st.resolveTask(p, ask.Task)
 	if err != nil {
 		return nil, err
 	}
 	if task == "" {
 		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
-		if p, known := st.current(p); known == nil && st.tenants[p.Tenant] != nil {
-			if mine := st.tenants[p.Tenant].tasksOf(p); len(mine) > 0 {
+		if p, known := st.currentPrincipal(p); known == nil && st.tenants[p.Tenant] != nil {
+			if mine := st.tenants[p.Tenant].taskNames(p); len(mine) > 0 {
 				err.Hint = "its tasks are " + strings.Join(mine, ", ")
 			}
 		}
 		return nil, err
 	}
-	d, err := st.decide(ctx, p, task, a.unfit(run.Before{}), time.Now())
+	d, err := st.decideConfigured(ctx, p, task, a.unfitTools(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(st, p, d), Starting: starting}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: a.ailingServers(st, p, d), Starting: starting}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
-			x.Requirements = append(x.Requirements, st.explained(ctx, d, &d.Outcomes[i]))
+			x.Requirements = append(x.Requirements, st.explainOutcome(ctx, d, &d.Outcomes[i]))
 		}
-		x.Faults = st.faults(p.Tenant, d.Task)
+		x.Faults = st.taskFaults(p.Tenant, d.Task)
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
@@ -200,7 +200,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		}
 		return x, nil
 	}
-	shown, err := st.show(d, nil, nil, ask.Budget, nil)
+	shown, err := st.makeSurface(d, nil, nil, ask.Budget, nil)
 	if err != nil {
 		if !errors.As(err, &x.Refused) {
 			return nil, err
@@ -213,10 +213,10 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	}
 	if ask.Tokens {
 		x.Instructions = shown.InstructionTokens()
-		x.Bill = &Bill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
+		x.Bill = &TokenBill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
 	}
 	for e := range shown.All() {
-		show := Exposed{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
+		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
 		if show.Server != "" {
 			show.Tool = e.Tool.ID.Name
 		}
@@ -239,7 +239,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		x.Bill.Whole += x.Instructions
 		x.Bill.Left = max(0, x.Bill.Budget-x.Bill.Listed)
 	}
-	for _, o := range st.whole(p.Tenant, d) {
+	for _, o := range st.wholeOffers(p.Tenant, d) {
 		if len(o.Resources)+len(o.Templates)+len(o.Prompts) > 0 {
 			x.Whole = append(x.Whole, o.Server)
 		}
@@ -247,9 +247,9 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	return x, nil
 }
 
-// ailing are the servers of the decision's candidates of which there is something
+// ailingServers are the servers of the decision's candidates of which there is something
 // to tell, as p may know it.
-func (a *App) ailing(st *state, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
 	met := map[switchboard.ServerID]bool{}
 	meet := func(id switchboard.ServerID) {
 		if met[id] {
@@ -284,20 +284,20 @@ func (a *App) ailing(st *state, p switchboard.Principal, d *decide.Decision) (al
 	return all
 }
 
-func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Outcome) Explained {
-	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
-	group := s.tenants[d.Tenant].equivalents.Among(reached(o))
+func (s *servingState) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
+	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
+	group := s.tenants[d.Tenant].equivalents.Among(passedPolicy(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, s.candidate(c, d, group))
+		x.Selected = append(x.Selected, s.explainCandidate(c, d, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, s.candidate(c, d, group))
+		x.Others = append(x.Others, s.explainCandidate(c, d, group))
 	}
-	x.Tied, x.Warning = tie(o)
-	rules, unknown := s.judged(ctx, d, o)
+	x.Tied, x.Warning = findTie(o)
+	rules, unknown := s.explainPolicy(ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {
-		gone := Dropped{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
+		gone := ExplainedDrop{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
 		if c.Stage == policy.StageName {
 			gone.Rules = rules[c.Tool.ID]
 		}
@@ -309,9 +309,9 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	return x
 }
 
-// judged asks policy once more about the candidates that came to it: for the
+// explainPolicy asks policy once more about the candidates that came to it: for the
 // rules by which it dropped some, and for what it names that is no candidate.
-func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
+func (s *servingState) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -329,22 +329,22 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
-func (s *state) candidate(c decide.Candidate, d *decide.Decision, group *contract.Group) Candidate {
-	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
-	x.Repeatable, x.Repeat = repeat(&c.Tool.Contract)
+func (s *servingState) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {
+	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
+	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
 		x.MovesTo = append(x.MovesTo, e.Tool.ID.String())
 	}
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
-	x.Declared = s.declaredWord(c.Tool, d)
-	x.Redacted = redaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
+	x.Declared = s.explainDeclared(c.Tool, d)
+	x.Redacted = explainRedaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
 	return x
 }
 
-// declaredWord says why the server's own word that a tool is readonly counts in the decision; "" where it does not, or need not.
-func (s *state) declaredWord(t *switchboard.Tool, d *decide.Decision) string {
+// explainDeclared says why the server's own word that a tool is readonly counts in the decision; "" where it does not, or need not.
+func (s *servingState) explainDeclared(t *switchboard.Tool, d *decide.Decision) string {
 	tenant := s.tenants[d.Tenant]
 	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
 		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
@@ -359,19 +359,19 @@ func (s *state) declaredWord(t *switchboard.Tool, d *decide.Decision) string {
 	}
 }
 
-// redaction says what the operator's overlay has removed from the results of the tool, and what that enforces.
-func redaction(t *switchboard.Tool, where string) string {
+// explainRedaction says what the operator's overlay has removed from the results of the tool, and what that enforces.
+func explainRedaction(t *switchboard.Tool, where string) string {
 	if len(t.Redact) == 0 {
 		return ""
 	}
-	redacts := where + " redacts " + names(t.Redact)
+	redacts := where + " redacts " + joinNames(t.Redact)
 	if t.Enforces(switchboard.PIISafe) {
 		return string(switchboard.PIISafe) + " (" + string(switchboard.FromEnforcement) + ": " + redacts + ")"
 	}
-	return redacts + ", which is not all that " + string(switchboard.PIISafe) + " takes: " + names(switchboard.PersonalData)
+	return redacts + ", which is not all that " + string(switchboard.PIISafe) + " takes: " + joinNames(switchboard.PersonalData)
 }
 
-func names[T ~string](list []T) string {
+func joinNames[T ~string](list []T) string {
 	texts := make([]string, len(list))
 	for i, t := range list {
 		texts[i] = string(t)
@@ -379,8 +379,8 @@ func names[T ~string](list []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// repeat says whether a repeat of the tool's calls is harmless, and who says so.
-func repeat(c *switchboard.Contract) (harmless bool, why string) {
+// explainRepeat says whether a repeat of the tool's calls is harmless, and who says so.
+func explainRepeat(c *switchboard.Contract) (harmless bool, why string) {
 	by := func(what string, f switchboard.Fact) string { return what + " (" + string(f.Source) + ")" }
 	switch {
 	case c.Stateful.Holds:
@@ -399,26 +399,26 @@ func repeat(c *switchboard.Contract) (harmless bool, why string) {
 	return false, "nobody says otherwise"
 }
 
-// faults are those of the servers whose tools the task could use, sorted as the
+// taskFaults are those of the servers whose tools the task could use, sorted as the
 // catalog has them; what the tenant's own overlays have wrong comes last.
-func (s *state) faults(id switchboard.TenantID, task *switchboard.Task) (found []Fault) {
+func (s *servingState) taskFaults(id switchboard.TenantID, task *switchboard.Task) (found []ToolFault) {
 	t := s.tenants[id]
 	for _, f := range slices.Concat(s.catalog.Faults(), t.view.Faults()) {
-		if t.serves(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Server) }) {
-			found = append(found, Fault{f.Server, f.Tool, f.Error()})
+		if t.mayUseServer(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Server) }) {
+			found = append(found, ToolFault{f.Server, f.Tool, f.Error()})
 		}
 	}
-	for _, f := range s.undeclared(id) {
-		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Tool.Server) }) {
-			found = append(found, Fault{f.Tool.Server, f.Tool.Name, f.Error()})
+	for _, f := range s.equivalentFaults(id) {
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Tool.Server) }) {
+			found = append(found, ToolFault{f.Tool.Server, f.Tool.Name, f.Error()})
 		}
 	}
 	return found
 }
 
-// mayUse reports whether a tool of the server could meet the requirement: one
+// couldServe reports whether a tool of the server could meet the requirement: one
 // by name says whose tools it wants, and a capability can be anybody's.
-func mayUse(r *switchboard.Requirement, id switchboard.ServerID) bool {
+func couldServe(r *switchboard.Requirement, id switchboard.ServerID) bool {
 	return !r.ByName() || slices.ContainsFunc(r.Tools, func(pattern string) bool {
 		server, _, _ := strings.Cut(pattern, "/")
 		return switchboard.MatchPattern(server, string(id))

@@ -14,14 +14,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// set makes servers those that are connected to and kept watch of.
-func (a *App) set(servers []switchboard.Server) {
+// setServers makes servers those that are connected to and kept watch of.
+func (a *App) setServers(servers []switchboard.Server) {
 	a.health.Set(servers)
 	a.fleet.Set(servers)
 }
 
-// linked tells health of a connection.
-func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
+// reportLink tells health of a connection.
+func (a *App) reportLink(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
 		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
@@ -29,8 +29,8 @@ func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	a.health.Link(id, up, cause)
 }
 
-// probe asks a server whether it is well, in all the ways that are configured.
-func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
+// probeServer asks a server whether it is well, in all the ways that are configured.
+func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	if err := a.fleet.Probe(ctx, s.ID); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
 	if tool == nil {
 		return nil
 	}
-	params := []byte(`{"name":` + string(encode(tool.ID.Name)))
+	params := []byte(`{"name":` + string(encodeJSON(tool.ID.Name)))
 	if s.Probe.Arguments != nil {
 		params = append(append(params, `,"arguments":`...), s.Probe.Arguments...)
 	}
@@ -56,7 +56,7 @@ func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
 
 // probeFaults are why servers that have said what they offer are not probed as they
 // are configured.
-func (s *state) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
+func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
 	for i := range s.config.Servers {
 		server := &s.config.Servers[i]
 		if _, heard := s.offers[server.ID]; !heard || !concerns(server.ID) {
@@ -71,7 +71,7 @@ func (s *state) probeFaults(concerns func(switchboard.ServerID) bool) (faults []
 
 // probeTool is the tool by which the server is probed; or why there is none though
 // it is configured: nobody whom the operator trusts says that it only reads.
-func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
+func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
 	if of.Probe.Tool == "" {
 		return nil, ""
 	}
@@ -85,15 +85,15 @@ func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why s
 	return tool, ""
 }
 
-// unfit is what is not fit to serve now, for a run that showed was. What it shows
+// unfitTools is what is not fit to serve now, for a run that showed was. What it shows
 // stays while its server blinks; what it has left is not gone back to.
-func (a *App) unfit(was run.Before) decide.Unfit { return unfitFor(a.health.Unfit(), was) }
+func (a *App) unfitTools(was run.Before) decide.Unfit { return unfitForRun(a.health.Unfit(), was) }
 
-func unfitFor(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
+func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
 	if len(now) == 0 && len(was.Left) == 0 {
 		return nil
 	}
-	bound := servers(was.Surface)
+	bound := serversOnSurface(was.Surface)
 	unfit := decide.Unfit{}
 	for id, state := range now {
 		if state == health.Starting {
@@ -115,10 +115,10 @@ func unfitFor(now map[switchboard.ToolID]health.State, was run.Before) decide.Un
 }
 
 // ownUnfit is unfit without what is none of the tenant's.
-func (t *tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
+func (t *servedTenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	var own decide.Unfit
 	for id, state := range unfit {
-		if !t.serves(id.Server) {
+		if !t.mayUseServer(id.Server) {
 			continue
 		}
 		if own == nil {
@@ -129,8 +129,8 @@ func (t *tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	return own
 }
 
-// servers are those of the tools that are shown.
-func servers(s *surface.Surface) (ids []switchboard.ServerID) {
+// serversOnSurface are those of the tools that are shown.
+func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	if s == nil {
 		return nil
 	}
@@ -142,21 +142,21 @@ func servers(s *surface.Surface) (ids []switchboard.ServerID) {
 	return ids
 }
 
-// lost are the servers that are shown, and that cannot serve: each is out of
+// lostServers are the servers that are shown, and that cannot serve: each is out of
 // service and has a tool that no equivalent stands in for; or none of its tools
 // can be called.
-func (a *App) lost(s *surface.Surface) []switchboard.ServerID {
-	return lostOf(a.health.Unfit(), a.health.Fit, s)
+func (a *App) lostServers(s *surface.Surface) []switchboard.ServerID {
+	return findLostServers(a.health.Unfit(), a.health.Fit, s)
 }
 
-func lostOf(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
+func findLostServers(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
 	if len(unfit) == 0 {
 		return nil
 	}
 	out := func(id switchboard.ToolID) bool {
 		return unfit[id] == health.Lost || unfit[id] == health.Quarantine || unfit[id] == health.Disabled
 	}
-	for _, id := range servers(s) {
+	for _, id := range serversOnSurface(s) {
 		all, some := true, false
 		for _, e := range s.Entries() {
 			if e.Tool.ID.Server != id {

@@ -50,7 +50,7 @@ var definitions = []string{
 }
 
 // readings are of all edits with all needs.
-func readings(t *testing.T) (all []*reading) {
+func readings(t *testing.T) (all []*loadedConfig) {
 	t.Helper()
 	for _, edit := range edits {
 		for _, need := range needs {
@@ -63,7 +63,7 @@ func readings(t *testing.T) (all []*reading) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+			r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,11 +79,11 @@ var histories = flag.Int("histories", 2500, "how many random histories TestNames
 // A town is a configuration, servers and how they fare: a Binder as App is one.
 type town struct {
 	*rand.Rand
-	all    []*reading
-	at     *reading
+	all    []*loadedConfig
+	at     *loadedConfig
 	offers map[switchboard.ServerID]map[string]string // definitions by tool
 	ailing map[switchboard.ToolID]health.State
-	state  *state
+	state  *servingState
 }
 
 var me = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
@@ -98,7 +98,7 @@ func (w *town) settle() {
 		}
 		offers = append(offers, o)
 	}
-	w.state = newState(w.at, "acme", offers, nil, w.state)
+	w.state = newServingState(w.at, "acme", offers, nil, w.state)
 }
 
 // offer has the server offer something else.
@@ -113,12 +113,12 @@ func (w *town) offer(id switchboard.ServerID) {
 }
 
 func (w *town) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return w.state.resolve(p, task)
+	return w.state.resolveTask(p, task)
 }
 
 func (w *town) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	return w.state.bind(ctx, p, task, was, unfitFor(w.ailing, was), nil, func(*tenant, *decide.Decision, error) func() recorded {
-		return func() recorded { return recorded{} }
+	return w.state.bindTask(ctx, p, task, was, unfitForRun(w.ailing, was), nil, func(*servedTenant, *decide.Decision, error) func() lastRecord {
+		return func() lastRecord { return lastRecord{} }
 	})
 }
 
@@ -153,7 +153,7 @@ func (w *town) change(ctx context.Context, g *run.Registry) {
 			w.ailing = map[switchboard.ToolID]health.State{}
 		}
 		g.Leave(ctx, func(s *surface.Surface) []switchboard.ServerID {
-			return lostOf(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
+			return findLostServers(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
 		})
 		return
 	default:
@@ -295,7 +295,7 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 			}
 		}
 	case surface.Unknown:
-		d, err := w.state.decide(t.Context(), me, "t", nil, time.Now())
+		d, err := w.state.decideConfigured(t.Context(), me, "t", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

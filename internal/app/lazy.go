@@ -21,27 +21,27 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
-// show gives what the decision shows, within its budget of tokens, or within that
+// makeSurface gives what the decision shows, within its budget of tokens, or within that
 // which is given where it is not 0. Where nothing is
 // configured but servers, and all of their tools together are over the budget, one
 // stub takes their place.
-func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
+func (s *servingState) makeSurface(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.tenants[d.Tenant]
 	in := surface.Input{
-		Task: d.Task, Selected: t.movable(d), Whole: s.whole(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
-		StandsIn: s.standsIn(t), Removed: s.removed(t, d),
+		Task: d.Task, Selected: t.withEquivalents(d), Whole: s.wholeOffers(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
+		StandsIn: s.standsIn(t), Removed: s.removedTools(t, d),
 		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
-	servers, words := s.words(in.Selected)
+	servers, words := s.serverInstructions(in.Selected)
 	plan := func(task *switchboard.Task, told bool) *surface.Surface {
 		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.tokens.Count)
 		in.Instructions = ""
 		if told {
-			in.Instructions = lazyexpand.Instructions(servers, t.own(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
+			in.Instructions = lazyexpand.Instructions(servers, t.ownServers(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
 		}
 		switch {
 		case task.ID == switchboard.DeclaredTask:
-			in.Own, in.Unlisted = t.ours(d.Principal), true
+			in.Own, in.Unlisted = t.switchboardTools(d.Principal), true
 		case in.Groups != nil:
 			in.Own = []*switchboard.Tool{gateway.Status}
 		}
@@ -64,7 +64,7 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 
 // standsIn says for the tenant which tool may stand in for one that a client was shown. Another
 // process may have shown it: then only its digest is known, and the catalog may have the definition.
-func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
+func (s *servingState) standsIn(t *servedTenant) func(now, shown *switchboard.Tool) bool {
 	return func(now, shown *switchboard.Tool) bool {
 		if shown.Definition == nil {
 			offered, ok := s.catalog.Tool(shown.ID)
@@ -77,9 +77,9 @@ func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
 	}
 }
 
-// removed says which tools policy has denied to each requirement of the decision that they could
-// serve, and which are of servers that are configured and not the tenant's. What policy could not judge is not removed.
-func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) bool {
+// removedTools says which tools policy has denied to each requirement of the decision that they could
+// serve, and which are of servers that are configured and not the tenant's. What policy could not judge is not removedTools.
+func (s *servingState) removedTools(t *servedTenant, d *decide.Decision) func(switchboard.ToolID) bool {
 	denied, left := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
@@ -105,8 +105,8 @@ func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) 
 	}
 }
 
-// words are the servers of the tools, sorted, and what each tells models of itself.
-func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerID, words []lazyexpand.Words) {
+// serverInstructions are the servers of the tools, sorted, and what each tells models of itself.
+func (s *servingState) serverInstructions(selected []decide.Selected) (servers []switchboard.ServerID, words []lazyexpand.Words) {
 	for _, use := range selected {
 		servers = append(servers, use.Tool.ID.Server)
 	}
@@ -120,8 +120,8 @@ func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerI
 	return servers, words
 }
 
-// counter counts in the encoding that is configured, which has been checked.
-func counter(encoding string) *token.Counter {
+// newTokenCounter counts in the encoding that is configured, which has been checked.
+func newTokenCounter(encoding string) *token.Counter {
 	c, err := token.New(cmp.Or(encoding, switchboard.Tokenizers[0]))
 	if err != nil {
 		panic(err.Error())
@@ -130,7 +130,7 @@ func counter(encoding string) *token.Counter {
 }
 
 // services are a server's own split of its tools.
-func (s *state) services(id switchboard.ServerID) []switchboard.Service {
+func (s *servingState) services(id switchboard.ServerID) []switchboard.Service {
 	if server := s.servers[id]; server != nil {
 		return server.Services
 	}
@@ -146,11 +146,11 @@ func (a *App) resultBound(c *switchboard.Call) int {
 	return t.ResultBound(c.Principal, t.Tasks[c.Task])
 }
 
-// tokens counts the tokens of the text.
-func (a *App) tokens(text []byte) int { return a.state.Load().tokens.Count(text) }
+// countTokens counts the tokens of the text.
+func (a *App) countTokens(text []byte) int { return a.state.Load().tokens.Count(text) }
 
-// checkOf says how arguments are held to the schemas of the server's tools now.
-func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {
+// inputCheck says how arguments are held to the schemas of the server's tools now.
+func (a *App) inputCheck(id switchboard.ServerID) switchboard.InputCheck {
 	if server := a.state.Load().servers[id]; server != nil {
 		return server.CheckInput
 	}
@@ -159,24 +159,24 @@ func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {
 
 // checkArguments says why the arguments do not fit the tool, as strictly as its server's are held now.
 func (a *App) checkArguments(tool *switchboard.Tool, args []byte) error {
-	return contract.Check(a.checkOf(tool.ID.Server), tool, args)
+	return contract.Check(a.inputCheck(tool.ID.Server), tool, args)
 }
 
-// permit asks policy whether tools of groups may be found or expanded now. It is a
+// permitEntries asks policy whether tools of groups may be found or expanded now. It is a
 // lazyexpand.Permit.
-func (a *App) permit(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
+func (a *App) permitEntries(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
 	errs := make([]error, len(entries))
-	who, p, err := a.current(who)
+	who, p, err := a.currentPolicy(who)
 	if err != nil {
 		for i := range errs {
 			errs[i] = err
 		}
 		return errs
 	}
-	return permit(ctx, p, phase, who, entries)
+	return permitWith(ctx, p, phase, who, entries)
 }
 
-func permit(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
+func permitWith(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
 	errs := make([]error, len(entries))
 	asked := make([]policy.Asked, len(entries))
 	for i, e := range entries {
@@ -208,20 +208,20 @@ type RunStatus struct {
 	Instructions int `json:"instructions_tokens,omitempty"`
 
 	// Context is what the run has cost the model of its client until now.
-	Context Context `json:"context"`
+	Context ContextBill `json:"context"`
 
 	// Listed is all that is charged besides, in the list's order.
-	Listed   []Listed      `json:"listed"`
+	Listed   []ListedTool  `json:"listed"`
 	Groups   []GroupStatus `json:"groups,omitempty"`
-	Withheld []Listed      `json:"withheld,omitempty"` // for want of room
+	Withheld []ListedTool  `json:"withheld,omitempty"` // for want of room
 
 	// Ailing are the servers of its tools that are not fit to serve.
 	Ailing map[switchboard.ServerID]string `json:"ailing_servers,omitempty"`
 }
 
-// Context is what one run or several have cost their models, in tokens, since they are known to
+// ContextBill is what one run or several have cost their models, in tokens, since they are known to
 // this process.
-type Context struct {
+type ContextBill struct {
 	Tokens       int64      `json:"tokens"` // of all that follows but the last
 	Instructions run.Charge `json:"instructions"`
 	Lists        run.Charge `json:"lists"`
@@ -234,7 +234,7 @@ type Context struct {
 }
 
 // add adds what the run has cost.
-func (c *Context) add(r *run.Run) {
+func (c *ContextBill) add(r *run.Run) {
 	for it, to := range map[run.Item]*run.Charge{
 		run.Instructions: &c.Instructions, run.Lists: &c.Lists, run.Searches: &c.Searches,
 		run.Definitions: &c.Definitions, run.Results: &c.Results, run.FullLists: &c.FullLists,
@@ -244,8 +244,8 @@ func (c *Context) add(r *run.Run) {
 	c.Tokens = c.Instructions.Tokens + c.Lists.Tokens + c.Searches.Tokens + c.Definitions.Tokens + c.Results.Tokens
 }
 
-// Listed is one tool and what it costs.
-type Listed struct {
+// ListedTool is one tool and what it costs.
+type ListedTool struct {
 	Name   string `json:"name"`
 	Tokens int    `json:"tokens"`
 }
@@ -258,18 +258,18 @@ type GroupStatus struct {
 	Expanded []string `json:"expanded"` // by name
 }
 
-// statusOf is switchboard_status: how things stand for a client of the run, and for
+// runStatusText is switchboard_status: how things stand for a client of the run, and for
 // its principal where no task is bound.
-func (a *App) statusOf(p switchboard.Principal, r *run.Run) []byte {
+func (a *App) runStatusText(p switchboard.Principal, r *run.Run) []byte {
 	if r.Task() == "" {
 		return a.statusText(p)
 	}
-	return encode(a.runStatus(r))
+	return encodeJSON(a.runStatus(r))
 }
 
 func (a *App) runStatus(r *run.Run) RunStatus {
 	s := r.Surface()
-	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []Listed{}}
+	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []ListedTool{}}
 	a.meter.Wake()
 	st.Context.add(r)
 	if err := r.Err(); err != nil {
@@ -282,7 +282,7 @@ func (a *App) runStatus(r *run.Run) RunStatus {
 	st.Instructions = st.Used
 	for e, n := range s.Charged() {
 		st.Used += n
-		st.Listed = append(st.Listed, Listed{e.Name, n})
+		st.Listed = append(st.Listed, ListedTool{e.Name, n})
 	}
 	st.Left = max(0, st.Budget-st.Used)
 	for _, stub := range s.Stubs() {
@@ -297,10 +297,10 @@ func (a *App) runStatus(r *run.Run) RunStatus {
 		}
 		st.Groups = append(st.Groups, g)
 	}
-	unfit := a.unfit(run.Before{})
+	unfit := a.unfitTools(run.Before{})
 	for _, e := range s.Entries() {
 		if e.Withheld {
-			st.Withheld = append(st.Withheld, Listed{e.Name, s.Cost(e.Name)})
+			st.Withheld = append(st.Withheld, ListedTool{e.Name, s.Cost(e.Name)})
 		}
 		if state := unfit.Why(e.Tool.ID); state != "" {
 			if st.Ailing == nil {

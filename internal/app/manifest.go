@@ -23,7 +23,7 @@ type keptManifest struct {
 // recallManifests puts the kept copies in the place of manifests that cannot be read. If the store does not
 // answer in time, there are none.
 func (a *App) recallManifests(ctx context.Context, c *config.Config) {
-	ctx, cancel := context.WithTimeout(ctx, recallTime)
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	for id, m := range c.Manifests {
 		if m.Fault == "" {
@@ -35,7 +35,7 @@ func (a *App) recallManifests(ctx context.Context, c *config.Config) {
 			continue
 		}
 		var kept keptManifest
-		if v.Data == nil || unpack(v.Data, &kept) != nil || kept.Of != m.Of {
+		if v.Data == nil || unpackJSON(v.Data, &kept) != nil || kept.Of != m.Of {
 			continue
 		}
 		c.RecallManifest(id, kept.Data)
@@ -55,12 +55,12 @@ func (a *App) keepManifests(ctx context.Context, c, was *config.Config) {
 }
 
 func (a *App) keepManifest(ctx context.Context, id switchboard.ServerID, m config.Manifest) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTimeout)
 	defer cancel()
-	data, err := pack(keptManifest{m.Of, m.Data})
+	data, err := packJSON(keptManifest{m.Of, m.Data})
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Apply(ctx, store.Change{Group: groupManifests, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: memoryLives}}})
+	_, err = a.store.Apply(ctx, store.Change{Group: groupManifests, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: rememberedFor}}})
 	return err
 }

@@ -23,19 +23,19 @@ import (
 const (
 	groupOffers = "offers"
 
-	recallTime  = 2 * time.Second     // for the store to give all of it
-	maxMemory   = 64 << 20            // bytes of one when it is unpacked
-	memoryLives = 90 * 24 * time.Hour // also of a server that is configured no more
+	recallTimeout = 2 * time.Second     // for the store to give all of it
+	maxUnpacked   = 64 << 20            // bytes of one when it is unpacked
+	rememberedFor = 90 * 24 * time.Hour // also of a server that is configured no more
 )
 
 // A memory is the value that the store keeps of one server.
-type memory struct {
+type rememberedOffer struct {
 	Config switchboard.Digest `json:"config"` // keyed, since it is made of secrets too
 	upstream.Memory
 }
 
-// configOf digests the part of a server's configuration that its offer can depend on.
-func (a *App) configOf(s *switchboard.Server) switchboard.Digest {
+// serverConfigDigest digests the part of a server's configuration that its offer can depend on.
+func (a *App) serverConfigDigest(s *switchboard.Server) switchboard.Digest {
 	secrets := func(m map[string]switchboard.Secret) map[string]string {
 		out := map[string]string{}
 		for name, v := range m {
@@ -43,48 +43,48 @@ func (a *App) configOf(s *switchboard.Server) switchboard.Digest {
 		}
 		return out
 	}
-	mac := hmac.New(sha256.New, []byte(a.records.offerKey.Reveal()))
-	_, _ = mac.Write(encode([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
+	mac := hmac.New(sha256.New, []byte(a.ledger.offerKey.Reveal()))
+	_, _ = mac.Write(encodeJSON([]any{s.ID, s.Transport, s.URL, s.Command, s.Dir, secrets(s.Headers), secrets(s.Env)})) // it never fails
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// recall reads the memories of all servers. If the store does not answer in time, there
+// recallOffers reads the memories of all servers. If the store does not answer in time, there
 // are none.
-func (a *App) recall(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, recallTime)
+func (a *App) recallOffers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
-	all := map[switchboard.ServerID]memory{}
+	all := map[switchboard.ServerID]rememberedOffer{}
 	kept, err := a.store.List(ctx, groupOffers)
 	if err != nil {
 		a.log.Warn("the last offers of the servers are not known", "err", err)
 	}
 	for _, v := range kept {
-		var m memory
-		if err := unpack(v.Data, &m); err != nil {
+		var m rememberedOffer
+		if err := unpackJSON(v.Data, &m); err != nil {
 			a.log.Warn("the last offer of a server cannot be read", "server", v.Name, "err", err)
 			continue
 		}
 		all[switchboard.ServerID(v.Name)] = m
 	}
-	a.memories.Store(&all)
+	a.rememberedOffers.Store(&all)
 }
 
-// recalled is upstream.Options.Recall.
-func (a *App) recalled(s *switchboard.Server) (upstream.Memory, bool) {
-	m, ok := (*a.memories.Load())[s.ID]
-	return m.Memory, ok && m.Config == a.configOf(s)
+// recallOffer is upstream.Options.Recall.
+func (a *App) recallOffer(s *switchboard.Server) (upstream.Memory, bool) {
+	m, ok := (*a.rememberedOffers.Load())[s.ID]
+	return m.Memory, ok && m.Config == a.serverConfigDigest(s)
 }
 
-// remember keeps the offers of servers that have answered, until ctx is done, and then
+// keepAnsweredOffers keeps the offers of servers that have answered, until ctx is done, and then
 // those that it has not kept yet.
-func (a *App) remember(ctx context.Context) {
+func (a *App) keepAnsweredOffers(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-a.answered.wake:
+		case <-a.answeredServers.wake:
 		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTime)
-		for id := range a.answered.take() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTimeout)
+		for id := range a.answeredServers.take() {
 			if err := a.keepOffer(last, id); err != nil {
 				a.log.Warn("the offer of a server is not kept for the next start", "server", id, "err", err)
 			}
@@ -98,15 +98,15 @@ func (a *App) keepOffer(ctx context.Context, id switchboard.ServerID) error {
 	if !ok {
 		return nil // it is away again
 	}
-	data, err := pack(memory{a.configOf(&server), known})
+	data, err := packJSON(rememberedOffer{a.serverConfigDigest(&server), known})
 	if err != nil {
 		return err
 	}
-	_, err = a.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: memoryLives}}})
+	_, err = a.store.Apply(ctx, store.Change{Group: groupOffers, Writes: []store.Write{{Name: string(id), Was: store.Any, Data: data, TTL: rememberedFor}}})
 	return err
 }
 
-func pack(v any) ([]byte, error) {
+func packJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	if err := json.NewEncoder(w).Encode(v); err != nil {
@@ -118,10 +118,10 @@ func pack(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func unpack(data []byte, v any) error {
+func unpackJSON(data []byte, v any) error {
 	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
-	return json.NewDecoder(io.LimitReader(r, maxMemory)).Decode(v)
+	return json.NewDecoder(io.LimitReader(r, maxUnpacked)).Decode(v)
 }

@@ -23,13 +23,13 @@ func newNotes(t tester) *notes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &notes{st, &recorder{add: book.Add, archive: archive.New(st, time.Hour, nil), known: map[switchboard.Digest]recorded{}}, book}
+	return &notes{st, &recorder{addReceipt: book.Add, archive: archive.New(st, time.Hour, nil), latest: map[switchboard.Digest]lastRecord{}}, book}
 }
 
 // add has receipts of what was decided.
-func (n *notes) add(all ...*entry) {
+func (n *notes) add(all ...*decisionRecord) {
 	for _, e := range all {
-		was := n.records.keep(e, nil)
+		was := n.records.recordOnce(e, nil)
 		r := &receipt.Receipt{Kind: receipt.Decision, Decision: was.digest, Basis: was.basis}
 		if e.kind == kindCall {
 			r = &receipt.Receipt{Kind: receipt.Call, Rulings: []switchboard.Digest{was.digest}}
@@ -39,7 +39,7 @@ func (n *notes) add(all ...*entry) {
 }
 
 // written waits until all is, and reads it.
-func (n *notes) written(t tester) []*entry {
+func (n *notes) written(t tester) []*decisionRecord {
 	n.records.archive.Close()
 	if err := n.book.Close(context.Background()); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func (n *notes) written(t tester) []*entry {
 	if s := n.records.archive.Status(); s.Lost > 0 {
 		t.Fatal(s)
 	}
-	all, damaged, err := entries(t.Context(), n, receipt.List(t.Context(), n, receipt.Query{}), false)
+	all, damaged, err := readRecords(t.Context(), n, receipt.List(t.Context(), n, receipt.Query{}), false)
 	if err != nil || damaged > 0 {
 		t.Fatal(damaged, err)
 	}

@@ -21,19 +21,19 @@ type offerNotice struct {
 	From   string               `json:"from"`
 }
 
-// news are the servers of which the others are to be told. Use newNews.
-type news struct {
+// changedServers are the servers of which the others are to be told. Use newNews.
+type changedServers struct {
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]bool
 	wake    chan struct{}
 }
 
-func newNews() *news {
-	return &news{servers: map[switchboard.ServerID]bool{}, wake: make(chan struct{}, 1)}
+func newChangedServers() *changedServers {
+	return &changedServers{servers: map[switchboard.ServerID]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // add notes that a server offers something else.
-func (n *news) add(id switchboard.ServerID) {
+func (n *changedServers) add(id switchboard.ServerID) {
 	n.mu.Lock()
 	n.servers[id] = true
 	n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *news) add(id switchboard.ServerID) {
 }
 
 // take returns what was noted since it was last taken.
-func (n *news) take() map[switchboard.ServerID]bool {
+func (n *changedServers) take() map[switchboard.ServerID]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	servers := n.servers
@@ -52,9 +52,9 @@ func (n *news) take() map[switchboard.ServerID]bool {
 	return servers
 }
 
-// tellOffers tells the other replicas of servers that offer something else, and asks
+// publishOffers tells the other replicas of servers that offer something else, and asks
 // servers of which they tell, until ctx is done.
-func (a *App) tellOffers(ctx context.Context) {
+func (a *App) publishOffers(ctx context.Context) {
 	self := rand.Text()
 	defer a.store.Subscribe(topicOffers, func(data []byte) {
 		var n offerNotice
@@ -69,9 +69,9 @@ func (a *App) tellOffers(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.offers.wake:
+		case <-a.changedOffers.wake:
 		}
-		for id := range a.offers.take() {
+		for id := range a.changedOffers.take() {
 			notice, err := json.Marshal(offerNotice{id, self})
 			if err == nil {
 				err = a.store.Publish(ctx, topicOffers, notice)

@@ -22,14 +22,14 @@ type PolicyVersion struct {
 type PolicyLayer struct {
 	Layer  string             `json:"layer"` // "operator" or "tenant"
 	Digest switchboard.Digest `json:"digest"`
-	Files  []PolicyFile       `json:"files"`
+	Files  []PolicyFileDigest `json:"files"`
 
 	// Why says why the files are not known; "" where they are.
 	Why string `json:"why,omitempty"`
 }
 
-// A PolicyFile is one file of a layer.
-type PolicyFile struct {
+// A PolicyFileDigest is one file of a layer.
+type PolicyFileDigest struct {
 	Path   string             `json:"path"`
 	Digest switchboard.Digest `json:"digest"` // SHA-256 of its bytes
 	Bytes  int                `json:"bytes"`
@@ -76,7 +76,7 @@ func policyVersion(ctx context.Context, records Records, decision, basis switchb
 		v.Layers = []PolicyLayer{{Layer: "operator", Why: err.Error()}}
 		return v
 	}
-	for _, l := range []struct{ name, text string }{{"operator", textOperator}, {"tenant", textOwn}} {
+	for _, l := range []struct{ name, text string }{{"operator", textOperator}, {"tenant", textTenantPolicy}} {
 		if refs[l.text] == "" {
 			continue
 		}
@@ -90,7 +90,7 @@ func policyVersion(ctx context.Context, records Records, decision, basis switchb
 			layer.Why = err.Error()
 		}
 		for _, f := range files {
-			layer.Files = append(layer.Files, PolicyFile{f.Path, canonical.Sum(f.Data), len(f.Data)})
+			layer.Files = append(layer.Files, PolicyFileDigest{f.Path, canonical.Sum(f.Data), len(f.Data)})
 		}
 		v.Layers = append(v.Layers, layer)
 	}

@@ -27,7 +27,7 @@ const allSettings = `{
 // the example's settings, within business hours: when they are selected, and when
 // one of them is called.
 func BenchmarkSettings(b *testing.B) {
-	operator, err := policy.Compile(policy.Operator, shipped())
+	operator, err := policy.Compile(policy.Operator, shippedPolicies())
 	if err != nil {
 		b.Fatal(err)
 	}

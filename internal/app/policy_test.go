@@ -55,17 +55,17 @@ func TestWhereTheClockCountsRunsAreBoundAgainAsMinutesBegin(t *testing.T) {
 
 func TestStatusSaysSinceWhenEachPolicyIsWhatItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := stateOf(t, "", "").reading
+		first := stateOf(t, "", "").loadedConfig
 		time.Sleep(time.Hour)
 		for tenant, changed := range map[string]bool{"mode: assist\n": false, "policy: {deny: [a/x]}\n": true} {
-			next := stateOf(t, "", tenant).reading
-			next.inherit(first)
-			was, now := first.status("acme")[0], next.status("")[0]
+			next := stateOf(t, "", tenant).loadedConfig
+			next.inheritTimes(first)
+			was, now := first.policyStatuses("acme")[0], next.policyStatuses("")[0]
 			if (was.Digest != now.Digest) != changed || now.Loaded.After(was.Loaded) != changed {
 				t.Errorf("%q: %+v after %+v", tenant, now, was)
 			}
 		}
-		if got := first.status("other"); len(got) > 0 {
+		if got := first.policyStatuses("other"); len(got) > 0 {
 			t.Errorf("another tenant is told %+v", got)
 		}
 	})

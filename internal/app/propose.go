@@ -24,13 +24,13 @@ type Proposal struct {
 
 	// Folders of policies, which take the place of those that were there: the
 	// operator's (nil: stays), and of some tenants.
-	operator []switchboard.PolicyFile
-	own      map[switchboard.TenantID][]switchboard.PolicyFile
+	operator       []switchboard.PolicyFile
+	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
 	// file is one more file of a layer, or another in the place of that of the
 	// same path; of is whose layer, "" for the operator's.
-	file *switchboard.PolicyFile
-	of   switchboard.TenantID
+	file      *switchboard.PolicyFile
+	fileOwner switchboard.TenantID
 }
 
 // ReadProposal reads what is at the path:
@@ -48,33 +48,33 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{own: map[switchboard.TenantID][]switchboard.PolicyFile{}}
+	p := &Proposal{tenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{}}
 	if !info.IsDir() {
 		return p, p.readFile(path, tenant)
 	}
-	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
+	if file := filepath.Join(path, "switchboard.yaml"); fileExists(file) {
 		p.config, err = Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return load(ctx, file, o) })
 		return p, err
 	}
 	if err := p.readFolders(path); err != nil {
 		return nil, err
 	}
-	if p.operator == nil && len(p.own) == 0 {
+	if p.operator == nil && len(p.tenantPolicies) == 0 {
 		if err := p.readLoose(path, tenant); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.check()
+	return p, p.checkPolicies()
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
 // readFolders reads policies/ and tenants/<id>/policies/ of a folder.
 func (p *Proposal) readFolders(path string) (err error) {
-	if folder := filepath.Join(path, "policies"); exists(folder) {
+	if folder := filepath.Join(path, "policies"); fileExists(folder) {
 		if p.operator, err = config.Policies(folder); err != nil {
 			return err
 		}
@@ -85,11 +85,11 @@ func (p *Proposal) readFolders(path string) (err error) {
 	}
 	for _, t := range tenants {
 		home := filepath.Join(path, "tenants", t.Name())
-		if exists(filepath.Join(home, "tenant.yaml")) {
+		if fileExists(filepath.Join(home, "tenant.yaml")) {
 			return fmt.Errorf("%s: what a tenant chooses is checked against the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
 		}
-		if folder := filepath.Join(home, "policies"); exists(folder) {
-			if p.own[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
+		if folder := filepath.Join(home, "policies"); fileExists(folder) {
+			if p.tenantPolicies[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
 				return err
 			}
 		}
@@ -107,14 +107,14 @@ func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	if at < 0 {
 		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
 	}
-	of, err := ownerOf(files[at], path, tenant)
+	of, err := layerOwner(files[at], path, tenant)
 	if err != nil {
 		return err
 	}
 	if of == "" {
 		p.operator = files
 	} else {
-		p.own[of] = files
+		p.tenantPolicies[of] = files
 	}
 	return nil
 }
@@ -126,21 +126,21 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 		return err
 	}
 	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
-	if before, rel, ok := cutLast(place(path), "/policies/"); ok {
+	if before, rel, ok := cutLast(slashPath(path), "/policies/"); ok {
 		p.file.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
 		return fmt.Errorf("%s: data stands in a folder of policies; put it there, or give the folder", path)
 	}
-	if filepath.Ext(p.file.Path) == ".rego" || tenantOf(path) != "" {
-		p.of, err = ownerOf(*p.file, path, tenant)
+	if filepath.Ext(p.file.Path) == ".rego" || tenantOfFolder(path) != "" {
+		p.fileOwner, err = layerOwner(*p.file, path, tenant)
 	}
 	return err
 }
 
-// ownerOf returns whose layer a file is of that stands in the folder; "" means
+// layerOwner returns whose layer a file is of that stands in the folder; "" means
 // the operator's.
-func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
-	if t := tenantOf(folder); t != "" {
+func layerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
+	if t := tenantOfFolder(folder); t != "" {
 		return t, nil
 	}
 	if _, err := policy.Parse(policy.Operator, f); err == nil {
@@ -156,18 +156,18 @@ func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantI
 	return tenant, nil
 }
 
-// tenantOf returns whose policies stand in the folder by its place; "" where that
+// tenantOfFolder returns whose policies stand in the folder by its place; "" where that
 // is not said.
-func tenantOf(folder string) switchboard.TenantID {
-	parts := strings.Split(place(folder), "/")
+func tenantOfFolder(folder string) switchboard.TenantID {
+	parts := strings.Split(slashPath(folder), "/")
 	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
 		return switchboard.TenantID(parts[n-2])
 	}
 	return ""
 }
 
-// place is the whole path of a file, with slashes.
-func place(path string) string {
+// slashPath is the whole path of a file, with slashes.
+func slashPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -182,8 +182,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// check compiles what takes the place of whole layers.
-func (p *Proposal) check() error {
+// checkPolicies compiles what takes the place of whole layers.
+func (p *Proposal) checkPolicies() error {
 	var all switchboard.Faults
 	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
 		_, err := policy.Compile(kind, files)
@@ -199,8 +199,8 @@ func (p *Proposal) check() error {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.own)) {
-		if err := compile(policy.Tenant, p.own[id]); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(p.tenantPolicies)) {
+		if err := compile(policy.Tenant, p.tenantPolicies[id]); err != nil {
 			return err
 		}
 	}
@@ -210,9 +210,9 @@ func (p *Proposal) check() error {
 	return nil
 }
 
-// change returns what decisions are made from instead of p. It is nil where the
+// apply returns what decisions are made from instead of p. It is nil where the
 // tenant is gone.
-func (p *Proposal) change(was *past) *past {
+func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	now := *was
 	id := was.tenant.ID
 	if c := p.config; c != nil {
@@ -221,24 +221,24 @@ func (p *Proposal) change(was *past) *past {
 			return nil
 		}
 		now.tenant, now.taxonomy = t, c.Taxonomy
-		now.tools = p.tools(was.tools, t)
+		now.tools = p.toolsFor(was.tools, t)
 		if now.operator = c.Policies; now.operator == nil {
-			now.operator = shipped()
+			now.operator = shippedPolicies()
 		}
 		now.own = c.TenantPolicies[id]
 	}
 	if p.operator != nil {
 		now.operator = p.operator
 	}
-	if own, ok := p.own[id]; ok {
+	if own, ok := p.tenantPolicies[id]; ok {
 		now.own = own
 	}
 	switch {
 	case p.file == nil:
-	case p.of == "":
-		now.operator = with(now.operator, *p.file)
-	case p.of == id:
-		now.own = with(now.own, *p.file)
+	case p.fileOwner == "":
+		now.operator = withFile(now.operator, *p.file)
+	case p.fileOwner == id:
+		now.own = withFile(now.own, *p.file)
 	}
 	now.operator = withoutTests(now.operator)
 	if now.own != nil {
@@ -247,15 +247,15 @@ func (p *Proposal) change(was *past) *past {
 	return &now
 }
 
-// with returns files with f among them, in the place of what has its path.
-func with(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
+// withFile returns files with f among them, in the place of what has its path.
+func withFile(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
 	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
 	return append(rest, f)
 }
 
-// tools are those that the tenant may use now, with what is said of their servers
+// toolsFor are those that the tenant may use now, with what is said of their servers
 // now. What servers and overlays say of the tools is as it was.
-func (p *Proposal) tools(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
+func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
 	for _, s := range p.config.Servers {
 		if !slices.Contains(t.Servers, s.ID) {
 			continue
@@ -275,11 +275,11 @@ func (p *Proposal) tools(was []*switchboard.Tool, t *switchboard.Tenant) (now []
 	return now
 }
 
-// state is what a principal's decision is made in, under a configuration.
-func (p *Proposal) state(t *tenant) *state {
+// resolver is what a principal's decision is made in, under a configuration.
+func (p *Proposal) resolver(t *servedTenant) *servingState {
 	keys := make([]identity.Key, len(p.config.Keys))
 	for i, k := range p.config.Keys {
 		keys[i] = identity.Key(k)
 	}
-	return &state{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
+	return &servingState{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*servedTenant{t.ID: t}}
 }

@@ -30,10 +30,10 @@ const (
 	// store's file; see receipt.KeyFile. Replicas make theirs of the secret that they share.
 	KeyFile = "receipts.key"
 
-	maxNodes    = 1000 // that write to one store at once
-	trimEvery   = time.Hour
-	groupNodes  = "nodes"
-	lockPattern = "receipts-%s.lock"
+	maxChains    = 1000 // that write to one store at once
+	trimInterval = time.Hour
+	groupChains  = "nodes"
+	lockPattern  = "receipts-%s.lock"
 )
 
 // A ledger is the receipts of this process. It is safe for concurrent use.
@@ -48,29 +48,29 @@ type ledger struct {
 	// offerKey is likewise that of digests of how servers are configured.
 	offerKey switchboard.Secret
 
-	// open goes on with the chain of a node that no other process is; nil where nothing
+	// openChain goes on with the chain of a node that no other process is; nil where nothing
 	// outlives this process, and there are no receipts.
-	open   func(context.Context) (*volume, error)
-	keys   func() ([]switchboard.Secret, error) // secrets, the first of which signs
-	next   switchboard.Caller
-	now    atomic.Pointer[volume]
-	anchor io.Closer // nil where there is none
-	retain receipt.Retention
-	log    *slog.Logger
-	told   string // what rotate has last logged; for follow alone
+	openChain   func(context.Context) (*ownedChain, error)
+	readKeys    func() ([]switchboard.Secret, error) // secrets, the first of which signs
+	next        switchboard.Caller
+	chain       atomic.Pointer[ownedChain]
+	anchor      io.Closer // nil where there is none
+	retention   receipt.Retention
+	log         *slog.Logger
+	loggedFault string // what rotate has last logged; for follow alone
 }
 
 // A volume is a chain that this process has for itself, and the Caller that has receipts
 // in it.
-type volume struct {
+type ownedChain struct {
 	*receipt.Book
-	node  node
-	key   switchboard.Secret // the secret of which that is made that signs
-	calls switchboard.Caller
+	lease  chainLease
+	secret switchboard.Secret // the secret of which that is made that signs
+	caller switchboard.Caller
 }
 
 // A node is whose chain it is, until release is called.
-type node struct {
+type chainLease struct {
 	name    string
 	release func()
 }
@@ -78,28 +78,28 @@ type node struct {
 // openLedger opens the receipts of what next does. Where nothing outlives this process there
 // are none.
 func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store) (*ledger, error) {
-	l := &ledger{log: o.Log, retain: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}}
+	l := &ledger{log: o.Log, retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}}
 	status := st.Status()
 	if status.Kind == "memory" {
 		l.digests, l.sessionKey, l.offerKey = receipt.NewDigests(receipt.NewKey()), receipt.NewKey(), receipt.NewKey()
 		return l, nil
 	}
 	secrets := []switchboard.Secret{c.Cluster.Secret}
-	l.keys = func() ([]switchboard.Secret, error) { return secrets, nil }
-	take := func(ctx context.Context) (node, error) { return leaseNode(ctx, st, o) }
+	l.readKeys = func() ([]switchboard.Secret, error) { return secrets, nil }
+	take := func(ctx context.Context) (chainLease, error) { return leaseChain(ctx, st, o) }
 	if status.Kind == "file" {
 		dir := filepath.Dir(storePath(o, c.Store))
-		take = func(context.Context) (node, error) { return lockNode(dir) }
+		take = func(context.Context) (chainLease, error) { return lockChain(dir) }
 		var err error
 		if secrets, err = receipt.KeyFile(filepath.Join(dir, KeyFile)); err != nil {
 			return nil, err
 		}
-		l.keys = func() ([]switchboard.Secret, error) { return receipt.ReadKeys(filepath.Join(dir, KeyFile)) }
+		l.readKeys = func() ([]switchboard.Secret, error) { return receipt.ReadKeys(filepath.Join(dir, KeyFile)) }
 	}
 	oldest := secrets[len(secrets)-1] // so that what is kept under digests, and who has a session, goes on when the key is rotated
-	digestKey := derived(oldest, "digests")
-	l.sessionKey = derived(oldest, "sessions")
-	l.offerKey = derived(oldest, "offers")
+	digestKey := deriveKey(oldest, "digests")
+	l.sessionKey = deriveKey(oldest, "sessions")
+	l.offerKey = deriveKey(oldest, "offers")
 	l.digests = receipt.NewDigests(digestKey)
 	opts := receipt.Options{DigestKey: digestKey, Version: o.Version, Log: o.Log}
 	if name := c.Receipts.Anchor; name != "" {
@@ -109,23 +109,23 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 		}
 		opts.Anchor, l.anchor = anchor, anchor
 	}
-	begin := func(ctx context.Context, n node) (*volume, error) {
-		secrets, err := l.keys()
+	begin := func(ctx context.Context, n chainLease) (*ownedChain, error) {
+		secrets, err := l.readKeys()
 		if err != nil {
 			return nil, err
 		}
 		own := opts
-		own.Node, own.Key = n.name, n.key(secrets[0])
+		own.Node, own.Key = n.name, n.signingKey(secrets[0])
 		for _, s := range secrets[1:] {
-			own.Previous = append(own.Previous, n.key(s))
+			own.Previous = append(own.Previous, n.signingKey(s))
 		}
 		book, err := receipt.Open(ctx, st, own)
 		if err != nil {
 			return nil, fmt.Errorf("receipts of node %s: %w", n.name, err)
 		}
-		return &volume{Book: book, node: n, key: secrets[0]}, nil
+		return &ownedChain{Book: book, lease: n, secret: secrets[0]}, nil
 	}
-	l.open = func(ctx context.Context) (*volume, error) {
+	l.openChain = func(ctx context.Context) (*ownedChain, error) {
 		for {
 			n, err := take(ctx)
 			if err != nil {
@@ -143,58 +143,58 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 			o.Log.Error("a chain of receipts cannot be gone on with, and another is taken; switchboard receipts verify says what is wrong with it", "node", n.name, "err", err)
 		}
 	}
-	first, err := l.open(ctx)
+	first, err := l.openChain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l.now.Store(first)
+	l.chain.Store(first)
 	l.recorder = recorder{
-		add: func(r *receipt.Receipt) string { return l.now.Load().Add(r) }, archive: archive.New(st, c.Receipts.Keep, o.Log),
-		known: map[switchboard.Digest]recorded{},
+		addReceipt: func(r *receipt.Receipt) string { return l.chain.Load().Add(r) }, archive: archive.New(st, c.Receipts.Keep, o.Log),
+		latest: map[switchboard.Digest]lastRecord{},
 	}
 	return l, nil
 }
 
-// around is the Caller that has receipts of what next does. It is called once.
-func (l *ledger) around(next switchboard.Caller) switchboard.Caller {
-	if l.open == nil {
+// wrap is the Caller that has receipts of what next does. It is called once.
+func (l *ledger) wrap(next switchboard.Caller) switchboard.Caller {
+	if l.openChain == nil {
 		return next
 	}
 	l.next = next
-	v := l.now.Load()
-	v.calls = v.Calls(next)
+	v := l.chain.Load()
+	v.caller = v.Calls(next)
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		return l.now.Load().calls.Call(ctx, c)
+		return l.chain.Load().caller.Call(ctx, c)
 	})
 }
 
-// key is that of the node's chain which is made of the secret.
-func (n node) key(secret switchboard.Secret) switchboard.Secret {
-	return derived(secret, "signatures of "+n.name)
+// signingKey is that of the node's chain which is made of the secret.
+func (n chainLease) signingKey(secret switchboard.Secret) switchboard.Secret {
+	return deriveKey(secret, "signatures of "+n.name)
 }
 
-// rotate goes on with the key that signs now, if that is another.
-func (l *ledger) rotate(ctx context.Context, v *volume) {
-	keys, err := l.keys()
-	if err == nil && !keys[0].Equal(v.key) {
-		if err = v.Rotate(ctx, v.node.key(keys[0])); err == nil {
-			v.key = keys[0]
-			l.log.Info("the key that signs receipts was rotated", "node", v.node.name)
+// rotateKey goes on with the key that signs now, if that is another.
+func (l *ledger) rotateKey(ctx context.Context, v *ownedChain) {
+	keys, err := l.readKeys()
+	if err == nil && !keys[0].Equal(v.secret) {
+		if err = v.Rotate(ctx, v.lease.signingKey(keys[0])); err == nil {
+			v.secret = keys[0]
+			l.log.Info("the key that signs receipts was rotated", "node", v.lease.name)
 		}
 	}
 	if err == nil {
-		l.told = ""
-	} else if ctx.Err() == nil && l.told != err.Error() { // it is asked each second
-		l.told = err.Error()
+		l.loggedFault = ""
+	} else if ctx.Err() == nil && l.loggedFault != err.Error() { // it is asked each second
+		l.loggedFault = err.Error()
 		l.log.Warn("whether the key that signs receipts was rotated cannot be told, or not be followed", "err", err)
 	}
 }
 
-// follow goes on with another key when that was rotated, and with another chain when this one
+// followChain goes on with another key when that was rotated, and with another chain when this one
 // is another's, until ctx is done: this process was away for so long that somebody else has
 // taken its node.
-func (l *ledger) follow(ctx context.Context) {
-	if l.open == nil {
+func (l *ledger) followChain(ctx context.Context) {
+	if l.openChain == nil {
 		return
 	}
 	tick := time.NewTicker(cluster.Lease / 5)
@@ -205,34 +205,34 @@ func (l *ledger) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		was := l.now.Load()
+		was := l.chain.Load()
 		if !was.Status().Fenced {
-			l.rotate(ctx, was)
+			l.rotateKey(ctx, was)
 			continue
 		}
-		v, err := l.open(ctx)
+		v, err := l.openChain(ctx)
 		if err != nil {
-			l.log.Error("another process goes on with our chain of receipts, and no other can be begun", "node", was.node.name, "err", err)
+			l.log.Error("another process goes on with our chain of receipts, and no other can be begun", "node", was.lease.name, "err", err)
 			continue
 		}
-		v.calls = v.Calls(l.next)
-		l.now.Store(v)
-		l.log.Warn("another process goes on with our chain of receipts; we go on with another", "node", was.node.name, "now", v.node.name)
+		v.caller = v.Calls(l.next)
+		l.chain.Store(v)
+		l.log.Warn("another process goes on with our chain of receipts; we go on with another", "node", was.lease.name, "now", v.lease.name)
 		_ = was.Close(ctx) // it can write no more
 		v.Inherit(was.Book)
-		was.node.release()
+		was.lease.release()
 	}
 }
 
-// trim lets go of what need not be kept any more, from time to time, until ctx is done.
-func (l *ledger) trim(ctx context.Context) {
-	if l.open == nil {
+// trimExpired lets go of what need not be kept any more, from time to time, until ctx is done.
+func (l *ledger) trimExpired(ctx context.Context) {
+	if l.openChain == nil {
 		return
 	}
-	tick := time.NewTicker(trimEvery)
+	tick := time.NewTicker(trimInterval)
 	defer tick.Stop()
 	for {
-		if gone, err := l.now.Load().Trim(ctx, l.retain); err != nil && ctx.Err() == nil {
+		if gone, err := l.chain.Load().Trim(ctx, l.retention); err != nil && ctx.Err() == nil {
 			l.log.Warn("old receipts were not let go", "err", err)
 		} else if gone > 0 {
 			l.log.Info("old receipts were let go", "receipts", gone)
@@ -247,16 +247,16 @@ func (l *ledger) trim(ctx context.Context) {
 
 // close writes what waits.
 func (l *ledger) close(ctx context.Context) error {
-	if l.open == nil {
+	if l.openChain == nil {
 		return nil
 	}
 	l.recorder.close()
-	v := l.now.Load()
+	v := l.chain.Load()
 	err := v.Close(ctx)
 	if l.anchor != nil {
 		err = errors.Join(err, l.anchor.Close())
 	}
-	v.node.release()
+	v.lease.release()
 	return err
 }
 
@@ -278,41 +278,41 @@ func (s *RecordStatus) Fault() string {
 
 // status is nil where there are no receipts.
 func (l *ledger) status() *RecordStatus {
-	if l.open == nil {
+	if l.openChain == nil {
 		return nil
 	}
-	return &RecordStatus{l.now.Load().Status(), l.archive.Status()}
+	return &RecordStatus{l.chain.Load().Status(), l.archive.Status()}
 }
 
-// lockNode takes the first node that no other process on this machine is. The lock
+// lockChain takes the first node that no other process on this machine is. The lock
 // goes with the process, however that ends.
-func lockNode(dir string) (node, error) {
-	for i := range maxNodes {
+func lockChain(dir string) (chainLease, error) {
+	for i := range maxChains {
 		name := "n" + strconv.Itoa(i+1)
 		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(lockPattern, name)), os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return node{}, err
+			return chainLease{}, err
 		}
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:
-			return node{name, func() { _ = f.Close() }}, nil
+			return chainLease{name, func() { _ = f.Close() }}, nil
 		case !errors.Is(err, unix.EWOULDBLOCK):
-			return node{}, errors.Join(fmt.Errorf("lock of node %s: %w", name, err), f.Close())
+			return chainLease{}, errors.Join(fmt.Errorf("lock of node %s: %w", name, err), f.Close())
 		}
 		_ = f.Close() // another process has it
 	}
-	return node{}, fmt.Errorf("%d processes write to this store", maxNodes)
+	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
 }
 
-// leaseNode takes the first node that no other process has a lease of, and renews that
+// leaseChain takes the first node that no other process has a lease of, and renews that
 // until it is released. A process that is slower than its lease finds at the next receipt
 // that somebody else goes on with its chain.
-func leaseNode(ctx context.Context, st store.Store, o Options) (node, error) {
-	for i := range maxNodes {
+func leaseChain(ctx context.Context, st store.Store, o Options) (chainLease, error) {
+	for i := range maxChains {
 		name := "r" + strconv.Itoa(i+1)
-		v, err := st.Value(ctx, store.Key{Group: groupNodes, Name: name})
+		v, err := st.Value(ctx, store.Key{Group: groupChains, Name: name})
 		if err != nil {
-			return node{}, err
+			return chainLease{}, err
 		}
 		if v.Version != 0 {
 			continue
@@ -321,14 +321,14 @@ func leaseNode(ctx context.Context, st store.Store, o Options) (node, error) {
 		lease := func(was store.Version) (store.Version, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), cluster.Lease/2)
 			defer cancel()
-			return st.Apply(ctx, store.Change{Group: groupNodes, Writes: []store.Write{{Name: name, Was: was, Data: []byte(host), TTL: cluster.Lease}}})
+			return st.Apply(ctx, store.Change{Group: groupChains, Writes: []store.Write{{Name: name, Was: was, Data: []byte(host), TTL: cluster.Lease}}})
 		}
 		version, err := lease(0)
 		if errors.Is(err, store.ErrConflict) {
 			continue
 		}
 		if err != nil {
-			return node{}, err
+			return chainLease{}, err
 		}
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -352,19 +352,19 @@ func leaseNode(ctx context.Context, st store.Store, o Options) (node, error) {
 				}
 			}
 		}()
-		return node{name, func() {
+		return chainLease{name, func() {
 			close(stop)
 			<-stopped
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			_, _ = st.Apply(ctx, store.Change{Group: groupNodes, Writes: []store.Write{{Name: name, Was: version}}}) // or it expires
+			_, _ = st.Apply(ctx, store.Change{Group: groupChains, Writes: []store.Write{{Name: name, Was: version}}}) // or it expires
 		}}, nil
 	}
-	return node{}, fmt.Errorf("%d processes write to this store", maxNodes)
+	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
 }
 
-// derived makes a key of a secret for one purpose, as receipt.NewKey spells them.
-func derived(secret switchboard.Secret, purpose string) switchboard.Secret {
+// deriveKey makes a key of a secret for one purpose, as receipt.NewKey spells them.
+func deriveKey(secret switchboard.Secret, purpose string) switchboard.Secret {
 	key, err := hkdf.Key(sha256.New, []byte(secret.Reveal()), nil, "switchboard receipts: "+purpose, sha256.Size)
 	if err != nil {
 		panic("deriving a key: " + err.Error()) // only more bytes than there can be

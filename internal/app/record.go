@@ -26,34 +26,34 @@ import (
 
 // The names under which an entry refers to what its decision was made from.
 const (
-	textCatalog  = "catalog"
-	textTenant   = "tenant"
-	textTaxonomy = "taxonomy"
-	textOperator = "operator" // the files of its layer
-	textOwn      = "tenant_policy"
-	textTask     = "task" // that a client has declared
+	textCatalog      = "catalog"
+	textTenant       = "tenant"
+	textTaxonomy     = "taxonomy"
+	textOperator     = "operator" // the files of its layer
+	textTenantPolicy = "tenant_policy"
+	textTask         = "task" // that a client has declared
 )
 
-// texts are what a tenant's decisions are made from, as it is archived.
-type texts map[string]archive.Text
+// basisTexts are what a tenant's decisions are made from, as it is archived.
+type basisTexts map[string]archive.Text
 
-// texts encodes nothing but to digest it: what is archived already is not
+// basisTexts encodes nothing but to digest it: what is archived already is not
 // needed again.
-func (r *reading) texts(t *tenant) texts {
+func (r *loadedConfig) basisTexts(t *servedTenant) basisTexts {
 	files := r.config.Policies
 	if files == nil {
-		files = shipped()
+		files = shippedPolicies()
 	}
-	out := texts{}
+	out := basisTexts{}
 	add := func(name string, data func() []byte) {
 		out[name] = archive.Text{Digest: canonical.Sum(data()), Data: data}
 	}
-	add(textCatalog, func() []byte { return encode(archivedTools(t.view.Named("*/*"))) })
-	add(textTenant, func() []byte { return encode(t.Tenant) })
-	add(textTaxonomy, func() []byte { return encode(terms(r.config.Taxonomy)) })
-	add(textOperator, func() []byte { return encode(withoutTests(files)) })
+	add(textCatalog, func() []byte { return encodeJSON(archivedTools(t.view.Named("*/*"))) })
+	add(textTenant, func() []byte { return encodeJSON(t.Tenant) })
+	add(textTaxonomy, func() []byte { return encodeJSON(taxonomyTerms(r.config.Taxonomy)) })
+	add(textOperator, func() []byte { return encodeJSON(withoutTests(files)) })
 	if own, ok := r.config.TenantPolicies[t.ID]; ok {
-		add(textOwn, func() []byte { return encode(withoutTests(own)) })
+		add(textTenantPolicy, func() []byte { return encodeJSON(withoutTests(own)) })
 	}
 	return out
 }
@@ -84,7 +84,7 @@ const (
 )
 
 // An entry is something that was decided: as it is recorded, and as it is replayed.
-type entry struct {
+type decisionRecord struct {
 	kind   string
 	when   time.Time
 	digest switchboard.Digest
@@ -96,14 +96,14 @@ type entry struct {
 
 	// While it is recorded: whose decision it is, the digest of what it says but for
 	// the instant, and the texts of refs.
-	of    string
-	same  switchboard.Digest
-	texts []archive.Text
+	subject string
+	content switchboard.Digest
+	texts   []archive.Text
 }
 
-// again is after what time the same is recorded again, so that what is decided all the
+// recordInterval is after what time the same is recorded again, so that what is decided all the
 // time is in every part of the receipts.
-const again = 24 * time.Hour
+const recordInterval = 24 * time.Hour
 
 // maxRecorded bounds of whom is remembered what was recorded last.
 const maxRecorded = 1 << 15
@@ -111,41 +111,41 @@ const maxRecorded = 1 << 15
 // A recorder has receipts of decisions, and what they were made from archived. It is safe
 // for concurrent use.
 type recorder struct {
-	add     func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
-	archive *archive.Archive
+	addReceipt func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
+	archive    *archive.Archive
 
-	mu    sync.Mutex
-	known map[switchboard.Digest]recorded // by the digest of entry.of
+	mu     sync.Mutex
+	latest map[switchboard.Digest]lastRecord // by the digest of entry.of
 
-	ending sync.Mutex // guards closed, and that nothing is added to work then
-	closed bool
-	work   sync.WaitGroup // what is being recorded
+	closeMu sync.Mutex // guards closed, and that nothing is added to work then
+	closed  bool
+	pending sync.WaitGroup // what is being recorded
 }
 
-// recorded is what was recorded last of somebody.
-type recorded struct {
-	same, digest, basis switchboard.Digest
-	when                time.Time
-	receipt             string // the id of its own, if it has one
+// lastRecord is what was lastRecord last of somebody.
+type lastRecord struct {
+	content, digest, basis switchboard.Digest
+	when                   time.Time
+	receipt                string // the id of its own, if it has one
 }
 
-// keep has e archived, and own written, where that is not nil, unless e says what was
+// recordOnce has e archived, and own written, where that is not nil, unless e says what was
 // recorded of the same already. It returns what is recorded.
-func (r *recorder) keep(e *entry, own *receipt.Receipt) (was recorded) {
-	of := canonical.Sum([]byte(e.of))
+func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was lastRecord) {
+	of := canonical.Sum([]byte(e.subject))
 	r.mu.Lock()
-	was = r.known[of]
-	fresh := was.same != e.same || e.when.Sub(was.when) > again
+	was = r.latest[of]
+	fresh := was.content != e.content || e.when.Sub(was.when) > recordInterval
 	if fresh {
-		if len(r.known) >= maxRecorded {
-			clear(r.known)
+		if len(r.latest) >= maxRecorded {
+			clear(r.latest)
 		}
-		was = recorded{e.same, e.digest, e.basis, e.when, ""}
+		was = lastRecord{e.content, e.digest, e.basis, e.when, ""}
 		if own != nil {
 			own.Decision, own.Basis = e.digest, e.basis
-			was.receipt = r.add(own)
+			was.receipt = r.addReceipt(own)
 		}
-		r.known[of] = was
+		r.latest[of] = was
 	}
 	r.mu.Unlock()
 	if fresh {
@@ -154,70 +154,70 @@ func (r *recorder) keep(e *entry, own *receipt.Receipt) (was recorded) {
 	return was
 }
 
-// decision has a decision recorded, soon, and with what error it was refused, which is nil
+// recordDecision has a recordDecision recorded, soon, and with what error it was refused, which is nil
 // where it was not. What it returns says where that stands.
-func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func() recorded {
-	if r.add == nil {
-		return func() recorded { return recorded{} }
+func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
+	if r.addReceipt == nil {
+		return func() lastRecord { return lastRecord{} }
 	}
 	when := time.Now()
-	once := sync.OnceValue(func() recorded {
-		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: principalOf(d.Principal), Outcome: receipt.OK}
-		e := t.record(d, when)
+	once := sync.OnceValue(func() lastRecord {
+		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: receiptPrincipal(d.Principal), Outcome: receipt.OK}
+		e := t.newDecisionRecord(d, when)
 		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
 			own.Outcome, own.Code = receipt.Refused, err.Code
-			e.same = canonical.Sum(append([]byte(e.same), err.Code...)) // what it shows may be refused, and not the decision
+			e.content = canonical.Sum(append([]byte(e.content), err.Code...)) // what it shows may be refused, and not the decision
 		}
-		return r.keep(e, own)
+		return r.recordOnce(e, own)
 	})
-	r.ending.Lock()
-	defer r.ending.Unlock()
+	r.closeMu.Lock()
+	defer r.closeMu.Unlock()
 	if r.closed {
 		go once() // it is counted as lost
 	} else {
-		r.work.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
+		r.pending.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
 	}
 	return once
 }
 
 // close waits for what is being recorded, and has all of it archived.
 func (r *recorder) close() {
-	r.ending.Lock()
+	r.closeMu.Lock()
 	r.closed = true
-	r.ending.Unlock()
-	r.work.Wait()
+	r.closeMu.Unlock()
+	r.pending.Wait()
 	r.archive.Close()
 }
 
-// principalOf is who it was done for.
-func principalOf(p switchboard.Principal) receipt.Principal {
+// receiptPrincipal is who it was done for.
+func receiptPrincipal(p switchboard.Principal) receipt.Principal {
 	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
 }
 
-// denied has a receipt of a call by name that could not be made, and returns its id. It holds the name that
+// recordDeniedCall has a receipt of a call by name that could not be made, and returns its id. It holds the name that
 // was asked for, whether or not there is such a tool, so that who guesses names is seen.
-func (a *App) denied(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
-	if a.records.add == nil {
+func (a *App) recordDeniedCall(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
+	if a.ledger.addReceipt == nil {
 		return ""
 	}
 	own := &receipt.Receipt{
 		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
-		Principal: principalOf(p), Outcome: receipt.Refused, Code: code,
+		Principal: receiptPrincipal(p), Outcome: receipt.Refused, Code: code,
 	}
-	own.Tool = a.records.digests.Name(p.Tenant, name)
+	own.Tool = a.ledger.digests.Name(p.Tenant, name)
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.records.add(own)
+	return a.ledger.addReceipt(own)
 }
 
-// expanded has a receipt of what a client has had expanded or collapsed, or was refused, and
+// recordExpansion has a receipt of what a client has had recordExpansion or collapsed, or was refused, and
 // returns its id.
-func (a *App) expanded(of *run.Run, did lazyexpand.Deed) string {
-	if a.records.add == nil {
+func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
+	if a.ledger.addReceipt == nil {
 		return ""
 	}
 	p := of.Principal()
 	own := &receipt.Receipt{
-		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: principalOf(p), Outcome: receipt.OK,
+		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: receiptPrincipal(p), Outcome: receipt.OK,
 		Note: "group " + did.Group,
 	}
 	for _, id := range did.Tools {
@@ -230,29 +230,29 @@ func (a *App) expanded(of *run.Run, did lazyexpand.Deed) string {
 		own.Outcome, own.Code = receipt.Refused, did.Err.Code
 	}
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.records.add(own)
+	return a.ledger.addReceipt(own)
 }
 
-// record makes the record of a decision of the tenant's.
-func (t *tenant) record(d *decide.Decision, when time.Time) *entry {
+// newDecisionRecord makes the record of a decision of the tenant's.
+func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *decisionRecord {
 	text := d.Canonical()
 	timeless := *d
 	timeless.Now = time.Time{}
-	e := &entry{
-		when: when, of: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), same: timeless.Digest(),
+	e := &decisionRecord{
+		when: when, subject: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), content: timeless.Digest(),
 		text: text, digest: canonical.Sum(text),
 	}
 	if d.Task.ID == switchboard.DeclaredTask {
-		return t.archived(e, encode(d.Task))
+		return t.addBasis(e, encodeJSON(d.Task))
 	}
-	return t.archived(e, nil)
+	return t.addBasis(e, nil)
 }
 
-// archived completes an entry that was made of this, and of a task that is none of the
+// addBasis completes an entry that was made of this, and of a task that is none of the
 // tenant's where that is not nil.
-func (t *tenant) archived(e *entry, task []byte) *entry {
+func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord {
 	e.refs = map[string]switchboard.Digest{}
-	for name, text := range t.texts() {
+	for name, text := range t.basisTexts() {
 		e.refs[name] = text.Digest
 		e.texts = append(e.texts, text)
 	}
@@ -261,7 +261,7 @@ func (t *tenant) archived(e *entry, task []byte) *entry {
 		e.refs[textTask] = own.Digest
 		e.texts = append(e.texts, own)
 	}
-	basis := archive.Of(encode(e.refs)) // of a map it is sorted
+	basis := archive.Of(encodeJSON(e.refs)) // of a map it is sorted
 	e.basis = basis.Digest
 	e.texts = append(e.texts, basis)
 	return e
@@ -273,14 +273,14 @@ type Records interface {
 	archive.Reader
 }
 
-// entries reads what the receipts say that was decided, and how many of these cannot be
+// readRecords reads what the receipts say that was decided, and how many of these cannot be
 // read. What was decided alike on one day counts once. With selections, the decision counts
 // too that a called tool was selected by.
-func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*entry, damaged int, err error) {
+func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
 	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
 	seen := map[string]bool{}
-	add := func(e *entry) {
-		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(again)); !seen[id] {
+	add := func(e *decisionRecord) {
+		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(recordInterval)); !seen[id] {
 			seen[id] = true
 			all = append(all, e)
 		}
@@ -304,15 +304,15 @@ func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.En
 		case r.Fault != nil:
 			damaged++
 		case r.Receipt.Kind == receipt.Decision, selections && r.Receipt.Decision != "":
-			add(&entry{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
+			add(&decisionRecord{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
 		}
 		if r.Fault == nil && r.Receipt.Kind == receipt.Call {
 			for _, d := range r.Receipt.Rulings {
-				e := &entry{kind: kindCall, when: r.Receipt.Time, digest: d}
-				if seen[fmt.Sprint(d, e.when.Truncate(again))] {
+				e := &decisionRecord{kind: kindCall, when: r.Receipt.Time, digest: d}
+				if seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] {
 					continue
 				}
-				seen[fmt.Sprint(d, e.when.Truncate(again))] = true
+				seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] = true
 				var said archivedRuling
 				if text, err := archive.Read(ctx, records, d); err == nil && json.Unmarshal(text, &said) == nil {
 					e.text, e.basis, e.refs = said.Ruling, said.Basis, refs(said.Basis)
@@ -325,32 +325,32 @@ func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.En
 }
 
 // A past is what decisions were made from, once more.
-type past struct {
+type archivedBasis struct {
 	tenant        *switchboard.Tenant
 	tools         []*switchboard.Tool // sorted by id
 	taxonomy      *switchboard.Taxonomy
 	operator, own []switchboard.PolicyFile // own is nil where the tenant had no layer
 }
 
-// An archivist reads what was archived, and keeps what it read last of the
+// An basisReader reads what was archived, and keeps what it read last of the
 // larger texts: those who ask go through the log in an order in which that helps.
 // It is for one goroutine.
-type archivist struct {
-	records Records
-	engine  *policy.Engine
-	replays last[string, *replay] // by what they are made from
-	tools   last[switchboard.Digest, []*switchboard.Tool]
-	layers  [2]last[switchboard.Digest, *policy.Layer] // of the operator
-	layersT [2]last[switchboard.Digest, *policy.Layer] // of tenants
+type basisReader struct {
+	records        Records
+	engine         *policy.Engine
+	replayers      lastMade[string, *replayer] // by what they are made from
+	tools          lastMade[switchboard.Digest, []*switchboard.Tool]
+	operatorLayers [2]lastMade[switchboard.Digest, *policy.Layer] // of the operator
+	tenantLayers   [2]lastMade[switchboard.Digest, *policy.Layer] // of tenants
 }
 
-// last remembers what was made last.
-type last[K comparable, V any] struct {
+// lastMade remembers what was made last.
+type lastMade[K comparable, V any] struct {
 	key   K
 	value V
 }
 
-func (l *last[K, V]) get(key K, make func() (V, error)) (V, error) {
+func (l *lastMade[K, V]) get(key K, make func() (V, error)) (V, error) {
 	if l.key == key {
 		return l.value, nil
 	}
@@ -361,9 +361,9 @@ func (l *last[K, V]) get(key K, make func() (V, error)) (V, error) {
 	return v, err
 }
 
-// past reads what an entry refers to.
-func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
-	p = &past{}
+// readBasis reads what an entry refers to.
+func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *archivedBasis, err error) {
+	p = &archivedBasis{}
 	refs := e.refs
 	read := func(name string, v any) {
 		if err != nil {
@@ -379,8 +379,8 @@ func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
 	}
 	read(textTenant, &p.tenant)
 	read(textOperator, &p.operator)
-	if refs[textOwn] != "" {
-		read(textOwn, &p.own)
+	if refs[textTenantPolicy] != "" {
+		read(textTenantPolicy, &p.own)
 	}
 	var words archivedTerms
 	read(textTaxonomy, &words)
@@ -417,19 +417,19 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&t.parents, &t.constraints})
 }
 
-// decider makes of p what decides. which says whether it is that of records or of
+// rebuildTenant makes of p what decides. which says whether it is that of records or of
 // a proposal: the layers of each are kept.
-func (a *archivist) decider(p *past, which int) (*tenant, error) {
-	layer := func(kind policy.Kind, of *last[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
-		return of.get(digest(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
+func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant, error) {
+	layer := func(kind policy.Kind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
+		return of.get(digestJSON(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
 	}
-	operator, err := layer(policy.Operator, &a.layers[which], p.operator)
+	operator, err := layer(policy.Operator, &a.operatorLayers[which], p.operator)
 	if err != nil {
 		return nil, err
 	}
 	var own *policy.Layer
 	if p.own != nil {
-		if own, err = layer(policy.Tenant, &a.layersT[which], p.own); err != nil {
+		if own, err = layer(policy.Tenant, &a.tenantLayers[which], p.own); err != nil {
 			return nil, err
 		}
 	}
@@ -438,15 +438,15 @@ func (a *archivist) decider(p *past, which int) (*tenant, error) {
 		return nil, err
 	}
 	rules = rules.Recalling()
-	return newTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digest(terms(p.taxonomy)), rules), nil
+	return newServedTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digestJSON(taxonomyTerms(p.taxonomy)), rules), nil
 }
 
-// byArchive orders entries so that those which refer to the same stand together.
-func byArchive(a, b *entry) int {
+// compareByBasis orders entries so that those which refer to the same stand together.
+func compareByBasis(a, b *decisionRecord) int {
 	return cmp.Or(
 		cmp.Compare(a.refs[textOperator], b.refs[textOperator]),
 		cmp.Compare(a.refs[textCatalog], b.refs[textCatalog]),
-		cmp.Compare(a.refs[textOwn], b.refs[textOwn]),
+		cmp.Compare(a.refs[textTenantPolicy], b.refs[textTenantPolicy]),
 		cmp.Compare(a.refs[textTenant], b.refs[textTenant]),
 		cmp.Compare(a.refs[textTaxonomy], b.refs[textTaxonomy]),
 		cmp.Compare(a.kind, b.kind),
@@ -455,13 +455,13 @@ func byArchive(a, b *entry) int {
 	)
 }
 
-// key tells apart what was decided from other things, but for a task of its own.
-func (e *entry) key() string {
-	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textOwn])
+// basisKey tells apart what was decided from other things, but for a task of its own.
+func (e *decisionRecord) basisKey() string {
+	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textTenantPolicy])
 }
 
-// read reads the text of an entry.
-func (a *archivist) read(ctx context.Context, e *entry) (err error) {
+// readText reads the text of an entry.
+func (a *basisReader) readText(ctx context.Context, e *decisionRecord) (err error) {
 	if e.text == nil {
 		e.text, err = archive.Read(ctx, a.records, e.digest)
 	}

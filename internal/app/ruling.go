@@ -20,12 +20,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// keptArguments bounds the arguments of which values are recorded, in bytes.
-const keptArguments = 64 << 10
+// maxRecordedArguments bounds the arguments of which values are recorded, in bytes.
+const maxRecordedArguments = 64 << 10
 
 // A ruling is policy's word on one call as it is recorded: in canonical form, with
 // empty members left out.
-type ruling struct {
+type callRuling struct {
 	V         int                      `json:"v"`
 	Tenant    switchboard.TenantID     `json:"tenant"`
 	Principal recordedPrincipal        `json:"principal"`
@@ -75,13 +75,13 @@ type recordedItem struct {
 // whyNoURI is why a ruling on a resource cannot be replayed.
 const whyNoURI = "its URI was not recorded; record: policy_inputs in tenant.yaml keeps URIs"
 
-// unnamed reports whether a resource was asked for of which nothing is kept that the policy looks at. The id of a listed resource has its URI.
-func (r *recordedItem) unnamed(p *policy.Policy) bool {
+// lacksURI reports whether a resource was asked for of which nothing is kept that the policy looks at. The id of a listed resource has its URI.
+func (r *recordedItem) lacksURI(p *policy.Policy) bool {
 	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate && p.ReadsURI())
 }
 
-// item is what is recorded of a call that is none of a tool.
-func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
+// recordItem is what is recorded of a call that is none of a tool.
+func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedItem {
 	if c.Tool != nil || c.Item.Kind == "" {
 		return nil
 	}
@@ -89,14 +89,14 @@ func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
 	if out.Kind == switchboard.KindResource {
 		out.Name = ""
 	}
-	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !secret(encode(c.Item.URI), hide) {
+	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !holdsSecret(encodeJSON(c.Item.URI), hide) {
 		out.URI = c.Item.URI
 	}
 	return out
 }
 
-// asked is what a recorded item was.
-func (r *recordedItem) asked(arguments []byte) switchboard.Item {
+// item is what a recorded item was.
+func (r *recordedItem) item(arguments []byte) switchboard.Item {
 	it := switchboard.Item{Kind: r.Kind, Name: r.Name, URI: r.URI, Arguments: arguments}
 	if r.Kind == switchboard.KindResource {
 		it.Name = r.URI
@@ -110,28 +110,28 @@ type archivedRuling struct {
 	Ruling json.RawMessage    `json:"ruling"`
 }
 
-// noteRuling has policy's word on a call recorded. It is a policy.Note.
-func (a *App) noteRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
+// recordRuling has policy's word on a call recorded. It is a policy.Note.
+func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
 	s := a.state.Load()
 	t := s.tenants[c.Principal.Tenant]
-	if t == nil || a.records.add == nil {
+	if t == nil || a.ledger.addReceipt == nil {
 		return
 	}
 	var hide []string
 	if t.RecordInputs {
-		hide = secrets(s.config)
+		hide = serverSecrets(s.config)
 	}
-	c.Trail.Ruled(a.records.keep(t.recordRuling(c, p, now, r, a.records.digests.Asked(c), hide), nil).digest)
+	c.Trail.Ruled(a.ledger.recordOnce(t.newRulingRecord(c, p, now, r, a.ledger.digests.Asked(c), hide), nil).digest)
 }
 
-// recordRuling makes the record of policy's word on a call, of whose arguments that is the
+// newRulingRecord makes the record of policy's word on a call, of whose arguments that is the
 // digest.
-func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *entry {
-	own := t.ruling(c, now, r)
-	own.Mixed = r.Mixed || t.policy != p || !t.knows(c)
-	own.Arguments, own.Item = t.arguments(argumentsOf(c), hide), t.item(c, hide)
+func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *decisionRecord {
+	own := t.newCallRuling(c, now, r)
+	own.Mixed = r.Mixed || t.policy != p || !t.knowsJudged(c)
+	own.Arguments, own.Item = t.recordArguments(argumentsOf(c), hide), t.recordItem(c, hide)
 	own.Arguments.Digest = arguments
-	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.unnamed(p) {
+	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.lacksURI(p) {
 		own.Why, own.Asks = "", nil // they may say what the arguments are
 	}
 	text := own.canonical()
@@ -142,16 +142,16 @@ func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Ti
 		same = canonical.Sum(timeless.canonical())
 	}
 	of := []string{"call", string(own.Tenant), own.Principal.ID, string(own.Task), own.Method, string(own.Server), own.Tool, arguments}
-	e := t.archived(&entry{kind: kindCall, when: now, of: strings.Join(of, "/"), same: same}, nil)
-	e.text = encode(archivedRuling{e.basis, text})
+	e := t.addBasis(&decisionRecord{kind: kindCall, when: now, subject: strings.Join(of, "/"), content: same}, nil)
+	e.text = encodeJSON(archivedRuling{e.basis, text})
 	e.digest = canonical.Sum(e.text)
 	return e
 }
 
-// ruling is policy's word on a call, without its arguments.
-func (t *tenant) ruling(c *switchboard.Call, now time.Time, r policy.Ruling) ruling {
+// newCallRuling is policy's word on a call, without its arguments.
+func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r policy.Ruling) callRuling {
 	p := c.Principal
-	own := ruling{
+	own := callRuling{
 		V: rulingVersion, Tenant: p.Tenant, Task: c.Task, Snapshot: t.snapshot, Method: c.Method, Server: c.Server,
 		Principal: recordedPrincipal{p.Auth, p.ID, p.Mode.Narrower(switchboard.Autopilot), p.Roles, p.Tier},
 	}
@@ -180,8 +180,8 @@ func (t *tenant) ruling(c *switchboard.Call, now time.Time, r policy.Ruling) rul
 	return own
 }
 
-// knows reports whether all that a call was judged by is of this state.
-func (t *tenant) knows(c *switchboard.Call) bool {
+// knowsJudged reports whether all that a call was judged by is of this state.
+func (t *servedTenant) knowsJudged(c *switchboard.Call) bool {
 	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
 		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.view.Tool(tool.ID); return now != tool })
 	})
@@ -199,29 +199,29 @@ func argumentsOf(c *switchboard.Call) []byte {
 	return raw
 }
 
-// arguments is what is recorded of a call's arguments, but for their digest.
-func (t *tenant) arguments(raw []byte, hide []string) (out recordedArguments) {
+// recordArguments is what is recorded of a call's recordArguments, but for their digest.
+func (t *servedTenant) recordArguments(raw []byte, hide []string) (out recordedArguments) {
 	paths := t.policy.Arguments()
 	if !t.RecordInputs || len(paths) == 0 {
 		return out
 	}
 	values, err := policy.Only(raw, paths)
-	if err != nil || len(values) > keptArguments || secret(values, hide) {
+	if err != nil || len(values) > maxRecordedArguments || holdsSecret(values, hide) {
 		return out
 	}
 	out.Paths, out.Values = paths, values
 	return out
 }
 
-// minSecret is the shortest secret that is looked for: shorter ones ("1", "true")
+// minSecretLength is the shortest secret that is looked for: shorter ones ("1", "true")
 // stand in everything.
-const minSecret = 6
+const minSecretLength = 6
 
-// secrets are those that servers are given.
-func secrets(c *config.Config) (all []string) {
+// serverSecrets are those that servers are given.
+func serverSecrets(c *config.Config) (all []string) {
 	add := func(name, text string) {
 		for word := range strings.FieldsSeq(text) {
-			if len(word) >= minSecret && (name == "" || switchboard.CredentialName(name) || switchboard.CredentialValue(text)) {
+			if len(word) >= minSecretLength && (name == "" || switchboard.CredentialName(name) || switchboard.CredentialValue(text)) {
 				all = append(all, word)
 			}
 		}
@@ -237,9 +237,9 @@ func secrets(c *config.Config) (all []string) {
 	return all
 }
 
-// secret reports whether a JSON text holds one of the secrets, a key of ours, or
+// holdsSecret reports whether a JSON text holds one of the secrets, a key of ours, or
 // what looks like a credential.
-func secret(text []byte, secrets []string) bool {
+func holdsSecret(text []byte, secrets []string) bool {
 	var v any
 	if json.Unmarshal(text, &v) != nil {
 		return true
@@ -266,18 +266,18 @@ func secret(text []byte, secrets []string) bool {
 	return in("", v)
 }
 
-func (r *ruling) canonical() []byte { return canonicalOf(r) }
+func (r *callRuling) canonical() []byte { return canonicalOf(r) }
 
 // canonicalOf is v's canonical form.
 func canonicalOf(v any) []byte {
-	text, err := canonical.Append(nil, encode(v))
+	text, err := canonical.Append(nil, encodeJSON(v))
 	if err != nil {
 		panic("canonical form: " + err.Error()) // it is made of what was strictly parsed
 	}
 	return text
 }
 
-func readRuling(text []byte) (r ruling, err error) {
+func readRuling(text []byte) (r callRuling, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fmt.Errorf("record of a call: %w", err)
 	}
@@ -287,14 +287,14 @@ func readRuling(text []byte) (r ruling, err error) {
 	return r, nil
 }
 
-func (r *ruling) principal() switchboard.Principal {
+func (r *callRuling) principal() switchboard.Principal {
 	p := r.Principal
 	return switchboard.Principal{Tenant: r.Tenant, Auth: p.Auth, ID: p.ID, Mode: p.Mode, Roles: p.Roles, Tier: p.Tier}
 }
 
-// sufficient reports whether what was kept of the arguments is all that the policy
+// covers reports whether what was kept of the arguments is all that the policy
 // looks at.
-func (a *recordedArguments) sufficient(p *policy.Policy) bool {
+func (a *recordedArguments) covers(p *policy.Policy) bool {
 	return !slices.ContainsFunc(p.Arguments(), func(path []string) bool {
 		return !slices.ContainsFunc(a.Paths, func(kept []string) bool {
 			return len(kept) <= len(path) && slices.Equal(kept, path[:len(kept)])
@@ -302,9 +302,9 @@ func (a *recordedArguments) sufficient(p *policy.Policy) bool {
 	})
 }
 
-// rule asks t's policy about the call of r, made by who. It gives no ruling where
+// ruleAgain asks t's policy about the call of r, made by who. It gives no ruling where
 // the call could not come about any more, and why.
-func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
+func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
 	task := t.Tasks[r.Task]
 	if task == nil {
 		return nil, policy.Ruling{}, errors.New("its task is not there any more")
@@ -314,7 +314,7 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 		Params: fmt.Appendf(nil, `{"arguments":%s}`, cmp.Or(string(r.Arguments.Values), "{}")),
 	}
 	if r.Item != nil {
-		c.Item = r.Item.asked([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
+		c.Item = r.Item.item([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
 	}
 	for _, need := range r.Needs {
 		at := slices.IndexFunc(task.Requirements, func(n switchboard.Requirement) bool { return n.String() == need })
@@ -322,7 +322,7 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 			continue
 		}
 		n := &task.Requirements[at]
-		candidates, err := t.candidates(ctx, who, task, n)
+		candidates, err := t.policyCandidates(ctx, who, task, n)
 		if err != nil {
 			return nil, policy.Ruling{}, err
 		}
@@ -341,8 +341,8 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 	return c, t.policy.Rule(ctx, c, when), nil
 }
 
-// candidates are the tools of which policy is asked for a requirement.
-func (t *tenant) candidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
+// policyCandidates are the tools of which policy is asked for a requirement.
+func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
 	q := &decide.Question{Tenant: t.Tenant, Principal: who, Task: task, Requirement: r}
 	var in []decide.Candidate
 	for _, s := range t.pipeline {
@@ -368,85 +368,85 @@ const (
 	whyArguments   = "the proposed policies look at arguments that were not recorded"
 )
 
-// call replays policy's word on one call.
-func (c *comparison) call(ctx context.Context, r *replay, e *entry) {
+// replayCall replays policy's word on one call.
+func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRecord) {
 	was, err := readRuling(e.text)
 	switch {
 	case err != nil:
-		c.skip(err.Error(), e.kind, 1)
+		c.skipDecisions(err.Error(), e.kind, 1)
 		return
 	case was.Mixed:
-		c.skip(whyMixed, e.kind, 1)
+		c.skipDecisions(whyMixed, e.kind, 1)
 		return
-	case !was.Arguments.sufficient(r.before.policy):
-		c.skip(whyNoArguments, e.kind, 1)
+	case !was.Arguments.covers(r.before.policy):
+		c.skipDecisions(whyNoArguments, e.kind, 1)
 		return
-	case was.Item.unnamed(r.before.policy):
-		c.skip(whyNoURI, e.kind, 1)
+	case was.Item.lacksURI(r.before.policy):
+		c.skipDecisions(whyNoURI, e.kind, 1)
 		return
 	}
-	again, now, err := r.before.rule(ctx, &was, was.principal(), was.Now)
+	again, now, err := r.before.ruleAgain(ctx, &was, was.principal(), was.Now)
 	var text []byte
 	if err == nil {
-		same := r.before.ruling(again, was.Now, now)
+		same := r.before.newCallRuling(again, was.Now, now)
 		same.Arguments, same.Item = was.Arguments, was.Item
 		text = same.canonical()
 	}
 	if !bytes.Equal(text, e.text) {
-		c.differs(e, text, Broken{Tenant: was.Tenant, Task: was.Task})
+		c.countDifference(e, text, BrokenReplay{Tenant: was.Tenant, Task: was.Task})
 		return
 	}
-	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.sufficient(r.after.policy) {
-		c.skip(whyArguments, e.kind, 1)
+	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.covers(r.after.policy) {
+		c.skipDecisions(whyArguments, e.kind, 1)
 		return
 	}
-	c.found(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
+	c.countChanges(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
 }
 
 // callChanges returns what would be otherwise of a call.
-func (r *replay) callChanges(ctx context.Context, was *ruling, when time.Time) map[Change]bool {
-	out := changes{Change{Tenant: was.Tenant, Of: kindCall}, map[Change]bool{}}
-	if r.after != nil && r.state == nil && r.after.snapshot == r.before.snapshot {
+func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.Time) map[DecisionChange]bool {
+	out := changeSet{DecisionChange{Tenant: was.Tenant, Of: kindCall}, map[DecisionChange]bool{}}
+	if r.after != nil && r.proposed == nil && r.after.snapshot == r.before.snapshot {
 		return nil
 	}
-	now, err := r.callAgain(ctx, was, when)
+	now, err := r.ruleProposed(ctx, was, when)
 	if err != nil {
-		now = ruling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
+		now = callRuling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
 	}
 	of := cmp.Or(was.Tool, was.Method+" at "+string(was.Server))
 	switch {
 	case was.Code == "" && now.Code != "":
-		out.add(Change{Kind: ChangeDenied, Tool: of, Why: fmt.Sprintf("%s: %s", now.Code, now.Why)})
+		out.add(DecisionChange{Kind: ChangeDenied, Tool: of, Why: fmt.Sprintf("%s: %s", now.Code, now.Why)})
 	case was.Code != "" && now.Code == "":
-		out.add(Change{Kind: ChangeAllowed, Tool: of, Why: fmt.Sprintf("it was not: %s: %s", was.Code, was.Why)})
+		out.add(DecisionChange{Kind: ChangeAllowed, Tool: of, Why: fmt.Sprintf("it was not: %s: %s", was.Code, was.Why)})
 	case was.Code == "":
-		out.asked(of, was.asks(), now.asks())
+		out.compareObligations(of, was.obligations(), now.obligations())
 	}
 	return out.found
 }
 
-// callAgain is what would have become of a call.
-func (r *replay) callAgain(ctx context.Context, was *ruling, when time.Time) (now ruling, err error) {
+// ruleProposed is what would have become of a call.
+func (r *replayer) ruleProposed(ctx context.Context, was *callRuling, when time.Time) (now callRuling, err error) {
 	if r.after == nil {
 		return now, errGone
 	}
 	who := was.principal()
-	if r.state != nil {
-		if _, err := r.state.resolve(who, was.Task); err != nil {
+	if r.proposed != nil {
+		if _, err := r.proposed.resolveTask(who, was.Task); err != nil {
 			return now, err
 		}
-		if who, err = r.state.current(who); err != nil {
+		if who, err = r.proposed.currentPrincipal(who); err != nil {
 			return now, err
 		}
 	}
-	c, said, err := r.after.rule(ctx, was, who, when)
+	c, said, err := r.after.ruleAgain(ctx, was, who, when)
 	if err != nil {
 		return now, err
 	}
-	return r.after.ruling(c, when, said), nil
+	return r.after.newCallRuling(c, when, said), nil
 }
 
-func (r *ruling) asks() (o switchboard.Obligations) {
+func (r *callRuling) obligations() (o switchboard.Obligations) {
 	if r.Asks != nil {
 		o = *r.Asks
 	}

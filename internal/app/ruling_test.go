@@ -30,18 +30,18 @@ var callArguments = []string{
 // policy's words on them, and returns how many there are, of which so many
 // can be replayed.
 func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer) (n, replayable int) {
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil, nil)
+	st := newServingState(r, "acme", offers, nil, nil)
 	for _, p := range []switchboard.Principal{{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, {Tenant: "umbrella", ID: "ci", Auth: switchboard.AuthAPIKey}} {
-		p, err := st.current(p)
+		p, err := st.currentPrincipal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		own := st.tenants[p.Tenant]
-		d, err := st.decide(t.Context(), p, "a", nil, time.Now())
+		d, err := st.decideConfigured(t.Context(), p, "a", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer)
 			if !ruling.Asked && ruling.Err == nil {
 				continue
 			}
-			made := own.recordRuling(call, own.policy, at, ruling, keyed(call), nil)
+			made := own.newRulingRecord(call, own.policy, at, ruling, keyed(call), nil)
 			dir.add(made)
 			n++
 			if own.RecordInputs || len(own.policy.Arguments()) == 0 {
@@ -109,7 +109,7 @@ func TestWhatWasSaidOfACallIsReplayedToTheByte(t *testing.T) {
 
 // callers is a tenant whose policy looks at a path, and a function that calls its
 // tool a/x with arguments and records what policy says.
-func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(arguments string, secrets ...string) *entry) {
+func callers(t testing.TB, dir *notes, rego string, inputs bool) (*servedTenant, func(arguments string, secrets ...string) *decisionRecord) {
 	t.Helper()
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -118,31 +118,31 @@ func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(
 	file := func(text string) []switchboard.PolicyFile {
 		return []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n" + text)}}
 	}
-	r, err := read(&config.Config{
+	r, err := compilePolicies(&config.Config{
 		Taxonomy: tax, Servers: []switchboard.Server{{ID: "a"}}, Policies: file(rego),
 		Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": {
 			ID: "acme", Servers: []switchboard.ServerID{"a"}, ByName: true, RecordInputs: inputs,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{"all": {ID: "all", Requirements: []switchboard.Requirement{{Tools: []string{"a/*"}}}}},
 		}},
-	}, policy.NewEngine(0, 0), newLayers(nil))
+	}, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
+	st := newServingState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
 	own := st.tenants["acme"]
 	who := switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
-	d, err := own.decide(t.Context(), who, own.Tasks["all"], nil, time.Now())
+	d, err := own.runPipeline(t.Context(), who, own.Tasks["all"], nil, time.Now())
 	if err != nil || len(d.Selected) != 1 {
 		t.Fatal(d, err)
 	}
-	return own, func(arguments string, secrets ...string) *entry {
+	return own, func(arguments string, secrets ...string) *decisionRecord {
 		t.Helper()
 		c := &switchboard.Call{
 			Principal: who, Task: "all", Server: "a", Method: "tools/call", Tool: d.Selected[0].Tool, Judgments: d.Selected[0].Judgments,
 			Params: []byte(`{"name":"x","arguments":` + arguments + `}`),
 		}
 		now := time.Now()
-		made := own.recordRuling(c, own.policy, now, own.policy.Rule(t.Context(), c, now), keyed(c), secrets)
+		made := own.newRulingRecord(c, own.policy, now, own.policy.Rule(t.Context(), c, now), keyed(c), secrets)
 		dir.add(made)
 		return made
 	}
@@ -159,7 +159,7 @@ func TestAProposedRuleOnArgumentsSaysWhichCallsItWouldDeny(t *testing.T) {
 	call(`{"path":"/tmp"}`)
 	call(`{"path":"/w/secret"}`)
 	dir.written(t)
-	for file, want := range map[string][]Change{
+	for file, want := range map[string][]DecisionChange{
 		"denies more": {
 			{Kind: ChangeDenied, Of: kindCall, Tenant: "acme", Tool: "a/x", Why: "SB-POL-001: the operator's policy denies it: outside: /etc", Decisions: 1},
 			{Kind: ChangeDenied, Of: kindCall, Tenant: "acme", Tool: "a/x", Why: "SB-POL-001: the operator's policy denies it: outside: /tmp", Decisions: 1},
@@ -218,14 +218,14 @@ func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
 		"no value of such a name":  {`deny[c.id] contains "x" if { some c in input.candidate_tools; input.call.arguments.auth.password == "x" }`, `{"auth":{"password":"guess"}}`, true, nil, ``, false},
 		"no key of ours":           {path, `{"path":"/etc/swb_x"}`, true, nil, ``, false},
 		"no secret of a server":    {path, `{"path":"/etc/hunter2"}`, true, []string{"hunter2"}, ``, false},
-		"nothing that is large":    {path, `{"path":"` + strings.Repeat("x", keptArguments) + `"}`, true, nil, ``, false},
+		"nothing that is large":    {path, `{"path":"` + strings.Repeat("x", maxRecordedArguments) + `"}`, true, nil, ``, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := newNotes(t)
 			_, call := callers(t, dir, tt.rego, tt.inputs)
 			made := call(tt.arguments, tt.secrets...)
 			var said archivedRuling
-			var r ruling
+			var r callRuling
 			if err := errors.Join(json.Unmarshal(made.text, &said), json.Unmarshal(said.Ruling, &r)); err != nil {
 				t.Fatal(err)
 			}
@@ -247,7 +247,7 @@ func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
 func TestACallThatAReloadCameBetweenIsNotReplayed(t *testing.T) {
 	dir := newNotes(t)
 	own, _ := callers(t, dir, pathRule, true)
-	d, err := own.decide(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
+	d, err := own.runPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,11 +255,11 @@ func TestACallThatAReloadCameBetweenIsNotReplayed(t *testing.T) {
 	other, _ := callers(t, newNotes(t), pathRule, true)
 	stranger := *c
 	stranger.Judgments = []*switchboard.Judgment{policy.Judged(own.Tasks["all"], c.Judgments[0].Requirement, []*switchboard.Tool{{ID: c.Tool.ID}})}
-	for name, made := range map[string]*entry{
-		"by another policy than is in force":    own.recordRuling(c, other.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
-		"selected under another":                own.recordRuling(c, own.policy, time.Now(), policy.Ruling{Asked: true, Mixed: true}, keyed(c), nil),
-		"of a tool that is not the same":        own.recordRuling(&stranger, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
-		"of what is known, which is no mixture": own.recordRuling(c, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
+	for name, made := range map[string]*decisionRecord{
+		"by another policy than is in force":    own.newRulingRecord(c, other.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
+		"selected under another":                own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true, Mixed: true}, keyed(c), nil),
+		"of a tool that is not the same":        own.newRulingRecord(&stranger, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
+		"of what is known, which is no mixture": own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
 	} {
 		dir := newNotes(t)
 		dir.add(made)

@@ -20,7 +20,7 @@ func TestEverythingIsIndexedAgainWhenTheCatalogIsAnother(t *testing.T) {
 		}
 		return catalog.Build([]catalog.Source{{Offer: o}}, nil, tax)
 	}
-	var e everything
+	var e toolSearch
 	before, after := with("read_file", "old_tool"), with("read_file", "new_tool")
 	if first := e.index(before); e.index(before) != first {
 		t.Error("the same catalog is indexed twice")

@@ -14,7 +14,7 @@ import (
 )
 
 // stateOf is the state of a configuration of one server, with no offers.
-func stateOf(t *testing.T, bound, tenant string) *state {
+func stateOf(t *testing.T, bound, tenant string) *servingState {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], " + bound + "}}\n")},
@@ -25,11 +25,11 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newState(r, "acme", nil, nil, nil)
+	return newServingState(r, "acme", nil, nil, nil)
 }
 
 // A run is bound again by what its principal may do now, not by what it might
@@ -74,7 +74,7 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(t, tt.bound, tt.tenant)
-			task, err := s.resolve(tt.was, "work")
+			task, err := s.resolveTask(tt.was, "work")
 			if tt.code != "" {
 				if got := codeOf(err); got != tt.code {
 					t.Errorf("resolve = %q, %v; want %s", task, err, tt.code)
@@ -84,14 +84,14 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.decide(context.Background(), tt.was, task, nil, time.Now())
+			d, err := s.decideConfigured(context.Background(), tt.was, task, nil, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
+	if _, err := stateOf(t, "", "").decideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
 		t.Errorf("a decision for a key that is gone: %v", err)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// Status is what Switchboard says of itself.
-type Status struct {
-	Version string    `json:"version"`
-	PID     int       `json:"pid,omitzero"` // the operator's to know
-	Started time.Time `json:"started"`
-	Loaded  time.Time `json:"configuration_loaded"`
-	Refused *Refused  `json:"configuration_refused,omitempty"`
+// StatusReport is what Switchboard says of itself.
+type StatusReport struct {
+	Version string         `json:"version"`
+	PID     int            `json:"pid,omitzero"` // the operator's to know
+	Started time.Time      `json:"started"`
+	Loaded  time.Time      `json:"configuration_loaded"`
+	Refused *RefusedReload `json:"configuration_refused,omitempty"`
 
 	// Faulty are the parts of the configuration that are faulty.
 	Faulty []PartStatus `json:"configuration_faulty_parts,omitempty"`
@@ -55,9 +55,9 @@ type Status struct {
 	Tasks    []TaskStatus   `json:"tasks"`
 }
 
-// Differing names the other replicas that serve another configuration than this one, each
+// DifferingReplicas names the other replicas that serve another configuration than this one, each
 // with its digest.
-func (s *Status) Differing() (others []string) {
+func (s *StatusReport) DifferingReplicas() (others []string) {
 	for _, r := range s.Replicas {
 		if r.Serves != s.Digest {
 			others = append(others, fmt.Sprintf("%s's is %.19s", r.ID, cmp.Or(r.Serves, "unknown")))
@@ -66,8 +66,8 @@ func (s *Status) Differing() (others []string) {
 	return others
 }
 
-// Refused says that the last reload did not happen.
-type Refused struct {
+// RefusedReload says that the last reload did not happen.
+type RefusedReload struct {
 	When  time.Time `json:"when"`
 	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
 	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
@@ -106,7 +106,7 @@ type TaskStatus struct {
 	Tools  int                  `json:"tools"`
 
 	// Context is what these runs have cost their models.
-	Context Context `json:"context"`
+	Context ContextBill `json:"context"`
 
 	// Withheld are tools that have grown beyond what the budget of tokens has room
 	// for, by name.
@@ -115,14 +115,14 @@ type TaskStatus struct {
 	Why string `json:"why,omitempty"` // it shows nothing
 }
 
-// othersTime is how long the store may take to say which other replicas there are.
-const othersTime = 500 * time.Millisecond
+// othersTimeout is how long the store may take to say which other replicas there are.
+const othersTimeout = 500 * time.Millisecond
 
 // Status says how things are for the tenant: its servers and its tasks. The
 // empty tenant means all of them, for the operator.
-func (a *App) Status(id switchboard.TenantID) Status {
+func (a *App) Status(id switchboard.TenantID) StatusReport {
 	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Digest: st.digest, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s := StatusReport{Version: a.options.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loadedAt, Digest: st.digest, Policies: st.policyStatuses(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
 		for _, w := range st.config.Warnings {
@@ -131,25 +131,25 @@ func (a *App) Status(id switchboard.TenantID) Status {
 		if !identity.KnowsPeers && st.ring.Keyless() && a.listener != nil {
 			s.Warnings = append(s.Warnings, "no key exists, and on this system nothing tells which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
-		s.Records = a.records.status()
+		s.Records = a.ledger.status()
 		kept := a.store.Status()
 		s.Store = &kept
-		ctx, cancel := context.WithTimeout(a.stopping.all, othersTime)
+		ctx, cancel := context.WithTimeout(a.grace.ctx, othersTimeout)
 		defer cancel()
 		if self := a.cluster.Self(); self != "" {
 			s.Replica = &cluster.Replica{ID: self, Address: a.cluster.Address(), Serves: st.digest}
 		}
 		s.Replicas, _ = a.cluster.Others(ctx) // where they cannot be told, Store says why
 	}
-	if f := a.fault.Load(); f != nil {
-		s.Refused = &Refused{When: f.when, Since: f.since}
+	if f := a.reloadFault.Load(); f != nil {
+		s.Refused = &RefusedReload{When: f.when, Since: f.since}
 		if id == "" {
 			s.Refused.Why = f.err.Error()
 		}
 	}
 	s.Faulty = st.faultyParts(id)
 	mine := func(server switchboard.ServerID) bool {
-		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
+		return id == "" || st.tenants[id] != nil && st.tenants[id].mayUseServer(server)
 	}
 	s.Catalog.Digest = st.catalog.Digest()
 	if t := st.tenants[id]; t != nil {
@@ -168,7 +168,7 @@ func (a *App) Status(id switchboard.TenantID) Status {
 		}
 	}
 	s.Catalog.Faults = append(s.Catalog.Faults, st.probeFaults(mine)...)
-	for _, f := range st.undeclared(id) {
+	for _, f := range st.equivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
 	for _, server := range a.fleet.Status() {
@@ -178,17 +178,17 @@ func (a *App) Status(id switchboard.TenantID) Status {
 			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.offers[server.ID].Tools) - n})
 		}
 	}
-	s.Tasks = a.tasks(id)
+	s.Tasks = a.taskStatuses(id)
 	return s
 }
 
 // faultyParts are those of the tenant, or, for "", all.
-func (s *state) faultyParts(id switchboard.TenantID) (all []PartStatus) {
+func (s *servingState) faultyParts(id switchboard.TenantID) (all []PartStatus) {
 	for _, p := range s.config.Faulty {
 		if id != "" && id != p.Tenant {
 			continue
 		}
-		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faulty[p.Name]}
+		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faultySince[p.Name]}
 		for _, f := range p.Faults {
 			one.Faults = append(one.Faults, f.String())
 		}
@@ -197,13 +197,13 @@ func (s *state) faultyParts(id switchboard.TenantID) (all []PartStatus) {
 	return all
 }
 
-// fitness is what /readyz answers with, to anybody: no word of any tenant's.
-func (a *App) fitness() (ready bool, text []byte) {
+// readiness is what /readyz answers with, to anybody: no word of any tenant's.
+func (a *App) readiness() (ready bool, text []byte) {
 	var f struct {
-		Ready   bool `json:"ready"`
-		Refused *age `json:"configuration_refused,omitempty"`
-		Faulty  int  `json:"configuration_faulty_parts,omitempty"`
-		Store   *out `json:"store,omitempty"`
+		Ready   bool         `json:"ready"`
+		Refused *reloadAge   `json:"configuration_refused,omitempty"`
+		Faulty  int          `json:"configuration_faulty_parts,omitempty"`
+		Store   *storeOutage `json:"store,omitempty"`
 	}
 	f.Faulty = len(a.state.Load().config.Faulty)
 	select {
@@ -211,31 +211,31 @@ func (a *App) fitness() (ready bool, text []byte) {
 		f.Ready = true
 	default:
 	}
-	if fault := a.fault.Load(); fault != nil {
-		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
+	if fault := a.reloadFault.Load(); fault != nil {
+		f.Refused = &reloadAge{int64(time.Since(fault.since).Seconds())}
 	}
 	if kept := a.store.Status(); kept.Fault != "" {
-		f.Store = &out{kept.Since, kept.Lost} // still ready: what needs no store is served
+		f.Store = &storeOutage{kept.Since, kept.Lost} // still ready: what needs no store is served
 	}
-	return f.Ready, encode(f)
+	return f.Ready, encodeJSON(f)
 }
 
-type out struct {
+type storeOutage struct {
 	Since time.Time `json:"unavailable_since"`
 	Lost  bool      `json:"lost,omitempty"` // see store.Status
 }
 
-type age struct {
+type reloadAge struct {
 	Seconds int64 `json:"age_seconds"`
 }
 
 // statusText is switchboard_status: what a principal may know.
-func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
+func (a *App) statusText(p switchboard.Principal) []byte { return encodeJSON(a.statusFor(p)) }
 
 // statusFor is Status as a client of p may see it. Messages of failures are the operator's:
 // they hold the words of servers and of the system. Remedies and the lines of stderr are for
 // the operator's own commands alone: switchboard_status never has them.
-func (a *App) statusFor(p switchboard.Principal) Status {
+func (a *App) statusFor(p switchboard.Principal) StatusReport {
 	s := a.Status(p.Tenant)
 	for i := range s.Servers {
 		if f := s.Servers[i].LastFailure; f != nil {
@@ -261,14 +261,14 @@ func (a *App) statusFor(p switchboard.Principal) Status {
 // inspectStatus is Status over HTTP. The local principal is the operator.
 func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
 	if p.Auth == switchboard.AuthLocal {
-		return encode(a.Status("")), nil
+		return encodeJSON(a.Status("")), nil
 	}
 	return a.statusText(p), nil
 }
 
 // inspectExplain is Explain over HTTP, of the task that the query names.
 func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	ask := Asking{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
+	ask := ExplainQuery{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
 	if text := q.Get("budget"); text != "" {
 		var err error
 		if ask.Budget, err = strconv.Atoi(text); err != nil || ask.Budget < 1 {
@@ -279,12 +279,12 @@ func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url
 	if err != nil {
 		return nil, err
 	}
-	return encode(x), nil
+	return encodeJSON(x), nil
 }
 
-// encode returns v's JSON. v is made of our own types, which always encode, and
+// encodeJSON returns v's JSON. v is made of our own types, which always encode, and
 // the same way every time: maps are sorted.
-func encode(v any) []byte {
+func encodeJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic("encode: " + err.Error())

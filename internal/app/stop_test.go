@@ -19,17 +19,17 @@ func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
 		t.Run(tt.grace.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hurry := make(chan os.Signal, 1)
-				s := newStopping(func() time.Duration { return tt.grace }, hurry)
+				s := newGracePeriod(func() time.Duration { return tt.grace }, hurry)
 				time.Sleep(time.Minute) // nobody stops yet
 				start := time.Now()
-				over := s.over()
+				over := s.endOfCalls()
 				if tt.hurry > 0 {
 					time.AfterFunc(tt.hurry, func() { hurry <- syscall.SIGTERM })
 				}
 				<-over
 				calls := time.Since(start)
-				<-s.over()
-				<-s.all.Done()
+				<-s.endOfCalls()
+				<-s.ctx.Done()
 				if all := time.Since(start); calls != tt.calls || all != tt.all {
 					t.Errorf("calls got %v, and all %v; want %v and %v", calls, all, tt.calls, tt.all)
 				}
@@ -40,9 +40,9 @@ func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
 
 func TestWhatHasEndedWaitsForNothing(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
-		s := newStopping(func() time.Duration { return time.Hour }, nil)
-		s.begin()
-		s.end()
-		<-s.over() // and the bubble has no goroutine left
+		s := newGracePeriod(func() time.Duration { return time.Hour }, nil)
+		s.start()
+		s.cancel()
+		<-s.endOfCalls() // and the bubble has no goroutine left
 	})
 }

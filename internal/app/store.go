@@ -63,7 +63,7 @@ var plainGroups = []string{
 	archive.Groups, // each text is checked against the digest that a receipt names
 	cluster.Group,  // replicas prove to each other that they have the secret
 	health.Group,   // whether servers fare well, and which an operator has disabled: to be there is what counts
-	groupNodes,     // which process writes which chain of receipts: likewise
+	groupChains,    // which process writes which chain of receipts: likewise
 }
 
 // SealStore returns the store with its values sealed by the secret that all replicas have. A store that no other machine
@@ -118,11 +118,11 @@ func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcom
 func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
 	s := a.state.Load()
 	if p, ok := cluster.Principal(r); ok {
-		return s.current(p)
+		return s.currentPrincipal(p)
 	}
 	p, err := s.ring.Authenticate(r)
 	if err == nil {
-		known(r.Context())
+		markKnown(r.Context())
 	}
 	return p, err
 }

@@ -70,7 +70,7 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tied, warning := tie(&d.Outcomes[0])
+			tied, warning := findTie(&d.Outcomes[0])
 			if !slices.Equal(tied, tt.tied) || (warning == "") != (tied == nil) {
 				t.Errorf("tied are %q, want %q: %s", tied, tt.tied, warning)
 			}
@@ -87,7 +87,7 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 }
 
 func TestATieIsToldOncePerChange(t *testing.T) {
-	var all ties
+	var all tieLog
 	one := tieKey{"acme", "work", "read fs", "only its name puts a/x before b/x"}
 	other := one
 	other.warning = "only its name puts a/x before c/x"
@@ -95,17 +95,17 @@ func TestATieIsToldOncePerChange(t *testing.T) {
 		k    tieKey
 		want bool
 	}{{one, true}, {one, false}, {other, true}, {one, false}} {
-		if got := all.first(tt.k); got != tt.want {
+		if got := all.addNew(tt.k); got != tt.want {
 			t.Errorf("%d: %v is new: %v, want %v", i, tt.k, got, tt.want)
 		}
 	}
-	all.forget()
-	if !all.first(one) {
+	all.clear()
+	if !all.addNew(one) {
 		t.Error("under another configuration a tie is not told again")
 	}
 	for range maxTies + 1 {
 		other.warning += "."
-		all.first(other)
+		all.addNew(other)
 	}
 	if len(all.logged) > maxTies {
 		t.Errorf("%d ties are remembered", len(all.logged))

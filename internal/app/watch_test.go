@@ -23,16 +23,16 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		}
 	}
 	var a App
-	seen := map[string]stamp{}
+	seen := map[string]fileStamp{}
 	for _, name := range []string{
 		"switchboard.yaml",
 		"taxonomy.yaml", // it is not there yet
 		"tenants", "secrets/key", "policies",
 		"gone/tenant/key", // nor is its folder
 	} {
-		seen[filepath.Join(dir, name)] = stamp{}
+		seen[filepath.Join(dir, name)] = fileStamp{}
 	}
-	a.seen.Store(&seen)
+	a.loadedFiles.Store(&seen)
 	for name, want := range map[string]bool{
 		"switchboard.yaml":     true,
 		"taxonomy.yaml":        true,
@@ -54,11 +54,11 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		"tenants/x.yaml~":      false,
 		"logs/other.yaml":      false,
 	} {
-		if got := a.concerns(filepath.Join(dir, name)); got != want {
+		if got := a.concernsConfig(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if !a.concerns(dir) || !a.concerns(filepath.Dir(dir)) {
+	if !a.concernsConfig(dir) || !a.concernsConfig(filepath.Dir(dir)) {
 		t.Error("the folder itself does not concern us, nor the one above")
 	}
 }
@@ -112,9 +112,9 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			a.watch(ctx, nil, func() (*fsnotify.Watcher, error) { return nil, errors.New("no more of them") })
 		}()
 		defer func() { stop(); <-watched; a.Stop() }()
-		loaded := func() time.Time { synctest.Wait(); return a.state.Load().when }
+		loaded := func() time.Time { synctest.Wait(); return a.state.Load().loadedAt }
 		first := loaded()
-		<-time.After(10 * lookEvery)
+		<-time.After(10 * compareInterval)
 		if !loaded().Equal(first) {
 			t.Error("nothing has changed, and all was read again")
 		}
@@ -133,10 +133,10 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			func() { _ = os.RemoveAll(dir) }, // which is refused
 			func() { files(t, dir) },
 		} {
-			was, fault := loaded(), a.fault.Load()
+			was, fault := loaded(), a.reloadFault.Load()
 			change()
-			<-time.After(lookEvery + settle)
-			if loaded().Equal(was) && a.fault.Load() == fault {
+			<-time.After(compareInterval + quietPeriod)
+			if loaded().Equal(was) && a.reloadFault.Load() == fault {
 				t.Fatal("the change was not found")
 			}
 		}
@@ -153,13 +153,13 @@ func TestNames15AFileThatIsAlwaysWrittenDelaysAReadByTwoSecondsAtMost(t *testing
 	watched := make(chan struct{})
 	go func() { defer close(watched); a.Watch(ctx, nil) }()
 	defer func() { stop(); <-watched }()
-	first := a.state.Load().when
+	first := a.state.Load().loadedAt
 	put(t, task, append(text, "token_budget: 5000\n"...))
-	for began := time.Now(); a.state.Load().when.Equal(first); {
+	for began := time.Now(); a.state.Load().loadedAt.Equal(first); {
 		if time.Since(began) > 20*time.Second {
 			t.Fatal("the change was not read while another file was being written")
 		}
 		put(t, filepath.Join(dir, "notes.json"), []byte("{}"))
-		<-time.After(settle / 4)
+		<-time.After(quietPeriod / 4)
 	}
 }

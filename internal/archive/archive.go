@@ -43,14 +43,14 @@ const (
 	maxText  = 1 << 30 // bytes of a text, unpacked
 	maxKnown = 1 << 16 // texts of which is remembered when they were written
 
-	// again is after what time a text that is still referred to is written again, which
+	// rewriteInterval is after what time a text that is still referred to is written again, which
 	// is how it is kept for longer.
-	again = 24 * time.Hour
+	rewriteInterval = 24 * time.Hour
 
-	patience  = 5 * time.Second // with the store, for one text
-	hush      = time.Minute     // between two words in the log on the same trouble
+	writeTimeout  = 5 * time.Second // with the store, for one text
+	logInterval      = time.Minute     // between two words in the log on the same trouble
 	maxQueue  = 4096            // texts that wait
-	queueSize = 16 << 20        // bytes that they say that they hold
+	maxQueuedBytes = 16 << 20        // bytes that they say that they hold
 )
 
 // A Text is one that is archived.
@@ -76,26 +76,26 @@ type Status struct {
 // concurrent use.
 type Archive struct {
 	store Store
-	keep  time.Duration
+	retention  time.Duration
 	log   *slog.Logger
 	done  chan struct{}
 
 	mu     sync.Mutex
 	queue  chan Text // nil once closed
-	held   int
-	known  map[switchboard.Digest]time.Time
+	queuedBytes   int
+	writtenAt  map[switchboard.Digest]time.Time
 	status Status
-	spoken time.Time
+	loggedAt time.Time
 }
 
 // New returns an Archive that keeps texts for so long after they were last put, and a
 // day more. A nil log means none.
 func New(st Store, keep time.Duration, log *slog.Logger) *Archive {
 	a := &Archive{
-		store: st, keep: keep + again, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
-		done: make(chan struct{}), queue: make(chan Text, maxQueue), known: map[switchboard.Digest]time.Time{},
+		store: st, retention: keep + rewriteInterval, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		done: make(chan struct{}), queue: make(chan Text, maxQueue), writtenAt: map[switchboard.Digest]time.Time{},
 	}
-	go a.run(a.queue)
+	go a.writeQueued(a.queue)
 	return a
 }
 
@@ -107,64 +107,64 @@ func (a *Archive) Put(texts ...Text) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range texts {
-		if a.queue == nil || time.Since(a.known[t.Digest]) < again {
+		if a.queue == nil || time.Since(a.writtenAt[t.Digest]) < rewriteInterval {
 			continue
 		}
-		if a.held+t.Holds > queueSize {
-			a.lost("more is decided than is written", nil)
+		if a.queuedBytes+t.Holds > maxQueuedBytes {
+			a.countLost("more is decided than is written", nil)
 			continue
 		}
 		select {
 		case a.queue <- t:
-			a.held += t.Holds
-			a.remember(t.Digest)
+			a.queuedBytes += t.Holds
+			a.markWritten(t.Digest)
 		default:
-			a.lost("more is decided than is written", nil)
+			a.countLost("more is decided than is written", nil)
 		}
 	}
 }
 
-// remember notes that a text is there, or will be. The caller holds a.mu.
-func (a *Archive) remember(d switchboard.Digest) {
-	if len(a.known) >= maxKnown {
-		maps.DeleteFunc(a.known, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > again })
-		if len(a.known) >= maxKnown {
-			clear(a.known)
+// markWritten notes that a text is there, or will be. The caller holds a.mu.
+func (a *Archive) markWritten(d switchboard.Digest) {
+	if len(a.writtenAt) >= maxKnown {
+		maps.DeleteFunc(a.writtenAt, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > rewriteInterval })
+		if len(a.writtenAt) >= maxKnown {
+			clear(a.writtenAt)
 		}
 	}
-	a.known[d] = time.Now()
+	a.writtenAt[d] = time.Now()
 }
 
-// lost counts a text that is not written, and says so. The caller holds a.mu.
-func (a *Archive) lost(why string, err error) {
+// countLost counts a text that is not written, and says so. The caller holds a.mu.
+func (a *Archive) countLost(why string, err error) {
 	a.status.Lost++
 	if err != nil {
 		a.status.Fault = err.Error()
 	}
-	if time.Since(a.spoken) > hush {
-		a.spoken = time.Now()
+	if time.Since(a.loggedAt) > logInterval {
+		a.loggedAt = time.Now()
 		a.log.Warn("what was decided from is not archived, and cannot be replayed", "why", why, "err", err, "lost", a.status.Lost)
 	}
 }
 
-func (a *Archive) run(queue <-chan Text) {
+func (a *Archive) writeQueued(queue <-chan Text) {
 	defer close(a.done)
 	for t := range queue {
-		err := a.write(t)
+		err := a.writeText(t)
 		a.mu.Lock()
-		a.held -= t.Holds
+		a.queuedBytes -= t.Holds
 		if err == nil {
 			a.status.Written++
 			a.status.Fault = ""
 		} else {
-			delete(a.known, t.Digest) // the next time
-			a.lost("the store does not take it", err)
+			delete(a.writtenAt, t.Digest) // the next time
+			a.countLost("the store does not take it", err)
 		}
 		a.mu.Unlock()
 	}
 }
 
-func (a *Archive) write(t Text) error {
+func (a *Archive) writeText(t Text) error {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if _, err := z.Write(t.Data()); err != nil {
@@ -173,10 +173,10 @@ func (a *Archive) write(t Text) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	k := key(t.Digest)
-	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.keep}}})
+	k := textKey(t.Digest)
+	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.retention}}})
 	return err
 }
 
@@ -203,20 +203,20 @@ func (a *Archive) Close() {
 	a.mu.Unlock()
 	select {
 	case <-a.done:
-	case <-time.After(patience):
+	case <-time.After(writeTimeout):
 	}
 }
 
 // Groups begins the names of the groups in which texts stand.
 const Groups = "archive/"
 
-func key(d switchboard.Digest) store.Key {
+func textKey(d switchboard.Digest) store.Key {
 	return store.Key{Group: Groups + string(d), Name: "text"}
 }
 
 // Read returns the text of the digest.
 func Read(ctx context.Context, st Reader, d switchboard.Digest) ([]byte, error) {
-	v, err := st.Value(ctx, key(d))
+	v, err := st.Value(ctx, textKey(d))
 	if err != nil {
 		return nil, err
 	}
