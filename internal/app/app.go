@@ -1,9 +1,9 @@
-// Package app wires the parts into a running Switchboard, rebuilds what a
-// decision reads when the configuration or a server changes, and undoes it all
-// in reverse. It is the only package that knows all the others.
+// Package app wires the parts into a running Switchboard, rebuilds the state that decisions read
+// when the configuration or a server changes, and stops everything in reverse order. It is the only
+// package that knows all the others.
 //
-// What a decision reads is one immutable state behind one pointer. Long-lived
-// beside it are only the connections to servers, the runs, and the store.
+// Everything that a decision reads is one immutable state behind one pointer. Only the connections
+// to servers, the runs and the store live longer than a state.
 package app
 
 import (
@@ -50,7 +50,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// DefaultTenant is the tenant of keyless use where none is named.
+// DefaultTenant is the tenant of keyless callers if no other tenant is named.
 const DefaultTenant switchboard.TenantID = "default"
 
 // Bounds of the listener and of stopping.
@@ -58,48 +58,47 @@ const (
 	headerTimeout = 10 * time.Second // for a client to send its request's head
 	idleTimeout   = 2 * time.Minute  // for a kept-alive connection to be used again
 	maxHeader     = 64 << 10
-	lastResponses = time.Second // for clients to hear that a call was cut, or to read the last answer
+	lastResponses = time.Second // for clients to read the last responses, also those to calls that were cut
 	sweepInterval = 5 * time.Minute
 	freeDelay     = 200 * time.Millisecond
 	freeInterval  = time.Minute
-	clockInterval = time.Minute // how often the clock may change what clients see without their asking
+	clockInterval = time.Minute // how often runs are bound again because of the clock
 )
 
 // Options say what to run.
 type Options struct {
-	// Load reads the configuration with these options, to which it adds where values and
-	// manifests come from. It is called again for each reload.
+	// Load reads the configuration. It adds the sources of values and manifests to the options. It is
+	// called again for each reload.
 	Load func(context.Context, config.Options) (*config.Config, error)
 
-	// Tenant is that of keyless callers. "" means DefaultTenant.
+	// Tenant is the tenant of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
 
-	// Serves makes New open the address for Serve before it starts anything. Listen
-	// overrides the configuration's address; "" keeps it.
+	// Serves makes New open the address for Serve before it starts anything. Listen overrides the
+	// address of the configuration; "" keeps that one.
 	Serves bool
 	Listen string
 
-	// WholeResults gives clients results of any length whole.
+	// WholeResults gives clients results of any length in full.
 	WholeResults bool
 
 	Log     *slog.Logger
 	Name    string
 	Version string
 
-	// Data is the folder for what Switchboard writes itself; "" means that nothing
-	// outlives this process, whatever store the configuration names.
+	// Data is the folder for the files that Switchboard itself writes. "" means that no data outlives
+	// this process, even if the configuration names a store.
 	Data string
 
-	// Replica says that it is one of those that share the configured store, where
-	// that has room for several.
+	// Replica says that other replicas share the configured store, if that store can be shared.
 	Replica bool
 
-	// Hurry says something when stopping shall not wait for calls under way
-	// any longer; nil means that nobody is in a hurry.
+	// Hurry receives a signal when stopping must not wait any longer for calls in flight. nil means
+	// that no signal comes.
 	Hurry <-chan os.Signal
 
-	// Guard is the command that ends what servers have started when
-	// Switchboard is killed; see upstream.Options.
+	// Guard is the command that ends the processes of servers when Switchboard is killed; see
+	// upstream.Options.
 	Guard []string
 }
 
@@ -119,63 +118,62 @@ type App struct {
 	store    store.Store
 	keys     *idempotency.Keys
 	operator identity.Operator
-	cluster  *cluster.Cluster // the zero one where there are no other replicas
+	cluster  *cluster.Cluster // the zero value if there are no other replicas
 
-	listener net.Listener // nil where nothing is served over HTTP
+	listener net.Listener // nil if nothing is served over HTTP
 
-	serverInfo   []byte           // what modern clients are told that answers
-	emptySurface *surface.Surface // what a run without a task shows
+	serverInfo   []byte           // which server answers, for modern clients
+	emptySurface *surface.Surface // the surface of a run without a task
 
-	// building is held while a new state is made and swapped in, so that a
-	// reload and a server's change do not overtake each other.
+	// building is held while a new state is built and swapped in, so that a reload and a change of a
+	// server's offer happen one after the other.
 	building sync.Mutex
 	state    atomic.Pointer[servingState]
 	ready    chan struct{} // closed once state holds the servers' first offers
 	starting atomic.Pointer[startingServers]
 
-	keysChanged chan struct{} // holds one signal when there may be other keys
+	keysChanged chan struct{} // holds one signal when the keys may have changed
 
 	reloadFault atomic.Pointer[reloadFault]
-	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load looked at, and what it found
-	startFolder string                               // the folder in which we were started
+	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
+	startFolder string                               // the working directory at the start
 
-	freeScheduled atomic.Bool  // it is about to be done
-	freedAt       atomic.Int64 // when it was done, in unix nanoseconds
+	freeScheduled atomic.Bool  // freeMemory is scheduled
+	freedAt       atomic.Int64 // when memory was last freed, in Unix nanoseconds
 
 	metrics telemetry.Recorder
 
-	changedOffers    *changedServers // that the other replicas are told of
-	answeredServers  *changedServers // that are to be remembered
+	changedOffers    *changedServers // to be published to the other replicas
+	answeredServers  *changedServers // to be kept in the store
 	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
-	toolSearch       toolSearch // for operators
-	tieLog           tieLog     // that the log has
+	toolSearch       toolSearch // for operators' searches
+	tieLog           tieLog     // which ties were logged
 
 	grace *gracePeriod
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 }
 
-// startingServers are the servers for which runs wait.
+// startingServers are the servers that runs wait for.
 type startingServers struct {
 	servers  []switchboard.ServerID
-	replaced chan struct{} // closed when another waiting has taken its place
+	replaced chan struct{} // closed when a newer startingServers has replaced this one
 }
 
-// reloadFault is why the last reload was refused, and since when all were.
+// reloadFault says why the last reload was refused, when, and since when every reload was refused.
 type reloadFault struct {
 	err         error
 	when, since time.Time
 }
 
-// New reads the configuration and starts the servers that it names, without
-// waiting for them. The error is switchboard.Faults where the configuration is
-// refused. Call Stop in the end.
+// New reads the configuration and starts its servers without waiting for them. If the configuration
+// is refused, the error is switchboard.Faults. The caller must call Stop in the end.
 func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
 	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: newChangedServers(), answeredServers: newChangedServers()}
-	a.startFolder, _ = os.Getwd() // else paths stay as they are given
+	a.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
 	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -208,12 +206,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Serves && o.Data != "" {
 		var unknown error
 		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("nobody can disable, enable or restart servers", "err", unknown)
+			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
 		}
 	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
-	moved := make(chan struct{}, 1) // a server's health has
+	moved := make(chan struct{}, 1) // the health of a server has changed
 	a.fleet = upstream.New(upstream.Options{
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
@@ -265,7 +263,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	guard := func(next switchboard.Caller) switchboard.Caller {
 		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
 	}
-	// Who reads on in a kept result needs what a call needs.
+	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
 	cached := cache.New(a.store, a.cacheTerms, a.ledger.digests.Arguments, a.metrics.Cached)
 	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
@@ -344,8 +342,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	return a, nil
 }
 
-// followServers takes in what the servers offer, whenever one changes. It is ready once all have
-// answered or the start deadline is over.
+// followServers rebuilds the state whenever a server's offer changes. It closes ready when all
+// servers have answered or the start deadline is over.
 func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{}) {
 	settled := make(chan struct{})
 	a.work.Go(func() {
@@ -369,11 +367,11 @@ func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{})
 	}
 }
 
-// startWait is how long a new state waits for more servers to answer, while some are
-// starting. It spares decisions that hold for a moment only.
+// startWait is how long a new state waits for more servers to answer while some are starting. It
+// avoids decisions that hold only for a moment.
 const startWait = 500 * time.Millisecond
 
-// awaitStarting waits until no server is starting, for gatherTime at most.
+// awaitStarting waits until no server is starting, for startWait at most.
 func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
 	over := time.NewTimer(startWait)
 	defer over.Stop()
@@ -388,8 +386,8 @@ func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// sweepExpired has kept for longer what is in use, and lets go of what is not, every few
-// minutes. It waits for the store for each, which nothing else shall wait for.
+// sweepExpired renews the values in the store that are in use and evicts those that are not, every
+// few minutes. It runs apart from everything else because it waits for the store.
 func (a *App) sweepExpired(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -408,9 +406,8 @@ func (a *App) sweepExpired(ctx context.Context) {
 	}
 }
 
-// followClock binds runs again where policy looks at the clock, so that clients
-// hear when it has changed their lists. It does so as minutes begin, which is
-// when most rules of that kind turn.
+// followClock binds runs again where policy reads the clock, so that clients learn of a changed
+// list. It does so at the beginning of each minute, when most rules of that kind change.
 func (a *App) followClock(ctx context.Context) {
 	for {
 		now := time.Now()
@@ -423,12 +420,12 @@ func (a *App) followClock(ctx context.Context) {
 	}
 }
 
-// followKeys ends the streams of those whose key is gone or has expired.
+// followKeys ends the streams of clients when their key is removed or expires.
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
-			due = time.After(min(time.Until(end), clockInterval)) // a clock that is set is seen soon
+			due = time.After(min(time.Until(end), clockInterval)) // also if the clock is set meanwhile
 		}
 		select {
 		case <-ctx.Done():
@@ -440,17 +437,16 @@ func (a *App) followKeys(ctx context.Context) {
 	}
 }
 
-// rebuildState makes a state of the running configuration and what the servers
-// offer now.
+// rebuildState builds a state from the running configuration and the servers' present offers.
 func (a *App) rebuildState(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
-	starting := a.fleet.Starting() // before their offers: who answers in between counts as both
+	starting := a.fleet.Starting() // read before the offers: a server that answers in between counts as both
 	a.swapState(ctx, a.newState(was.loadedConfig, a.fleet.Offers(), starting, was))
 }
 
-// swapState puts s in place and binds all runs again. The caller holds a.building.
+// swapState publishes s and binds all runs again. The caller holds a.building.
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
 	a.freeMemorySoon()
@@ -460,7 +456,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
 		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
-			a.log.Warn("a server is not probed as it is configured", "why", why)
+			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
 	if faults := s.equivalentFaults(""); !slices.Equal(was.equivalentFaults(""), faults) {
@@ -475,7 +471,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lostServers) // where nothing else could serve until now
+	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
 	close(a.starting.Swap(&startingServers{s.starting, make(chan struct{})}).replaced)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
@@ -484,12 +480,13 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	}
 }
 
-// reload reads the configuration again. All that can fail happens before
-// anything that runs is touched: on an error the running state stays as it is,
-// and Status says so. New servers get the start deadline to answer before
-// decisions see them; calls in flight finish with what they started with.
-// differs is called before that wait where there is something to tell the other
-// replicas: another configuration, or one that is refused, or is no more.
+// reload reads the configuration again. Every step that can fail happens before anything live is
+// changed: on an error the running state stays, and Status reports the error. New servers get the
+// start deadline to answer before decisions use them. Calls in flight finish with the state that
+// they started with.
+//
+// reload calls differs before that wait if the other replicas must know of the result: the
+// configuration has changed, is refused, or is accepted again.
 func (a *App) reload(ctx context.Context, differs func()) {
 	was := a.state.Load()
 	r, err := a.rereadConfig(ctx, was)
@@ -510,7 +507,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		return
 	}
 	if a.reloadFault.Swap(nil) != nil {
-		a.log.Info("the configuration is good again")
+		a.log.Info("the configuration is accepted again")
 	}
 	if same {
 		a.log.Info("read again; nothing has changed")
@@ -524,7 +521,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
 	a.tieLog.clear()
-	starting := a.fleet.Starting() // before their offers, as in refresh
+	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
@@ -535,7 +532,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
-// logWarnings logs which parts of the configuration are faulty, and what is most likely a mistake in it.
+// logWarnings logs the faulty parts of the configuration and its probable mistakes.
 func (a *App) logWarnings(r *loadedConfig) {
 	a.logFaultyParts(r)
 	for _, w := range r.config.Warnings {
@@ -543,15 +540,15 @@ func (a *App) logWarnings(r *loadedConfig) {
 	}
 }
 
-// logFaultyParts logs which parts of the configuration are faulty.
+// logFaultyParts logs the faulty parts of the configuration.
 func (a *App) logFaultyParts(r *loadedConfig) {
 	for _, p := range r.config.Faulty {
 		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
 	}
 }
 
-// rereadConfig reads the configuration again. It returns the reading of was if nothing has
-// changed. The error says why the new configuration cannot replace the one that runs.
+// rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has
+// changed. The error says why the new configuration cannot replace the running one.
 func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfig, error) {
 	r, err := a.loadConfig(ctx, was.loadedConfig)
 	if err != nil {
@@ -572,8 +569,8 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 	return r, nil
 }
 
-// configurationKey is the key for digests of configurations: that of all replicas, or ours
-// where there are none.
+// configurationKey returns the key for digests of configurations: the key that all replicas share,
+// or our own key if there are no others.
 func (a *App) configurationKey() []byte {
 	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
@@ -581,13 +578,13 @@ func (a *App) configurationKey() []byte {
 	return []byte(a.ledger.offerKey.Reveal())
 }
 
-// loadConfig reads the configuration, and remembers what to watch. Parts that are faulty stay as they
-// are in was, which is nil at a start.
+// loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
+// that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
 	seen := map[string]fileStamp{}
 	o := config.Options{Watch: func(path string) {
 		if path = a.absolutePath(path); seen[path] == (fileStamp{}) {
-			seen[path] = stampFile(path) // before it is read: what changes meanwhile is found to differ
+			seen[path] = stampFile(path) // before the file is read, so that a later change is noticed
 		}
 	}}
 	l := newCompiledLayers(nil)
@@ -606,7 +603,7 @@ func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig,
 	return compilePolicies(c, a.engine, l)
 }
 
-// withRemoved returns the new servers, and the old ones that are gone: these serve on
+// withRemoved returns the new servers and the old servers that were removed. The removed ones serve
 // until no decision names them.
 func withRemoved(now, before []switchboard.Server) []switchboard.Server {
 	all := append([]switchboard.Server(nil), now...)
@@ -622,7 +619,7 @@ func withRemoved(now, before []switchboard.Server) []switchboard.Server {
 	return all
 }
 
-// tenantNames are the tenants, sorted.
+// tenantNames returns the ids of the tenants, sorted.
 func tenantNames(c *config.Config) (names []string) {
 	for id := range c.Tenants {
 		names = append(names, string(id))
@@ -631,7 +628,8 @@ func tenantNames(c *config.Config) (names []string) {
 	return names
 }
 
-// checkTenant reports that nobody would be served, or that keyless callers would be nobody.
+// checkTenant returns an error if no tenant would be served, or if keyless callers would have no
+// tenant.
 func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	switch {
 	case len(c.Tenants) == 0 && len(c.Refused) > 0, c.Refused[local] && c.Keyless():
@@ -647,7 +645,7 @@ func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchb
 	return a.state.Load().resolveTask(p, task)
 }
 
-// Bind implements run.Binder. It waits for no server.
+// Bind implements run.Binder. It does not wait for servers.
 func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	switch {
 	case was.Declared != nil:
@@ -657,7 +655,7 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 	}
 	st := a.state.Load()
 	s, err := st.bindTask(ctx, p, task, was, a.unfitTools(was), a.serverInfo, func(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
-		if len(t.ownServers(st.starting)) == 0 { // else another tool may still come first
+		if len(t.ownServers(st.starting)) == 0 { // otherwise another tool may still rank first
 			a.logTies(d)
 		}
 		return a.ledger.recordDecision(t, d, refused)
@@ -688,9 +686,9 @@ func (a *App) Lasts(id switchboard.TenantID) bool {
 	return p == nil || !p.ReadsClock()
 }
 
-// freeMemorySoon gives memory back, soon, and not often. Reading the files, compiling
-// policies and deciding about many tools are rare and leave much that nobody
-// needs; the runtime would keep it for minutes.
+// freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
+// compiling policies and deciding about many tools happen rarely and leave much garbage; the
+// runtime would keep that memory for minutes.
 func (a *App) freeMemorySoon() {
 	if !a.freeScheduled.CompareAndSwap(false, true) {
 		return
@@ -699,12 +697,12 @@ func (a *App) freeMemorySoon() {
 	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
 		a.freedAt.Store(time.Now().UnixNano())
 		a.freeScheduled.Store(false)
-		runtime.GC() // a sync.Pool, such as of encoders, keeps what it has for one more
+		runtime.GC() // a sync.Pool keeps its values until the second collection
 		debug.FreeOSMemory()
 	})
 }
 
-// Ready waits until the servers have answered, or the start deadline is over.
+// Ready waits until the servers have answered or the start deadline is over.
 func (a *App) Ready(ctx context.Context) error {
 	select {
 	case <-a.ready:
@@ -714,7 +712,8 @@ func (a *App) Ready(ctx context.Context) error {
 	}
 }
 
-// listen opens an address for Serve. Beyond this machine it refuses to listen without keys.
+// listen opens an address for Serve. Without keys, it refuses addresses that other machines can
+// reach.
 func listen(addr string, keyless bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -736,7 +735,7 @@ func listen(addr string, keyless bool) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr is where Serve answers; nil where nothing is served over HTTP.
+// Addr returns the address that Serve listens on, or nil if nothing is served over HTTP.
 func (a *App) Addr() net.Addr {
 	if a.listener == nil {
 		return nil
@@ -744,13 +743,13 @@ func (a *App) Addr() net.Addr {
 	return a.listener.Addr()
 }
 
-// Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work,
-// lets what is under way finish, tells the clients of calls that have not, and
-// closes: all within the configuration's grace, of which Stop gets what is left.
+// Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work, lets
+// calls in flight finish, answers the clients of calls that have not finished, and closes. All of
+// this happens within the configuration's grace; Stop gets the rest of that time.
 func (a *App) Serve(ctx context.Context) error {
 	s := &http.Server{
-		// No mux: it would answer paths that it finds odd before any of our
-		// checks. Neither may the server answer "OPTIONS *" itself.
+		// No mux: it would answer odd paths before our own checks run. For the same reason the server must
+		// not answer "OPTIONS *" itself.
 		Handler:                      a.gateway,
 		DisableGeneralOptionsHandler: true,
 
@@ -771,7 +770,7 @@ func (a *App) Serve(ctx context.Context) error {
 	}
 	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
 	noticed := time.After(a.drainNotice())
-	// Until then it listens: whoever comes is told, not left to guess.
+	// It still listens, so that new clients get an answer instead of a broken connection.
 	if n := a.gateway.Drain(a.grace.endOfCalls()); n > 0 {
 		a.log.Warn("calls cut", "calls", n)
 	}
@@ -782,7 +781,7 @@ func (a *App) Serve(ctx context.Context) error {
 	last, cancel := context.WithTimeout(a.grace.ctx, lastResponses)
 	defer cancel()
 	if err := s.Shutdown(last); err != nil {
-		_ = s.Close() // whoever has not read its answer by now
+		_ = s.Close() // also the connections of clients that have not read their answer
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -790,9 +789,9 @@ func (a *App) Serve(ctx context.Context) error {
 	return nil
 }
 
-// drainNotice is how long we tell that we are stopping, at least, so that whoever sends
-// clients to one of several replicas has asked /readyz by then: a connection that it makes
-// as we close is lost, and it cannot know whether its request was.
+// drainNotice returns for how long, at least, /readyz must say that this replica stops. A load
+// balancer then has asked /readyz before we close. If it opened a connection while we close, it
+// could not know whether its request was executed.
 func (a *App) drainNotice() time.Duration {
 	if !a.options.Replica || !a.state.Load().config.Store.Shared() {
 		return 0
@@ -800,14 +799,13 @@ func (a *App) drainNotice() time.Duration {
 	return 3 * time.Second
 }
 
-// ServeStdio answers MCP on in and out for the local principal of the tenant,
-// until in ends or ctx is done.
+// ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
+// is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
 	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().ring.Local() }, task)
 }
 
-// Stop ends all connections and processes. Call it once, after Serve and
-// ServeStdio have returned.
+// Stop ends all connections and processes. Call it once, after Serve and ServeStdio have returned.
 func (a *App) Stop() {
 	a.stop()
 	if a.listener != nil {

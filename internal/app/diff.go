@@ -21,45 +21,44 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Diff says what recorded decisions would have been under a proposal. Its
-// fields are what "switchboard policy diff --json" prints.
+// A Diff says how recorded decisions would change under a proposal. "switchboard policy diff
+// --json" prints its fields.
 type Diff struct {
 	Since     time.Time `json:"since"`
-	Decisions int       `json:"decisions"` // that were recorded since then
-	Calls     int       `json:"calls"`     // how many of these are of calls
+	Decisions int       `json:"decisions"` // recorded since then
+	Calls     int       `json:"calls"`     // decisions on calls among them
 	Replayed  int       `json:"replayed"`
-	Changed   int       `json:"changed"` // of the replayed
+	Changed   int       `json:"changed"` // among the replayed ones
 
 	// Changes are sorted by kind, tenant and tool.
 	Changes []DecisionChange `json:"changes"`
 
-	// NotReplayed are the others, by the reason. Nobody knows what became of
-	// them.
+	// NotReplayed are the decisions that could not be replayed, by reason. Nothing is known about them.
 	NotReplayed []NotReplayed `json:"not_replayed,omitempty"`
 
-	// Broken are decisions that came out otherwise under the very rules by which
-	// they were made. That is a fault of Switchboard.
+	// Broken are the decisions that a replay under their own rules did not reproduce. Each is a defect
+	// of Switchboard.
 	Broken []BrokenReplay `json:"broken,omitempty"`
 }
 
-// The kinds of changes, in the order in which they are told.
+// The kinds of changes, in the order of the output.
 const (
-	ChangeRefused = "refused" // the task may not start any more
-	ChangeStarts  = "starts"  // it may, now
-	ChangeDenied  = "denied"  // the tool is no candidate any more that could serve
-	ChangeAllowed = "allowed" // it is one, now
-	ChangeMoved   = "moved"   // what serves first is another
-	ChangeAsked   = "asked"   // policy asks something else of calls of the tool
-	ChangeOrder   = "order"   // what serves first is the same, what follows is not
-	ChangeTask    = "task"    // the task requires something else
+	ChangeRefused = "refused" // the task may no longer start
+	ChangeStarts  = "starts"  // the task may start now
+	ChangeDenied  = "denied"  // the tool can no longer serve
+	ChangeAllowed = "allowed" // the tool can serve now
+	ChangeMoved   = "moved"   // another server or tool serves first
+	ChangeAsked   = "asked"   // policy puts other obligations on calls of the tool
+	ChangeOrder   = "order"   // the same tool serves first, the order behind it changes
+	ChangeTask    = "task"    // the requirements of the task change
 )
 
 var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeAsked, ChangeOrder, ChangeTask}
 
-// A Change is what would become otherwise, and in how many decisions.
+// A DecisionChange is one change, and the number of decisions that it affects.
 type DecisionChange struct {
 	Kind        string               `json:"change"`
-	Of          string               `json:"of,omitempty"` // of what: "" is a decision for a task, "call" one on a call
+	Of          string               `json:"of,omitempty"` // the kind of decision: "" for a task, "call" for a call
 	Tenant      switchboard.TenantID `json:"tenant"`
 	Task        switchboard.TaskID   `json:"task,omitempty"`
 	Requirement string               `json:"requirement,omitempty"`
@@ -70,16 +69,16 @@ type DecisionChange struct {
 	Decisions   int                  `json:"decisions"`
 }
 
-// NotReplayed is why decisions could not be made again, and how many.
+// NotReplayed is one reason why decisions could not be replayed, and their number.
 type NotReplayed struct {
 	Why       string `json:"why"`
-	Of        string `json:"of,omitempty"` // as of a Change
+	Of        string `json:"of,omitempty"` // as in DecisionChange
 	Decisions int    `json:"decisions"`
 }
 
-// BrokenReplay is a decision whose replay is not what was recorded.
+// BrokenReplay is a decision that came out differently when it was replayed.
 type BrokenReplay struct {
-	Of       string               `json:"of,omitempty"` // as of a Change
+	Of       string               `json:"of,omitempty"` // as in DecisionChange
 	Tenant   switchboard.TenantID `json:"tenant"`
 	Task     switchboard.TaskID   `json:"task"`
 	Recorded switchboard.Digest   `json:"recorded"`
@@ -89,19 +88,20 @@ type BrokenReplay struct {
 // Why a decision cannot be replayed.
 const (
 	whyDamaged = "the receipt is damaged"
-	whyGone    = "what it was decided from is not archived any more"
-	whyTime    = "a policy could not be evaluated then, or not now, as it may happen when it takes too long"
+	whyGone    = "the inputs of the decision are not archived any more"
+	whyTime    = "a policy could not be evaluated, either then or in the replay, which happens when an evaluation takes too long"
 )
 
-// Replaying has more time than serving.
+// replayTimeout limits the evaluation of a policy in a replay. It is longer than the limit when
+// serving.
 const replayTimeout = 10 * time.Second
 
-// jobSize is how many decisions are replayed in one go, by one worker.
+// jobSize limits the number of decisions that one worker replays in one go.
 const jobSize = 256
 
-// Compare replays what was recorded since then, of the tenant ("" means of all), as it
-// was and under the proposal. progress, where not nil, is told from time to time how many
-// of how many are done.
+// Compare replays the decisions of the tenant ("" means all tenants) that were recorded since then:
+// once as they were made, and once under the proposal. If progress is not nil, it is called from
+// time to time with the number of decisions that are done and their total.
 func Compare(ctx context.Context, records Records, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	entries, damaged, err := readRecords(ctx, records, receipt.List(ctx, records, receipt.Query{Tenant: tenant, Since: since}), false)
 	if err != nil {
@@ -110,8 +110,8 @@ func Compare(ctx context.Context, records Records, since time.Time, tenant switc
 	return compareRecords(ctx, records, entries, damaged, since, p, progress)
 }
 
-// Replay decides again what a receipt says that was decided: it shall be the same to the
-// byte. receipt.ErrNone says that there is no such receipt.
+// Replay makes the decisions of one receipt again. Each must come out the same to the byte. The
+// error receipt.ErrNone says that there is no such receipt.
 func Replay(ctx context.Context, records Records, id string) (*Diff, error) {
 	e, err := receipt.Find(ctx, records, id)
 	if err != nil {
@@ -124,7 +124,7 @@ func Replay(ctx context.Context, records Records, id string) (*Diff, error) {
 	return compareRecords(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
 }
 
-// compareRecords replays entries.
+// compareRecords replays the decisions.
 func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
 	slices.SortFunc(entries, compareByBasis)
 	c := &comparison{
@@ -165,19 +165,19 @@ func compareRecords(ctx context.Context, records Records, entries []*decisionRec
 	return c.result(since, c.total+damaged), nil
 }
 
-// A comparison gathers what workers find.
+// A comparison gathers the results of the workers.
 type comparison struct {
 	proposal *Proposal
 	progress func(done, of int)
 	total    int
-	calls    int // of these
+	calls    int // on calls
 
 	mu          sync.Mutex
 	done        int
-	err         error                  // what is wrong with the proposal
-	changes     map[DecisionChange]int // without their counts
+	err         error                  // a fault in the proposal
+	changes     map[DecisionChange]int // the keys have no counts
 	changed     int
-	notReplayed map[NotReplayed]int // likewise
+	notReplayed map[NotReplayed]int // the keys have no counts
 	broken      []BrokenReplay
 }
 
@@ -189,7 +189,8 @@ func (c *comparison) skipDecisions(why, kind string, n int) {
 	c.advance(n)
 }
 
-// countDifference counts a decision of which the replay is text, and was not.
+// countDifference counts a decision that the replay did not reproduce. text is the record of the
+// replay.
 func (c *comparison) countDifference(e *decisionRecord, text []byte, b BrokenReplay) {
 	if policyFailed(text) || policyFailed(e.text) {
 		c.skipDecisions(whyTime, e.kind, 1)
@@ -205,7 +206,7 @@ func (c *comparison) countDifference(e *decisionRecord, text []byte, b BrokenRep
 	c.advance(1)
 }
 
-// countChanges counts a decision of which these are the changes.
+// countChanges counts a replayed decision and its changes.
 func (c *comparison) countChanges(changes map[DecisionChange]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +219,7 @@ func (c *comparison) countChanges(changes map[DecisionChange]bool) {
 	c.advance(1)
 }
 
-// advance counts decisions that are done with. The caller holds c.mu.
+// advance reports that n more decisions are done. The caller holds c.mu.
 func (c *comparison) advance(n int) {
 	c.done += n
 	if c.progress != nil {
@@ -226,7 +227,7 @@ func (c *comparison) advance(n int) {
 	}
 }
 
-// replayJob replays decisions that were made from the same.
+// replayJob replays decisions that have the same basis.
 func (c *comparison) replayJob(ctx context.Context, a *basisReader, entries []*decisionRecord) {
 	r, err := a.replayers.get(entries[0].basisKey(), func() (*replayer, error) { return c.newReplayer(ctx, a, entries[0]) })
 	var wrong *proposalError
@@ -256,7 +257,7 @@ func (c *comparison) replayJob(ctx context.Context, a *basisReader, entries []*d
 	}
 }
 
-// skipReason says why something cannot be replayed.
+// skipReason says why a decision cannot be replayed.
 func skipReason(err error) string {
 	if errors.Is(err, archive.ErrNone) {
 		return whyGone
@@ -264,10 +265,10 @@ func skipReason(err error) string {
 	return err.Error()
 }
 
-// A proposalError is what is wrong with the proposal.
+// A proposalError is a fault in the proposal.
 type proposalError struct{ error }
 
-// newReplayer makes what decides again as it did, and as is proposed.
+// newReplayer rebuilds the tenant as it was, and as it would be under the proposal.
 func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisionRecord) (*replayer, error) {
 	was, err := a.readBasis(ctx, e)
 	if err != nil {
@@ -275,7 +276,7 @@ func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisio
 	}
 	r := &replayer{}
 	if r.before, err = a.rebuildTenant(was, 0); err != nil {
-		return nil, fmt.Errorf("what it was decided from is refused now: %w", err)
+		return nil, fmt.Errorf("the archived inputs of the decision are refused now: %w", err)
 	}
 	if now := c.proposal.apply(was); now != nil {
 		if r.after, err = a.rebuildTenant(now, 1); err != nil {
@@ -288,13 +289,13 @@ func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisio
 	return r, nil
 }
 
-// A replay makes decisions again, as they were made and as they would be.
+// A replayer makes decisions again, under the recorded rules and under the proposed ones.
 type replayer struct {
-	before, after *servedTenant // after is nil where the tenant is gone
-	proposed      *servingState // of after, where principals are others too
+	before, after *servedTenant // after is nil if the proposal removes the tenant
+	proposed      *servingState // of after, if the proposal changes the principals too
 }
 
-// replayDecision replays one decision.
+// replayDecision replays the decision for a task.
 func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *replayer, e *decisionRecord) {
 	of, err := decide.ReadRecord(e.text)
 	if err != nil {
@@ -324,11 +325,11 @@ func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *repl
 	c.countChanges(r.decisionChanges(ctx, &of, was, cmp.Or(of.Now, e.when)))
 }
 
-// policyFailed reports whether a policy could not be evaluated in a decision: whether
-// it can be may hang on how fast the machine is.
+// policyFailed reports whether a policy could not be evaluated in the decision. That can depend on
+// the speed of the machine.
 func policyFailed(text []byte) bool { return bytes.Contains(text, []byte("could not be evaluated")) }
 
-// decisionChanges returns what would be otherwise.
+// decisionChanges returns the changes that the proposal makes to a decision.
 func (r *replayer) decisionChanges(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) map[DecisionChange]bool {
 	out := changeSet{DecisionChange{Tenant: of.Tenant}, map[DecisionChange]bool{}}
 	now, err := r.decideProposed(ctx, of, was, when)
@@ -337,13 +338,13 @@ func (r *replayer) decisionChanges(ctx context.Context, of *decide.Recorded, was
 		if was.Err() == nil {
 			out.add(DecisionChange{Kind: ChangeRefused, Task: of.Task, Why: err.Error()})
 		}
-	case now.Snapshot != was.Snapshot || r.proposed != nil: // else it is the same
+	case now.Snapshot != was.Snapshot || r.proposed != nil: // otherwise the decisions are equal
 		out.compareDecisions(was, now)
 	}
 	return out.found
 }
 
-// decideProposed makes the decision that would have been made.
+// decideProposed makes the decision that the proposal would lead to.
 func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) (*decide.Decision, error) {
 	if r.after == nil {
 		return nil, errGone
@@ -367,9 +368,9 @@ func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was 
 	return r.proposed.decideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
 }
 
-var errGone = errors.New("the tenant is not there any more")
+var errGone = errors.New("the proposed configuration does not have the tenant")
 
-// changeSet gathers those of one decision.
+// A changeSet gathers the changes of one decision.
 type changeSet struct {
 	subject DecisionChange
 	found   map[DecisionChange]bool
@@ -394,7 +395,7 @@ func (cs *changeSet) compareDecisions(was, now *decide.Decision) {
 		need := o.Requirement.String()
 		at := slices.IndexFunc(later, func(l decide.Outcome) bool { return l.Requirement.String() == need })
 		if at < 0 {
-			cs.add(DecisionChange{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is not required any more"})
+			cs.add(DecisionChange{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is no longer required"})
 			continue
 		}
 		cs.compareOutcome(o, &later[at])
@@ -405,7 +406,7 @@ func (cs *changeSet) compareDecisions(was, now *decide.Decision) {
 	}
 }
 
-// compareOutcome compares what became of one requirement.
+// compareOutcome compares the outcomes of one requirement.
 func (cs *changeSet) compareOutcome(was, now *decide.Outcome) {
 	before, after := servingTools(was), servingTools(now)
 	same := true
@@ -446,14 +447,14 @@ func (cs *changeSet) compareOutcome(was, now *decide.Outcome) {
 	}
 }
 
-// compareObligations notes that something else is asked of calls of a tool.
+// compareObligations notes a change of the obligations on calls of a tool.
 func (cs *changeSet) compareObligations(tool string, from, to switchboard.Obligations) {
 	if was, now := describeObligations(from), describeObligations(to); was != now {
 		cs.add(DecisionChange{Kind: ChangeAsked, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
 	}
 }
 
-// describeObligations gives them in words.
+// describeObligations returns the obligations in words.
 func describeObligations(o switchboard.Obligations) string {
 	var said []string
 	add := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
@@ -485,7 +486,7 @@ func joinIfAny(what string, list []string) string {
 	return what + strings.Join(list, ", ")
 }
 
-// servingTools are the tools that could serve, the best first.
+// servingTools returns the tools that could serve, best first.
 func servingTools(o *decide.Outcome) (ids []switchboard.ToolID) {
 	for _, c := range slices.Concat(o.Selected, o.Others) {
 		ids = append(ids, c.Tool.ID)
@@ -493,8 +494,8 @@ func servingTools(o *decide.Outcome) (ids []switchboard.ToolID) {
 	return ids
 }
 
-// servedBy is what serves: a server, or one tool where that is all that is taken.
-// What is required by name is all taken, and is served by no one.
+// servedBy returns what serves the requirement first: a server, or a tool if only one tool is
+// selected. It is "" for a requirement by name, because all tools that it names are selected.
 func servedBy(o *decide.Outcome) string {
 	switch {
 	case len(o.Selected) == 0:
@@ -507,17 +508,17 @@ func servedBy(o *decide.Outcome) string {
 	return string(o.Selected[0].Tool.ID.Server)
 }
 
-// dropReason says why the tool is not left.
+// dropReason says why the tool cannot serve.
 func dropReason(o *decide.Outcome, id switchboard.ToolID) string {
 	for _, d := range o.Dropped {
 		if d.Tool.ID == id {
 			return d.Stage + ": " + d.Reason.String()
 		}
 	}
-	return "it is none of the tools that the requirement means"
+	return "it is not one of the tools that the requirement names"
 }
 
-// result puts together what was found.
+// result puts the findings together.
 func (c *comparison) result(since time.Time, all int) *Diff {
 	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []DecisionChange{}}
 	for why, n := range c.notReplayed {

@@ -13,23 +13,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 )
 
-// Bounds of the connections over which nobody has said yet who they are.
+// Limits on connections that have not yet sent an authenticated request.
 const (
-	maxUnknownPerNetwork = 1024 // from one network, of those that had strangerGrace
-	maxUnknown           = 4096 // in all
+	maxUnknownPerNetwork = 1024 // from one network, of connections older than unknownGrace
+	maxUnknown           = 4096 // of all networks
 	unknownGrace         = 5 * time.Second
 )
 
-// A door is a listener that bounds the connections of strangers. Where one network has too
-// many, those are closed that have been there for longest, once they have had time to send a
-// request. Where there are too many in all, one of these goes, or else the one that comes. A
-// connection over which somebody was known once counts no more. It is safe for concurrent
-// use.
+// A connLimiter is a listener that limits unknown connections: those that have not yet sent an
+// authenticated request. If one network has too many, the limiter closes its oldest ones, but none
+// that is younger than unknownGrace. If there are too many in all, it closes the oldest one, or the
+// new one if none is old enough. A connection that was authenticated once is not counted any more.
+// It is safe for concurrent use.
 type connLimiter struct {
 	net.Listener
 
 	mu               sync.Mutex
-	unknown          list.List // of *guest; the first has been there for longest
+	unknown          list.List // of *limitedConn, oldest first
 	unknownByNetwork map[netip.Prefix]*list.List
 }
 
@@ -37,7 +37,7 @@ func newConnLimiter(l net.Listener) *connLimiter {
 	return &connLimiter{Listener: l, unknownByNetwork: map[netip.Prefix]*list.List{}}
 }
 
-// A guest is a connection through a door.
+// A limitedConn is a connection that a connLimiter accepted.
 type limitedConn struct {
 	net.Conn
 
@@ -47,10 +47,10 @@ type limitedConn struct {
 	known   atomic.Bool
 
 	heads       gateway.Heads
-	refused     bool   // what the client sends is not read any more
-	replacement string // what is read in its place, as far as it has not been read
+	refused     bool   // the client's bytes are not read any more
+	replacement string // the bytes to read in their place that are left
 
-	inAll, inNetwork *list.Element // nil once it is no stranger
+	inAll, inNetwork *list.Element // nil once it is not counted
 }
 
 // Accept implements net.Listener.
@@ -66,7 +66,7 @@ func (d *connLimiter) Accept() (net.Conn, error) {
 	return g, nil
 }
 
-// countUnknown counts a stranger in, and returns those that have to go.
+// countUnknown counts a new connection and returns the connections that must be closed.
 func (d *connLimiter) countUnknown(g *limitedConn) (over []*limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,14 +97,14 @@ func (d *connLimiter) countUnknown(g *limitedConn) (over []*limitedConn) {
 	return over
 }
 
-// uncount counts a stranger out.
+// uncount stops counting a connection.
 func (d *connLimiter) uncount(g *limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(g)
 }
 
-// remove takes a stranger out of the lists, where it is in them. The caller holds d.mu.
+// remove takes a connection out of the lists if it is in them. The caller holds d.mu.
 func (d *connLimiter) remove(g *limitedConn) {
 	if g.inAll == nil {
 		return
@@ -117,7 +117,8 @@ func (d *connLimiter) remove(g *limitedConn) {
 	g.inAll, g.inNetwork = nil, nil
 }
 
-// Read implements net.Conn. In place of a request whose head gateway.Heads refuses, one is read that net/http answers with 400.
+// Read implements net.Conn. If gateway.Heads refuses the head of a request, Read returns another
+// request in its place, which net/http answers with 400.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if !g.refused {
 		n, err := g.Conn.Read(p)
@@ -144,8 +145,8 @@ func (g *limitedConn) Close() error {
 	return g.Conn.Close()
 }
 
-// CloseWrite ends what is written, so that a client reads an answer for which not all of
-// its request was read: net/http looks for it.
+// CloseWrite ends the writing side, so that a client can read an answer although its request was
+// not read to the end: net/http looks for this method.
 func (g *limitedConn) CloseWrite() error {
 	if c, ok := g.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -155,7 +156,7 @@ func (g *limitedConn) CloseWrite() error {
 
 type connKey struct{}
 
-// withConn keeps the connection of requests, for known.
+// withConn puts the connection into the context of its requests, for markKnown.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	g, ok := c.(*limitedConn)
 	if !ok {
@@ -164,7 +165,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, g)
 }
 
-// markKnown notes that a request over the connection has said who sends it.
+// markKnown notes that a request over the connection was authenticated.
 func markKnown(ctx context.Context) {
 	if g, ok := ctx.Value(connKey{}).(*limitedConn); ok && !g.known.Swap(true) {
 		g.limiter.uncount(g)

@@ -14,13 +14,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// setServers makes servers those that are connected to and kept watch of.
+// setServers replaces the servers that Switchboard connects to and monitors.
 func (a *App) setServers(servers []switchboard.Server) {
 	a.health.Set(servers)
 	a.fleet.Set(servers)
 }
 
-// reportLink tells health of a connection.
+// reportLink reports to health that a connection to a server is up or down.
 func (a *App) reportLink(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
@@ -29,7 +29,7 @@ func (a *App) reportLink(id switchboard.ServerID, up bool, why *upstream.Failure
 	a.health.Link(id, up, cause)
 }
 
-// probeServer asks a server whether it is well, in all the ways that are configured.
+// probeServer probes a server in all the ways that are configured.
 func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	if err := a.fleet.Probe(ctx, s.ID); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	return nil
 }
 
-// probeFaults are why servers that have said what they offer are not probed as they
-// are configured.
+// probeFaults says which servers are not probed as configured, and why. It covers only servers with
+// a known offer.
 func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
 	for i := range s.config.Servers {
 		server := &s.config.Servers[i]
@@ -69,8 +69,8 @@ func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (fa
 	return faults
 }
 
-// probeTool is the tool by which the server is probed; or why there is none though
-// it is configured: nobody whom the operator trusts says that it only reads.
+// probeTool returns the tool that probes the server. If one is configured but may not be used, why
+// says so: only a tool that is readonly on trusted authority may be called for a probe.
 func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
 	if of.Probe.Tool == "" {
 		return nil, ""
@@ -80,13 +80,14 @@ func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool
 	case !ok:
 		return nil, fmt.Sprintf("health: it has no tool %q", of.Probe.Tool)
 	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
-		return nil, fmt.Sprintf("health: only a tool that changes nothing is called to see whether a server is well; say in an overlay that %q is readonly", of.Probe.Tool)
+		return nil, fmt.Sprintf("health: a probe calls only a tool that changes nothing; declare in an overlay that %q is readonly", of.Probe.Tool)
 	}
 	return tool, ""
 }
 
-// unfitTools is what is not fit to serve now, for a run that showed was. What it shows
-// stays while its server blinks; what it has left is not gone back to.
+// unfitTools returns the tools that are not fit to serve now, for a run that showed was. Tools on
+// its surface stay while their server is down for a moment. The run does not return to servers that
+// it has left.
 func (a *App) unfitTools(was run.Before) decide.Unfit { return unfitForRun(a.health.Unfit(), was) }
 
 func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
@@ -97,7 +98,7 @@ func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide
 	unfit := decide.Unfit{}
 	for id, state := range now {
 		if state == health.Starting {
-			continue // calls wait for it
+			continue // calls wait until it has started
 		}
 		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
 			unfit[id] = string(state)
@@ -107,14 +108,14 @@ func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide
 		switch id := (switchboard.ToolID{Server: server}); {
 		case unfit[id] == "":
 			unfit[id] = health.Left
-		case slices.Contains(bound, server): // it is being given up
+		case slices.Contains(bound, server): // the run is just leaving it
 			unfit[id] = health.Bound
 		}
 	}
 	return unfit
 }
 
-// ownUnfit is unfit without what is none of the tenant's.
+// ownUnfit returns the part of unfit that concerns the tenant's servers.
 func (t *servedTenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	var own decide.Unfit
 	for id, state := range unfit {
@@ -129,7 +130,7 @@ func (t *servedTenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	return own
 }
 
-// serversOnSurface are those of the tools that are shown.
+// serversOnSurface returns the servers of the tools on a surface.
 func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	if s == nil {
 		return nil
@@ -142,9 +143,8 @@ func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	return ids
 }
 
-// lostServers are the servers that are shown, and that cannot serve: each is out of
-// service and has a tool that no equivalent stands in for; or none of its tools
-// can be called.
+// lostServers returns the servers on the surface that cannot serve. Such a server is out of service
+// and has a tool without a fit equivalent, or none of its tools can be called.
 func (a *App) lostServers(s *surface.Surface) []switchboard.ServerID {
 	return findLostServers(a.health.Unfit(), a.health.Fit, s)
 }

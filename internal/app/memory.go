@@ -16,25 +16,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// The store keeps the last offer of each server, so that lists are whole as soon as
-// Switchboard starts again. A kept offer counts while the server's configuration is the
-// same, until the server answers.
+// The store keeps the last offer of each server, so that lists are complete as soon as
+// Switchboard starts again. A kept offer is used until the server answers, and only if the
+// server's configuration has not changed.
 
 const (
 	groupOffers = "offers"
 
-	recallTimeout = 2 * time.Second     // for the store to give all of it
-	maxUnpacked   = 64 << 20            // bytes of one when it is unpacked
-	rememberedFor = 90 * 24 * time.Hour // also of a server that is configured no more
+	recallTimeout = 2 * time.Second     // for the store to read all offers
+	maxUnpacked   = 64 << 20            // bytes of one offer when it is unpacked
+	rememberedFor = 90 * 24 * time.Hour // also of a server that was removed from the configuration
 )
 
-// A memory is the value that the store keeps of one server.
+// A rememberedOffer is the value that the store keeps for one server.
 type rememberedOffer struct {
-	Config switchboard.Digest `json:"config"` // keyed, since it is made of secrets too
+	Config switchboard.Digest `json:"config"` // keyed, because the configuration holds secrets
 	upstream.Memory
 }
 
-// serverConfigDigest digests the part of a server's configuration that its offer can depend on.
+// serverConfigDigest returns a digest of the part of a server's configuration that its offer can
+// depend on.
 func (a *App) serverConfigDigest(s *switchboard.Server) switchboard.Digest {
 	secrets := func(m map[string]switchboard.Secret) map[string]string {
 		out := map[string]string{}
@@ -48,20 +49,20 @@ func (a *App) serverConfigDigest(s *switchboard.Server) switchboard.Digest {
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// recallOffers reads the memories of all servers. If the store does not answer in time, there
-// are none.
+// recallOffers reads the remembered offers of all servers. If the store does not answer in time,
+// there are none.
 func (a *App) recallOffers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	all := map[switchboard.ServerID]rememberedOffer{}
 	kept, err := a.store.List(ctx, groupOffers)
 	if err != nil {
-		a.log.Warn("the last offers of the servers are not known", "err", err)
+		a.log.Warn("the remembered offers of the servers cannot be read", "err", err)
 	}
 	for _, v := range kept {
 		var m rememberedOffer
 		if err := unpackJSON(v.Data, &m); err != nil {
-			a.log.Warn("the last offer of a server cannot be read", "server", v.Name, "err", err)
+			a.log.Warn("the remembered offer of a server cannot be read", "server", v.Name, "err", err)
 			continue
 		}
 		all[switchboard.ServerID(v.Name)] = m
@@ -75,8 +76,8 @@ func (a *App) recallOffer(s *switchboard.Server) (upstream.Memory, bool) {
 	return m.Memory, ok && m.Config == a.serverConfigDigest(s)
 }
 
-// keepAnsweredOffers keeps the offers of servers that have answered, until ctx is done, and then
-// those that it has not kept yet.
+// keepAnsweredOffers writes the offers of servers that have answered to the store, until ctx is
+// done. In the end it writes those that are left.
 func (a *App) keepAnsweredOffers(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -86,7 +87,7 @@ func (a *App) keepAnsweredOffers(ctx context.Context) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), recallTimeout)
 		for id := range a.answeredServers.take() {
 			if err := a.keepOffer(last, id); err != nil {
-				a.log.Warn("the offer of a server is not kept for the next start", "server", id, "err", err)
+				a.log.Warn("the offer of a server is not written for the next start", "server", id, "err", err)
 			}
 		}
 		cancel()
@@ -96,7 +97,7 @@ func (a *App) keepAnsweredOffers(ctx context.Context) {
 func (a *App) keepOffer(ctx context.Context, id switchboard.ServerID) error {
 	server, known, ok := a.fleet.Remembered(id)
 	if !ok {
-		return nil // it is away again
+		return nil // the server is lost again
 	}
 	data, err := packJSON(rememberedOffer{a.serverConfigDigest(&server), known})
 	if err != nil {

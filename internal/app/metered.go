@@ -9,13 +9,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 )
 
-// meteredStore counts what is asked of a store, how that ends and how long it takes.
+// A meteredStore counts the operations of a store, their outcomes and their durations.
 type meteredStore struct {
 	store.Store
 	counts *telemetry.Recorder
 }
 
-// count counts one operation that began then, for a defer.
+// count counts one operation that began at the given time. Use it in a defer.
 func (m *meteredStore) count(operation string, began time.Time, err *error) {
 	outcome := "ok"
 	switch {

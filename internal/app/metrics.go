@@ -8,9 +8,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 )
 
-// scrapeMetrics is /metrics. The local principal is the operator, and is told
-// everything; whoever has a key is told of their tenant, and of its servers what
-// is no tale of others' calls.
+// scrapeMetrics answers /metrics. The local principal is the operator and gets everything. A caller
+// with a key gets the figures of its tenant and of that tenant's servers, without figures about the
+// calls of others.
 func (a *App) scrapeMetrics(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
 	st := a.state.Load()
 	v := telemetry.View{Version: a.options.Version, All: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
@@ -46,7 +46,7 @@ func (a *App) scrapeMetrics(p switchboard.Principal, accept http.Header) (conten
 	return a.metrics.Scrape(&v, accept)
 }
 
-// countTransition counts a change of a server's health, or of a tool's.
+// countTransition counts a change of the health of a server or of a tool.
 func (a *App) countTransition(t health.Transition) {
 	stage := ""
 	if t.Cause != nil {

@@ -12,34 +12,35 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// OperationResult is what has come of something that an operator did to a server.
+// OperationResult is the result of an operator's action on a server.
 type OperationResult struct {
 	Server switchboard.ServerID `json:"server"`
 	State  string               `json:"state"` // now
 	Note   string               `json:"note"`
 }
 
-// operateTimeout is how long the store may take to keep what an operator does.
+// operateTimeout limits how long the store may take to write an operator's action.
 const operateTimeout = 2 * time.Second
 
-// operations are what operators do to servers.
+// operations are the actions of operators on servers.
 var operations = map[string]func(a *App, by switchboard.Principal, id switchboard.ServerID, reason string) (note string, err error){
 	"disable": (*App).disableServer,
 	"enable":  (*App).enableServer,
 	"restart": (*App).restartServer,
 }
 
-// operateServer does what the local principal asks, who has the token of operators, and notes it in the log.
+// operateServer performs an action of the local principal, who must present the token of operators,
+// and logs it.
 func (a *App) operateServer(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
 	if by.Auth != switchboard.AuthLocal {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may do that to a server")
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may do that to a server")
 	}
 	if err := a.operator.Check(head); err != nil {
 		return nil, err
 	}
 	was, ok := a.health.Status(id)
 	if !ok {
-		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" says which there are", id)
+		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" shows the servers", id)
 	}
 	note, err := a.doWithReceipts(receipt.Receipt{
 		Tenant: by.Tenant, Principal: receiptPrincipal(by), Server: id, Method: what, Note: reason,
@@ -52,8 +53,8 @@ func (a *App) operateServer(by switchboard.Principal, head http.Header, id switc
 	return encodeJSON(OperationResult{id, string(now.State), note}), nil
 }
 
-// doWithReceipts does something of an operator's that r is to say, once r is durable; it is
-// refused where that cannot be (SB-RCPT-001). Another receipt says what has come of it.
+// doWithReceipts performs an operator's action after the receipt r, its intent, is durable. If r
+// cannot be written, the action is refused (SB-RCPT-001). A second receipt records the result.
 func (a *App) doWithReceipts(r receipt.Receipt, do func() (string, error)) (string, error) {
 	if a.ledger.addReceipt == nil {
 		return do()
@@ -77,8 +78,8 @@ func (a *App) doWithReceipts(r receipt.Receipt, do func() (string, error)) (stri
 	return note, switchboard.Receipted(err, a.ledger.addReceipt(&r))
 }
 
-// recordReload has a receipt of a configuration that was put in force, with its digest and what has
-// changed, or that was refused with err. Who has changed the files is not known.
+// recordReload writes a receipt of a reload: the digest of the new configuration and what has
+// changed, or the error that refused it. It is not known who changed the files.
 func (r *recorder) recordReload(digest switchboard.Digest, changed string, err error) {
 	if r.addReceipt == nil {
 		return
@@ -130,10 +131,10 @@ func (a *App) restartServer(_ switchboard.Principal, id switchboard.ServerID, _ 
 	if err := a.fleet.Restart(id); err != nil {
 		return "", err
 	}
-	return "its processes and sessions end, once their calls have ended or after a moment, and are made anew", nil
+	return "its processes and sessions end when their calls have ended, or soon in any case, and new ones are started", nil
 }
 
-// callsInFlight is how many calls are under way at the server.
+// callsInFlight returns how many calls are in flight at the server.
 func (a *App) callsInFlight(id switchboard.ServerID) int {
 	for _, s := range a.fleet.Status() {
 		if s.ID == id {

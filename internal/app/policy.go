@@ -19,25 +19,24 @@ import (
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
-// A loadedConfig is one loadedConfig of all files, and what was checked and made of them
-// before anything live is touched.
+// A loadedConfig is one reading of all files, with everything that is checked and compiled before
+// anything live is changed.
 type loadedConfig struct {
 	config      *config.Config
 	loadedAt    time.Time
-	faultySince map[string]time.Time // by name of a part, since which reading it is
+	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
 	layers      *compiledLayers
 	policies    map[switchboard.TenantID]*policy.Policy
-	policySince map[switchboard.TenantID]time.Time // of which reading each of the policies is
-	digest      switchboard.Digest                 // see sum
+	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
+	digest      switchboard.Digest                 // see digestWith
 }
 
-// configurationKeyPurpose is for what the replicas' key for digests of configurations is.
+// configurationKeyPurpose is the purpose of the replicas' key for digests of configurations.
 const configurationKeyPurpose = "digests of configurations"
 
-// digestWith is the digest of all that replicas have to have in common, so that they can be
-// compared: what the files say, but for the addresses and paths that are each replica's
-// own. It covers secrets that could be guessed, and so is made with a key that nobody else
-// has.
+// digestWith returns a digest of everything that replicas must have in common, so that they can be
+// compared: the content of the files without the addresses and paths that belong to one replica. It
+// covers secrets that could be guessed, so it needs a key that only the replicas have.
 func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	c := *r.config
 	values, manifests, judges := map[string]string{}, map[switchboard.ServerID]switchboard.Digest{}, map[switchboard.TenantID]switchboard.Digest{}
@@ -64,7 +63,8 @@ func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// inheritTimes notes which policies are those of the reading before, and which parts were faulty in it.
+// inheritTimes keeps the times of was for policies that have not changed and for parts that were
+// faulty before.
 func (r *loadedConfig) inheritTimes(was *loadedConfig) {
 	for name := range r.faultySince {
 		if since, ok := was.faultySince[name]; ok {
@@ -78,7 +78,7 @@ func (r *loadedConfig) inheritTimes(was *loadedConfig) {
 	}
 }
 
-// policyStatuses says which policies the tenant has, "" meaning all of them.
+// policyStatuses returns the policies of the tenant; "" means all tenants.
 func (r *loadedConfig) policyStatuses(id switchboard.TenantID) []PolicyStatus {
 	all := []PolicyStatus{}
 	for _, t := range slices.Sorted(maps.Keys(r.policies)) {
@@ -89,8 +89,8 @@ func (r *loadedConfig) policyStatuses(id switchboard.TenantID) []PolicyStatus {
 	return all
 }
 
-// Check loads a configuration and reports every fault of it, also those that leave the rest as it
-// is, and those of its policies. The error is switchboard.Faults.
+// Check loads a configuration and reports every fault in it, also those that affect only one part,
+// and those of its policies. The error is switchboard.Faults.
 func Check(ctx context.Context, load func(context.Context, config.Options) (*config.Config, error)) (*config.Config, error) {
 	l := newCompiledLayers(nil)
 	c, err := load(ctx, config.Options{CheckPolicies: l.check})
@@ -105,13 +105,13 @@ func Check(ctx context.Context, load func(context.Context, config.Options) (*con
 	return c, err
 }
 
-// compiledLayers are the compiled layers of policy of one reading. A layer whose files are those of the
+// compiledLayers are the policy layers of one reading. A layer with the same files as in the
 // reading before is not compiled again.
 type compiledLayers struct {
 	was, now map[switchboard.TenantID]compiledLayer // "" is the operator
 }
 
-// compiledLayer are files and the layer that they make.
+// A compiledLayer is a layer and the files that it was compiled from.
 type compiledLayer struct {
 	files []switchboard.PolicyFile
 	layer *policy.Layer
@@ -125,7 +125,7 @@ func newCompiledLayers(was *compiledLayers) *compiledLayers {
 	return l
 }
 
-// compile returns the layer of a tenant, or, for "", the operator's. The error is switchboard.Faults.
+// compile returns the layer of a tenant; "" means the operator. The error is switchboard.Faults.
 func (l *compiledLayers) compile(id switchboard.TenantID, files []switchboard.PolicyFile) (*policy.Layer, error) {
 	for _, known := range []compiledLayer{l.now[id], l.was[id]} {
 		if known.layer != nil && slices.EqualFunc(known.files, files, samePolicyFile) {
@@ -158,8 +158,8 @@ func samePolicyFile(a, b switchboard.PolicyFile) bool {
 	return a.Name == b.Name && a.Path == b.Path && bytes.Equal(a.Data, b.Data)
 }
 
-// compilePolicies makes the policy of every tenant. The error is switchboard.Faults: all that
-// there are, of all layers.
+// compilePolicies compiles the policy of every tenant. The error is switchboard.Faults, with the
+// faults of all layers.
 func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers) (*loadedConfig, error) {
 	files := c.Policies
 	if files == nil {
@@ -198,23 +198,24 @@ func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers)
 	return r, nil
 }
 
-// shippedPolicies are the files of the operator's layer where there are none.
+// shippedPolicies returns the files of the operator's layer for a configuration that has none.
 func shippedPolicies() (files []switchboard.PolicyFile) {
 	names, err := fs.Glob(policies.Shipped, "*")
 	if err != nil {
-		panic(err) // the pattern is good
+		panic(err) // the pattern is constant
 	}
 	for _, name := range names {
 		text, err := policies.Shipped.ReadFile(name)
 		if err != nil {
-			panic(err) // it is in the binary
+			panic(err) // the file is embedded
 		}
 		files = append(files, switchboard.PolicyFile{Name: "policies/" + name, Path: name, Data: text})
 	}
 	return files
 }
 
-// currentPolicy is what decides about calls; see policy.Current.
+// currentPolicy returns the principal and the policy that decide about calls now. It is a
+// policy.Current.
 func (a *App) currentPolicy(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
 	s := a.state.Load()
 	p, err := s.currentPrincipal(p)
@@ -228,13 +229,15 @@ func (a *App) currentPolicy(p switchboard.Principal) (switchboard.Principal, *po
 	return p, t.policy, nil
 }
 
-// cleansResults reports whether the operator wants a server's results cleaned (results: clean).
+// cleansResults reports whether the operator wants the results of the server cleaned (results:
+// clean).
 func (a *App) cleansResults(id switchboard.ServerID) bool {
 	s := a.state.Load().servers[id]
 	return s != nil && s.CleanResults
 }
 
-// permitQuestion says whether the client of a call may be asked something by the call's server. It is a question.Permit.
+// permitQuestion asks policy whether the server of a call may ask the call's client something. It
+// is a question.Permit.
 func (a *App) permitQuestion(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
 	who, p, err := a.currentPolicy(c.Principal)
 	if err != nil {
@@ -245,7 +248,7 @@ func (a *App) permitQuestion(ctx context.Context, c *switchboard.Call, method st
 	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
 }
 
-// subscribeResource is the fleet's, where policy has nothing against it.
+// subscribeResource subscribes through the fleet if policy allows it.
 func (a *App) subscribeResource(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
 	who, p, err := a.currentPolicy(c.Principal)
 	if err != nil {

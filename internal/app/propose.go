@@ -17,32 +17,31 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Proposal is what takes the place of some of what decisions were made from.
-// All that it does not speak of stays as it was then.
+// A Proposal replaces a part of what decisions were made from. Everything else stays as it was
+// recorded.
 type Proposal struct {
 	config *config.Config // a whole configuration
 
-	// Folders of policies, which take the place of those that were there: the
-	// operator's (nil: stays), and of some tenants.
+	// Folders of policies that replace the recorded ones: the operator's folder
+	// (nil keeps the recorded one), and those of some tenants.
 	operator       []switchboard.PolicyFile
 	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
-	// file is one more file of a layer, or another in the place of that of the
-	// same path; of is whose layer, "" for the operator's.
+	// file is added to a layer, or replaces the layer's file with the same path.
+	// fileOwner is the tenant of that layer; "" means the operator.
 	file      *switchboard.PolicyFile
 	fileOwner switchboard.TenantID
 }
 
-// ReadProposal reads what is at the path:
+// ReadProposal reads the proposal at the path:
 //
 //   - a folder with a switchboard.yaml is a whole configuration, which load reads;
-//   - a folder with policies/ or tenants/<id>/policies/ has those;
-//   - any other folder, and a file, is or belongs to a folder of policies: that
-//     of tenants/<id>/policies where it stands there, else of the layer whose
-//     package it has, which may be that of the tenant ("" where none is given).
+//   - a folder with policies/ or tenants/<id>/policies/ has those policies;
+//   - any other folder is a folder of policies, and a file belongs to one. If its
+//     path is in tenants/<id>/policies, it is the layer of that tenant. Otherwise
+//     its package says which layer it is, the operator's or that of tenant.
 //
-// The error is switchboard.Faults where it can be read, and something is wrong with
-// it.
+// The error is switchboard.Faults if the proposal can be read and has faults.
 func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string, o config.Options) (*config.Config, error)) (*Proposal, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -86,7 +85,7 @@ func (p *Proposal) readFolders(path string) (err error) {
 	for _, t := range tenants {
 		home := filepath.Join(path, "tenants", t.Name())
 		if fileExists(filepath.Join(home, "tenant.yaml")) {
-			return fmt.Errorf("%s: what a tenant chooses is checked against the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
+			return fmt.Errorf("%s: a tenant.yaml can only be checked together with the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
 		}
 		if folder := filepath.Join(home, "policies"); fileExists(folder) {
 			if p.tenantPolicies[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
@@ -129,7 +128,7 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 	if before, rel, ok := cutLast(slashPath(path), "/policies/"); ok {
 		p.file.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
-		return fmt.Errorf("%s: data stands in a folder of policies; put it there, or give the folder", path)
+		return fmt.Errorf("%s: a data file belongs in a folder of policies; put it there, or give the folder", path)
 	}
 	if filepath.Ext(p.file.Path) == ".rego" || tenantOfFolder(path) != "" {
 		p.fileOwner, err = layerOwner(*p.file, path, tenant)
@@ -137,8 +136,8 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 	return err
 }
 
-// layerOwner returns whose layer a file is of that stands in the folder; "" means
-// the operator's.
+// layerOwner returns the tenant of the layer that the file in the folder belongs to; "" means the
+// operator.
 func layerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
 	if t := tenantOfFolder(folder); t != "" {
 		return t, nil
@@ -147,17 +146,17 @@ func layerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.Tena
 		return "", nil
 	}
 	if _, err := policy.Parse(policy.Tenant, f); err != nil {
-		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // says what is wrong
+		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // for its error
 		return "", err
 	}
 	if tenant == "" {
-		return "", fmt.Errorf("%s: it is of a tenant's layer; say whose with --tenant", f.Name)
+		return "", fmt.Errorf("%s: it belongs to a tenant's layer; name the tenant with --tenant", f.Name)
 	}
 	return tenant, nil
 }
 
-// tenantOfFolder returns whose policies stand in the folder by its place; "" where that
-// is not said.
+// tenantOfFolder returns the tenant of a folder tenants/<id>/policies, or "" if the path has
+// another form.
 func tenantOfFolder(folder string) switchboard.TenantID {
 	parts := strings.Split(slashPath(folder), "/")
 	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
@@ -166,7 +165,7 @@ func tenantOfFolder(folder string) switchboard.TenantID {
 	return ""
 }
 
-// slashPath is the whole path of a file, with slashes.
+// slashPath returns the absolute path of a file, with slashes.
 func slashPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -182,7 +181,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// checkPolicies compiles what takes the place of whole layers.
+// checkPolicies compiles the layers that the proposal replaces.
 func (p *Proposal) checkPolicies() error {
 	var all switchboard.Faults
 	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
@@ -210,8 +209,8 @@ func (p *Proposal) checkPolicies() error {
 	return nil
 }
 
-// apply returns what decisions are made from instead of p. It is nil where the
-// tenant is gone.
+// apply returns the basis that the proposal makes of was. It is nil if the proposal removes the
+// tenant.
 func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	now := *was
 	id := was.tenant.ID
@@ -247,14 +246,15 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	return &now
 }
 
-// withFile returns files with f among them, in the place of what has its path.
+// withFile returns the files with f in the place of the file with the same path, if there is one.
 func withFile(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
 	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
 	return append(rest, f)
 }
 
-// toolsFor are those that the tenant may use now, with what is said of their servers
-// now. What servers and overlays say of the tools is as it was.
+// toolsFor returns the tools that the tenant may use under the proposal, with the classes and trust
+// that it gives to their servers. What servers and overlays declare about the tools stays as
+// recorded.
 func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
 	for _, s := range p.config.Servers {
 		if !slices.Contains(t.Servers, s.ID) {
@@ -275,7 +275,7 @@ func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now
 	return now
 }
 
-// resolver is what a principal's decision is made in, under a configuration.
+// resolver returns the state that resolves principals and tasks under the proposed configuration.
 func (p *Proposal) resolver(t *servedTenant) *servingState {
 	keys := make([]identity.Key, len(p.config.Keys))
 	for i, k := range p.config.Keys {

@@ -26,57 +26,56 @@ import (
 )
 
 const (
-	// KeyFile holds the secrets of which the keys of receipts are made, beside the
-	// store's file; see receipt.KeyFile. Replicas make theirs of the secret that they share.
+	// KeyFile holds the secrets that the keys of receipts are derived from. It is in the folder of the
+	// store's file; see receipt.KeyFile. Replicas derive their keys from the secret that they share.
 	KeyFile = "receipts.key"
 
-	maxChains    = 1000 // that write to one store at once
+	maxChains    = 1000 // of processes that write to one store at the same time
 	trimInterval = time.Hour
 	groupChains  = "nodes"
 	lockPattern  = "receipts-%s.lock"
 )
 
-// A ledger is the receipts of this process. It is safe for concurrent use.
+// A ledger holds the receipts of this process. It is safe for concurrent use.
 type ledger struct {
 	recorder
-	digests *receipt.Digests // of arguments and results, wherever they are kept
+	digests *receipt.Digests // of arguments and results, wherever a digest of them is stored
 
-	// sessionKey follows from what all that use the store have in common, as the keys of
-	// receipts do.
+	// sessionKey authenticates the ids of sessions; see gateway.Options. It is derived from the same
+	// secret as the keys of receipts, so all users of the store have it.
 	sessionKey switchboard.Secret
 
-	// offerKey is likewise that of digests of how servers are configured.
+	// offerKey keys the digests of servers' configurations. It is derived likewise.
 	offerKey switchboard.Secret
 
-	// openChain goes on with the chain of a node that no other process is; nil where nothing
-	// outlives this process, and there are no receipts.
+	// openChain takes over a chain that no other process writes. It is nil if no data outlives this
+	// process: then there are no receipts.
 	openChain   func(context.Context) (*ownedChain, error)
-	readKeys    func() ([]switchboard.Secret, error) // secrets, the first of which signs
+	readKeys    func() ([]switchboard.Secret, error) // the first secret signs
 	next        switchboard.Caller
 	chain       atomic.Pointer[ownedChain]
-	anchor      io.Closer // nil where there is none
+	anchor      io.Closer // nil if there is none
 	retention   receipt.Retention
 	log         *slog.Logger
-	loggedFault string // what rotate has last logged; for follow alone
+	loggedFault string // the last message that rotateKey logged; only followChain uses it
 }
 
-// A volume is a chain that this process has for itself, and the Caller that has receipts
-// in it.
+// An ownedChain is a chain that only this process writes, and the Caller that writes receipts to
+// it.
 type ownedChain struct {
 	*receipt.Book
 	lease  chainLease
-	secret switchboard.Secret // the secret of which that is made that signs
+	secret switchboard.Secret // the signing key is derived from it
 	caller switchboard.Caller
 }
 
-// A node is whose chain it is, until release is called.
+// A chainLease is the right to write the chain of that name, until release is called.
 type chainLease struct {
 	name    string
 	release func()
 }
 
-// openLedger opens the receipts of what next does. Where nothing outlives this process there
-// are none.
+// openLedger opens the receipts. If no data outlives this process, there are none.
 func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store) (*ledger, error) {
 	l := &ledger{log: o.Log, retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}}
 	status := st.Status()
@@ -96,7 +95,7 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 		}
 		l.readKeys = func() ([]switchboard.Secret, error) { return receipt.ReadKeys(filepath.Join(dir, KeyFile)) }
 	}
-	oldest := secrets[len(secrets)-1] // so that what is kept under digests, and who has a session, goes on when the key is rotated
+	oldest := secrets[len(secrets)-1] // stored digests and sessions stay valid when the key is rotated
 	digestKey := deriveKey(oldest, "digests")
 	l.sessionKey = deriveKey(oldest, "sessions")
 	l.offerKey = deriveKey(oldest, "offers")
@@ -135,12 +134,12 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 			if err == nil {
 				return v, nil
 			}
-			defer n.release() // not before there is another
+			defer n.release() // after the next one is taken, so that it is not taken again
 			if status.Kind == "file" || ctx.Err() != nil {
 				return nil, err
 			}
-			// Of the chains of many one that is damaged is left as it is.
-			o.Log.Error("a chain of receipts cannot be gone on with, and another is taken; switchboard receipts verify says what is wrong with it", "node", n.name, "err", err)
+			// With many chains, this process leaves a damaged one as it is and takes the next.
+			o.Log.Error("a chain of receipts cannot be continued, so another one is taken; \"switchboard receipts verify\" shows what is wrong with it", "node", n.name, "err", err)
 		}
 	}
 	first, err := l.openChain(ctx)
@@ -155,7 +154,7 @@ func openLedger(ctx context.Context, o Options, c *config.Config, st store.Store
 	return l, nil
 }
 
-// wrap is the Caller that has receipts of what next does. It is called once.
+// wrap returns the Caller that writes receipts of next's calls. Call it once.
 func (l *ledger) wrap(next switchboard.Caller) switchboard.Caller {
 	if l.openChain == nil {
 		return next
@@ -168,12 +167,12 @@ func (l *ledger) wrap(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// signingKey is that of the node's chain which is made of the secret.
+// signingKey derives the key that signs this chain from secret.
 func (n chainLease) signingKey(secret switchboard.Secret) switchboard.Secret {
 	return deriveKey(secret, "signatures of "+n.name)
 }
 
-// rotateKey goes on with the key that signs now, if that is another.
+// rotateKey continues the chain with the present signing key, if that key has changed.
 func (l *ledger) rotateKey(ctx context.Context, v *ownedChain) {
 	keys, err := l.readKeys()
 	if err == nil && !keys[0].Equal(v.secret) {
@@ -184,15 +183,15 @@ func (l *ledger) rotateKey(ctx context.Context, v *ownedChain) {
 	}
 	if err == nil {
 		l.loggedFault = ""
-	} else if ctx.Err() == nil && l.loggedFault != err.Error() { // it is asked each second
+	} else if ctx.Err() == nil && l.loggedFault != err.Error() { // this runs each second
 		l.loggedFault = err.Error()
-		l.log.Warn("whether the key that signs receipts was rotated cannot be told, or not be followed", "err", err)
+		l.log.Warn("the key that signs receipts cannot be read or rotated; the chain continues with the key that it has", "err", err)
 	}
 }
 
-// followChain goes on with another key when that was rotated, and with another chain when this one
-// is another's, until ctx is done: this process was away for so long that somebody else has
-// taken its node.
+// followChain rotates the key of the chain when the signing key has changed, and takes another
+// chain when another process has taken over ours, until ctx is done. That happens after this
+// process was stopped for longer than its lease.
 func (l *ledger) followChain(ctx context.Context) {
 	if l.openChain == nil {
 		return
@@ -212,19 +211,20 @@ func (l *ledger) followChain(ctx context.Context) {
 		}
 		v, err := l.openChain(ctx)
 		if err != nil {
-			l.log.Error("another process goes on with our chain of receipts, and no other can be begun", "node", was.lease.name, "err", err)
+			l.log.Error("another process has taken over our chain of receipts, and no other chain can be opened", "node", was.lease.name, "err", err)
 			continue
 		}
 		v.caller = v.Calls(l.next)
 		l.chain.Store(v)
-		l.log.Warn("another process goes on with our chain of receipts; we go on with another", "node", was.lease.name, "now", v.lease.name)
-		_ = was.Close(ctx) // it can write no more
+		l.log.Warn("another process has taken over our chain of receipts; we continue with another one", "node", was.lease.name, "now", v.lease.name)
+		_ = was.Close(ctx) // it cannot write any more
 		v.Inherit(was.Book)
 		was.lease.release()
 	}
 }
 
-// trimExpired lets go of what need not be kept any more, from time to time, until ctx is done.
+// trimExpired removes receipts that are older or larger than the retention allows, from time to
+// time, until ctx is done.
 func (l *ledger) trimExpired(ctx context.Context) {
 	if l.openChain == nil {
 		return
@@ -233,9 +233,9 @@ func (l *ledger) trimExpired(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if gone, err := l.chain.Load().Trim(ctx, l.retention); err != nil && ctx.Err() == nil {
-			l.log.Warn("old receipts were not let go", "err", err)
+			l.log.Warn("old receipts were not removed", "err", err)
 		} else if gone > 0 {
-			l.log.Info("old receipts were let go", "receipts", gone)
+			l.log.Info("old receipts were removed", "receipts", gone)
 		}
 		select {
 		case <-ctx.Done():
@@ -245,7 +245,7 @@ func (l *ledger) trimExpired(ctx context.Context) {
 	}
 }
 
-// close writes what waits.
+// close writes the receipts that are queued, and releases the chain.
 func (l *ledger) close(ctx context.Context) error {
 	if l.openChain == nil {
 		return nil
@@ -260,13 +260,13 @@ func (l *ledger) close(ctx context.Context) error {
 	return err
 }
 
-// RecordStatus says how receipts and what they refer to fare.
+// RecordStatus is the status of receipts and of their archive.
 type RecordStatus struct {
 	Receipts receipt.Status `json:"receipts"`
 	Archive  archive.Status `json:"archive"`
 }
 
-// Fault says why something of it cannot be written, or "".
+// Fault says why receipts, their anchor or their archive cannot be written, or "".
 func (s *RecordStatus) Fault() string {
 	for _, why := range []string{s.Receipts.Fault, s.Receipts.Anchor, s.Archive.Fault} {
 		if why != "" {
@@ -276,7 +276,7 @@ func (s *RecordStatus) Fault() string {
 	return ""
 }
 
-// status is nil where there are no receipts.
+// status returns nil if there are no receipts.
 func (l *ledger) status() *RecordStatus {
 	if l.openChain == nil {
 		return nil
@@ -284,8 +284,8 @@ func (l *ledger) status() *RecordStatus {
 	return &RecordStatus{l.chain.Load().Status(), l.archive.Status()}
 }
 
-// lockChain takes the first node that no other process on this machine is. The lock
-// goes with the process, however that ends.
+// lockChain locks the first chain that no other process on this machine has locked. The lock ends
+// with the process.
 func lockChain(dir string) (chainLease, error) {
 	for i := range maxChains {
 		name := "n" + strconv.Itoa(i+1)
@@ -304,9 +304,9 @@ func lockChain(dir string) (chainLease, error) {
 	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
 }
 
-// leaseChain takes the first node that no other process has a lease of, and renews that
-// until it is released. A process that is slower than its lease finds at the next receipt
-// that somebody else goes on with its chain.
+// leaseChain takes a lease of the first chain that is free, and renews it until it is released. A
+// process that was stopped for longer than its lease learns at its next receipt that another
+// process has taken over its chain.
 func leaseChain(ctx context.Context, st store.Store, o Options) (chainLease, error) {
 	for i := range maxChains {
 		name := "r" + strconv.Itoa(i+1)
@@ -317,7 +317,7 @@ func leaseChain(ctx context.Context, st store.Store, o Options) (chainLease, err
 		if v.Version != 0 {
 			continue
 		}
-		host, _ := os.Hostname() // for people
+		host, _ := os.Hostname() // for people who look into the store
 		lease := func(was store.Version) (store.Version, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), cluster.Lease/2)
 			defer cancel()
@@ -342,13 +342,13 @@ func leaseChain(ctx context.Context, st store.Store, o Options) (chainLease, err
 				case <-tick.C:
 				}
 				now, err := lease(version)
-				if errors.Is(err, store.ErrConflict) { // it was away for longer than its lease
+				if errors.Is(err, store.ErrConflict) { // our lease has expired
 					now, err = lease(0)
 				}
 				if err == nil {
 					version = now
 				} else {
-					o.Log.Debug("the lease of a chain of receipts is not renewed", "node", name, "err", err)
+					o.Log.Debug("the lease of a chain of receipts was not renewed", "node", name, "err", err)
 				}
 			}
 		}()
@@ -357,17 +357,17 @@ func leaseChain(ctx context.Context, st store.Store, o Options) (chainLease, err
 			<-stopped
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
-			_, _ = st.Apply(ctx, store.Change{Group: groupChains, Writes: []store.Write{{Name: name, Was: version}}}) // or it expires
+			_, _ = st.Apply(ctx, store.Change{Group: groupChains, Writes: []store.Write{{Name: name, Was: version}}}) // otherwise the lease expires
 		}}, nil
 	}
 	return chainLease{}, fmt.Errorf("%d processes write to this store", maxChains)
 }
 
-// deriveKey makes a key of a secret for one purpose, as receipt.NewKey spells them.
+// deriveKey derives a key from a secret for one purpose, in the form of receipt.NewKey.
 func deriveKey(secret switchboard.Secret, purpose string) switchboard.Secret {
 	key, err := hkdf.Key(sha256.New, []byte(secret.Reveal()), nil, "switchboard receipts: "+purpose, sha256.Size)
 	if err != nil {
-		panic("deriving a key: " + err.Error()) // only more bytes than there can be
+		panic("deriving a key: " + err.Error()) // only for more bytes than HKDF can give
 	}
 	return switchboard.NewSecret(base64.RawURLEncoding.EncodeToString(key))
 }

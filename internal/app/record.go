@@ -24,21 +24,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The names under which an entry refers to what its decision was made from.
+// The names of the texts in the basis of a decision.
 const (
 	textCatalog      = "catalog"
 	textTenant       = "tenant"
 	textTaxonomy     = "taxonomy"
-	textOperator     = "operator" // the files of its layer
+	textOperator     = "operator" // the files of the operator's layer
 	textTenantPolicy = "tenant_policy"
-	textTask         = "task" // that a client has declared
+	textTask         = "task" // declared by a client
 )
 
-// basisTexts are what a tenant's decisions are made from, as it is archived.
+// basisTexts are the texts that a tenant's decisions are made from, by name.
 type basisTexts map[string]archive.Text
 
-// basisTexts encodes nothing but to digest it: what is archived already is not
-// needed again.
+// basisTexts returns the texts with their digests. Each is encoded again when it has to be written:
+// most are in the archive already.
 func (r *loadedConfig) basisTexts(t *servedTenant) basisTexts {
 	files := r.config.Policies
 	if files == nil {
@@ -58,7 +58,7 @@ func (r *loadedConfig) basisTexts(t *servedTenant) basisTexts {
 	return out
 }
 
-// An archivedTool has its definition as text, which packs better.
+// An archivedTool has its definition as text, which compresses better.
 type archivedTool struct {
 	switchboard.Tool
 	Definition string
@@ -68,7 +68,7 @@ func archivedTools(tools []*switchboard.Tool) []archivedTool {
 	out := make([]archivedTool, len(tools))
 	for i, t := range tools {
 		out[i] = archivedTool{*t, string(t.Definition)}
-		out[i].Stale = false // as decisions see it
+		out[i].Stale = false // decisions do not see it
 	}
 	return out
 }
@@ -77,60 +77,61 @@ func withoutTests(files []switchboard.PolicyFile) []switchboard.PolicyFile {
 	return slices.DeleteFunc(slices.Clone(files), func(f switchboard.PolicyFile) bool { return policy.IsTest(f.Path) })
 }
 
-// The kinds of what is recorded.
+// The kinds of decisions that are recorded.
 const (
 	kindDecision = ""     // which tools a task gets
 	kindCall     = "call" // whether one call may be made
 )
 
-// An entry is something that was decided: as it is recorded, and as it is replayed.
+// A decisionRecord is one decision, as it is recorded and as it is replayed.
 type decisionRecord struct {
 	kind   string
 	when   time.Time
 	digest switchboard.Digest
-	text   []byte             // of which digest is; nil where it has not been read yet
-	basis  switchboard.Digest // of refs
+	text   []byte             // nil if it has not been read yet
+	basis  switchboard.Digest // the digest of refs
 
-	// refs say by which texts it was decided.
+	// refs are the digests of the texts in its basis.
 	refs map[string]switchboard.Digest
 
-	// While it is recorded: whose decision it is, the digest of what it says but for
-	// the instant, and the texts of refs.
+	// These are set only while it is recorded: the subject (tenant, principal and task),
+	// the digest of the decision without its time, and the texts of refs.
 	subject string
 	content switchboard.Digest
 	texts   []archive.Text
 }
 
-// recordInterval is after what time the same is recorded again, so that what is decided all the
-// time is in every part of the receipts.
+// recordInterval: an unchanged decision is recorded again after a day, so that each day's receipts
+// hold it.
 const recordInterval = 24 * time.Hour
 
-// maxRecorded bounds of whom is remembered what was recorded last.
+// maxRecorded limits how many subjects (tenant, principal, task) the recorder remembers the latest
+// record of.
 const maxRecorded = 1 << 15
 
-// A recorder has receipts of decisions, and what they were made from archived. It is safe
-// for concurrent use.
+// A recorder writes receipts of decisions, and archives what they were made from. It is safe for
+// concurrent use.
 type recorder struct {
-	addReceipt func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
+	addReceipt func(*receipt.Receipt) (id string) // nil if there are no receipts and no archive
 	archive    *archive.Archive
 
 	mu     sync.Mutex
-	latest map[switchboard.Digest]lastRecord // by the digest of entry.of
+	latest map[switchboard.Digest]lastRecord // by the digest of the subject
 
-	closeMu sync.Mutex // guards closed, and that nothing is added to work then
+	closeMu sync.Mutex // guards closed; nothing is added to pending after that
 	closed  bool
-	pending sync.WaitGroup // what is being recorded
+	pending sync.WaitGroup // records that are being written
 }
 
-// lastRecord is what was lastRecord last of somebody.
+// lastRecord is the latest record of a subject.
 type lastRecord struct {
 	content, digest, basis switchboard.Digest
 	when                   time.Time
-	receipt                string // the id of its own, if it has one
+	receipt                string // the id of its receipt, if it has one of its own
 }
 
-// recordOnce has e archived, and own written, where that is not nil, unless e says what was
-// recorded of the same already. It returns what is recorded.
+// recordOnce archives e, and writes own if it is not nil, unless the latest record of the same
+// subject has the same content. It returns the latest record.
 func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was lastRecord) {
 	of := canonical.Sum([]byte(e.subject))
 	r.mu.Lock()
@@ -154,8 +155,8 @@ func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was last
 	return was
 }
 
-// recordDecision has a recordDecision recorded, soon, and with what error it was refused, which is nil
-// where it was not. What it returns says where that stands.
+// recordDecision records a decision in the background. refused is the error that refused it, or
+// nil. The function that it returns waits for the record and returns it.
 func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
 	if r.addReceipt == nil {
 		return func() lastRecord { return lastRecord{} }
@@ -166,21 +167,21 @@ func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused e
 		e := t.newDecisionRecord(d, when)
 		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
 			own.Outcome, own.Code = receipt.Refused, err.Code
-			e.content = canonical.Sum(append([]byte(e.content), err.Code...)) // what it shows may be refused, and not the decision
+			e.content = canonical.Sum(append([]byte(e.content), err.Code...)) // its surface may be refused although the decision stays the same
 		}
 		return r.recordOnce(e, own)
 	})
 	r.closeMu.Lock()
 	defer r.closeMu.Unlock()
 	if r.closed {
-		go once() // it is counted as lost
+		go once() // its archive texts are counted as lost
 	} else {
-		r.pending.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
+		r.pending.Go(func() { once() }) // it takes a while; only a refused client waits for it
 	}
 	return once
 }
 
-// close waits for what is being recorded, and has all of it archived.
+// close waits for records that are being written, and for the archive.
 func (r *recorder) close() {
 	r.closeMu.Lock()
 	r.closed = true
@@ -189,13 +190,14 @@ func (r *recorder) close() {
 	r.archive.Close()
 }
 
-// receiptPrincipal is who it was done for.
+// receiptPrincipal returns the principal as receipts name it.
 func receiptPrincipal(p switchboard.Principal) receipt.Principal {
 	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
 }
 
-// recordDeniedCall has a receipt of a call by name that could not be made, and returns its id. It holds the name that
-// was asked for, whether or not there is such a tool, so that who guesses names is seen.
+// recordDeniedCall writes a receipt of a call that was refused because its client has no tool of
+// that name, and returns the receipt's id. The receipt holds the requested name, whether or not
+// there is such a tool, so that guessing of names is visible.
 func (a *App) recordDeniedCall(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
 	if a.ledger.addReceipt == nil {
 		return ""
@@ -209,8 +211,8 @@ func (a *App) recordDeniedCall(p switchboard.Principal, of *run.Run, name string
 	return a.ledger.addReceipt(own)
 }
 
-// recordExpansion has a receipt of what a client has had recordExpansion or collapsed, or was refused, and
-// returns its id.
+// recordExpansion writes a receipt of tools that a client expanded or collapsed, or tried to, and
+// returns the receipt's id.
 func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
 	if a.ledger.addReceipt == nil {
 		return ""
@@ -233,7 +235,7 @@ func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
 	return a.ledger.addReceipt(own)
 }
 
-// newDecisionRecord makes the record of a decision of the tenant's.
+// newDecisionRecord makes the record of a decision of the tenant.
 func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *decisionRecord {
 	text := d.Canonical()
 	timeless := *d
@@ -248,8 +250,8 @@ func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *de
 	return t.addBasis(e, nil)
 }
 
-// addBasis completes an entry that was made of this, and of a task that is none of the
-// tenant's where that is not nil.
+// addBasis adds the basis of a decision to its record. task is a task that a client declared, or
+// nil.
 func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord {
 	e.refs = map[string]switchboard.Digest{}
 	for name, text := range t.basisTexts() {
@@ -261,21 +263,21 @@ func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord 
 		e.refs[textTask] = own.Digest
 		e.texts = append(e.texts, own)
 	}
-	basis := archive.Of(encodeJSON(e.refs)) // of a map it is sorted
+	basis := archive.Of(encodeJSON(e.refs)) // a map is encoded in sorted order
 	e.basis = basis.Digest
 	e.texts = append(e.texts, basis)
 	return e
 }
 
-// Records are where receipts, and what they refer to, are read.
+// Records is where receipts and their archive are read.
 type Records interface {
 	receipt.Reader
 	archive.Reader
 }
 
-// readRecords reads what the receipts say that was decided, and how many of these cannot be
-// read. What was decided alike on one day counts once. With selections, the decision counts
-// too that a called tool was selected by.
+// readRecords reads the decisions that the receipts record, and counts damaged receipts. Equal
+// decisions of one day count once. With selections, it also reads the decision that selected the
+// tool of a call.
 func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
 	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
 	seen := map[string]bool{}
@@ -291,7 +293,7 @@ func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receip
 		}
 		var refs map[string]switchboard.Digest
 		if text, err := archive.Read(ctx, records, basis); err == nil {
-			_ = json.Unmarshal(text, &refs) // what is not there is missed where it is needed
+			_ = json.Unmarshal(text, &refs) // a missing text is reported where it is needed
 		}
 		bases[basis] = refs
 		return refs
@@ -324,27 +326,26 @@ func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receip
 	return all, damaged, nil
 }
 
-// A past is what decisions were made from, once more.
+// An archivedBasis holds the inputs of decisions, read from the archive.
 type archivedBasis struct {
 	tenant        *switchboard.Tenant
 	tools         []*switchboard.Tool // sorted by id
 	taxonomy      *switchboard.Taxonomy
-	operator, own []switchboard.PolicyFile // own is nil where the tenant had no layer
+	operator, own []switchboard.PolicyFile // own is nil if the tenant had no layer
 }
 
-// An basisReader reads what was archived, and keeps what it read last of the
-// larger texts: those who ask go through the log in an order in which that helps.
-// It is for one goroutine.
+// A basisReader reads archived texts and rebuilds tenants from them. It keeps the larger values
+// that it made last: compareByBasis orders decisions so that this helps. It is for one goroutine.
 type basisReader struct {
 	records        Records
 	engine         *policy.Engine
-	replayers      lastMade[string, *replayer] // by what they are made from
+	replayers      lastMade[string, *replayer] // by decisionRecord.basisKey
 	tools          lastMade[switchboard.Digest, []*switchboard.Tool]
-	operatorLayers [2]lastMade[switchboard.Digest, *policy.Layer] // of the operator
-	tenantLayers   [2]lastMade[switchboard.Digest, *policy.Layer] // of tenants
+	operatorLayers [2]lastMade[switchboard.Digest, *policy.Layer] // see rebuildTenant
+	tenantLayers   [2]lastMade[switchboard.Digest, *policy.Layer] // likewise
 }
 
-// lastMade remembers what was made last.
+// lastMade keeps the value that was made last.
 type lastMade[K comparable, V any] struct {
 	key   K
 	value V
@@ -361,7 +362,7 @@ func (l *lastMade[K, V]) get(key K, make func() (V, error)) (V, error) {
 	return v, err
 }
 
-// readBasis reads what an entry refers to.
+// readBasis reads the basis of a decision.
 func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *archivedBasis, err error) {
 	p = &archivedBasis{}
 	refs := e.refs
@@ -388,7 +389,7 @@ func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *arch
 		return nil, err
 	}
 	if p.tenant == nil {
-		return nil, errors.New("archive of the tenant: it holds none")
+		return nil, errors.New("archive of the tenant: it is empty")
 	}
 	if p.taxonomy, err = switchboard.NewTaxonomy(words.parents, words.constraints); err != nil {
 		return nil, fmt.Errorf("archive of the taxonomy: %w", err)
@@ -406,7 +407,7 @@ func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *arch
 	return p, err
 }
 
-// archivedTerms is a taxonomy as terms gives it.
+// archivedTerms is a taxonomy in the form of taxonomyTerms.
 type archivedTerms struct {
 	parents     map[switchboard.Resource]switchboard.Resource
 	constraints []switchboard.Constraint
@@ -417,8 +418,8 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&t.parents, &t.constraints})
 }
 
-// rebuildTenant makes of p what decides. which says whether it is that of records or of
-// a proposal: the layers of each are kept.
+// rebuildTenant rebuilds the tenant that p describes. which picks the cache of compiled layers: 0
+// for recorded policies, 1 for the proposal's.
 func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant, error) {
 	layer := func(kind policy.Kind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
 		return of.get(digestJSON(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
@@ -441,7 +442,7 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant,
 	return newServedTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digestJSON(taxonomyTerms(p.taxonomy)), rules), nil
 }
 
-// compareByBasis orders entries so that those which refer to the same stand together.
+// compareByBasis orders decisions so that those with the same basis follow each other.
 func compareByBasis(a, b *decisionRecord) int {
 	return cmp.Or(
 		cmp.Compare(a.refs[textOperator], b.refs[textOperator]),
@@ -455,12 +456,12 @@ func compareByBasis(a, b *decisionRecord) int {
 	)
 }
 
-// basisKey tells apart what was decided from other things, but for a task of its own.
+// basisKey is equal for decisions that were made from the same texts. It ignores a declared task.
 func (e *decisionRecord) basisKey() string {
 	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textTenantPolicy])
 }
 
-// readText reads the text of an entry.
+// readText reads the text of a decision.
 func (a *basisReader) readText(ctx context.Context, e *decisionRecord) (err error) {
 	if e.text == nil {
 		e.text, err = archive.Read(ctx, a.records, e.digest)

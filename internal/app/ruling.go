@@ -20,31 +20,31 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxRecordedArguments bounds the arguments of which values are recorded, in bytes.
+// maxRecordedArguments limits the recorded values of a call's arguments, in bytes.
 const maxRecordedArguments = 64 << 10
 
-// A ruling is policy's word on one call as it is recorded: in canonical form, with
-// empty members left out.
+// A callRuling is policy's ruling on one call as it is recorded: in canonical form, without empty
+// members.
 type callRuling struct {
 	V         int                      `json:"v"`
 	Tenant    switchboard.TenantID     `json:"tenant"`
 	Principal recordedPrincipal        `json:"principal"`
 	Task      switchboard.TaskID       `json:"task"`
 	Snapshot  decide.Snapshot          `json:"snapshot"`
-	Now       time.Time                `json:"now,omitzero"` // where a policy looks at it
+	Now       time.Time                `json:"now,omitzero"` // if a policy reads it
 	Method    string                   `json:"method"`
 	Server    switchboard.ServerID     `json:"server"`
 	Tool      string                   `json:"tool,omitempty"`
-	Item      *recordedItem            `json:"item,omitempty"` // of a call that is none of a tool
-	Needs     []string                 `json:"requirements"`   // that selected it
+	Item      *recordedItem            `json:"item,omitempty"` // of a call that is not a tool's
+	Needs     []string                 `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments        `json:"arguments"`
-	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means allowed
+	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means that the call is allowed
 	Why       string                   `json:"why,omitempty"`
 	Asks      *switchboard.Obligations `json:"obligations,omitempty"`
-	Mixed     bool                     `json:"mixed,omitempty"` // what it was selected from was replaced meanwhile
+	Mixed     bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
 }
 
-// rulingVersion is the version of the form of a ruling.
+// rulingVersion is the format version of a callRuling.
 const rulingVersion = 1
 
 type recordedPrincipal struct {
@@ -55,32 +55,33 @@ type recordedPrincipal struct {
 	Tier  string           `json:"tier"`
 }
 
-// recordedArguments are the digest of a call's arguments, as it stands in receipts, and
-// where the tenant wants it (record: policy_inputs) what stands at the paths at
-// which its policies look. Values is nil where nothing is kept.
+// recordedArguments are the digest of a call's arguments, as in receipts. If the tenant wants it
+// (record: policy_inputs), they also hold the values at the paths that its policies read. Values is
+// nil if no values are kept.
 type recordedArguments struct {
 	Digest string          `json:"digest"`
 	Paths  [][]string      `json:"paths,omitempty"`
 	Values json.RawMessage `json:"values,omitempty"`
 }
 
-// A recordedItem is what a call that is none of a tool asks for. A URI is kept only where the tenant wants its arguments kept, and no
-// secret stands in it.
+// A recordedItem is the object of a call that is not a tool's: a resource or a prompt. A URI is
+// kept only if the tenant wants arguments kept and the URI holds no secret.
 type recordedItem struct {
 	Kind switchboard.CandidateKind `json:"kind"`
-	Name string                    `json:"name,omitempty"` // not of a resource: that is its URI
+	Name string                    `json:"name,omitempty"` // not of a resource, because its name is its URI
 	URI  string                    `json:"uri,omitempty"`
 }
 
-// whyNoURI is why a ruling on a resource cannot be replayed.
+// whyNoURI says why a ruling on a resource cannot be replayed.
 const whyNoURI = "its URI was not recorded; record: policy_inputs in tenant.yaml keeps URIs"
 
-// lacksURI reports whether a resource was asked for of which nothing is kept that the policy looks at. The id of a listed resource has its URI.
+// lacksURI reports whether policy needs the URI of the item and it was not kept. The id of a listed
+// resource contains its URI.
 func (r *recordedItem) lacksURI(p *policy.Policy) bool {
 	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate && p.ReadsURI())
 }
 
-// recordItem is what is recorded of a call that is none of a tool.
+// recordItem returns the recorded form of the item of a call, or nil for a tool's call.
 func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedItem {
 	if c.Tool != nil || c.Item.Kind == "" {
 		return nil
@@ -95,7 +96,7 @@ func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedI
 	return out
 }
 
-// item is what a recorded item was.
+// item returns the item as policy saw it.
 func (r *recordedItem) item(arguments []byte) switchboard.Item {
 	it := switchboard.Item{Kind: r.Kind, Name: r.Name, URI: r.URI, Arguments: arguments}
 	if r.Kind == switchboard.KindResource {
@@ -104,13 +105,13 @@ func (r *recordedItem) item(arguments []byte) switchboard.Item {
 	return it
 }
 
-// An archivedRuling is a ruling as it is archived, with what it was made from.
+// An archivedRuling is a ruling and the digest of its basis, in the form of the archive.
 type archivedRuling struct {
 	Basis  switchboard.Digest `json:"basis"`
 	Ruling json.RawMessage    `json:"ruling"`
 }
 
-// recordRuling has policy's word on a call recorded. It is a policy.Note.
+// recordRuling records policy's ruling on a call. It is a policy.Note.
 func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
 	s := a.state.Load()
 	t := s.tenants[c.Principal.Tenant]
@@ -124,15 +125,15 @@ func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time,
 	c.Trail.Ruled(a.ledger.recordOnce(t.newRulingRecord(c, p, now, r, a.ledger.digests.Asked(c), hide), nil).digest)
 }
 
-// newRulingRecord makes the record of policy's word on a call, of whose arguments that is the
-// digest.
+// newRulingRecord makes the record of policy's ruling on a call. arguments is the digest of the
+// call's arguments.
 func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *decisionRecord {
 	own := t.newCallRuling(c, now, r)
 	own.Mixed = r.Mixed || t.policy != p || !t.knowsJudged(c)
 	own.Arguments, own.Item = t.recordArguments(argumentsOf(c), hide), t.recordItem(c, hide)
 	own.Arguments.Digest = arguments
 	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.lacksURI(p) {
-		own.Why, own.Asks = "", nil // they may say what the arguments are
+		own.Why, own.Asks = "", nil // they may contain arguments
 	}
 	text := own.canonical()
 	same := canonical.Sum(text)
@@ -148,7 +149,7 @@ func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, no
 	return e
 }
 
-// newCallRuling is policy's word on a call, without its arguments.
+// newCallRuling returns policy's ruling on a call, without its arguments.
 func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r policy.Ruling) callRuling {
 	p := c.Principal
 	own := callRuling{
@@ -180,14 +181,14 @@ func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r polic
 	return own
 }
 
-// knowsJudged reports whether all that a call was judged by is of this state.
+// knowsJudged reports whether all tools that the call was judged with belong to this state.
 func (t *servedTenant) knowsJudged(c *switchboard.Call) bool {
 	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
 		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.view.Tool(tool.ID); return now != tool })
 	})
 }
 
-// argumentsOf are the arguments of a call, as policies read them.
+// argumentsOf returns the arguments of a call as policies read them.
 func argumentsOf(c *switchboard.Call) []byte {
 	raw, ok := c.Item.Arguments, c.Item.Arguments != nil
 	if c.Tool != nil {
@@ -199,7 +200,7 @@ func argumentsOf(c *switchboard.Call) []byte {
 	return raw
 }
 
-// recordArguments is what is recorded of a call's recordArguments, but for their digest.
+// recordArguments returns the recorded form of a call's arguments, without their digest.
 func (t *servedTenant) recordArguments(raw []byte, hide []string) (out recordedArguments) {
 	paths := t.policy.Arguments()
 	if !t.RecordInputs || len(paths) == 0 {
@@ -213,11 +214,11 @@ func (t *servedTenant) recordArguments(raw []byte, hide []string) (out recordedA
 	return out
 }
 
-// minSecretLength is the shortest secret that is looked for: shorter ones ("1", "true")
-// stand in everything.
+// minSecretLength is the length of the shortest secret that is searched for: shorter ones ("1",
+// "true") occur everywhere.
 const minSecretLength = 6
 
-// serverSecrets are those that servers are given.
+// serverSecrets returns the secrets that servers get.
 func serverSecrets(c *config.Config) (all []string) {
 	add := func(name, text string) {
 		for word := range strings.FieldsSeq(text) {
@@ -237,8 +238,8 @@ func serverSecrets(c *config.Config) (all []string) {
 	return all
 }
 
-// holdsSecret reports whether a JSON text holds one of the secrets, a key of ours, or
-// what looks like a credential.
+// holdsSecret reports whether a JSON text holds one of the secrets, a Switchboard key, or a text
+// that looks like a credential.
 func holdsSecret(text []byte, secrets []string) bool {
 	var v any
 	if json.Unmarshal(text, &v) != nil {
@@ -268,11 +269,11 @@ func holdsSecret(text []byte, secrets []string) bool {
 
 func (r *callRuling) canonical() []byte { return canonicalOf(r) }
 
-// canonicalOf is v's canonical form.
+// canonicalOf returns the canonical form of v.
 func canonicalOf(v any) []byte {
 	text, err := canonical.Append(nil, encodeJSON(v))
 	if err != nil {
-		panic("canonical form: " + err.Error()) // it is made of what was strictly parsed
+		panic("canonical form: " + err.Error()) // its parts were parsed strictly
 	}
 	return text
 }
@@ -282,7 +283,7 @@ func readRuling(text []byte) (r callRuling, err error) {
 		return r, fmt.Errorf("record of a call: %w", err)
 	}
 	if r.V != rulingVersion {
-		return r, fmt.Errorf("record of a call: its form is version %d; %d is read here", r.V, rulingVersion)
+		return r, fmt.Errorf("record of a call: its format is version %d; this program reads version %d", r.V, rulingVersion)
 	}
 	return r, nil
 }
@@ -292,8 +293,7 @@ func (r *callRuling) principal() switchboard.Principal {
 	return switchboard.Principal{Tenant: r.Tenant, Auth: p.Auth, ID: p.ID, Mode: p.Mode, Roles: p.Roles, Tier: p.Tier}
 }
 
-// covers reports whether what was kept of the arguments is all that the policy
-// looks at.
+// covers reports whether the kept arguments are all that the policy reads.
 func (a *recordedArguments) covers(p *policy.Policy) bool {
 	return !slices.ContainsFunc(p.Arguments(), func(path []string) bool {
 		return !slices.ContainsFunc(a.Paths, func(kept []string) bool {
@@ -302,12 +302,12 @@ func (a *recordedArguments) covers(p *policy.Policy) bool {
 	})
 }
 
-// ruleAgain asks t's policy about the call of r, made by who. It gives no ruling where
-// the call could not come about any more, and why.
+// ruleAgain asks t's policy about the recorded call, made by the principal who. The error says why
+// the call is no longer possible.
 func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
 	task := t.Tasks[r.Task]
 	if task == nil {
-		return nil, policy.Ruling{}, errors.New("its task is not there any more")
+		return nil, policy.Ruling{}, errors.New("its task does not exist any more")
 	}
 	c := &switchboard.Call{
 		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
@@ -336,12 +336,12 @@ func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchb
 		c.Judgments = append(c.Judgments, policy.Judged(task, n, candidates))
 	}
 	if len(c.Judgments) < len(r.Needs) {
-		return nil, policy.Ruling{}, errors.New("the tool is none of those any more that its requirement means")
+		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
 	return c, t.policy.Rule(ctx, c, when), nil
 }
 
-// policyCandidates are the tools of which policy is asked for a requirement.
+// policyCandidates returns the tools that policy is asked about for a requirement.
 func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
 	q := &decide.Question{Tenant: t.Tenant, Principal: who, Task: task, Requirement: r}
 	var in []decide.Candidate
@@ -363,12 +363,12 @@ func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Pri
 
 // Why a call cannot be judged again.
 const (
-	whyMixed       = "the configuration was replaced while the call was under way"
-	whyNoArguments = "their arguments were not recorded; tenant.yaml says with record: policy_inputs that they are, and what looks like a credential never is"
+	whyMixed       = "the configuration was replaced during the call"
+	whyNoArguments = "their arguments were not recorded; record: policy_inputs in tenant.yaml records them, but never a value that looks like a credential"
 	whyArguments   = "the proposed policies look at arguments that were not recorded"
 )
 
-// replayCall replays policy's word on one call.
+// replayCall replays policy's ruling on one call.
 func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRecord) {
 	was, err := readRuling(e.text)
 	switch {
@@ -403,7 +403,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 	c.countChanges(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
 }
 
-// callChanges returns what would be otherwise of a call.
+// callChanges returns the changes that the proposal makes to the ruling on a call.
 func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.Time) map[DecisionChange]bool {
 	out := changeSet{DecisionChange{Tenant: was.Tenant, Of: kindCall}, map[DecisionChange]bool{}}
 	if r.after != nil && r.proposed == nil && r.after.snapshot == r.before.snapshot {
@@ -425,7 +425,7 @@ func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.T
 	return out.found
 }
 
-// ruleProposed is what would have become of a call.
+// ruleProposed returns the ruling on a call under the proposal.
 func (r *replayer) ruleProposed(ctx context.Context, was *callRuling, when time.Time) (now callRuling, err error) {
 	if r.after == nil {
 		return now, errGone

@@ -25,17 +25,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
-// A state is all that a decision reads: one reading of the configuration and
-// what the servers offered at one moment. It is immutable, and replaced whole.
+// A servingState is everything that a decision reads: one reading of the configuration and the
+// servers' offers at one moment. It is immutable, and is replaced as a whole.
 type servingState struct {
 	*loadedConfig
 	ring                *identity.Ring
 	catalog             *catalog.Snapshot
-	declaredEquivalents *contract.Set // the equivalents that the operator declares
+	declaredEquivalents *contract.Set // equivalents that the operator declares
 	offers              map[switchboard.ServerID]switchboard.Offer
 	tenants             map[switchboard.TenantID]*servedTenant
 	servers             map[switchboard.ServerID]*switchboard.Server
-	wholeResults        bool // clients get results of any length whole
+	wholeResults        bool // clients get results of any length in full
 
 	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
@@ -43,7 +43,7 @@ type servingState struct {
 	tokens *token.Counter
 }
 
-// A tenant is what the decisions of one tenant's tasks are made with.
+// A servedTenant holds everything that the decisions of one tenant's tasks need.
 type servedTenant struct {
 	*switchboard.Tenant
 	view     *catalog.View
@@ -52,20 +52,20 @@ type servedTenant struct {
 	policy   *policy.Policy
 	taxonomy *switchboard.Taxonomy
 
-	equivalents *contract.Set // the operator's too
+	equivalents *contract.Set // including the operator's
 
-	basisTexts func() basisTexts // all of this as records archive it
+	basisTexts func() basisTexts // the basis of decisions, for the archive
 }
 
-// newState makes the state of this App.
+// newState builds the state of this App.
 func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []switchboard.ServerID, was *servingState) *servingState {
 	s := newServingState(r, a.options.Tenant, offers, starting, was)
 	s.wholeResults = a.options.WholeResults
 	return s
 }
 
-// newServingState builds a state. was, where not nil, is the one before: what has not
-// changed is not worked out again.
+// newServingState builds a state. was, if not nil, is the state before: unchanged parts are taken
+// from it.
 func newServingState(r *loadedConfig, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *servingState) *servingState {
 	c := r.config
 	s := &servingState{loadedConfig: r, servers: map[switchboard.ServerID]*switchboard.Server{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*servedTenant{}}
@@ -75,7 +75,7 @@ func newServingState(r *loadedConfig, local switchboard.TenantID, offers []switc
 	}
 	mine := c.Tenants[local]
 	if mine == nil {
-		mine = &switchboard.Tenant{ID: local} // everybody has a key
+		mine = &switchboard.Tenant{ID: local} // all callers have keys
 	}
 	s.ring = identity.New(keys, mine, c.Keyless())
 
@@ -86,7 +86,7 @@ func newServingState(r *loadedConfig, local switchboard.TenantID, offers []switc
 	for _, o := range offers {
 		server := s.servers[o.Server]
 		if server == nil {
-			continue // it was removed by the reload that this state is built for
+			continue // the reload that builds this state removed it
 		}
 		s.offers[o.Server] = o
 		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
@@ -139,7 +139,7 @@ func newServedTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard
 	}
 }
 
-// taxonomyTerms is a taxonomy as it goes into a digest.
+// taxonomyTerms returns the form of a taxonomy that digests cover.
 func taxonomyTerms(t *switchboard.Taxonomy) any {
 	parents := map[switchboard.Resource]switchboard.Resource{}
 	for _, r := range t.Resources() {
@@ -148,29 +148,29 @@ func taxonomyTerms(t *switchboard.Taxonomy) any {
 	return []any{parents, t.Constraints()}
 }
 
-// digestJSON is of v's JSON.
+// digestJSON returns a digest of v's JSON.
 func digestJSON(v any) switchboard.Digest { return canonical.Sum(encodeJSON(v)) }
 
-// currentPrincipal is p by what the configuration says now. A run goes on for longer than
-// that of the moment when its principal became known.
+// currentPrincipal returns p by the present configuration. A run can outlive the configuration that
+// its principal was authenticated by.
 func (s *servingState) currentPrincipal(p switchboard.Principal) (switchboard.Principal, error) {
 	return s.ring.Current(p)
 }
 
-// tenant is the tenant of a principal, if it is served.
+// tenant returns the tenant of a principal, or an error if it is not served.
 func (s *servingState) tenant(id switchboard.TenantID) (*servedTenant, error) {
 	switch t := s.tenants[id]; {
 	case t != nil:
 		return t, nil
 	case s.config.Refused[id]:
-		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, since its configuration is faulty", id)
-		err.Hint = "whoever keeps the tenant's files sees what is wrong with: switchboard validate"
+		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, because its configuration is faulty", id)
+		err.Hint = "the owner of the tenant's files finds the faults with: switchboard validate"
 		return nil, err
 	}
 	return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", id)
 }
 
-// resolveTask says which task p means; see run.Binder.
+// resolveTask returns the task that p means; see run.Binder.
 func (s *servingState) resolveTask(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
 	p, err := s.currentPrincipal(p)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *servingState) resolveTask(p switchboard.Principal, task switchboard.Tas
 	return task, nil
 }
 
-// taskNames are the tasks that p may bind, sorted, a bounded number of them.
+// taskNames returns the tasks that p may bind, sorted, but no more than 20.
 func (t *servedTenant) taskNames(p switchboard.Principal) (names []string) {
 	const most = 20
 	for id := range t.Tasks {
@@ -208,7 +208,8 @@ func (t *servedTenant) taskNames(p switchboard.Principal) (names []string) {
 	return names[:min(len(names), most)]
 }
 
-// decideConfigured makes the decision for a task that resolve gave.
+// decideConfigured decides for a configured task that resolveTask returned. It checks the principal
+// and the task by the present configuration.
 func (s *servingState) decideConfigured(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	p, err := s.currentPrincipal(p)
 	if err != nil {
@@ -221,8 +222,8 @@ func (s *servingState) decideConfigured(ctx context.Context, p switchboard.Princ
 	return t.runPipeline(ctx, p, t.Tasks[task], unfit, now)
 }
 
-// decideTask is decide, for the task that a client has declared where that is not
-// nil.
+// decideTask decides for the declared task if it is not nil, within the operator's limits, and for
+// the configured task otherwise.
 func (s *servingState) decideTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	if declared == nil {
 		return s.decideConfigured(ctx, p, task, unfit, now)
@@ -244,7 +245,7 @@ func (s *servingState) decideTask(ctx context.Context, p switchboard.Principal, 
 	return t.runPipeline(ctx, p, declared, unfit, now)
 }
 
-// runPipeline makes the decision for one of the tenant's tasks.
+// runPipeline runs the stages for one task of the tenant, without any check of the principal.
 func (t *servedTenant) runPipeline(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot, Unfit: t.ownUnfit(unfit)}
 	if t.policy.ReadsClock() {
@@ -257,17 +258,17 @@ func (t *servedTenant) runPipeline(ctx context.Context, p switchboard.Principal,
 	return d, nil
 }
 
-// bindTask decides for a task, has the decision noted, and gives what it shows; see
+// bindTask decides for a task, passes the decision to record, and returns its surface; see
 // run.Binder.
-func (s *servingState) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, note func(*servedTenant, *decide.Decision, error) func() lastRecord) (*surface.Surface, error) {
+func (s *servingState) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, record func(*servedTenant, *decide.Decision, error) func() lastRecord) (*surface.Surface, error) {
 	d, err := s.decideTask(ctx, p, task, was.Declared, unfit, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if d.Err() != nil {
 		if servers := s.tenants[p.Tenant].ownServers(s.starting); len(servers) > 0 {
-			told := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.tokens.Count)
-			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo, Instructions: told}), &run.Starting{Task: d.Task.ID, Servers: servers}
+			instructions := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.tokens.Count)
+			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
 		}
 	}
 	var shown *surface.Surface
@@ -278,7 +279,7 @@ func (s *servingState) bindTask(ctx context.Context, p switchboard.Principal, ta
 			return was.digest, was.basis
 		})
 	}
-	if decided = note(s.tenants[p.Tenant], d, err); err != nil {
+	if decided = record(s.tenants[p.Tenant], d, err); err != nil {
 		return nil, switchboard.Receipted(err, decided().receipt)
 	}
 	return s.collapseDenied(ctx, p, shown), nil
@@ -291,7 +292,7 @@ func (s *servingState) collapseDenied(ctx context.Context, p switchboard.Princip
 	}
 	p, err := s.currentPrincipal(p)
 	if err != nil {
-		return shown // nothing of it can be called
+		return shown // the principal cannot call anything
 	}
 	var entries []surface.Entry
 	for _, e := range shown.Entries() {
@@ -313,7 +314,7 @@ func (s *servingState) collapseDenied(ctx context.Context, p switchboard.Princip
 	return shown.With(left, shown.Withheld())
 }
 
-// wholeOffers returns what the servers offer that the decision takes as a whole.
+// wholeOffers returns the offers of the servers that the decision uses as a whole.
 func (s *servingState) wholeOffers(id switchboard.TenantID, d *decide.Decision) []switchboard.Offer {
 	var toolless []switchboard.ServerID
 	for _, server := range s.tenants[id].Servers {
@@ -332,7 +333,7 @@ func (s *servingState) wholeOffers(id switchboard.TenantID, d *decide.Decision) 
 	return offers
 }
 
-// ownServers returns those of the servers that the tenant may use.
+// ownServers returns the servers of the list that the tenant may use.
 func (t *servedTenant) ownServers(servers []switchboard.ServerID) (own []switchboard.ServerID) {
 	for _, id := range servers {
 		if t.mayUseServer(id) {

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// graceAfterCalls is how much of the grace is kept for what comes after the calls:
-// for clients to hear that theirs was cut, and for servers to end.
+// graceAfterCalls is the part of the grace that is left after the calls, for clients to read that
+// their calls were cut and for servers to end.
 const graceAfterCalls = 2 * time.Second
 
-// A gracePeriod is how much time is left. It counts from when somebody first asks.
-// The zero value is not to be used; see newStopping.
+// A gracePeriod limits the time of stopping. It starts when stopping starts. Use newGracePeriod;
+// the zero value does not work.
 type gracePeriod struct {
 	start     func()
-	callsOver chan struct{}      // closed when calls under way have had their time
-	ctx       context.Context    // ends when everything has
-	cancel    context.CancelFunc // of all
+	callsOver chan struct{}      // closed when the time of calls in flight is over
+	ctx       context.Context    // done when the whole grace is over
+	cancel    context.CancelFunc // of ctx
 }
 
-// newGracePeriod returns a stopping that takes grace, or what is left of it once
-// hurry says something.
+// newGracePeriod returns a gracePeriod of the given length. A signal from hurry ends the time of
+// the calls at once.
 func newGracePeriod(grace func() time.Duration, hurry <-chan os.Signal) *gracePeriod {
 	s := &gracePeriod{callsOver: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -48,7 +48,8 @@ func newGracePeriod(grace func() time.Duration, hurry <-chan os.Signal) *gracePe
 	return s
 }
 
-// endOfCalls returns what is closed when calls under way have had their time.
+// endOfCalls starts the grace, and returns a channel that is closed when the time of calls in
+// flight is over.
 func (s *gracePeriod) endOfCalls() <-chan struct{} {
 	s.start()
 	return s.callsOver

@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxTied bounds the tools that the warning of a tie names.
+// maxTied limits the tools that the warning of a tie names.
 const maxTied = 5
 
-// findTie returns the tools that the ranking puts in no order with the one tool of
-// "select: tool", and the warning with the ways to choose; nothing if there are none.
+// findTie returns the tools that the ranking does not order behind the one tool of "select: tool",
+// and a warning that says how to choose. It returns nothing if there are none.
 func findTie(o *decide.Outcome) (tied []string, warning string) {
 	behind := o.Tied()
 	if len(behind) == 0 {
@@ -39,10 +39,10 @@ func findTie(o *decide.Outcome) (tied []string, warning string) {
 	return tied, fmt.Sprintf("only its name puts %s before %s; to choose, %s", first, named, strings.Join(ways, ", or "))
 }
 
-// maxTies bounds the ties that are remembered.
+// maxTies limits the ties that are remembered.
 const maxTies = 1000
 
-// tieLog remembers the ties that the log has. Its zero value is ready for use, and safe for
+// A tieLog remembers which ties were logged. Its zero value is ready for use, and safe for
 // concurrent use.
 type tieLog struct {
 	mu     sync.Mutex
@@ -56,7 +56,7 @@ type tieKey struct {
 	need, warning string
 }
 
-// addNew reports whether the tie is new since the last call of forget.
+// addNew adds the tie and reports whether it is new since the last clear.
 func (t *tieLog) addNew(k tieKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,15 +70,15 @@ func (t *tieLog) addNew(k tieKey) bool {
 	return true
 }
 
-// clear makes each tie new again, since the configuration is another.
+// clear forgets all ties, because the configuration has changed.
 func (t *tieLog) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logged = nil
 }
 
-// logTies logs the ties of the decision. It logs each tie once, and again after a change of
-// the tie or of the configuration.
+// logTies logs the ties of the decision, each once, and again after a change of the tie or of the
+// configuration.
 func (a *App) logTies(d *decide.Decision) {
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]

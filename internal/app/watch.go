@@ -19,32 +19,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// quietPeriod is how long files must be quiet before they are read again: editors
-// write one file in several steps, and deployments several files.
+// quietPeriod is how long files must stay unchanged before they are read again: editors write one
+// file in several steps, and deployments write several files.
 const quietPeriod = 200 * time.Millisecond
 
-// maxReadDelay is how long a read is put off at most: a file that is written all the time must not keep the
-// others from being read.
+// maxReadDelay limits how long a read is delayed: a file that is written all the time must not
+// prevent the reading of the others.
 const maxReadDelay = 2 * time.Second
 
-// compareInterval is the interval at which the files are compared with what was read, without the watcher.
-// The watcher hears nothing of network file systems, nor of a folder that is mounted or linked elsewhere.
+// compareInterval is how often the files are compared with the last reading, without the watcher.
+// The watcher gets no events from network file systems, nor from a folder that is mounted or linked
+// elsewhere.
 const compareInterval = time.Minute
 
-// publishRetry is how often others are told of a reload until that goes well.
+// publishRetry is how long to wait before a reload is published again, if that failed.
 const publishRetry = time.Second
 
-// topicReloads is where a process says that it has found another configuration, or was told
-// to look, so that the others read theirs.
+// topicReloads is the topic of reload notices. A replica publishes one when it finds another
+// configuration or is asked to reload, so that the others read their files.
 const topicReloads = "reloads"
 
-// Watch reloads whenever one of the configuration's files changes, reload
-// receives, or another replica has reason to, until ctx is done. It watches folders,
-// not files, since editors replace files by renaming. Every lookEvery it begins to watch anew,
-// and compares the files with what was read.
+// Watch reloads whenever one of the configuration's files changes, reload receives, or another
+// replica publishes a reload, until ctx is done. It watches folders, not files, because editors
+// replace files by renaming them. Every compareInterval it makes a new watcher and compares the
+// files with the last reading.
 //
-// The others are told of what was asked for here, and of files that were found to say
-// something else, and never of what was heard: so a reload is told once, and not passed on.
+// It publishes reloads that were asked for here, and changes that it found in the files here. It
+// never publishes a reload that another replica has published, so notices are not passed on.
 func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) {
 	a.watch(ctx, reload, fsnotify.NewWatcher)
 }
@@ -58,8 +59,8 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 	quiet.Stop()
 	look := time.NewTicker(compareInterval)
 	defer look.Stop()
-	var waiting, changed, asked bool // to read again, since files here have changed, or on demand
-	var first time.Time              // when waiting began
+	var waiting, changed, asked bool // a read is due; files here have changed; a reload was asked for
+	var first time.Time              // when the read became due
 	readSoon := func() {
 		if !waiting {
 			waiting, first = true, time.Now()
@@ -83,7 +84,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				w.errors = nil
 				continue
 			}
-			a.log.Warn("watching the configuration", "err", err) // it may have missed something
+			a.log.Warn("watching the configuration", "err", err) // events may be lost
 			changed = true
 			readSoon()
 		case e, ok := <-w.events:
@@ -119,26 +120,26 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				}
 			})
 			if w.watchFolders() {
-				changed = true // a folder is new, and may have changed before it was watched
+				changed = true // a new folder may have changed before it was watched
 				readSoon()
 			}
 		}
 	}
 }
 
-// A reloadFeed is what the processes that share a store tell each other of reloads.
+// A reloadFeed exchanges reload notices between the replicas that share a store.
 type reloadFeed struct {
 	a       *App
 	self    string
-	notices chan struct{}    // another has told of one, or may have; takes one
-	retry   <-chan time.Time // when to tell what could not be told
+	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
+	retry   <-chan time.Time // when to publish again after a failure
 }
 
 func (a *App) newReloadFeed() *reloadFeed {
 	return &reloadFeed{a: a, self: rand.Text(), notices: make(chan struct{}, 1)}
 }
 
-// subscribe rings heard until stop is called.
+// subscribe sends to notices until stop is called.
 func (f *reloadFeed) subscribe() (stop func()) {
 	return f.a.store.Subscribe(topicReloads, func(from []byte) {
 		if string(from) == f.self {
@@ -151,7 +152,7 @@ func (f *reloadFeed) subscribe() (stop func()) {
 	})
 }
 
-// publish has the others read their own files again.
+// publish makes the other replicas read their own files again.
 func (f *reloadFeed) publish(ctx context.Context) {
 	err := f.a.store.Publish(ctx, topicReloads, []byte(f.self))
 	if err == nil {
@@ -159,15 +160,15 @@ func (f *reloadFeed) publish(ctx context.Context) {
 		return
 	}
 	if f.retry == nil {
-		f.a.log.Warn("the other replicas cannot be told to read their configuration again; they will be", "err", err)
+		f.a.log.Warn("the reload cannot be published to the other replicas; Switchboard tries again each second", "err", err)
 	}
 	f.retry = time.After(publishRetry)
 }
 
-// concernsConfig reports whether a change of the file can change the configuration:
-// it was looked at, or something in it was, or it stands in a folder that was and is of a
-// kind that is read there. (A mounted volume of a container is swapped by its "..data".)
-// Others, such as our own log, must not: each reload would cause the next.
+// concernsConfig reports whether a change of the file can change the configuration: the last load
+// read it, or a file below it, or the file is in a folder that was read and has a name that is read
+// there. (A container swaps a mounted volume by its "..data".) Other files, such as our own log,
+// must not cause a reload: each reload would cause the next.
 func (a *App) concernsConfig(file string) bool {
 	seen := *a.loadedFiles.Load()
 	if _, ok := seen[file]; ok {
@@ -187,27 +188,30 @@ func (a *App) concernsConfig(file string) bool {
 	return filepath.Base(file) == mountLink
 }
 
-// mountLink is a link in a mountLink volume of a container. The container swaps the volume by it.
+// mountLink is a link in a mounted volume of a container, which the container replaces to swap the
+// volume.
 const mountLink = "..data"
 
-// isConfigName reports whether what is called so can be read where a folder is. A folder whose name begins with a point is
-// none of the configuration: our own data may be in one.
+// isConfigName reports whether a file or folder of that name can be read as a part of the
+// configuration. A folder with a name that begins with a point is no part of it: our own data may
+// be in one.
 func isConfigName(name string, isFolder bool) bool {
 	return isFolder && !strings.HasPrefix(filepath.Base(name), ".") || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mountLink
 }
 
-// A folderWatcher hears of changes in the folders of the configuration. While it cannot watch, its
-// channels are nil.
+// A folderWatcher watches the folders of the configuration. While it cannot watch, its channels are
+// nil.
 type folderWatcher struct {
 	a          *App
 	newWatcher func() (*fsnotify.Watcher, error)
 	folders    *fsnotify.Watcher
 	events     chan fsnotify.Event
 	errors     chan error
-	failed     bool // begin has
+	failed     bool // newWatcher has failed
 }
 
-// renew watches anew: what was watched may not be the folders of these names any more.
+// renew makes a new watcher, because the names of the watched folders may belong to other folders
+// by now.
 func (w *folderWatcher) renew() {
 	folders, err := w.newWatcher()
 	if err != nil {
@@ -224,13 +228,13 @@ func (w *folderWatcher) renew() {
 
 func (w *folderWatcher) close() {
 	if w.folders != nil {
-		_ = w.folders.Close() // nothing is lost with it
+		_ = w.folders.Close() // the error changes nothing
 	}
 }
 
-// watchFolders adds the folders that the last load looked at, and those of the files, and reports
-// whether one is new. If a folder is gone, follow adds the nearest folder above it: there the
-// gone folder may be made again.
+// watchFolders adds the folders that the last load read, and those of its files, and reports
+// whether one is new. If a folder is gone, it adds the nearest folder above it, because the gone
+// folder may be made again there.
 func (w *folderWatcher) watchFolders() (grown bool) {
 	if w.folders == nil {
 		return false
@@ -249,7 +253,7 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 		switch err := w.folders.Add(name); {
 		case err == nil:
 			grown = grown || !before[name]
-		case errors.Is(err, fs.ErrNotExist): // it is gone this moment
+		case errors.Is(err, fs.ErrNotExist): // the folder has just been removed
 			grown = true
 		default:
 			w.a.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
@@ -258,11 +262,11 @@ func (w *folderWatcher) watchFolders() (grown bool) {
 	return grown
 }
 
-// A stamp tells apart what was found at a path: the bytes of a file, the names in a folder, or
-// nothing.
+// A fileStamp is a digest of the bytes of a file, of the names in a folder, or of the error.
 type fileStamp [sha256.Size]byte
 
-// maxStampedBytes is how many bytes of a file are compared: more than may be in one that is read.
+// maxStampedBytes limits the bytes of a file that are compared. It exceeds the size of every file
+// that may be read.
 const maxStampedBytes = 2 * config.MaxManifestBytes
 
 func stampFile(path string) (s fileStamp) {
@@ -283,19 +287,19 @@ func stampFile(path string) (s fileStamp) {
 				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), isFolder)
 			}
 		}
-	case !info.Mode().IsRegular(): // to open a pipe is to wait
+	case !info.Mode().IsRegular(): // opening a pipe would block
 	default:
 		_, _ = fmt.Fprintf(sum, "file %d ", info.Size())
 		if f, err := os.Open(path); err == nil {
 			_, _ = io.Copy(sum, io.LimitReader(f, maxStampedBytes))
-			_ = f.Close() // it was only read from
+			_ = f.Close() // reading only
 		}
 	}
 	sum.Sum(s[:0])
 	return s
 }
 
-// filesDiffer reports whether the files are not as they were when they were last read.
+// filesDiffer reports whether the files have changed since they were last read.
 func (a *App) filesDiffer() bool {
 	a.enterStartFolder()
 	for path, was := range *a.loadedFiles.Load() {
@@ -306,7 +310,8 @@ func (a *App) filesDiffer() bool {
 	return false
 }
 
-// absolutePath returns the path as an absolutePath one. A relative path begins in the folder in which we were started.
+// absolutePath returns the path as an absolute one. A relative path begins in the working directory
+// at the start.
 func (a *App) absolutePath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -314,8 +319,8 @@ func (a *App) absolutePath(path string) string {
 	return filepath.Join(a.startFolder, path)
 }
 
-// enterStartFolder enters the folder in which we were started, if that was removed and made again.
-// Otherwise relative paths lead nowhere.
+// enterStartFolder enters the working directory of the start again if it was removed and made
+// again. Otherwise relative paths would lead nowhere.
 func (a *App) enterStartFolder() {
 	there, err := os.Stat(a.startFolder)
 	if err != nil {
@@ -325,6 +330,6 @@ func (a *App) enterStartFolder() {
 		return
 	}
 	if err := os.Chdir(a.startFolder); err != nil {
-		a.log.Warn("the folder in which Switchboard was started was made anew, and cannot be entered", "folder", a.startFolder, "err", err)
+		a.log.Warn("the folder in which Switchboard was started was replaced, and the new one cannot be entered", "folder", a.startFolder, "err", err)
 	}
 }
