@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
+func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	digest := func(key, top, server, tenant, secret, rego string) string {
 		t.Helper()

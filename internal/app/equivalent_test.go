@@ -11,7 +11,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// threeServers is a state of the servers a, b and c of trusted operators with one tool each, whose capabilities and names are given.
+// threeServers returns a state with the trusted servers a, b and c. Each has one of the given
+// tools.
 func threeServers(t *testing.T, rego string, tools ...string) *servingState {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
@@ -34,7 +35,8 @@ func threeServers(t *testing.T, rego string, tools ...string) *servingState {
 	return newServingState(r, "acme", offers, nil, nil)
 }
 
-// A call that moves is judged for every requirement that the tool could serve to which it moves.
+// When a call moves to another tool, policy judges it for every requirement that this tool could
+// serve.
 func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 	tool := func(name string, verbs ...string) string {
 		caps := ""
@@ -65,6 +67,6 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 		}
 	}
 	if moves == 0 {
-		t.Error("nothing moves")
+		t.Error("no tool has an equivalent")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestWhatWasDecidedLastIsRecordedBeforeTheReceiptsAreClosed(t *testing.T) {
+func TestClosingTheLedgerWaitsUntilTheLastDecisionIsRecorded(t *testing.T) {
 	var made *servingState
 	rapid.Custom(func(t *rapid.T) bool {
 		r, err := compilePolicies(drawConfig(t), policy.NewEngine(0, 0), newCompiledLayers(nil))
@@ -29,10 +29,10 @@ func TestWhatWasDecidedLastIsRecordedBeforeTheReceiptsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		in := newNotes(t)
+		in := newMemoryRecords(t)
 		slow := make(chan struct{})
 		l := &ledger{openChain: func(context.Context) (*ownedChain, error) { panic("it is open") }, log: slog.New(slog.DiscardHandler)}
-		l.archive, l.latest = in.records.archive, in.records.latest
+		l.archive, l.latest = in.recorder.archive, in.recorder.latest
 		l.addReceipt = func(r *receipt.Receipt) string { <-slow; return in.book.Add(r) }
 		l.chain.Store(&ownedChain{Book: in.book, lease: chainLease{release: func() {}}})
 		l.recordDecision(made.tenants["acme"], d, nil)
@@ -42,14 +42,14 @@ func TestWhatWasDecidedLastIsRecordedBeforeTheReceiptsAreClosed(t *testing.T) {
 		select {
 		case err := <-closed:
 			close(slow)
-			t.Fatalf("they were closed while it was being recorded: %v", err)
+			t.Fatalf("the ledger was closed before the decision was recorded: %v", err)
 		default:
 		}
 		close(slow)
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
-		if all := in.written(t); len(all) != 1 {
+		if all := in.readAll(t); len(all) != 1 {
 			t.Errorf("%d decisions are recorded", len(all))
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// stateOf is the state of a configuration of one server, with no offers.
+// stateOf returns the state of a configuration with one server and no offers.
 func stateOf(t *testing.T, bound, tenant string) *servingState {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
@@ -32,16 +32,16 @@ func stateOf(t *testing.T, bound, tenant string) *servingState {
 	return newServingState(r, "acme", nil, nil, nil)
 }
 
-// A run is bound again by what its principal may do now, not by what it might
-// do when it was opened.
-func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
+// A run is bound again by what its principal may do now, not by the rights that it had when the run
+// was opened.
+func TestDecisionsUseThePresentRightsOfThePrincipal(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	const hash = `hash: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
 	for name, tt := range map[string]struct {
 		was           switchboard.Principal
 		bound, tenant string
 		want          switchboard.Principal
-		code          switchboard.Code // in place of want
+		code          switchboard.Code // if want is not set
 	}{
 		"a key that was narrowed": {
 			was: switchboard.Principal{
@@ -92,7 +92,7 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
 	if _, err := stateOf(t, "", "").decideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
-		t.Errorf("a decision for a key that is gone: %v", err)
+		t.Errorf("a decision for a removed key: %v", err)
 	}
 }
 

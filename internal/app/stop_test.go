@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
+func TestCallsGetTheGraceWithoutItsLastPart(t *testing.T) {
 	for _, tt := range []struct {
 		grace, hurry, calls, all time.Duration
 	}{
@@ -20,7 +20,7 @@ func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hurry := make(chan os.Signal, 1)
 				s := newGracePeriod(func() time.Duration { return tt.grace }, hurry)
-				time.Sleep(time.Minute) // nobody stops yet
+				time.Sleep(time.Minute) // stopping has not begun
 				start := time.Now()
 				over := s.endOfCalls()
 				if tt.hurry > 0 {
@@ -31,14 +31,14 @@ func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
 				<-s.endOfCalls()
 				<-s.ctx.Done()
 				if all := time.Since(start); calls != tt.calls || all != tt.all {
-					t.Errorf("calls got %v, and all %v; want %v and %v", calls, all, tt.calls, tt.all)
+					t.Errorf("the calls got %v, and everything %v; want %v and %v", calls, all, tt.calls, tt.all)
 				}
 			})
 		})
 	}
 }
 
-func TestWhatHasEndedWaitsForNothing(t *testing.T) {
+func TestAnEndedGracePeriodLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
 		s := newGracePeriod(func() time.Duration { return time.Hour }, nil)
 		s.start()
