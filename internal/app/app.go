@@ -30,7 +30,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
-	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -39,9 +38,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
-	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/run"
-	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -269,10 +266,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(a.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.digests.Arguments, a.metrics.Keyed, o.Log)
+	chain := &callChain{
+		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
+	}
 	a.gateway = gateway.New(gateway.Options{
-		Runs: a.runs,
-		Caller: results.Bounded(a.metrics.Calls(new(turn.Turns).Take(a.ledger.wrap(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.inputCheck, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(turn.End(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleansResults, contract.Results(question.Vet(a.permitQuestion, o.Log, a.fleet))))))))))))))))))),
+		Runs:         a.runs,
+		Caller:       wrapCaller(a.fleet, chain.wrappers()),
 		Results:      results,
 		Meter:        a.meter,
 		WholeResults: o.WholeResults,
