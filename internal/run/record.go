@@ -102,7 +102,7 @@ func (r *Run) storeKey() store.Key {
 
 // storeNeeded returns the refusal of a request that needs the store while the store is unavailable.
 func storeNeeded(err error) error {
-	return switchboard.Unavailable("what is needed for this cannot be kept or found just now, so nothing was done", err)
+	return switchboard.Unavailable("the store cannot be read or written now, so nothing was done", err)
 }
 
 // errNoChange says that a change has nothing to save.
@@ -111,7 +111,7 @@ var errNoChange = errors.New("nothing")
 // maybeSaved returns the error of a change that may have been saved. If the store's answer is lost, the change may
 // appear when the store is back.
 func maybeSaved(err error) error {
-	refused := switchboard.Unavailable("whether this was kept cannot be told just now, so it may have been done; to ask for it once more does no harm", err)
+	refused := switchboard.Unavailable("the store has not confirmed this, so it may have been done; a repeated request does no harm", err)
 	refused.Unsent = false
 	return refused
 }
