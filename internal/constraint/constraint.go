@@ -46,7 +46,7 @@ type Store interface {
 // A Limiter counts calls, by tenant and tool. Use NewLimiter. It is safe for
 // concurrent use.
 type Limiter struct {
-	share  share
+	counter  batchedCounter
 	limits func(switchboard.TenantID) []switchboard.Limit
 }
 
@@ -56,7 +56,7 @@ type Limiter struct {
 // does, but is never more than that of the new limit. What was taken ahead under
 // another limit is spent under that one only.
 func NewLimiter(s Store, limits func(switchboard.TenantID) []switchboard.Limit) *Limiter {
-	return &Limiter{share{store: s, flows: map[string]*flow{}}, limits}
+	return &Limiter{batchedCounter{store: s, queues: map[string]*limitQueue{}}, limits}
 }
 
 // Limit returns a Caller that refuses a call with SB-ROUT-002 where the tool
@@ -65,21 +65,21 @@ func NewLimiter(s Store, limits func(switchboard.TenantID) []switchboard.Limit) 
 // does not ask the store.
 func (l *Limiter) Limit(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if err := l.take(ctx, c); err != nil {
+		if err := l.takePermit(ctx, c); err != nil {
 			return switchboard.Result{}, err
 		}
 		return next.Call(ctx, c)
 	})
 }
 
-// take counts one call against every limit that applies; or against none of
+// takePermit counts one call against every limit that applies; or against none of
 // them, and says why.
-func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
-	limits := l.apply(c)
+func (l *Limiter) takePermit(ctx context.Context, c *switchboard.Call) error {
+	limits := l.applicableLimits(c)
 	if len(limits) == 0 {
 		return nil
 	}
-	wait, err := l.share.count(ctx, "limit/"+string(c.Principal.Tenant)+"/"+counted(c), limits)
+	wait, err := l.counter.countCall(ctx, "limit/"+string(c.Principal.Tenant)+"/"+limitedSubject(c), limits)
 	switch {
 	case ctx.Err() != nil:
 		return &switchboard.Error{
@@ -102,16 +102,16 @@ func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 	return nil
 }
 
-// counted is what the calls of a limit have in common: a tool, or all that a server offers of one kind.
-func counted(c *switchboard.Call) string {
+// limitedSubject is what the calls of a limit have in common: a tool, or all that a server offers of one kind.
+func limitedSubject(c *switchboard.Call) string {
 	if c.Tool == nil {
 		return string(c.Server) + "/" + string(c.Item.Kind) + ":"
 	}
 	return c.Tool.ID.String()
 }
 
-// apply returns the limits that the call meets, each by the name of what sets it.
-func (l *Limiter) apply(c *switchboard.Call) (limits []store.Limit) {
+// applicableLimits returns the limits that the call meets, each by the name of what sets it.
+func (l *Limiter) applicableLimits(c *switchboard.Call) (limits []store.Limit) {
 	add := func(by switchboard.Constraint, every time.Duration, burst int) {
 		limits = append(limits, store.Limit{Name: string(by), Every: every, Burst: max(burst, 1)})
 	}

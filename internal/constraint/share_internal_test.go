@@ -11,29 +11,29 @@ import (
 
 func TestWhatIsKeptOfLimitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := share{store: store.NewMemory(), flows: map[string]*flow{}}
+		s := batchedCounter{store: store.NewMemory(), queues: map[string]*limitQueue{}}
 		limit := []store.Limit{{Name: "l", Every: time.Hour, Burst: 1}}
 		count := func(group string) time.Duration {
 			t.Helper()
-			wait, err := s.count(t.Context(), group, limit)
+			wait, err := s.countCall(t.Context(), group, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return wait
 		}
-		for i := range 2 * maxFlows {
+		for i := range 2 * maxQueues {
 			group := fmt.Sprint(i)
 			if first, second := count(group), count(group); first > 0 || second == 0 {
 				t.Fatalf("group %d, which may be called once, waits %s, and then %s", i, first, second)
 			}
 		}
-		if n := len(s.flows); n != maxFlows {
-			t.Errorf("%d flows in use, want %d", n, maxFlows)
+		if n := len(s.queues); n != maxQueues {
+			t.Errorf("%d flows in use, want %d", n, maxQueues)
 		}
-		time.Sleep(2 * hold)
+		time.Sleep(2 * aheadTTL)
 		synctest.Wait()
 		count("one more")
-		if n := len(s.flows); n != 1 {
+		if n := len(s.queues); n != 1 {
 			t.Errorf("%d flows are kept, of which one is in use", n)
 		}
 	})

@@ -42,19 +42,19 @@ const (
 	// it is kept that there was one.
 	MaxKept = 1 << 20
 
-	leaseFor   = 15 * time.Second
-	renewEvery = 5 * time.Second
-	pollEvery  = time.Second     // where notices fail
-	patience   = 2 * time.Second // of a call that has ended, for its outcome to be kept
-	tryAgain   = time.Second     // to keep it after that, then twice as late each time
-	longest    = 4 * time.Second
-	tryFor     = time.Minute
+	leaseTTL   = 15 * time.Second
+	renewInterval = 5 * time.Second
+	pollInterval  = time.Second     // where notices fail
+	storeTimeout   = 2 * time.Second // of a call that has ended, for its outcome to be kept
+	firstRetry   = time.Second     // to keep it after that, then twice as late each time
+	longestRetry    = 4 * time.Second
+	retryFor     = time.Minute
 
-	// maxDoubtful is how many claims are taken back at once of which the store
+	// maxDoubtfulClaims is how many claims are taken back at once of which the store
 	// has not said that they were made: not many, since they all come when the
 	// store is back. One that is not, and was made, is taken for a call whose
 	// outcome is unknown.
-	maxDoubtful = 32
+	maxDoubtfulClaims = 32
 )
 
 // A Store is where claims and outcomes stand.
@@ -73,21 +73,21 @@ const (
 
 // What a lease says.
 var (
-	working = []byte("working")
-	asking  = []byte("asking") // the client, who has to answer
+	leaseWorking = []byte("working")
+	leaseAsking  = []byte("asking") // the client, who has to answer
 )
 
 // Keys are the calls with keys. Use New. It is safe for concurrent use.
 type Keys struct {
 	store Store
 	guard func(switchboard.Caller) switchboard.Caller
-	sum   func(*switchboard.Call) string
-	count func(outcome string)
+	digestArguments   func(*switchboard.Call) string
+	countOutcome func(outcome string)
 	log   *slog.Logger
 
-	over context.Context
-	end  context.CancelFunc
-	work sync.WaitGroup // what is still to be written to the store
+	closing context.Context
+	cancel  context.CancelFunc
+	pending sync.WaitGroup // what is still to be written to the store
 
 	doubtful atomic.Int64
 }
@@ -103,8 +103,8 @@ const (
 	Unavailable = "unavailable" // the store could not be used
 )
 
-// refusal says what a call has come to that was refused with err.
-func refusal(err error) string {
+// refusalOutcome says what a call has come to that was refused with err.
+func refusalOutcome(err error) string {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		switch own.Code {
 		case switchboard.CodeKeyTaken:
@@ -123,16 +123,16 @@ func refusal(err error) string {
 // call's arguments as it may be kept: with a key, or whoever reads the store can guess what
 // is short. count is told what each call with a key has come to.
 func New(s Store, guard func(switchboard.Caller) switchboard.Caller, sum func(*switchboard.Call) string, count func(outcome string), log *slog.Logger) *Keys {
-	k := &Keys{store: s, guard: guard, sum: sum, count: count, log: log}
-	k.over, k.end = context.WithCancel(context.Background())
+	k := &Keys{store: s, guard: guard, digestArguments: sum, countOutcome: count, log: log}
+	k.closing, k.cancel = context.WithCancel(context.Background())
 	return k
 }
 
 // Close gives up what could not be written to the store. Call it when no call is
 // under way any more.
 func (k *Keys) Close() {
-	k.end()
-	k.work.Wait()
+	k.cancel()
+	k.pending.Wait()
 }
 
 // Once returns a Caller that makes a call that has a key once, and gives its outcome
@@ -146,29 +146,29 @@ func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
-		own := newClaim(c, k.sum(c))
+		own := newClaim(c, k.digestArguments(c))
 		for {
-			err := k.make(ctx, own)
+			err := k.takeClaim(ctx, own)
 			if err == nil {
-				k.count(First)
-				return k.call(ctx, c, own, next)
+				k.countOutcome(First)
+				return k.makeCall(ctx, c, own, next)
 			}
 			if !errors.Is(err, store.ErrConflict) {
-				err = unusable(ctx, err)
-				k.count(refusal(err))
+				err = storeUnusable(ctx, err)
+				k.countOutcome(refusalOutcome(err))
 				return switchboard.Result{}, err
 			}
-			first, waited, err := k.await(ctx, own)
+			first, waited, err := k.awaitOutcome(ctx, own)
 			switch {
 			case err != nil:
-				k.count(refusal(err))
-				return k.guard(refusing(err)).Call(ctx, c)
+				k.countOutcome(refusalOutcome(err))
+				return k.guard(refuseWith(err)).Call(ctx, c)
 			case first != nil && waited:
-				k.count(Waited)
-				return k.again(ctx, c, first)
+				k.countOutcome(Waited)
+				return k.replayOutcome(ctx, c, first)
 			case first != nil:
-				k.count(Replayed)
-				return k.again(ctx, c, first)
+				k.countOutcome(Replayed)
+				return k.replayOutcome(ctx, c, first)
 			}
 		}
 	})
@@ -191,15 +191,15 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// refusing makes no call.
-func refusing(why error) switchboard.Caller {
+// refuseWith makes no call.
+func refuseWith(why error) switchboard.Caller {
 	return switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{}, why
 	})
 }
 
-// unusable is the refusal of a call whose key cannot be looked up.
-func unusable(ctx context.Context, err error) error {
+// storeUnusable is the refusal of a call whose key cannot be looked up.
+func storeUnusable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &switchboard.Error{
 			Code:   switchboard.CodeNotExecuted,
@@ -212,36 +212,36 @@ func unusable(ctx context.Context, err error) error {
 }
 
 // A claim is one call's on its key.
-type claim struct {
+type keyClaim struct {
 	group   string
 	owner   string // made up, so that no other claim has it
-	call    called
+	call    keyedCall
 	version store.Version // of what stands in the store; 0 where it does not, as far as known
 }
 
-func newClaim(c *switchboard.Call, digest string) *claim {
+func newClaim(c *switchboard.Call, digest string) *keyClaim {
 	h := sha256.New()
 	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
-	return &claim{
+	return &keyClaim{
 		group: "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil)),
 		owner: rand.Text(),
-		call:  called{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
+		call:  keyedCall{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
 	}
 }
 
-// sameAs reports whether both calls are the same one: of one tool, by its name or by what it is, with the same arguments.
+// matches reports whether both calls are the same one: of one tool, by its name or by what it is, with the same arguments.
 // Names and tools change apart while a client tries again: its tool may have got another name, and its name another tool.
-func (c called) sameAs(o called) (tool, arguments bool) {
+func (c keyedCall) matches(o keyedCall) (tool, arguments bool) {
 	return c.Name == o.Name || c.ID == o.ID, c.Digest == o.Digest
 }
 
-// make claims the call; the error is store.ErrConflict where another has.
-func (k *Keys) make(ctx context.Context, own *claim) error {
+// takeClaim claims the call; the error is store.ErrConflict where another has.
+func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
-		{Name: claimName, Data: (&record{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
-		{Name: leaseName, Was: store.Any, Data: working, TTL: leaseFor},
+		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
+		{Name: leaseName, Was: store.Any, Data: leaseWorking, TTL: leaseTTL},
 	}})
 	if own.version = v; err == nil {
 		return nil
@@ -255,10 +255,10 @@ func (k *Keys) make(ctx context.Context, own *claim) error {
 		return err
 	}
 	// It may be there all the same.
-	if k.doubtful.Add(1) <= maxDoubtful {
-		k.work.Go(func() {
+	if k.doubtful.Add(1) <= maxDoubtfulClaims {
+		k.pending.Go(func() {
 			defer k.doubtful.Add(-1)
-			k.settle(own, nil, nil)
+			k.settleClaim(own, nil, nil)
 		})
 	} else {
 		k.doubtful.Add(-1)
@@ -266,27 +266,27 @@ func (k *Keys) make(ctx context.Context, own *claim) error {
 	return err
 }
 
-// call makes the call that is claimed, and keeps its outcome.
-func (k *Keys) call(ctx context.Context, c *switchboard.Call, own *claim, next switchboard.Caller) (r switchboard.Result, err error) {
-	h := k.hold(own)
+// makeCall makes the call that is claimed, and keeps its outcome.
+func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim, next switchboard.Caller) (r switchboard.Result, err error) {
+	h := k.keepAlive(own)
 	mine := *c
 	if ask := c.Client.Ask; ask != nil {
 		mine.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-			h.asks(1)
-			defer h.asks(-1)
+			h.addQuestions(1)
+			defer h.addQuestions(-1)
 			return ask(ctx, method, params)
 		}
 	}
 	ended := false
 	defer func() {
-		var outcome *record
+		var outcome *keyRecord
 		switch {
 		case ended:
 			outcome = outcomeOf(c, r, err)
 		case c.Once.Sent: // it panics
-			outcome = &record{Kind: unknown, Tool: c.Tool.ID}
+			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
-		h.end(outcome)
+		h.finish(outcome)
 	}()
 	r, err = next.Call(ctx, &mine)
 	ended = true
@@ -294,111 +294,111 @@ func (k *Keys) call(ctx context.Context, c *switchboard.Call, own *claim, next s
 }
 
 // A hold keeps a claim alive.
-type hold struct {
-	k    *Keys
-	own  *claim
+type claimLease struct {
+	keys    *Keys
+	claim  *keyClaim
 	ctx  context.Context // ends with the call
 	stop context.CancelFunc
-	data chan []byte   // the outcome, encoded; takes one
-	kept chan struct{} // closed once that is in the store
+	outcome chan []byte   // the outcome, encoded; takes one
+	stored chan struct{} // closed once that is in the store
 
 	mu     sync.Mutex
-	asking int           // questions that the client has not answered
-	turn   chan struct{} // takes one: asking has changed
+	openQuestions int           // questions that the client has not answered
+	questionsChanged   chan struct{} // takes one: asking has changed
 }
 
-func (k *Keys) hold(own *claim) *hold {
-	h := &hold{k: k, own: own, data: make(chan []byte, 1), kept: make(chan struct{}), turn: make(chan struct{}, 1)}
-	h.ctx, h.stop = context.WithCancel(k.over)
-	k.work.Go(h.run)
+func (k *Keys) keepAlive(own *keyClaim) *claimLease {
+	h := &claimLease{keys: k, claim: own, outcome: make(chan []byte, 1), stored: make(chan struct{}), questionsChanged: make(chan struct{}, 1)}
+	h.ctx, h.stop = context.WithCancel(k.closing)
+	k.pending.Go(h.run)
 	return h
 }
 
-func (h *hold) asks(n int) {
+func (h *claimLease) addQuestions(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asking += n
+	h.openQuestions += n
 	select {
-	case h.turn <- struct{}{}:
+	case h.questionsChanged <- struct{}{}:
 	default:
 	}
 }
 
-// end gives up the lease and keeps the outcome; nil means that there was none. It
+// finish gives up the lease and keeps the outcome; nil means that there was none. It
 // waits until that is done, but not for longer than anybody wants to wait. It keeps
 // nothing of the outcome's memory.
-func (h *hold) end(outcome *record) {
+func (h *claimLease) finish(outcome *keyRecord) {
 	var data []byte
 	if outcome != nil {
-		outcome.Owner, outcome.Call, outcome.When = h.own.owner, h.own.call, time.Now()
+		outcome.Owner, outcome.Call, outcome.When = h.claim.owner, h.claim.call, time.Now()
 		data = outcome.encode()
 	}
-	h.data <- data
+	h.outcome <- data
 	h.stop()
-	t := time.NewTimer(patience)
+	t := time.NewTimer(storeTimeout)
 	defer t.Stop()
 	select {
-	case <-h.kept:
+	case <-h.stored:
 	case <-t.C:
 	}
 }
 
-func (h *hold) run() {
-	tick := time.NewTicker(renewEvery)
+func (h *claimLease) run() {
+	tick := time.NewTicker(renewInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-h.turn:
-		case data := <-h.data:
-			h.k.settle(h.own, data, h.kept)
+		case <-h.questionsChanged:
+		case data := <-h.outcome:
+			h.keys.settleClaim(h.claim, data, h.stored)
 			return
 		}
-		h.renew()
+		h.renewLease()
 	}
 }
 
-// renew renews the lease. Where the store does not take it, it will be asked again.
-func (h *hold) renew() {
+// renewLease renews the lease. Where the store does not take it, it will be asked again.
+func (h *claimLease) renewLease() {
 	h.mu.Lock()
-	says := working
-	if h.asking > 0 {
-		says = asking
+	says := leaseWorking
+	if h.openQuestions > 0 {
+		says = leaseAsking
 	}
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.ctx, renewEvery)
+	ctx, cancel := context.WithTimeout(h.ctx, renewInterval)
 	defer cancel()
-	_, err := h.k.store.Apply(ctx, store.Change{Group: h.own.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseFor}}})
+	_, err := h.keys.store.Apply(ctx, store.Change{Group: h.claim.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseTTL}}})
 	if err != nil && h.ctx.Err() == nil {
-		h.k.log.Warn("the store does not take the lease of a call with an idempotency key; after a while others will take its outcome for unknown", "err", err)
+		h.keys.log.Warn("the store does not take the lease of a call with an idempotency key; after a while others will take its outcome for unknown", "err", err)
 	}
 }
 
-// tell tells those who wait.
-func (k *Keys) tell(own *claim) {
-	ctx, cancel := context.WithTimeout(k.over, patience)
+// publishChange tells those who wait.
+func (k *Keys) publishChange(own *keyClaim) {
+	ctx, cancel := context.WithTimeout(k.closing, storeTimeout)
 	defer cancel()
 	_ = k.store.Publish(ctx, own.group, []byte("changed")) // else they look by themselves
 }
 
-// settle puts the outcome in the place of the claim, or, where it is nil, takes the
+// settleClaim puts the outcome in the place of the claim, or, where it is nil, takes the
 // claim away. It closes done, where that is set. It tries for a while where the
 // store fails: what is not there in the end is taken for unknown.
-func (k *Keys) settle(own *claim, outcome []byte, done chan<- struct{}) {
+func (k *Keys) settleClaim(own *keyClaim, outcome []byte, done chan<- struct{}) {
 	began := time.Now()
-	for pause := tryAgain; ; pause = min(2*pause, longest) {
-		err := k.write(own, outcome)
+	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
+		err := k.writeOutcome(own, outcome)
 		if err == nil {
 			if done != nil {
 				close(done)
 			}
-			k.tell(own)
+			k.publishChange(own)
 			return
 		}
-		if time.Since(began) < tryFor && k.over.Err() == nil {
+		if time.Since(began) < retryFor && k.closing.Err() == nil {
 			select {
 			case <-time.After(pause):
-			case <-k.over.Done(): // one last time
+			case <-k.closing.Done(): // one last time
 			}
 			continue
 		}
@@ -407,9 +407,9 @@ func (k *Keys) settle(own *claim, outcome []byte, done chan<- struct{}) {
 	}
 }
 
-// write makes the last change to a claim, if that is still there.
-func (k *Keys) write(own *claim, outcome []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), renewEvery) // also while we stop
+// writeOutcome makes the last change to a claim, if that is still there.
+func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), renewInterval) // also while we stop
 	defer cancel()
 	for {
 		_, err := k.store.Apply(ctx, store.Change{Group: own.group, Writes: []store.Write{
@@ -427,17 +427,17 @@ func (k *Keys) write(own *claim, outcome []byte) error {
 			own.version = 0
 			continue
 		}
-		if now := decode(value.Data); now.Owner != own.owner || now.Kind != claimed {
+		if now := decode(value.Data); now.Owner != own.owner || now.Kind != kindClaimed {
 			return nil // it was written, or has expired
 		}
 		own.version = value.Version
 	}
 }
 
-// await waits for the outcome of the call that has the key. Both are nil where
+// awaitOutcome waits for the outcome of the call that has the key. Both are nil where
 // there is none any more, so that the key is free; the error is what the caller is
 // told.
-func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited bool, err error) {
+func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecord, waited bool, err error) {
 	wake := make(chan struct{}, 1)
 	defer k.store.Subscribe(own.group, func([]byte) {
 		select {
@@ -445,42 +445,42 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 		default:
 		}
 	})()
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	var orphan store.Version // of a claim that was seen without a lease
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if errors.Is(err, store.ErrUnopened) {
-			return nil, waited, unopened(err)
+			return nil, waited, unreadableRecord(err)
 		}
 		if err != nil {
-			return nil, waited, unusable(ctx, err)
+			return nil, waited, storeUnusable(ctx, err)
 		}
 		if value.Version == 0 {
 			return nil, waited, nil
 		}
 		first = decode(value.Data)
-		tool, arguments := first.Call.sameAs(own.call)
+		tool, arguments := first.Call.matches(own.call)
 		switch {
 		case !tool && first.Call.Digest != "":
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of another tool, so this call was not made; use a new key for each call that is meant to be another")
 		case !arguments && first.Call.Digest != "":
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of the tool with other arguments, so this call was not made; use a new key for each call that is meant to be another")
-		case first.Kind != claimed:
+		case first.Kind != kindClaimed:
 			return first, waited, nil
 		case value.Version == orphan: // it was there before and after
-			return nil, waited, lost
+			return nil, waited, errOutcomeLost
 		}
 		lease, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
 		switch {
 		case errors.Is(err, store.ErrUnopened):
-			return nil, waited, unopened(err)
+			return nil, waited, unreadableRecord(err)
 		case err != nil:
-			return nil, waited, unusable(ctx, err)
+			return nil, waited, storeUnusable(ctx, err)
 		case lease.Version == 0:
 			orphan = value.Version
 			continue
-		case slices.Equal(lease.Data, asking):
+		case slices.Equal(lease.Data, leaseAsking):
 			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call that has this idempotency key waits for an answer of the client that has made it; answer that one")
 		}
 		waited = true
@@ -488,19 +488,19 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 		case <-wake:
 		case <-poll.C:
 		case <-ctx.Done():
-			return nil, waited, unusable(ctx, nil)
+			return nil, waited, storeUnusable(ctx, nil)
 		}
 	}
 }
 
-// lost is what is told of a claim that nobody holds any more.
-var lost = &switchboard.Error{
+// errOutcomeLost is what is told of a claim that nobody holds any more.
+var errOutcomeLost = &switchboard.Error{
 	Code: switchboard.CodeOutcomeUnknown,
 	Text: "a call with this idempotency key was begun, and what became of it was lost; it may have been executed: check before you repeat it with another key",
 }
 
-// unopened is what is told of a claim, an outcome or a lease that nobody can read: see store.Sealed.
-func unopened(err error) error {
+// unreadableRecord is what is told of a claim, an outcome or a lease that nobody can read: see store.Sealed.
+func unreadableRecord(err error) error {
 	return &switchboard.Error{
 		Code:  switchboard.CodeOutcomeUnknown,
 		Text:  "what is kept of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
@@ -508,17 +508,17 @@ func unopened(err error) error {
 	}
 }
 
-// again gives the outcome of the first call, if policy allows the caller to have it:
+// replayOutcome gives the outcome of the first call, if policy allows the caller to have it:
 // both the tool that it has called and the one that has served it.
-func (k *Keys) again(ctx context.Context, c *switchboard.Call, first *record) (switchboard.Result, error) {
+func (k *Keys) replayOutcome(ctx context.Context, c *switchboard.Call, first *keyRecord) (switchboard.Result, error) {
 	give := k.guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		c.Trail.Gave(switchboard.GivenIdempotency)
-		return first.give()
+		return first.replay()
 	}))
 	if first.Tool != c.Tool.ID {
-		served, err := at(c, first.Tool)
+		served, err := callAtEquivalent(c, first.Tool)
 		if err != nil {
-			return k.guard(refusing(err)).Call(ctx, c)
+			return k.guard(refuseWith(err)).Call(ctx, c)
 		}
 		inner := give
 		give = k.guard(switchboard.CallerFunc(func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
@@ -528,8 +528,8 @@ func (k *Keys) again(ctx context.Context, c *switchboard.Call, first *record) (s
 	return give.Call(ctx, c)
 }
 
-// at returns the call as it is made at an equivalent of its tool.
-func at(c *switchboard.Call, tool switchboard.ToolID) (*switchboard.Call, error) {
+// callAtEquivalent returns the call as it is made at an equivalent of its tool.
+func callAtEquivalent(c *switchboard.Call, tool switchboard.ToolID) (*switchboard.Call, error) {
 	refuse := func(why error) error {
 		return &switchboard.Error{
 			Code:  switchboard.CodeDenied,

@@ -53,21 +53,21 @@ func Mint() (text, hash string) {
 // A Ring knows all keys. It is immutable; a reload makes a new one.
 type Ring struct {
 	byHash  map[[sha256.Size]byte]switchboard.Principal
-	byName  map[name]switchboard.Principal
-	ends    map[name]time.Time           // of those that end
-	members map[switchboard.TenantID]int // how many principals have keys
+	byName  map[principalName]switchboard.Principal
+	expiries    map[principalName]time.Time           // of those that end
+	principalCounts map[switchboard.TenantID]int // how many principals have keys
 	local   switchboard.Principal
 	keyless bool
 }
 
 // A name is what stays of a principal when a reload changes the rest.
-type name struct {
+type principalName struct {
 	tenant switchboard.TenantID
 	id     string
 	auth   switchboard.Auth
 }
 
-func nameOf(p switchboard.Principal) name { return name{p.Tenant, p.ID, p.Auth} }
+func principalNameOf(p switchboard.Principal) principalName { return principalName{p.Tenant, p.ID, p.Auth} }
 
 // New returns the ring of keys. The local principal is of the tenant, with all
 // that the operator gives that. keyless says that no key exists, also none that could
@@ -75,25 +75,25 @@ func nameOf(p switchboard.Principal) name { return name{p.Tenant, p.ID, p.Auth} 
 func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 	r := &Ring{
 		byHash:  map[[sha256.Size]byte]switchboard.Principal{},
-		byName:  map[name]switchboard.Principal{},
-		ends:    map[name]time.Time{},
-		members: map[switchboard.TenantID]int{},
+		byName:  map[principalName]switchboard.Principal{},
+		expiries:    map[principalName]time.Time{},
+		principalCounts: map[switchboard.TenantID]int{},
 		local:   Local(local.ID),
 		keyless: keyless && len(keys) == 0,
 	}
 	r.local.Roles, r.local.Tier, r.local.Mode = local.Roles, local.Tier, local.Mode.Narrower(switchboard.Autopilot)
-	r.byName[nameOf(r.local)] = r.local
+	r.byName[principalNameOf(r.local)] = r.local
 	for _, k := range keys {
 		p := switchboard.Principal{
 			Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks,
 			Roles: k.Roles, Tier: k.Tier, Mode: k.Mode,
 		}
-		if _, has := r.byName[nameOf(p)]; !has { // a principal may have several keys
-			r.members[k.Tenant]++
+		if _, has := r.byName[principalNameOf(p)]; !has { // a principal may have several keys
+			r.principalCounts[k.Tenant]++
 		}
-		r.byHash[k.Hash], r.byName[nameOf(p)] = p, p
+		r.byHash[k.Hash], r.byName[principalNameOf(p)] = p, p
 		if !k.Expires.IsZero() {
-			r.ends[nameOf(p)] = k.Expires
+			r.expiries[principalNameOf(p)] = k.Expires
 		}
 	}
 	return r
@@ -106,7 +106,7 @@ func (r *Ring) Neighbors(p switchboard.Principal) (tenants, principals bool) {
 	if p.Auth == switchboard.AuthLocal {
 		return false, false
 	}
-	return len(r.members) > 1, r.members[p.Tenant] > 1
+	return len(r.principalCounts) > 1, r.principalCounts[p.Tenant] > 1
 }
 
 // Local names the principal of keyless use: stdio, or loopback while no key
@@ -123,16 +123,16 @@ func (r *Ring) Local() switchboard.Principal { return r.local }
 // is a *switchboard.Error: SB-AUTH-001 where its key is gone, and SB-AUTH-003 where
 // the key has expired.
 func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
-	now, ok := r.byName[nameOf(p)]
+	now, ok := r.byName[principalNameOf(p)]
 	if !ok {
 		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
 	}
-	return now, r.expired(now)
+	return now, r.checkExpiry(now)
 }
 
-// expired is the refusal of a principal whose key has expired, or nil.
-func (r *Ring) expired(p switchboard.Principal) error {
-	end, ok := r.ends[nameOf(p)]
+// checkExpiry is the refusal of a principal whose key has checkExpiry, or nil.
+func (r *Ring) checkExpiry(p switchboard.Principal) error {
+	end, ok := r.expiries[principalNameOf(p)]
 	if !ok || time.Now().Before(end) {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (r *Ring) expired(p switchboard.Principal) error {
 
 // NextEnd is when the next key expires after now; the zero time where none does.
 func (r *Ring) NextEnd(now time.Time) (next time.Time) {
-	for _, end := range r.ends {
+	for _, end := range r.expiries {
 		if end.After(now) && (next.IsZero() || end.Before(next)) {
 			next = end
 		}
@@ -161,7 +161,7 @@ const TenantHeader = "Switchboard-Tenant"
 // Authenticate says who sent req. The error is a *switchboard.Error with
 // SB-AUTH-001, SB-AUTH-003 where the key has expired, or SB-AUTH-002 where the request names another tenant.
 func (r *Ring) Authenticate(req *http.Request) (switchboard.Principal, error) {
-	p, err := r.principal(req)
+	p, err := r.authenticateKey(req)
 	if err != nil {
 		return switchboard.Principal{}, err
 	}
@@ -174,7 +174,7 @@ func (r *Ring) Authenticate(req *http.Request) (switchboard.Principal, error) {
 	return p, nil
 }
 
-func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
+func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error) {
 	refuse := func(format string, args ...any) (switchboard.Principal, error) {
 		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, format, args...)
 	}
@@ -191,16 +191,16 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 		if len(auth) > 0 {
 			return refuse("no keys exist here; make one with \"switchboard key new\", or send no Authorization header")
 		}
-		if name, ok := forwarded(req.Header); ok {
+		if name, ok := proxyHeader(req.Header); ok {
 			return refuse("%s is set: behind a proxy, strangers look local; make a key with \"switchboard key new\"", name)
 		}
 		if !req.ProtoAtLeast(1, 1) {
 			return refuse("it is HTTP/1.0, as proxies send it: behind a proxy, strangers look local; make a key with \"switchboard key new\"")
 		}
-		if !loopback(req.RemoteAddr) {
+		if !isLoopback(req.RemoteAddr) {
 			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
 		}
-		if why := peer(req.Context()); why != "" {
+		if why := peerRefusal(req.Context()); why != "" {
 			return refuse("without keys only the user of Switchboard may call, and %s; make a key with \"switchboard key new\"", why)
 		}
 		return r.local, nil
@@ -218,23 +218,23 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 	if !ok {
 		return refuse("this key is not known here; it may have been removed")
 	}
-	return p, r.expired(p)
+	return p, r.checkExpiry(p)
 }
 
-// forwarding are headers with which proxies, tunnels and content networks say that they stand in front, in lower case. One that ends in
+// proxyHeaders are headers with which proxies, tunnels and content networks say that they stand in front, in lower case. One that ends in
 // a hyphen stands for all that begin so.
-var forwarding = []string{
+var proxyHeaders = []string{
 	"forwarded", "via", "x-forwarded-", "x-forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip", "x-originating-ip",
 	"x-remote-ip", "x-remote-addr", "x-remote-user", "remote-user", "x-original-", "x-proxyuser-ip", "proxy-client-ip", "wl-proxy-client-ip", "x-host",
 	"x-authenticated-", "x-auth-request-", "x-goog-", "x-appengine-", "x-cloud-trace-context", "x-amzn-", "x-azure-", "x-arr-", "x-envoy-", "x-istio-",
 	"x-vercel-", "x-nf-", "x-render-", "x-railway-", "x-sucuri-", "cf-", "cdn-loop", "fly-", "fastly-", "akamai-", "incap-", "tailscale-", "ngrok-",
 }
 
-// forwarded names the header with which a proxy says that it stands in front.
-func forwarded(h http.Header) (string, bool) {
+// proxyHeader names the header with which a proxy says that it stands in front.
+func proxyHeader(h http.Header) (string, bool) {
 	for name := range h {
 		lower := strings.ToLower(name)
-		if slices.ContainsFunc(forwarding, func(f string) bool {
+		if slices.ContainsFunc(proxyHeaders, func(f string) bool {
 			return lower == f || strings.HasSuffix(f, "-") && strings.HasPrefix(lower, f)
 		}) {
 			return name, true
@@ -243,7 +243,7 @@ func forwarded(h http.Header) (string, bool) {
 	return "", false
 }
 
-func loopback(addr string) bool {
+func isLoopback(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	return err == nil && ap.Addr().Unmap().IsLoopback()
 }

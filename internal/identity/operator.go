@@ -31,7 +31,7 @@ type Operator struct{ token switchboard.Secret }
 func OpenOperator(dir string) (Operator, error) {
 	token, err := ReadOperator(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeOperator(dir); err != nil {
+		if err := createOperatorFile(dir); err != nil {
 			return Operator{}, fmt.Errorf("token of operators: %w", err)
 		}
 		token, err = ReadOperator(dir)
@@ -60,8 +60,8 @@ func ReadOperator(dir string) (switchboard.Secret, error) {
 	return switchboard.NewSecret(token), nil
 }
 
-// makeOperator writes a new token, unless somebody else does so first. A reader never sees half of it.
-func makeOperator(dir string) error {
+// createOperatorFile writes a new token, unless somebody else does so first. A reader never sees half of it.
+func createOperatorFile(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ type peerKey struct{}
 // WithConn notes in the context of a connection who is at its other end. It is for http.Server.ConnContext.
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	local, remote := conn.LocalAddr(), conn.RemoteAddr()
-	return WithPeer(ctx, sync.OnceValue(func() string { return peerOf(local, remote) }))
+	return WithPeer(ctx, sync.OnceValue(func() string { return refusePeer(local, remote) }))
 }
 
 // WithPeer notes in the context of a request who has sent it.
@@ -23,8 +23,8 @@ func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peer returns why who sent the request cannot be the local user; "" means that it can be.
-func peer(ctx context.Context) string {
+// peerRefusal returns why who sent the request cannot be the local user; "" means that it can be.
+func peerRefusal(ctx context.Context) string {
 	if p, ok := ctx.Value(peerKey{}).(Peer); ok {
 		return p()
 	}

@@ -16,10 +16,10 @@ import (
 // KnowsPeers says that the kernel is asked which user and process a connection from this machine belongs to.
 const KnowsPeers = true
 
-// peerOf asks the kernel for the socket at the other end. It refuses another user, and a process that this one has started: a server's
+// refusePeer asks the kernel for the socket at the other end. It refuses another user, and a process that this one has started: a server's
 // program must not call its neighbours. What cannot be told is refused.
-func peerOf(local, remote net.Addr) (refusal string) {
-	uid, inode, err := socketOf(remote, local) // as the other end sees it
+func refusePeer(local, remote net.Addr) (refusal string) {
+	uid, inode, err := findSocket(remote, local) // as the other end sees it
 	switch {
 	case err != nil:
 		return "which user has sent the request cannot be told: " + err.Error()
@@ -36,22 +36,22 @@ func peerOf(local, remote net.Addr) (refusal string) {
 	return ""
 }
 
-// socketOf finds a TCP socket of this machine by its two ends, and says which user it belongs to and what its inode is. Lines are of the
+// findSocket finds a TCP socket of this machine by its two ends, and says which user it belongs to and what its inode is. Lines are of the
 // form that proc(5) gives for /proc/net/tcp.
-func socketOf(local, remote net.Addr) (uid int, inode string, err error) {
+func findSocket(local, remote net.Addr) (uid int, inode string, err error) {
 	from, err1 := netip.ParseAddrPort(local.String())
 	to, err2 := netip.ParseAddrPort(remote.String())
 	if err1 != nil || err2 != nil {
 		return 0, "", fmt.Errorf("%s is no address of TCP", local)
 	}
-	if uid, inode, err := askKernel(from, to); err == nil {
+	if uid, inode, err := askKernelForSocket(from, to); err == nil {
 		return uid, inode, nil
 	}
-	return socketInTable(from, to)
+	return findSocketInTable(from, to)
 }
 
-// socketInTable is socketOf by way of /proc, for kernels that answer no question.
-func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
+// findSocketInTable is socketOf by way of /proc, for kernels that answer no question.
+func findSocketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -60,7 +60,7 @@ func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
 			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || !isAddress(fields[1], from) || !isAddress(fields[2], to) {
+			if len(fields) < 10 || !matchesAddress(fields[1], from) || !matchesAddress(fields[2], to) {
 				continue
 			}
 			uid, err := strconv.Atoi(fields[7])
@@ -72,9 +72,9 @@ func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	return 0, "", fmt.Errorf("the kernel knows no connection from %s", from)
 }
 
-// isAddress reports whether the text of the kernel's table is the address: words of four bytes in the byte order of the machine, and
+// matchesAddress reports whether the text of the kernel's table is the address: words of four bytes in the byte order of the machine, and
 // the port.
-func isAddress(text string, want netip.AddrPort) bool {
+func matchesAddress(text string, want netip.AddrPort) bool {
 	address, port, _ := strings.Cut(text, ":")
 	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
 		return false

@@ -23,26 +23,26 @@ import (
 
 // How a call ended, where that is not by one of our codes.
 const (
-	ended     = "ok"           // with a result, whatever that says
-	answered  = "server_error" // with an error that is the server's answer
-	cancelled = "cancelled"    // by its client, or because we stop
-	failed    = "internal"     // in a way that is no part of any contract
+	outcomeOK     = "ok"           // with a result, whatever that says
+	outcomeServerError  = "server_error" // with an error that is the server's answer
+	outcomeCancelled = "cancelled"    // by its client, or because we stop
+	outcomeInternal    = "internal"     // in a way that is no part of any contract
 )
 
 // outcomes are how calls can end: words before the codes. Outcomes are counted by
 // their place in it.
-var outcomes = append([]string{ended, answered, cancelled, failed}, codes()...)
+var outcomes = append([]string{outcomeOK, outcomeServerError, outcomeCancelled, outcomeInternal}, refusalCodes()...)
 
 const (
-	placeEnded = iota
-	placeAnswered
-	placeCancelled
-	placeFailed
+	indexOK = iota
+	indexServerError
+	indexCancelled
+	indexInternal
 	maxOutcomes = 64 // of room for them, a fixed size so that a count is a plain field
 )
 
-// places are where in outcomes the codes stand.
-var places = func() map[switchboard.Code]int {
+// codeIndex are where in outcomes the codes stand.
+var codeIndex = func() map[switchboard.Code]int {
 	m := map[switchboard.Code]int{}
 	for i, o := range outcomes {
 		m[switchboard.Code(o)] = i
@@ -50,39 +50,39 @@ var places = func() map[switchboard.Code]int {
 	return m
 }()
 
-func codes() (all []string) {
+func refusalCodes() (all []string) {
 	for _, c := range switchboard.Codes() {
 		all = append(all, string(c))
 	}
 	return all
 }
 
-// placeOf says how a call ended that ended with err.
-func placeOf(ctx context.Context, err error) int {
+// outcomeIndex says how a call ended that ended with err.
+func outcomeIndex(ctx context.Context, err error) int {
 	if err == nil {
-		return placeEnded
+		return indexOK
 	}
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		if _, ours := errors.AsType[*switchboard.Error](context.Cause(ctx)); errors.Is(ctx.Err(), context.Canceled) && !ours {
-			return placeCancelled // by its client, whatever is known of the outcome
+			return indexCancelled // by its client, whatever is known of the outcome
 		}
-		if at, ok := places[own.Code]; ok {
+		if at, ok := codeIndex[own.Code]; ok {
 			return at
 		}
-		return placeFailed
+		return indexInternal
 	}
 	if _, ok := errors.AsType[*switchboard.ServerError](err); ok {
-		return placeAnswered
+		return indexServerError
 	}
 	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-		return placeCancelled
+		return indexCancelled
 	}
-	return placeFailed
+	return indexInternal
 }
 
-// bounds are the upper bounds of the histogram's buckets, but for the last,
+// bucketBounds are the upper bounds of the histogram's buckets, but for the last,
 // which has none.
-var bounds = [...]time.Duration{
+var bucketBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
@@ -94,24 +94,24 @@ type series struct {
 	ended [maxOutcomes]atomic.Int64
 
 	// Of attempts only.
-	took        [len(bounds) + 1]atomic.Int64
+	took        [len(bucketBounds) + 1]atomic.Int64
 	nanoseconds atomic.Int64 // in all
 }
 
-type key struct {
+type tenantServer struct {
 	tenant switchboard.TenantID
 	server switchboard.ServerID
 }
 
 // A table holds values that are found without a lock; that one is made is rare.
 // The zero table is empty.
-type table[K comparable, V any] struct {
+type lockFreeMap[K comparable, V any] struct {
 	making sync.Mutex
 	all    atomic.Pointer[map[K]*V]
 }
 
-// at returns the value of k, which it makes where there is none.
-func (t *table[K, V]) at(k K) *V {
+// valueOf returns the value of k, which it makes where there is none.
+func (t *lockFreeMap[K, V]) valueOf(k K) *V {
 	if all := t.all.Load(); all != nil {
 		if v := (*all)[k]; v != nil {
 			return v
@@ -132,8 +132,8 @@ func (t *table[K, V]) at(k K) *V {
 	return v
 }
 
-// each gives what the table holds, in no order.
-func (t *table[K, V]) each() map[K]*V {
+// values gives what the table holds, in no order.
+func (t *lockFreeMap[K, V]) values() map[K]*V {
 	if all := t.all.Load(); all != nil {
 		return *all
 	}
@@ -142,30 +142,30 @@ func (t *table[K, V]) each() map[K]*V {
 
 // A Recorder counts. The zero Recorder is ready. It is safe for concurrent use.
 type Recorder struct {
-	calls    table[key, series]
-	attempts table[switchboard.ServerID, series]
-	moved    table[[2]switchboard.ServerID, atomic.Int64]
-	changes  table[change, atomic.Int64]
-	probes   table[probe, atomic.Int64]
-	stored   table[operation, atomic.Int64]
-	storing  table[string, series] // by operation; only the times
-	refused  [maxOutcomes]atomic.Int64
-	hops     table[string, atomic.Int64] // by outcome, as are these:
-	keyed    table[string, atomic.Int64]
-	cached   table[string, atomic.Int64]
+	calls    lockFreeMap[tenantServer, series]
+	attempts lockFreeMap[switchboard.ServerID, series]
+	movedCalls    lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
+	changes  lockFreeMap[serverChange, atomic.Int64]
+	probes   lockFreeMap[serverProbe, atomic.Int64]
+	storeOperations   lockFreeMap[storeOperation, atomic.Int64]
+	storeTimes  lockFreeMap[string, series] // by operation; only the times
+	refusals  [maxOutcomes]atomic.Int64
+	hops     lockFreeMap[string, atomic.Int64] // by outcome, as are these:
+	keyedCalls    lockFreeMap[string, atomic.Int64]
+	cacheableCalls   lockFreeMap[string, atomic.Int64]
 	reloads  [3]atomic.Int64 // by their place in results
 
-	process processOnce
+	process processRegistry
 }
 
-type change struct {
+type serverChange struct {
 	server          switchboard.ServerID
 	what, to, cause string
 }
 
-type operation struct{ what, outcome string }
+type storeOperation struct{ what, outcome string }
 
-type probe struct {
+type serverProbe struct {
 	server switchboard.ServerID
 	good   bool
 }
@@ -173,18 +173,18 @@ type probe struct {
 // Calls returns a Caller that counts the calls of each tenant for each server, by
 // how they end. It belongs around all others, so that it sees what clients see.
 func (r *Recorder) Calls(next switchboard.Caller) switchboard.Caller {
-	return &counter{&r.calls, next}
+	return &callCounter{&r.calls, next}
 }
 
-type counter struct {
-	series *table[key, series]
+type callCounter struct {
+	series *lockFreeMap[tenantServer, series]
 	next   switchboard.Caller
 }
 
 // Call implements switchboard.Caller.
-func (n *counter) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+func (n *callCounter) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	result, err := n.next.Call(ctx, c)
-	n.series.at(key{c.Principal.Tenant, c.Server}).ended[placeOf(ctx, err)].Add(1)
+	n.series.valueOf(tenantServer{c.Principal.Tenant, c.Server}).ended[outcomeIndex(ctx, err)].Add(1)
 	return result, err
 }
 
@@ -192,50 +192,50 @@ func (n *counter) Call(ctx context.Context, c *switchboard.Call) (switchboard.Re
 // and how long that takes. It belongs right around the servers: a call that is
 // moved is one at each of them, and one that is refused before is none.
 func (r *Recorder) Attempts(next switchboard.Caller) switchboard.Caller {
-	return &timer{&r.attempts, next}
+	return &attemptTimer{&r.attempts, next}
 }
 
-type timer struct {
-	series *table[switchboard.ServerID, series]
+type attemptTimer struct {
+	series *lockFreeMap[switchboard.ServerID, series]
 	next   switchboard.Caller
 }
 
-// born is what times are counted from: to read the monotonic clock alone costs
+// clockStart is what times are counted from: to read the monotonic clock alone costs
 // half.
-var born = time.Now()
+var clockStart = time.Now()
 
 // Call implements switchboard.Caller.
-func (n *timer) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-	began := time.Since(born)
+func (n *attemptTimer) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	began := time.Since(clockStart)
 	result, err := n.next.Call(ctx, c)
-	took := time.Since(born) - began
-	s := n.series.at(c.Server)
-	s.ended[placeOf(ctx, err)].Add(1)
-	s.took[bucket(took)].Add(1)
+	took := time.Since(clockStart) - began
+	s := n.series.valueOf(c.Server)
+	s.ended[outcomeIndex(ctx, err)].Add(1)
+	s.took[bucketIndex(took)].Add(1)
 	s.nanoseconds.Add(int64(took))
 	return result, err
 }
 
-// bucket is the place of the bucket that d falls into.
-func bucket(d time.Duration) int {
-	for i, b := range bounds {
+// bucketIndex is the place of the bucket that d falls into.
+func bucketIndex(d time.Duration) int {
+	for i, b := range bucketBounds {
 		if d <= b {
 			return i
 		}
 	}
-	return len(bounds)
+	return len(bucketBounds)
 }
 
 // Refused counts that a client was refused something, a call or something else.
 func (r *Recorder) Refused(code switchboard.Code) {
-	if at, ok := places[code]; ok {
-		r.refused[at].Add(1)
+	if at, ok := codeIndex[code]; ok {
+		r.refusals[at].Add(1)
 	}
 }
 
 // Moved counts that a call for one server was served by another.
 func (r *Recorder) Moved(from, to switchboard.ServerID) {
-	r.moved.at([2]switchboard.ServerID{from, to}).Add(1)
+	r.movedCalls.valueOf([2]switchboard.ServerID{from, to}).Add(1)
 }
 
 // Changed counts that the state of a server, or with tool set of one of its tools,
@@ -245,33 +245,33 @@ func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause str
 	if tool {
 		what = "tool"
 	}
-	r.changes.at(change{server, what, to, cause}).Add(1)
+	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
 }
 
 // Probed counts that a server was probed, and whether it answered well.
 func (r *Recorder) Probed(server switchboard.ServerID, err error) {
-	r.probes.at(probe{server, err == nil}).Add(1)
+	r.probes.valueOf(serverProbe{server, err == nil}).Add(1)
 }
 
 // Stored counts an operation of the store, how it ended, and how long it took.
 func (r *Recorder) Stored(what, outcome string, took time.Duration) {
-	r.stored.at(operation{what, outcome}).Add(1)
-	s := r.storing.at(what)
-	s.took[bucket(took)].Add(1)
+	r.storeOperations.valueOf(storeOperation{what, outcome}).Add(1)
+	s := r.storeTimes.valueOf(what)
+	s.took[bucketIndex(took)].Add(1)
 	s.nanoseconds.Add(int64(took))
 }
 
 // Hopped counts that another replica was asked to answer a request, and how that ended.
-func (r *Recorder) Hopped(outcome string) { r.hops.at(outcome).Add(1) }
+func (r *Recorder) Hopped(outcome string) { r.hops.valueOf(outcome).Add(1) }
 
 // Keyed counts what a call with an idempotency key has come to.
-func (r *Recorder) Keyed(outcome string) { r.keyed.at(outcome).Add(1) }
+func (r *Recorder) Keyed(outcome string) { r.keyedCalls.valueOf(outcome).Add(1) }
 
 // Cached counts what a call has come to whose result may be kept.
-func (r *Recorder) Cached(outcome string) { r.cached.at(outcome).Add(1) }
+func (r *Recorder) Cached(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
 
-// results are what can come of reading the configuration again.
-var results = [...]string{"ok", "unchanged", "refused"}
+// reloadResults are what can come of reading the configuration again.
+var reloadResults = [...]string{"ok", "unchanged", "refused"}
 
 // Reloaded counts that the configuration was read again, and whether it was the
 // same, or was refused.

@@ -191,7 +191,7 @@ func TestATenantIsToldNothingOfOthers(t *testing.T) {
 
 func TestPrometheusFindsNothingToComplainOf(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&scrape{busy(t), view()})
+	reg.MustRegister(&scrapeCollector{busy(t), view()})
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
@@ -209,7 +209,7 @@ func TestEveryMetricHasARowInTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	(&scrape{}).Describe(descs)
+	(&scrapeCollector{}).Describe(descs)
 	close(descs)
 	n := 0
 	for d := range descs {
@@ -249,10 +249,10 @@ func TestCountsAreExactWhereManyCallAtOnce(t *testing.T) {
 }
 
 func TestThereIsRoomForEveryOutcome(t *testing.T) {
-	if len(outcomes) > maxOutcomes || len(places) != len(outcomes) {
-		t.Errorf("%d outcomes, %d different, and room for %d", len(outcomes), len(places), maxOutcomes)
+	if len(outcomes) > maxOutcomes || len(codeIndex) != len(outcomes) {
+		t.Errorf("%d outcomes, %d different, and room for %d", len(outcomes), len(codeIndex), maxOutcomes)
 	}
-	if want := []string{ended, answered, cancelled, failed}; !reflect.DeepEqual(outcomes[:4], want) {
+	if want := []string{outcomeOK, outcomeServerError, outcomeCancelled, outcomeInternal}; !reflect.DeepEqual(outcomes[:4], want) {
 		t.Errorf("they begin with %v", outcomes[:4])
 	}
 }
@@ -286,14 +286,14 @@ func BenchmarkCounting(b *testing.B) {
 }
 
 func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
-	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, time.Millisecond + 1: 1, 100 * time.Millisecond: 6, time.Minute: len(bounds) - 1, time.Hour: len(bounds)} {
-		if got := bucket(d); got != want {
+	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, time.Millisecond + 1: 1, 100 * time.Millisecond: 6, time.Minute: len(bucketBounds) - 1, time.Hour: len(bucketBounds)} {
+		if got := bucketIndex(d); got != want {
 			t.Errorf("%v falls into bucket %d, want %d", d, got, want)
 		}
 	}
 	var s series
 	for _, d := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, time.Hour} {
-		s.took[bucket(d)].Add(1)
+		s.took[bucketIndex(d)].Add(1)
 		s.nanoseconds.Add(int64(d))
 	}
 	var m dto.Metric
@@ -301,7 +301,7 @@ func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := m.Histogram
-	if h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.003 || h.Bucket[0].GetCumulativeCount() != 2 || h.Bucket[1].GetCumulativeCount() != 3 || h.Bucket[len(bounds)-1].GetCumulativeCount() != 3 {
+	if h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.003 || h.Bucket[0].GetCumulativeCount() != 2 || h.Bucket[1].GetCumulativeCount() != 3 || h.Bucket[len(bucketBounds)-1].GetCumulativeCount() != 3 {
 		t.Errorf("the histogram is %v", h)
 	}
 }
@@ -314,17 +314,17 @@ func TestACallThatItsClientCancelsIsCountedAsCancelledWhateverIsKnownOfIt(t *tes
 		cause error
 		want  string
 	}{
-		{"its client cancels it", errors.New("cancelled by the client"), cancelled},
-		{"its client has gone", context.Canceled, cancelled},
+		{"its client cancels it", errors.New("cancelled by the client"), outcomeCancelled},
+		{"its client has gone", context.Canceled, outcomeCancelled},
 		{"we stop", stopping, string(unknown.Code)},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tt.cause)
-		if got := outcomes[placeOf(ctx, unknown)]; got != tt.want {
+		if got := outcomes[outcomeIndex(ctx, unknown)]; got != tt.want {
 			t.Errorf("%s: counted as %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	if got := outcomes[placeOf(t.Context(), unknown)]; got != string(unknown.Code) {
+	if got := outcomes[outcomeIndex(t.Context(), unknown)]; got != string(unknown.Code) {
 		t.Errorf("nobody cancels it: counted as %s", got)
 	}
 }
