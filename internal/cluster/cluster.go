@@ -2,7 +2,7 @@
 // a client's request to the replica that can continue it: in one hop, over a connection that proves to both
 // ends that the other one has the shared secret.
 //
-// Package gateway decides which replica a request needs, and what happens if that replica is gone.
+// Package gateway decides which replica a request needs, and how a request ends if that replica is gone.
 package cluster
 
 import (

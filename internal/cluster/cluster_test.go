@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "what all replicas know"
 
-// join starts a replica whose handler is h.
+// join starts a replica with the handler h.
 func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *cluster.Cluster {
 	t.Helper()
 	c, err := cluster.New(cluster.Options{Store: st, Secret: switchboard.NewSecret(secret), Listen: "127.0.0.1:0"})
@@ -198,7 +198,7 @@ func TestAKilledReplicaIsGoneWhenItsLeaseExpires(t *testing.T) {
 	})
 }
 
-// Law 7: a replica that is paused, or whose machine is off, does not break its connections.
+// Law 7: a replica that is paused, or on a machine that is off, does not break its connections.
 func TestAHopEndsWhenItsReplicaHasNoLease(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()

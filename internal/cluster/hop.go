@@ -45,7 +45,7 @@ const (
 
 // The errors of Forward.
 var (
-	// ErrGone says that the replica is not alive, or does not own what the request needs. Nothing has been
+	// ErrGone says that the replica is not alive, or does not own what the request needs. Nothing was
 	// done.
 	ErrGone = errors.New("the replica is gone")
 

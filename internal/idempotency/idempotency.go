@@ -1,20 +1,17 @@
-// Package idempotency sees to it that a call for which its client gives a key is made
-// once, however often, through whichever process and after whatever crash it is
-// asked for again.
+// Package idempotency executes a call with an idempotency key once, however often the client repeats it,
+// through any replica and after any crash.
 //
-// It decides who makes the call, and what all others are given: its outcome, once
-// there is one. Whether they may have that is policy's to say, which is asked each
-// time.
+// It decides which replica makes the call, and answers all repetitions with the call's outcome once there is
+// one. Policy decides at each repetition whether that caller may have the outcome.
 //
-// The call is claimed in the store before it is made, and what stands there then
-// changes in one way only, by the hand of whoever claimed it:
+// A replica claims the key in the store before it makes the call. The claim then changes in one way only, and
+// only its owner changes it:
 //
-//	nothing → claimed → its outcome, for 24 hours
-//	              ↘ nothing, where the call has provably reached no server
+//	nothing → claim → outcome, for 24 hours
+//	              ↘ nothing, if the call provably reached no server
 //
-// A claim is alive while there is a lease beside it, which is renewed for as long as
-// the call is under way. One that is not alive is never taken over: its call may have
-// been made, and nobody can tell any more how it ended.
+// A claim is alive while there is a lease beside it. Its owner renews the lease while the call is in flight.
+// A claim without a lease is never taken over: its call may have been executed, and its outcome is unknown.
 package idempotency
 
 import (
@@ -35,29 +32,27 @@ import (
 )
 
 const (
-	// KeptFor is how long an outcome is kept, and a claim that has none.
+	// KeptFor is how long an outcome is stored, and a claim without an outcome.
 	KeptFor = 24 * time.Hour
 
-	// MaxKept is how large a result may be to be kept, in bytes. Of a larger one
-	// it is kept that there was one.
+	// MaxKept is the largest result, in bytes, that is stored. For a larger one, only its size is stored.
 	MaxKept = 1 << 20
 
-	leaseTTL   = 15 * time.Second
+	leaseTTL      = 15 * time.Second
 	renewInterval = 5 * time.Second
-	pollInterval  = time.Second     // where notices fail
-	storeTimeout   = 2 * time.Second // of a call that has ended, for its outcome to be kept
-	firstRetry   = time.Second     // to keep it after that, then twice as late each time
-	longestRetry    = 4 * time.Second
-	retryFor     = time.Minute
+	pollInterval  = time.Second     // how often a waiter reads the store if no notice comes
+	storeTimeout  = 2 * time.Second // how long a call waits for its outcome to be stored
+	firstRetry    = time.Second     // of storing the outcome; each later pause is twice as long
+	longestRetry  = 4 * time.Second // the longest pause
+	retryFor      = time.Minute     // after that, the outcome counts as unknown
 
-	// maxDoubtfulClaims is how many claims are taken back at once of which the store
-	// has not said that they were made: not many, since they all come when the
-	// store is back. One that is not, and was made, is taken for a call whose
-	// outcome is unknown.
+	// maxDoubtfulClaims limits how many claims are withdrawn at the same time if the store did not say
+	// whether they were written. The limit is low because all of them reach the store at once when it is
+	// back. A claim over the limit that was written counts as a call with an unknown outcome.
 	maxDoubtfulClaims = 32
 )
 
-// A Store is where claims and outcomes stand.
+// A Store holds claims, leases and outcomes. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
@@ -65,45 +60,45 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// The names in the group of a claim.
+// The names of the values in the group of a key.
 const (
 	claimName = "claim"
 	leaseName = "lease"
 )
 
-// What a lease says.
+// The values of a lease.
 var (
 	leaseWorking = []byte("working")
-	leaseAsking  = []byte("asking") // the client, who has to answer
+	leaseAsking  = []byte("asking") // the call waits for an answer of its client
 )
 
-// Keys are the calls with keys. Use New. It is safe for concurrent use.
+// Keys executes calls with idempotency keys. Use New. It is safe for concurrent use.
 type Keys struct {
-	store Store
-	guard func(switchboard.Caller) switchboard.Caller
-	digestArguments   func(*switchboard.Call) string
-	countOutcome func(outcome string)
-	log   *slog.Logger
+	store           Store
+	guard           func(switchboard.Caller) switchboard.Caller
+	digestArguments func(*switchboard.Call) string
+	countOutcome    func(outcome string)
+	log             *slog.Logger
 
 	closing context.Context
 	cancel  context.CancelFunc
-	pending sync.WaitGroup // what is still to be written to the store
+	pending sync.WaitGroup // goroutines that renew leases or write outcomes
 
 	doubtful atomic.Int64
 }
 
-// What a call with a key can come to.
+// The outcomes of a call with a key.
 const (
-	First       = "first"       // it was made
-	Replayed    = "replayed"    // it had the outcome of the first one, if policy let it
-	Waited      = "waited"      // the same, once that one had ended
-	Conflict    = "conflict"    // the key is that of other arguments, or of a call that waits for its client
-	Unknown     = "unknown"     // nobody knows how the first one ended
-	Cancelled   = "cancelled"   // by its client, before it came to anything else
+	First       = "first"       // it was the first with its key, and was made
+	Replayed    = "replayed"    // it got the stored outcome, if policy allowed that
+	Waited      = "waited"      // the same, after it waited for the first call to end
+	Conflict    = "conflict"    // the key belongs to a call with other arguments, or to one that waits for its client
+	Unknown     = "unknown"     // the outcome of the first call is unknown
+	Cancelled   = "cancelled"   // by its client, before it had another outcome
 	Unavailable = "unavailable" // the store could not be used
 )
 
-// refusalOutcome says what a call has come to that was refused with err.
+// refusalOutcome returns the outcome of a call that was refused with err.
 func refusalOutcome(err error) string {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		switch own.Code {
@@ -118,29 +113,28 @@ func refusalOutcome(err error) string {
 	return Unavailable
 }
 
-// New returns Keys over the store. guard lets nothing through that policy does not
-// allow now; whoever is given an outcome again has to pass it. sum is the digest of a
-// call's arguments as it may be kept: with a key, or whoever reads the store can guess what
-// is short. count is told what each call with a key has come to.
-func New(s Store, guard func(switchboard.Caller) switchboard.Caller, sum func(*switchboard.Call) string, count func(outcome string), log *slog.Logger) *Keys {
-	k := &Keys{store: s, guard: guard, digestArguments: sum, countOutcome: count, log: log}
+// New returns Keys over the store. guard lets only calls through that policy allows now; each caller that
+// gets a stored outcome passes it. digestArguments returns the digest of a call's arguments as it may be
+// stored: keyed, because short arguments could be guessed from a plain digest. countOutcome counts the
+// outcome of each call with a key.
+func New(s Store, guard func(switchboard.Caller) switchboard.Caller, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string), log *slog.Logger) *Keys {
+	k := &Keys{store: s, guard: guard, digestArguments: digestArguments, countOutcome: countOutcome, log: log}
 	k.closing, k.cancel = context.WithCancel(context.Background())
 	return k
 }
 
-// Close gives up what could not be written to the store. Call it when no call is
-// under way any more.
+// Close gives up the outcomes that could not be written to the store. Call it when no call is in flight any
+// more.
 func (k *Keys) Close() {
 	k.cancel()
 	k.pending.Wait()
 }
 
-// Once returns a Caller that makes a call that has a key once, and gives its outcome
-// to all others with the same key of the same principal. It
-// belongs around all that can move a call to another server. Its own refusals are
-// SB-CAP-006, where the key is that of a call with other arguments, or of another tool; SB-EXEC-004, where
-// nobody knows how the first call has ended; SB-EXEC-003, where its result was too
-// large to be kept; and SB-ROUT-004, where the store cannot be used.
+// Once returns a Caller that makes a call with a key once, and returns its outcome to all other calls with
+// the same key of the same principal. Put it around all wrappers that can move a call to another server. Its
+// own errors are SB-CAP-006, if the key belongs to a call of another tool or with other arguments;
+// SB-EXEC-004, if the outcome of the first call is unknown; SB-EXEC-003, if its result was too large to be
+// stored; and SB-ROUT-004, if the store cannot be used.
 func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Once == nil {
@@ -174,15 +168,15 @@ func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// Sent returns a Caller that notes which calls with keys may have reached a server.
-// It belongs right around the servers.
+// Sent returns a Caller that records which calls with keys may have reached a server. Put it directly around
+// the servers.
 func Sent(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
 		was := c.Once.Sent
-		c.Once.Sent = true // also where it ends in a panic
+		c.Once.Sent = true // set before the call, since the call may panic
 		r, err := next.Call(ctx, c)
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Unsent {
 			c.Once.Sent = was
@@ -191,14 +185,14 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// refuseWith makes no call.
+// refuseWith returns a Caller that makes no call and returns the error.
 func refuseWith(why error) switchboard.Caller {
 	return switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{}, why
 	})
 }
 
-// storeUnusable is the refusal of a call whose key cannot be looked up.
+// storeUnusable returns the refusal of a call with a key that cannot be looked up.
 func storeUnusable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &switchboard.Error{
@@ -208,15 +202,15 @@ func storeUnusable(ctx context.Context, err error) error {
 			Cause:  errors.Join(context.Cause(ctx), err),
 		}
 	}
-	return switchboard.Unavailable("whether a call with this idempotency key was made already cannot be told, so it was not made now", err)
+	return switchboard.Unavailable("the store cannot say whether a call with this idempotency key was made before, so this call was not made", err)
 }
 
-// A claim is one call's on its key.
+// A keyClaim is the claim of one call on its key.
 type keyClaim struct {
 	group   string
-	owner   string // made up, so that no other claim has it
+	owner   string // random: no other claim has the same
 	call    keyedCall
-	version store.Version // of what stands in the store; 0 where it does not, as far as known
+	version store.Version // of the claim in the store; 0 if it is not there, as far as we know
 }
 
 func newClaim(c *switchboard.Call, digest string) *keyClaim {
@@ -231,13 +225,14 @@ func newClaim(c *switchboard.Call, digest string) *keyClaim {
 	}
 }
 
-// matches reports whether both calls are the same one: of one tool, by its name or by what it is, with the same arguments.
-// Names and tools change apart while a client tries again: its tool may have got another name, and its name another tool.
+// matches reports whether both calls are of one tool, by its name or by its id, and whether they have the
+// same arguments. A tool's name can change between two attempts of a client, or can belong to another tool by
+// then.
 func (c keyedCall) matches(o keyedCall) (tool, arguments bool) {
 	return c.Name == o.Name || c.ID == o.ID, c.Digest == o.Digest
 }
 
-// takeClaim claims the call; the error is store.ErrConflict where another has.
+// takeClaim writes the claim; the error is store.ErrConflict if another call has the key.
 func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
 		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
@@ -246,7 +241,7 @@ func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	if own.version = v; err == nil {
 		return nil
 	}
-	if errors.Is(err, store.ErrConflict) { // with our own, where the store was asked twice
+	if errors.Is(err, store.ErrConflict) { // it may be our own claim, if the store's client sent the change twice
 		value, failed := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if failed == nil && value.Version != 0 && decode(value.Data).Owner == own.owner {
 			own.version = value.Version
@@ -254,7 +249,7 @@ func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 		}
 		return err
 	}
-	// It may be there all the same.
+	// The claim may have been written all the same: withdraw it.
 	if k.doubtful.Add(1) <= maxDoubtfulClaims {
 		k.pending.Go(func() {
 			defer k.doubtful.Add(-1)
@@ -266,7 +261,7 @@ func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	return err
 }
 
-// makeCall makes the call that is claimed, and keeps its outcome.
+// makeCall makes the claimed call and stores its outcome.
 func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim, next switchboard.Caller) (r switchboard.Result, err error) {
 	h := k.keepAlive(own)
 	mine := *c
@@ -283,7 +278,7 @@ func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim,
 		switch {
 		case ended:
 			outcome = outcomeOf(c, r, err)
-		case c.Once.Sent: // it panics
+		case c.Once.Sent: // next.Call panicked
 			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
 		h.finish(outcome)
@@ -293,18 +288,18 @@ func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim,
 	return r, err
 }
 
-// A hold keeps a claim alive.
+// A claimLease renews the lease of a claim while its call is in flight, and then stores the outcome.
 type claimLease struct {
 	keys    *Keys
-	claim  *keyClaim
-	ctx  context.Context // ends with the call
-	stop context.CancelFunc
-	outcome chan []byte   // the outcome, encoded; takes one
-	stored chan struct{} // closed once that is in the store
+	claim   *keyClaim
+	ctx     context.Context // ends with the call
+	stop    context.CancelFunc
+	outcome chan []byte   // encoded, or nil for none; of capacity one
+	stored  chan struct{} // closed when the outcome is in the store
 
-	mu     sync.Mutex
-	openQuestions int           // questions that the client has not answered
-	questionsChanged   chan struct{} // takes one: asking has changed
+	mu               sync.Mutex
+	openQuestions    int           // questions that the client has not answered yet
+	questionsChanged chan struct{} // of capacity one: openQuestions has changed
 }
 
 func (k *Keys) keepAlive(own *keyClaim) *claimLease {
@@ -324,9 +319,8 @@ func (h *claimLease) addQuestions(n int) {
 	}
 }
 
-// finish gives up the lease and keeps the outcome; nil means that there was none. It
-// waits until that is done, but not for longer than anybody wants to wait. It keeps
-// nothing of the outcome's memory.
+// finish deletes the lease and stores the outcome; nil means that the call has none. It waits until that is
+// done, but at most for storeTimeout. It keeps no reference to the memory of outcome.
 func (h *claimLease) finish(outcome *keyRecord) {
 	var data []byte
 	if outcome != nil {
@@ -358,7 +352,7 @@ func (h *claimLease) run() {
 	}
 }
 
-// renewLease renews the lease. Where the store does not take it, it will be asked again.
+// renewLease renews the lease. If the store fails, the next tick tries again.
 func (h *claimLease) renewLease() {
 	h.mu.Lock()
 	says := leaseWorking
@@ -370,20 +364,20 @@ func (h *claimLease) renewLease() {
 	defer cancel()
 	_, err := h.keys.store.Apply(ctx, store.Change{Group: h.claim.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseTTL}}})
 	if err != nil && h.ctx.Err() == nil {
-		h.keys.log.Warn("the store does not take the lease of a call with an idempotency key; after a while others will take its outcome for unknown", "err", err)
+		h.keys.log.Warn("the lease of a call with an idempotency key cannot be renewed; when it expires, the call's outcome counts as unknown", "err", err)
 	}
 }
 
-// publishChange tells those who wait.
+// publishChange wakes the calls that wait for the key.
 func (k *Keys) publishChange(own *keyClaim) {
 	ctx, cancel := context.WithTimeout(k.closing, storeTimeout)
 	defer cancel()
-	_ = k.store.Publish(ctx, own.group, []byte("changed")) // else they look by themselves
+	_ = k.store.Publish(ctx, own.group, []byte("changed")) // if it fails, they read the store at the next poll
 }
 
-// settleClaim puts the outcome in the place of the claim, or, where it is nil, takes the
-// claim away. It closes done, where that is set. It tries for a while where the
-// store fails: what is not there in the end is taken for unknown.
+// settleClaim replaces the claim by the outcome or, if outcome is nil, withdraws the claim. Then it closes
+// done, if that is not nil. It retries for a while if the store fails. An outcome that is not stored in the
+// end counts as unknown.
 func (k *Keys) settleClaim(own *keyClaim, outcome []byte, done chan<- struct{}) {
 	began := time.Now()
 	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
@@ -398,18 +392,18 @@ func (k *Keys) settleClaim(own *keyClaim, outcome []byte, done chan<- struct{}) 
 		if time.Since(began) < retryFor && k.closing.Err() == nil {
 			select {
 			case <-time.After(pause):
-			case <-k.closing.Done(): // one last time
+			case <-k.closing.Done(): // try once more, at once
 			}
 			continue
 		}
-		k.log.Error("the outcome of a call with an idempotency key could not be kept: it will be taken for unknown", "err", err)
+		k.log.Error("the outcome of a call with an idempotency key could not be stored: it counts as unknown", "err", err)
 		return
 	}
 }
 
-// writeOutcome makes the last change to a claim, if that is still there.
+// writeOutcome makes the last change of a claim, if the claim is still there.
 func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), renewInterval) // also while we stop
+	ctx, cancel := context.WithTimeout(context.Background(), renewInterval) // it also runs while Switchboard stops
 	defer cancel()
 	for {
 		_, err := k.store.Apply(ctx, store.Change{Group: own.group, Writes: []store.Write{
@@ -423,20 +417,19 @@ func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
 		if err != nil {
 			return err
 		}
-		if value.Version == 0 { // the store has lost it: so nobody may make the call
+		if value.Version == 0 { // the store has lost the claim: write the outcome all the same, so that no other call is made
 			own.version = 0
 			continue
 		}
 		if now := decode(value.Data); now.Owner != own.owner || now.Kind != kindClaimed {
-			return nil // it was written, or has expired
+			return nil // the outcome was written before, or the claim has expired
 		}
 		own.version = value.Version
 	}
 }
 
-// awaitOutcome waits for the outcome of the call that has the key. Both are nil where
-// there is none any more, so that the key is free; the error is what the caller is
-// told.
+// awaitOutcome waits for the outcome of the call that has the key. first is nil if the key is free again. The
+// error is for the client.
 func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecord, waited bool, err error) {
 	wake := make(chan struct{}, 1)
 	defer k.store.Subscribe(own.group, func([]byte) {
@@ -447,7 +440,7 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 	})()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var orphan store.Version // of a claim that was seen without a lease
+	var orphan store.Version // version of a claim that had no lease when it was read
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if errors.Is(err, store.ErrUnopened) {
@@ -463,12 +456,12 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 		tool, arguments := first.Call.matches(own.call)
 		switch {
 		case !tool && first.Call.Digest != "":
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of another tool, so this call was not made; use a new key for each call that is meant to be another")
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of another tool, so this call was not made; use a new key for each new call")
 		case !arguments && first.Call.Digest != "":
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of the tool with other arguments, so this call was not made; use a new key for each call that is meant to be another")
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of the tool with other arguments, so this call was not made; use a new key for each new call")
 		case first.Kind != kindClaimed:
 			return first, waited, nil
-		case value.Version == orphan: // it was there before and after
+		case value.Version == orphan: // the claim was there before and after we saw no lease
 			return nil, waited, errOutcomeLost
 		}
 		lease, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
@@ -481,7 +474,7 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 			orphan = value.Version
 			continue
 		case slices.Equal(lease.Data, leaseAsking):
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call that has this idempotency key waits for an answer of the client that has made it; answer that one")
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call with this idempotency key waits for an answer of its client; answer that question")
 		}
 		waited = true
 		select {
@@ -493,23 +486,23 @@ func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecor
 	}
 }
 
-// errOutcomeLost is what is told of a claim that nobody holds any more.
+// errOutcomeLost is the error for a claim without a lease: its owner is gone.
 var errOutcomeLost = &switchboard.Error{
 	Code: switchboard.CodeOutcomeUnknown,
-	Text: "a call with this idempotency key was begun, and what became of it was lost; it may have been executed: check before you repeat it with another key",
+	Text: "a call with this idempotency key was begun, and its outcome was lost; it may have been executed: check before you repeat it with another key",
 }
 
-// unreadableRecord is what is told of a claim, an outcome or a lease that nobody can read: see store.Sealed.
+// unreadableRecord is the error for a claim, an outcome or a lease that does not open. See store.Sealed.
 func unreadableRecord(err error) error {
 	return &switchboard.Error{
 		Code:  switchboard.CodeOutcomeUnknown,
-		Text:  "what is kept of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
+		Text:  "the stored record of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
 		Cause: err,
 	}
 }
 
-// replayOutcome gives the outcome of the first call, if policy allows the caller to have it:
-// both the tool that it has called and the one that has served it.
+// replayOutcome returns the outcome of the first call, if policy allows the caller both tools: the one that
+// it called and the one that served the first call.
 func (k *Keys) replayOutcome(ctx context.Context, c *switchboard.Call, first *keyRecord) (switchboard.Result, error) {
 	give := k.guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		c.Trail.Gave(switchboard.GivenIdempotency)
@@ -533,13 +526,13 @@ func callAtEquivalent(c *switchboard.Call, tool switchboard.ToolID) (*switchboar
 	refuse := func(why error) error {
 		return &switchboard.Error{
 			Code:  switchboard.CodeDenied,
-			Text:  "the call with this idempotency key was made, by a tool that may not be used for it any more, so that its outcome is not given",
+			Text:  "the call with this idempotency key was made by a tool that may not be used for it any more, so its outcome is not returned",
 			Cause: why,
 		}
 	}
 	i := slices.IndexFunc(c.Equivalents, func(e switchboard.Equivalent) bool { return e.Tool.ID == tool })
 	if i < 0 {
-		return nil, refuse(fmt.Errorf("%s has served it, which is no equivalent of %s now", tool, c.Tool.ID))
+		return nil, refuse(fmt.Errorf("%s served it, and is no equivalent of %s now", tool, c.Tool.ID))
 	}
 	e := &c.Equivalents[i]
 	params, err := e.Params(c.Params)
