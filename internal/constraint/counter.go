@@ -9,54 +9,54 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// aheadTTL is how long what was taken ahead may be spent, by our own clock and from before it
-// was asked for. The store counts it to the end of storeAheadTTL, which is more by as much as
-// its clock may go faster than ours.
+// aheadTTL is how long permits that were taken ahead may be used, by our own clock and from before the store
+// was asked. The store reserves them for storeAheadTTL, which is longer by more than its clock may run faster
+// than ours.
 const (
 	aheadTTL      = 50 * time.Millisecond
 	storeAheadTTL = aheadTTL + aheadTTL/50
 )
 
-// maxQueues is how many flows there are at once. What comes beside them asks the store by itself.
+// maxQueues limits how many queues there are. Calls beyond that ask the store one by one.
 const maxQueues = 1024
 
-// A share counts calls in a store: those that come while it is asked are counted together,
-// by the next request, and what is used often is taken ahead.
+// A batchedCounter counts calls in a store. Calls that come while the store is being asked are counted
+// together, by the next request. Permits of limits that are used often are taken ahead.
 type batchedCounter struct {
-	store Store
-	mu    sync.RWMutex
-	queues map[string]*limitQueue // by group and limits, so that a limit that changed has another one
+	store  Store
+	mu     sync.RWMutex
+	queues map[string]*limitQueue // by group and limits: a changed limit has a new queue
 }
 
-// A flow is the calls that are counted against the same limits of the same group.
+// A limitQueue is the queue of the calls that are counted against the same limits of the same group.
 type limitQueue struct {
 	group  string
 	limits []store.Limit
 
-	mu      sync.Mutex
-	waitingCalls []*waitingCall // for an answer to the next request, in the order in which they came
-	requestInFlight  bool      // a request is under way
-	storeIsSlow    bool      // the last one took so long that little was left of hold
+	mu              sync.Mutex
+	waitingCalls    []*waitingCall // for the next request, in the order of their arrival
+	requestInFlight bool           // the store is being asked
+	storeIsSlow     bool           // the last request took so long that little was left of aheadTTL
 
-	aheadLeft int       // is taken, and may be spent
-	aheadExpiry time.Time // before this
+	aheadLeft   int       // permits that were taken ahead and are not used yet
+	aheadExpiry time.Time // aheadLeft may be used before this instant
 
 	rate spendRate
 }
 
-// A waiter is a call that waits until it is counted.
+// A waitingCall is a call that waits to be counted.
 type waitingCall struct {
-	gaveUp   bool // it waits no longer
+	gaveUp bool // its context ended
 	result chan takeResult
 }
 
-// An answer is that a call is counted; or how long to wait, or why that is not known.
+// A takeResult says that a call was counted (both fields are zero), how long to wait, or why that is unknown.
 type takeResult struct {
 	wait time.Duration
 	err  error
 }
 
-// countCall counts one call against the limits; or against none, and says how long to wait.
+// countCall counts one call against all limits; or against none, and returns how long to wait.
 func (s *batchedCounter) countCall(ctx context.Context, group string, limits []store.Limit) (wait time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -93,9 +93,8 @@ func (s *batchedCounter) countCall(ctx context.Context, group string, limits []s
 	}
 }
 
-// queueFor returns the flow of the limits; nil where there are too many others. One that was
-// idle may be let go of while somebody comes to use it: it counts rightly to its end, as
-// another process would.
+// queueFor returns the queue of the limits; nil if there are too many queues. An idle queue may be deleted
+// just before a call uses it. It then counts correctly until that call is done, as another process would.
 func (s *batchedCounter) queueFor(group string, limits []store.Limit, now time.Time) *limitQueue {
 	var room [256]byte
 	key := appendText(room[:0], group)
@@ -134,7 +133,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// askStore asks the store, once and again, until nobody waits for its answer.
+// askStore asks the store until no call waits.
 func (s *batchedCounter) askStore(f *limitQueue) {
 	for {
 		f.mu.Lock()
@@ -154,7 +153,7 @@ func (s *batchedCounter) askStore(f *limitQueue) {
 		began := time.Now()
 		want := store.Want{Now: now, Ahead: f.amountAhead(began), Hold: storeAheadTTL}
 		f.mu.Unlock()
-		// No caller's context: all of them wait for it, and who leaves takes it from nobody.
+		// No caller's context: all of them wait for the result, so one cancelled call must not end the request.
 		got, wait, err := s.store.Take(context.Background(), f.group, want, f.limits...)
 		f.mu.Lock()
 		f.distribute(asked, began, want, got, takeResult{wait, err})
@@ -162,9 +161,9 @@ func (s *batchedCounter) askStore(f *limitQueue) {
 	}
 }
 
-// distribute hands out what was got. What was counted at once is for those who asked: of them,
-// who gets nothing is refused, and the count of one who has left is lost. What was taken
-// ahead is for those who have come since, and who are yet to come.
+// distribute gives out the permits that were taken. The permits that were wanted now are for the calls in
+// asked: if they are too few, the last calls are refused, and the permit of a call that gave up is lost. The
+// permits that were taken ahead are for the calls that came since, and for later ones.
 func (f *limitQueue) distribute(asked []*waitingCall, began time.Time, want store.Want, got int, refused takeResult) {
 	now := time.Now()
 	f.rate.advance(now)
@@ -199,9 +198,9 @@ func (f *limitQueue) admit(w *waitingCall) {
 	w.result <- takeResult{}
 }
 
-// amountAhead is how many to take ahead: as many as were spent in the time for which they can be
-// spent. No more than become free in that time, so that those that nobody spends are soon made
-// up for; and none where that would be less than one, or the store is slow.
+// amountAhead returns how many permits to take ahead: as many as were used within the last aheadTTL. It is at
+// most what becomes free in that time, so that unused permits are soon replaced. It is 0 if that would be
+// less than one permit, or if the store is slow.
 func (f *limitQueue) amountAhead(now time.Time) int {
 	f.rate.advance(now)
 	n := max(f.rate.previous, f.rate.current)
@@ -214,10 +213,10 @@ func (f *limitQueue) amountAhead(now time.Time) int {
 	return n
 }
 
-// A pace is how many were spent since an instant that is less than hold ago, and in the hold
-// before it.
+// A spendRate counts the permits that were used since an instant less than aheadTTL ago, and in the aheadTTL
+// before that instant.
 type spendRate struct {
-	since       time.Time
+	since             time.Time
 	current, previous int
 }
 
@@ -231,7 +230,7 @@ func (p *spendRate) advance(now time.Time) {
 	}
 }
 
-// isIdle reports whether nothing came for so long that nothing can be left of what was taken ahead.
+// isIdle reports whether no call came for so long that all permits taken ahead have expired.
 func (f *limitQueue) isIdle(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

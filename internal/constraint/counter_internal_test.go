@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-func TestWhatIsKeptOfLimitsIsBounded(t *testing.T) {
+func TestTheNumberOfQueuesIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := batchedCounter{store: store.NewMemory(), queues: map[string]*limitQueue{}}
 		limit := []store.Limit{{Name: "l", Every: time.Hour, Burst: 1}}
@@ -24,17 +24,17 @@ func TestWhatIsKeptOfLimitsIsBounded(t *testing.T) {
 		for i := range 2 * maxQueues {
 			group := fmt.Sprint(i)
 			if first, second := count(group), count(group); first > 0 || second == 0 {
-				t.Fatalf("group %d, which may be called once, waits %s, and then %s", i, first, second)
+				t.Fatalf("group %d, with a limit of one call, waits %s, and then %s", i, first, second)
 			}
 		}
 		if n := len(s.queues); n != maxQueues {
-			t.Errorf("%d flows in use, want %d", n, maxQueues)
+			t.Errorf("%d queues in use, want %d", n, maxQueues)
 		}
 		time.Sleep(2 * aheadTTL)
 		synctest.Wait()
 		count("one more")
 		if n := len(s.queues); n != 1 {
-			t.Errorf("%d flows are kept, of which one is in use", n)
+			t.Errorf("%d queues remain, want only the one in use", n)
 		}
 	})
 }
