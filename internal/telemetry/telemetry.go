@@ -1,13 +1,11 @@
-// Package telemetry counts what happens, and says so to Prometheus.
+// Package telemetry counts events and serves the counts to Prometheus.
 //
-// It decides which labels there are, and that there are not many: servers and
-// tenants, which are configured, and words of closed sets. Nothing of what a
-// client or a server says is ever a label.
+// It decides which labels there are, and keeps their number small: configured servers and tenants, and words
+// of closed sets. No text of a client or a server becomes a label.
 //
-// What is counted here is counted without locks and without memory being made,
-// in numbers of our own; a registry exists only while somebody asks. What others
-// count, or is so at a moment, they are asked for then: a View. So it costs
-// next to nothing where nobody asks.
+// Counting takes no locks and allocates nothing; a registry exists only during a scrape. Counts that other
+// packages keep, and values of the moment, are read at the scrape only: the View. So telemetry costs next to
+// nothing while it is not scraped.
 package telemetry
 
 import (
@@ -21,16 +19,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// How a call ended, where that is not by one of our codes.
+// The outcomes of a call that ends without one of our codes.
 const (
-	outcomeOK     = "ok"           // with a result, whatever that says
-	outcomeServerError  = "server_error" // with an error that is the server's answer
-	outcomeCancelled = "cancelled"    // by its client, or because we stop
-	outcomeInternal    = "internal"     // in a way that is no part of any contract
+	outcomeOK          = "ok"           // with a result, also one that says isError
+	outcomeServerError = "server_error" // with the server's own error response
+	outcomeCancelled   = "cancelled"    // by its client, or because Switchboard stops
+	outcomeInternal    = "internal"     // with an error that no contract describes
 )
 
-// outcomes are how calls can end: words before the codes. Outcomes are counted by
-// their place in it.
+// outcomes are all outcomes of calls: these words, and then the codes. A count has the index of its outcome.
 var outcomes = append([]string{outcomeOK, outcomeServerError, outcomeCancelled, outcomeInternal}, refusalCodes()...)
 
 const (
@@ -38,10 +35,10 @@ const (
 	indexServerError
 	indexCancelled
 	indexInternal
-	maxOutcomes = 64 // of room for them, a fixed size so that a count is a plain field
+	maxOutcomes = 64 // the length of an array of counts: fixed, so that the array is a plain field
 )
 
-// codeIndex are where in outcomes the codes stand.
+// codeIndex holds the index of each outcome, by code.
 var codeIndex = func() map[switchboard.Code]int {
 	m := map[switchboard.Code]int{}
 	for i, o := range outcomes {
@@ -57,14 +54,14 @@ func refusalCodes() (all []string) {
 	return all
 }
 
-// outcomeIndex says how a call ended that ended with err.
+// outcomeIndex returns the index of the outcome of a call that ended with err.
 func outcomeIndex(ctx context.Context, err error) int {
 	if err == nil {
 		return indexOK
 	}
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		if _, ours := errors.AsType[*switchboard.Error](context.Cause(ctx)); errors.Is(ctx.Err(), context.Canceled) && !ours {
-			return indexCancelled // by its client, whatever is known of the outcome
+			return indexCancelled // by its client, also if the outcome is unknown
 		}
 		if at, ok := codeIndex[own.Code]; ok {
 			return at
@@ -80,22 +77,20 @@ func outcomeIndex(ctx context.Context, err error) int {
 	return indexInternal
 }
 
-// bucketBounds are the upper bounds of the histogram's buckets, but for the last,
-// which has none.
+// bucketBounds are the upper bounds of the histogram's buckets. The last bucket is unbounded.
 var bucketBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// A series is the counts of the calls of one tenant for one server, or, with no
-// tenant, of the attempts at the server.
+// A series counts the calls of one tenant for one server or, without a tenant, the attempts at one server.
 type series struct {
 	ended [maxOutcomes]atomic.Int64
 
-	// Of attempts only.
+	// Of attempts only:
 	took        [len(bucketBounds) + 1]atomic.Int64
-	nanoseconds atomic.Int64 // in all
+	nanoseconds atomic.Int64 // the sum of all durations
 }
 
 type tenantServer struct {
@@ -103,14 +98,14 @@ type tenantServer struct {
 	server switchboard.ServerID
 }
 
-// A table holds values that are found without a lock; that one is made is rare.
-// The zero table is empty.
+// A lockFreeMap finds values without a lock, and copies the map to add one, which is rare. The zero value is
+// an empty map.
 type lockFreeMap[K comparable, V any] struct {
 	making sync.Mutex
 	all    atomic.Pointer[map[K]*V]
 }
 
-// valueOf returns the value of k, which it makes where there is none.
+// valueOf returns the value of k, and adds it if there is none.
 func (t *lockFreeMap[K, V]) valueOf(k K) *V {
 	if all := t.all.Load(); all != nil {
 		if v := (*all)[k]; v != nil {
@@ -132,7 +127,7 @@ func (t *lockFreeMap[K, V]) valueOf(k K) *V {
 	return v
 }
 
-// values gives what the table holds, in no order.
+// values returns all values by key. The caller must not change the map.
 func (t *lockFreeMap[K, V]) values() map[K]*V {
 	if all := t.all.Load(); all != nil {
 		return *all
@@ -140,20 +135,20 @@ func (t *lockFreeMap[K, V]) values() map[K]*V {
 	return nil
 }
 
-// A Recorder counts. The zero Recorder is ready. It is safe for concurrent use.
+// A Recorder counts. The zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
-	calls    lockFreeMap[tenantServer, series]
-	attempts lockFreeMap[switchboard.ServerID, series]
-	movedCalls    lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
-	changes  lockFreeMap[serverChange, atomic.Int64]
-	probes   lockFreeMap[serverProbe, atomic.Int64]
-	storeOperations   lockFreeMap[storeOperation, atomic.Int64]
-	storeTimes  lockFreeMap[string, series] // by operation; only the times
-	refusals  [maxOutcomes]atomic.Int64
-	hops     lockFreeMap[string, atomic.Int64] // by outcome, as are these:
-	keyedCalls    lockFreeMap[string, atomic.Int64]
-	cacheableCalls   lockFreeMap[string, atomic.Int64]
-	reloads  [3]atomic.Int64 // by their place in results
+	calls           lockFreeMap[tenantServer, series]
+	attempts        lockFreeMap[switchboard.ServerID, series]
+	movedCalls      lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
+	changes         lockFreeMap[serverChange, atomic.Int64]
+	probes          lockFreeMap[serverProbe, atomic.Int64]
+	storeOperations lockFreeMap[storeOperation, atomic.Int64]
+	storeTimes      lockFreeMap[string, series] // by operation; only durations
+	refusals        [maxOutcomes]atomic.Int64
+	hops            lockFreeMap[string, atomic.Int64] // by outcome, like the next two
+	keyedCalls      lockFreeMap[string, atomic.Int64]
+	cacheableCalls  lockFreeMap[string, atomic.Int64]
+	reloads         [3]atomic.Int64 // by their index in reloadResults
 
 	process processRegistry
 }
@@ -170,8 +165,8 @@ type serverProbe struct {
 	good   bool
 }
 
-// Calls returns a Caller that counts the calls of each tenant for each server, by
-// how they end. It belongs around all others, so that it sees what clients see.
+// Calls returns a Caller that counts the calls of each tenant for each server, by outcome. Put it around all
+// other wrappers: it must count the outcomes that clients see.
 func (r *Recorder) Calls(next switchboard.Caller) switchboard.Caller {
 	return &callCounter{&r.calls, next}
 }
@@ -188,9 +183,9 @@ func (n *callCounter) Call(ctx context.Context, c *switchboard.Call) (switchboar
 	return result, err
 }
 
-// Attempts returns a Caller that counts what is sent to each server, how it ends
-// and how long that takes. It belongs right around the servers: a call that is
-// moved is one at each of them, and one that is refused before is none.
+// Attempts returns a Caller that counts the attempts at each server, their outcomes and their durations. Put
+// it directly around the servers: a call that moves counts once at each server, and a call that is refused
+// before counts at none.
 func (r *Recorder) Attempts(next switchboard.Caller) switchboard.Caller {
 	return &attemptTimer{&r.attempts, next}
 }
@@ -200,8 +195,7 @@ type attemptTimer struct {
 	next   switchboard.Caller
 }
 
-// clockStart is what times are counted from: to read the monotonic clock alone costs
-// half.
+// clockStart is the instant that durations are measured from: to read only the monotonic clock costs half.
 var clockStart = time.Now()
 
 // Call implements switchboard.Caller.
@@ -216,7 +210,7 @@ func (n *attemptTimer) Call(ctx context.Context, c *switchboard.Call) (switchboa
 	return result, err
 }
 
-// bucketIndex is the place of the bucket that d falls into.
+// bucketIndex returns the index of the bucket that d belongs to.
 func bucketIndex(d time.Duration) int {
 	for i, b := range bucketBounds {
 		if d <= b {
@@ -226,20 +220,20 @@ func bucketIndex(d time.Duration) int {
 	return len(bucketBounds)
 }
 
-// Refused counts that a client was refused something, a call or something else.
+// Refused counts a refusal to a client, of a call or of another request.
 func (r *Recorder) Refused(code switchboard.Code) {
 	if at, ok := codeIndex[code]; ok {
 		r.refusals[at].Add(1)
 	}
 }
 
-// Moved counts that a call for one server was served by another.
+// Moved counts a call for one server that another server served.
 func (r *Recorder) Moved(from, to switchboard.ServerID) {
 	r.movedCalls.valueOf([2]switchboard.ServerID{from, to}).Add(1)
 }
 
-// Changed counts that the state of a server, or with tool set of one of its tools,
-// is another now; cause is the stage at which that began, or "".
+// Changed counts a new state of a server or, if tool is set, of one of its tools. cause is the stage where
+// the trouble began, or "".
 func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause string) {
 	what := "server"
 	if tool {
@@ -248,12 +242,12 @@ func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause str
 	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
 }
 
-// Probed counts that a server was probed, and whether it answered well.
+// Probed counts a probe of a server, and whether it succeeded.
 func (r *Recorder) Probed(server switchboard.ServerID, err error) {
 	r.probes.valueOf(serverProbe{server, err == nil}).Add(1)
 }
 
-// Stored counts an operation of the store, how it ended, and how long it took.
+// Stored counts an operation of the store, its outcome and its duration.
 func (r *Recorder) Stored(what, outcome string, took time.Duration) {
 	r.storeOperations.valueOf(storeOperation{what, outcome}).Add(1)
 	s := r.storeTimes.valueOf(what)
@@ -261,20 +255,19 @@ func (r *Recorder) Stored(what, outcome string, took time.Duration) {
 	s.nanoseconds.Add(int64(took))
 }
 
-// Hopped counts that another replica was asked to answer a request, and how that ended.
+// Hopped counts a request that was forwarded to another replica, and its outcome.
 func (r *Recorder) Hopped(outcome string) { r.hops.valueOf(outcome).Add(1) }
 
-// Keyed counts what a call with an idempotency key has come to.
+// Keyed counts the outcome of a call with an idempotency key.
 func (r *Recorder) Keyed(outcome string) { r.keyedCalls.valueOf(outcome).Add(1) }
 
-// Cached counts what a call has come to whose result may be kept.
+// Cached counts the outcome of a call with a result that may be cached.
 func (r *Recorder) Cached(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
 
-// reloadResults are what can come of reading the configuration again.
+// reloadResults are the results of reading the configuration again.
 var reloadResults = [...]string{"ok", "unchanged", "refused"}
 
-// Reloaded counts that the configuration was read again, and whether it was the
-// same, or was refused.
+// Reloaded counts a reload of the configuration: unchanged if same is set, refused if err is not nil.
 func (r *Recorder) Reloaded(same bool, err error) {
 	at := 0
 	switch {
