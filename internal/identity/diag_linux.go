@@ -24,7 +24,8 @@ const (
 	diagEveryState = 1<<12 - 1
 )
 
-// askKernelForSocket finds a TCP socket by its two ends. It looks up one entry of a table, where /proc/net/tcp walks through all of it.
+// askKernelForSocket finds a TCP socket by its two ends. It looks up one entry of the kernel's table; a read
+// of /proc/net/tcp walks through all entries.
 func askKernelForSocket(local, remote netip.AddrPort) (uid int, inode string, err error) {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
@@ -48,7 +49,7 @@ func askKernelForSocket(local, remote netip.AddrPort) (uid int, inode string, er
 	return decodeDiagAnswer(answer[:n])
 }
 
-// encodeDiagRequest is the request for the socket with these ends, of whatever state.
+// encodeDiagRequest returns the request for the socket with these ends, in any state.
 func encodeDiagRequest(local, remote netip.AddrPort) []byte {
 	b := make([]byte, diagRequest)
 	binary.NativeEndian.PutUint32(b, diagRequest)
@@ -70,7 +71,7 @@ func encodeDiagRequest(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// decodeDiagAnswer reads the kernel's answer.
+// decodeDiagAnswer decodes the kernel's answer.
 func decodeDiagAnswer(b []byte) (uid int, inode string, err error) {
 	if len(b) < unix.NLMSG_HDRLEN+4 {
 		return 0, "", errors.New("an answer that is too short")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
+func TestTheKernelNamesTheUserAtTheOtherEnd(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 		if err != nil {
@@ -32,7 +32,7 @@ func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
 				t.Errorf("%s, %s: uid %d, inode %q, %v", address, name, u, i, err)
 			}
 			if _, _, err := ask(netip.AddrPortFrom(from.Addr(), from.Port()^1), to); err == nil {
-				t.Errorf("%s, %s: knows a connection that is none", address, name)
+				t.Errorf("%s, %s: finds a connection that does not exist", address, name)
 			}
 		}
 		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" {
@@ -40,7 +40,7 @@ func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
 		}
 		_, _, _ = client.Close(), server.Close(), l.Close()
 		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" && !strings.Contains(why, "cannot be told") {
-			t.Errorf("%s, once it is closed: %s", address, why)
+			t.Errorf("%s, after it is closed: %s", address, why)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func FuzzALineOfTheKernelIsReadOrRefused(f *testing.F) {
 	f.Add("zz:1")
 	f.Fuzz(func(t *testing.T, text string) {
 		if matchesAddress(text, netip.MustParseAddrPort("127.0.0.1:7420")) && !strings.HasSuffix(strings.ToUpper(text), ":1CFC") {
-			t.Errorf("%q is taken for port 7420", text)
+			t.Errorf("%q counts as port 7420", text)
 		}
 	})
 }
