@@ -34,21 +34,21 @@ const (
 
 // Decided records the decision that selected the tool, and the snapshot behind the decision.
 func (t *Trail) Decided(decision, basis Digest) {
-	t.Trail.update(func(m *Marks) { m.Decision, m.Basis = decision, basis })
+	t.update(func(m *Marks) { m.Decision, m.Basis = decision, basis })
 }
 
 // Ruled records policy's answer about one attempt.
 func (t *Trail) Ruled(ruling Digest) {
-	t.Trail.update(func(m *Marks) { m.Rulings = append(m.Rulings, ruling) })
+	t.update(func(m *Marks) { m.Rulings = append(m.Rulings, ruling) })
 }
 
 // Gave records that the result existed already.
-func (t *Trail) Gave(from Given) { t.Trail.update(func(m *Marks) { m.Given = from }) }
+func (t *Trail) Gave(from Given) { t.update(func(m *Marks) { m.Given = from }) }
 
 // Waited adds d to the time that the call has waited.
-func (t *Trail) Waited(d time.Duration) { t.Trail.update(func(m *Marks) { m.Waited += d }) }
+func (t *Trail) Waited(d time.Duration) { t.update(func(m *Marks) { m.Waited += d }) }
 
-func (t *Trail) Trail.update(with func(*Marks)) {
+func (t *Trail) update(with func(*Marks)) {
 	if t == nil {
 		return
 	}
