@@ -31,7 +31,7 @@ type serverState struct {
 	digest      switchboard.Digest // of tools
 }
 
-// A usableTool is one usable tool.
+// A usableTool is a tool that may be offered.
 type usableTool struct {
 	tool *switchboard.Tool
 
@@ -157,7 +157,7 @@ func (v *serverState) cachedDefinition(raw []byte) *parsedDefinition {
 	return v.definitions.find(raw)
 }
 
-// definitionCache hold definitions by a hash of their bytes. If two hashes collide, one definition is lost.
+// definitionCache holds definitions by a hash of their bytes. If two hashes collide, one definition is lost.
 type definitionCache map[uint64]*parsedDefinition
 
 var hashSeed = maphash.MakeSeed()
