@@ -23,11 +23,11 @@ const (
 // A block is what one place states about one tool. It has been parsed, but not yet checked against a taxonomy.
 type block struct {
 	field        string // the place of the block
-	capabilities []capabilityClaim
+	capabilities []statedCapability
 	problems     []problem // if it is not empty, the block is ignored and the tool is refused
 }
 
-type capabilityClaim struct {
+type statedCapability struct {
 	verb, resource string
 	constraints    []string
 }
@@ -57,8 +57,8 @@ func (b *block) addProblem(at, format string, args ...any) {
 
 var capabilityFields = []string{"verb", "resource", "constraints"}
 
-func (b *block) readCapability(t *tree, n int32, at string) capabilityClaim {
-	var c capabilityClaim
+func (b *block) readCapability(t *tree, n int32, at string) statedCapability {
+	var c statedCapability
 	if t.nodes[n].kind != '{' {
 		b.addProblem(at, "is %s; want an object with verb and resource", t.kindName(n))
 		return c
@@ -106,9 +106,9 @@ func (b *block) readStrings(t *tree, n int32, at string) (words []string) {
 	return words
 }
 
-// resolve converts the stated capabilities to sorted capabilities from source, or returns the problems: the words that tax does not
+// resolveCapabilities converts the stated capabilities to sorted capabilities from source, or returns the problems: the words that tax does not
 // have.
-func (b *block) resolve(tax *switchboard.Taxonomy, source switchboard.Source) ([]switchboard.Capability, []problem) {
+func (b *block) resolveCapabilities(tax *switchboard.Taxonomy, source switchboard.Source) ([]switchboard.Capability, []problem) {
 	if len(b.problems) > 0 {
 		return nil, b.problems
 	}

@@ -46,7 +46,7 @@ func (v *serverState) collectStatements(d *parsedDefinition, words []toolLabels,
 // equal.
 func mergeBlocks(blocks []block, source switchboard.Source, tax *switchboard.Taxonomy) (caps []switchboard.Capability, spoke bool, ps []problem) {
 	for _, b := range blocks {
-		these, faults := b.resolve(tax, source)
+		these, faults := b.resolveCapabilities(tax, source)
 		switch {
 		case len(faults) > 0:
 			ps = append(ps, faults...)

@@ -49,11 +49,12 @@ type Selected struct {
 	// There is at least one.
 	Requirements []int
 
-	// Judgments has policy's judgment for each of Requirements; nil if policy was not asked.
+	// Judgments are policy's: one for each of Requirements, and with Tenant.VetoForTask one for each requirement that
+	// the tool could serve; nil if policy was not asked.
 	Judgments []*switchboard.Judgment
 
 	// Equivalents are the tools that calls of Tool may move to. They follow from the decision and from the declared
-	// equivalents, and are not recorded. Decide leaves them empty; package bind fills them in.
+	// equivalents, and are not recorded. Decide leaves them empty; package app fills them in.
 	Equivalents []switchboard.Equivalent
 
 	// Others are the first few candidates of the same requirements on other servers. They are not recorded either.
