@@ -112,11 +112,11 @@ func schemaOf(definition []byte, member string) (schema any, ok bool) {
 	return schema, err == nil
 }
 
-// annotationHints are the annotations of a tool about its calls. A missing annotation has the specification's default, which is
+// toolHints are the annotations of a tool about its calls. A missing annotation has the specification's default, which is
 // the worst case.
-type annotationHints struct{ reads, destroys, repeats, reaches bool }
+type toolHints struct{ reads, destroys, repeats, reaches bool }
 
-func hintsOf(definition []byte) annotationHints {
+func hintsOf(definition []byte) toolHints {
 	annotations, _ := wire.Field(definition, "annotations")
 	says := func(name string, otherwise bool) bool {
 		switch raw, _ := wire.Field(annotations, name); string(raw) {
@@ -127,7 +127,7 @@ func hintsOf(definition []byte) annotationHints {
 		}
 		return otherwise
 	}
-	h := annotationHints{
+	h := toolHints{
 		reads: says("readOnlyHint", false), destroys: says("destructiveHint", true),
 		repeats: says("idempotentHint", false), reaches: says("openWorldHint", true),
 	}

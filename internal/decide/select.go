@@ -33,10 +33,8 @@ func (selection) Apply(_ context.Context, q *Question, in []Candidate, drop Drop
 			n = len(in)
 		}
 	}
-	if drop != nil {
-		for _, c := range in[n:] {
-			drop(c, Reason{Text: "another comes first"})
-		}
+	for _, c := range in[n:] {
+		drop(c, Reason{Text: "another comes first"})
 	}
 	return in[:n], nil
 }
