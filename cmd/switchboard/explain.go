@@ -31,7 +31,7 @@ type explainCmd struct {
 
 // Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, app.Asking{}, log)
+	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, app.ExplainQuery{}, log)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 }
 
 // fetchExplanation returns the explanation of the task's decision.
-func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.Asking, log *slog.Logger) (*app.Explanation, error) {
+func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.ExplainQuery, log *slog.Logger) (*app.Explanation, error) {
 	ask.Task = t.Task
 	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
 		a, err := t.startApp(ctx, log, app.Options{})
@@ -130,23 +130,23 @@ func readAnswer(req *http.Request, v any) error {
 func keepTool(x *app.Explanation, tool string) {
 	for i := range x.Requirements {
 		r := &x.Requirements[i]
-		other := func(c app.Candidate) bool { return c.Tool != tool }
+		other := func(c app.ExplainedCandidate) bool { return c.Tool != tool }
 		r.Selected = slices.DeleteFunc(r.Selected, other)
 		r.Others = slices.DeleteFunc(r.Others, other)
-		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.Dropped) bool { return d.Tool != tool })
+		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.ExplainedDrop) bool { return d.Tool != tool })
 		if len(r.Selected) == 0 && !slices.Contains(r.Tied, tool) {
 			r.Tied, r.Warning = nil, "" // they concern other tools
 		}
 		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
-			r.Dropped = []app.Dropped{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
+			r.Dropped = []app.ExplainedDrop{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
 		}
 	}
-	x.Faults = slices.DeleteFunc(x.Faults, func(f app.Fault) bool {
+	x.Faults = slices.DeleteFunc(x.Faults, func(f app.ToolFault) bool {
 		server, name, _ := strings.Cut(tool, "/")
 		return string(f.Server) != server || f.Tool != "" && f.Tool != name
 	})
 	x.Servers = slices.DeleteFunc(x.Servers, func(s app.ServerHealth) bool { return !strings.HasPrefix(tool, string(s.Server)+"/") })
-	x.Tools = slices.DeleteFunc(x.Tools, func(e app.Exposed) bool { return string(e.Server)+"/"+e.Tool != tool })
+	x.Tools = slices.DeleteFunc(x.Tools, func(e app.ExplainedTool) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
 
 // faultsHead is the heading of the catalog's faults.
@@ -237,7 +237,7 @@ func causeLine(r policy.Cause) string {
 }
 
 // rankText explains the rank of a candidate.
-func rankText(c app.Candidate) string {
+func rankText(c app.ExplainedCandidate) string {
 	s := fmt.Sprintf("score %d", c.Score)
 	if c.Preferred > 0 {
 		s = fmt.Sprintf("preferred (%d.), %s", c.Preferred, s)

@@ -45,7 +45,7 @@ type serverListCmd struct{ serverFlags }
 
 // Run prints the servers. Unlike status, it does not exit 1 if one of them is not healthy.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
-	var st app.Status
+	var st app.StatusReport
 	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchbo
 		}
 		req.Header.Set(identity.OperatorHeader, token.Reveal())
 	}
-	var done app.Operated
+	var done app.OperationResult
 	if err := readAnswer(req, &done); err != nil {
 		return err
 	}
