@@ -40,6 +40,8 @@ var allowed = map[string]string{
 	"internal/archive":       "internal/switchboard internal/canonical internal/store",
 	"internal/receipt":       "internal/switchboard internal/canonical internal/store internal/wire",
 	"internal/store":         "internal/switchboard", // for Secret, a password that cannot be printed
+	"internal/store/lease":   "internal/store",
+	"internal/store/feed":    "",
 	"internal/token":         "",
 	"internal/search":        "internal/switchboard internal/wire",
 	"internal/surface":       "internal/switchboard internal/canonical internal/decide internal/wire",
