@@ -14,15 +14,15 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
-	sizes := map[int]int{} // by lender
+func TestALentBufferIsLargeEnoughAndNotMuchLarger(t *testing.T) {
+	sizes := map[int]int{} // by size class
 	for n := maxUnpooled + 1; n <= 2*maxMessage+1; n += 1 + n/1000 {
 		i, size := sizeClass(n)
 		if size < n || size > n+n/4+1 || i >= numSizes {
-			t.Fatalf("%d bytes: lender %d has %d", n, i, size)
+			t.Fatalf("%d bytes: size class %d has %d", n, i, size)
 		}
 		if was, ok := sizes[i]; ok && was != size {
-			t.Fatalf("lender %d has %d bytes, and %d", i, was, size)
+			t.Fatalf("size class %d has %d bytes, and %d", i, was, size)
 		}
 		sizes[i] = size
 	}
@@ -50,13 +50,13 @@ func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 	}
 }
 
-func TestWhatIsRepaidTwiceIsLentOnce(t *testing.T) {
+func TestABufferReleasedTwiceIsLentOnce(t *testing.T) {
 	l := borrowBuffer(maxUnpooled + 1)
 	repay := l.releaseOnce()
 	repay()
 	repay()
 	if a, b := borrowBuffer(maxUnpooled+1), borrowBuffer(maxUnpooled+1); &a.bytes[0] == &b.bytes[0] {
-		t.Error("two have the same memory")
+		t.Error("two answers share a buffer")
 	}
 }
 
@@ -64,17 +64,17 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	for _, era := range eras {
 		t.Run(string(era), func(t *testing.T) {
-			site := newSite(t, era, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+			site := newSite(t, era, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 				says, _ := m.Params.Arguments["text"].(string)
-				reply(w, m, `{"text":"`+strings.Repeat(says, 100_000/len(says))+`","resultType":"complete"}`)
+				writeResult(w, m, `{"text":"`+strings.Repeat(says, 100_000/len(says))+`","resultType":"complete"}`)
 			}))
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			var all sync.WaitGroup
 			for i := range 8 {
 				all.Go(func() {
 					for j := range 20 {
 						says := fmt.Sprintf("%d.%d;", i, j)
-						r, err := f.Call(t.Context(), use("one", `{"text":"`+says+`"}`))
+						r, err := f.Call(t.Context(), echoCall("one", `{"text":"`+says+`"}`))
 						if err != nil {
 							t.Error(err)
 							return
@@ -83,7 +83,7 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 							t.Errorf("%s: got %.40s", says, r.JSON)
 						}
 						if r.Release == nil {
-							t.Error("nobody wants the memory back")
+							t.Error("the buffer need not be released")
 							return
 						}
 						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < spareRoom/2 || &more[0] != &r.JSON[0] {
@@ -101,19 +101,19 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 
 func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
-	f := ready(t, Options{}, child("one", "legacy"))
+	f := readyFleet(t, Options{}, stdioFake("one", "legacy"))
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
 			for j := range 10 {
 				text := strings.Repeat(fmt.Sprintf("%d.%d;", i, j), 50_000)
-				r, err := f.Call(t.Context(), use("one", `{"text":"`+text+`"}`))
+				r, err := f.Call(t.Context(), echoCall("one", `{"text":"`+text+`"}`))
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				if r.Release == nil || r.Spare < spareRoom/2 {
-					t.Errorf("of what is lent %d bytes are spare", r.Spare)
+					t.Errorf("%d bytes of the buffers are spare", r.Spare)
 					return
 				}
 				if !json.Valid(r.JSON) || !bytes.Contains(r.JSON, []byte(`"`+text+`"`)) || !bytes.HasPrefix(r.JSON, []byte(`{"content":[],"got":{`)) {
@@ -127,15 +127,15 @@ func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
 	all.Wait()
 }
 
-func TestABigAnswerIsFoundBehindTheSpaceBeforeIt(t *testing.T) {
-	f := ready(t, Options{}, child("one", "calls"))
-	r, err := f.Call(t.Context(), use("one", `{"do":"indented"}`))
+func TestABigAnswerMayBeginWithSpaces(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+	r, err := f.Call(t.Context(), echoCall("one", `{"do":"indented"}`))
 	if want := `{"text":"` + strings.Repeat("x", 100_000) + `"}`; err != nil || string(r.JSON) != want {
 		t.Errorf("got %.40s, %v", r.JSON, err)
 	}
 }
 
-// BenchmarkReadAll reads a MiB and gives its memory back.
+// BenchmarkReadAll reads a MiB and releases its buffer.
 func BenchmarkReadAll(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 1<<20+100)
 	b.SetBytes(int64(len(body)))

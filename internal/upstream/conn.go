@@ -38,8 +38,8 @@ const (
 
 // Why a response is not usable.
 var (
-	errMalformed = errors.New("its answer is no HTTP/1.1")
-	errFraming   = errors.New("its answer says in two ways where it ends")
+	errMalformed = errors.New("its answer is not HTTP/1.1")
+	errFraming   = errors.New("its answer has two contradictory lengths")
 	errHeadSize  = errors.New("the head of its answer is larger than the " + strconv.Itoa(maxHeaders) + " bytes that are allowed")
 	errWithdrawn = errors.New("the request was withdrawn")
 )

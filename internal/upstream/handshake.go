@@ -106,7 +106,7 @@ func (l *link) discover(ctx context.Context) (serverHello, error) {
 	version := newestModern(raw)
 	capabilities, _ := wire.Field(result, "capabilities")
 	if version == "" || len(capabilities) == 0 || capabilities[0] != '{' {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover is none of a version that we know")
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover names no version that we know")
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
@@ -177,7 +177,7 @@ func (l *link) initialize(ctx context.Context) (serverHello, error) {
 	raw, _ := wire.Field(result, "protocolVersion")
 	version, _ := wire.String(raw)
 	if wire.Modern(version) || !slices.Contains(wire.Versions, version) {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which is none that we know", version)
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which we do not know", version)
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")

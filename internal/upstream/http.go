@@ -86,7 +86,7 @@ func (c *httpClients) close() {
 func parseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("its URL is none of http or https")
+		return nil, errors.New("its URL does not begin with http or https")
 	}
 	u.Fragment = ""
 	return u, nil
@@ -131,7 +131,7 @@ func newHTTPPort(l *link, cfg *switchboard.Server, via *httpClients) (*httpPort,
 	w.onResponse = w.readAnswer
 	for name, secret := range cfg.Headers {
 		if !isToken(name) || !isText(secret.Reveal()) {
-			return nil, errors.New("one of its headers is none that HTTP can carry")
+			return nil, errors.New("one of its headers is not valid in HTTP")
 		}
 		w.headers[http.CanonicalHeaderKey(name)] = []string{secret.Reveal()}
 	}
@@ -250,7 +250,7 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 	}
 	if modern && (!isText(f.method) || !isText(f.targetHeader)) {
 		f.withdraw()
-		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
+		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
 	c := w.pool.takeIdle()
 	if c == nil {
@@ -396,7 +396,7 @@ func (w *httpPort) sendOutbox() {
 		w.mu.Unlock()
 		ctx, cancel := context.WithTimeout(w.ctx, cancelTimeout)
 		if err := w.postAndWait(ctx, message); err != nil {
-			w.link.log.Debug("a server took no notification", "error", err)
+			w.link.log.Debug("a notification was not sent to a server", "error", err)
 		}
 		cancel()
 	}

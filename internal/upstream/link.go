@@ -198,7 +198,7 @@ func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
 func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(switchboard.Notification)) error {
 	f.ctx, f.notify = ctx, notify
 	if ctx.Err() != nil {
-		return exchangeErrorf(kindSilent, false, "no time for %s", f.method)
+		return exchangeErrorf(kindSilent, false, "no time left for %s", f.method)
 	}
 	if err := l.register(f); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (l *link) ping(ctx context.Context) error {
 	result, err := l.request(ctx, wire.MethodPing, nil)
 	if err == nil {
 		if len(result) == 0 || result[0] != '{' {
-			return exchangeErrorf(kindInvalid, true, "its answer to %s is no object", wire.MethodPing)
+			return exchangeErrorf(kindInvalid, true, "its answer to %s is not an object", wire.MethodPing)
 		}
 		return nil
 	}
@@ -384,7 +384,7 @@ func (l *link) dispatch(lent lentBuffer, m wire.Message, via *pendingRequest) (a
 			l.log.Debug("a server answered too late", "id", string(m.ID))
 			return false
 		}
-		l.dropMessage("it answers nothing that was asked")
+		l.dropMessage("a response to no pending request")
 	case wire.Notification:
 		l.handleNotification(m, via)
 	case wire.Request:
@@ -473,7 +473,7 @@ func (l *link) handleProgress(m wire.Message, via *pendingRequest) {
 	f := l.pending[string(token)]
 	l.mu.Unlock()
 	if f == nil || f.progressToken == nil || via != nil && f != via {
-		l.dropMessage("progress of a call that is not under way")
+		l.dropMessage("progress of a call that is not in flight")
 		return
 	}
 	f.allowance.resetSilence()
@@ -490,7 +490,7 @@ func (l *link) handleLogMessage(m wire.Message, via *pendingRequest) {
 		f = l.onlyCall()
 	}
 	if f == nil {
-		l.dropMessage("a log message that could be any call's")
+		l.dropMessage("a log message of an unknown call")
 		return
 	}
 	raw, _ := wire.Field(m.Params, "level")
@@ -534,7 +534,7 @@ func (l *link) deliver(f, via *pendingRequest, n switchboard.Notification) {
 // handleRequest answers a request of the server.
 func (l *link) handleRequest(m wire.Message, via *pendingRequest) {
 	if l.hello().modern() {
-		l.dropMessage("a request, which servers of this protocol do not make")
+		l.dropMessage("a request, which modern servers must not send")
 		return
 	}
 	if m.Method == wire.MethodPing {
@@ -617,9 +617,9 @@ func (w *floodMeter) add(junk, junkBytes, chatter int) string {
 	w.chatter += chatter
 	switch {
 	case w.junk > maxJunk:
-		return "it writes lines that are no messages, without end"
+		return "it writes lines that are not messages, without end"
 	case w.junkBytes > maxJunkBytes:
-		return "it writes text that is no message, without end"
+		return "it writes text that is not a message, without end"
 	case w.chatter > maxChatter:
 		return "it sends notifications without end"
 	}

@@ -37,12 +37,12 @@ func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
 		return w.readRefusal(f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return exchangeErrorf(kindInvalid, true, "its answer is compressed, which was not asked for")
+		return exchangeErrorf(kindInvalid, true, "its answer is compressed, which we do not accept")
 	}
 	if f.method == wire.MethodInitialize {
 		id := resp.Header.Get(wire.HeaderSessionID)
 		if !validSessionID(id) {
-			return exchangeErrorf(kindProtocol, true, "the id of its session is no id")
+			return exchangeErrorf(kindProtocol, true, "the id of its session is not valid")
 		}
 		w.setSession(id)
 	}
@@ -147,12 +147,12 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	}
 	m, err := wire.ParseEnvelope(body)
 	if err != nil {
-		w.link.dropMessage("its answer is no message")
-		return exchangeErrorf(kindInvalid, true, "its answer is no message of JSON-RPC")
+		w.link.dropMessage("its answer is not a message")
+		return exchangeErrorf(kindInvalid, true, "its answer is not a JSON-RPC message")
 	}
 	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
 		w.link.dropMessage("it answers something else")
-		return exchangeErrorf(kindInvalid, true, "it answered something else than what was asked")
+		return exchangeErrorf(kindInvalid, true, "it answered a different request")
 	}
 	f.finishWith(lent, m, resp.StatusCode, nil)
 	return nil
@@ -272,7 +272,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		junk, chatter := 0, 0
 		switch {
 		case err != nil:
-			w.link.dropMessage("an event is no message")
+			w.link.dropMessage("an event is not a message")
 			junk = 1
 		case !w.link.dispatch(lentBuffer{}, m, f):
 			chatter = 1
@@ -306,7 +306,7 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream with something else")
+		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
 	return nil, statusError(resp)
 }

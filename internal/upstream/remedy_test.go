@@ -22,7 +22,7 @@ func TestAProgramThatIsMissingIsNamedWithWhatToInstall(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		program, dir string
-		want         string // "" means nothing is said
+		want         string // "" means none
 	}{
 		{"npx", "", `"npx" was not found: install Node.js, or`},
 		{"uvx", "", `"uvx" was not found: install uv, or`},
@@ -42,7 +42,7 @@ func TestAProgramThatIsMissingIsNamedWithWhatToInstall(t *testing.T) {
 	}
 }
 
-func TestWhatAShellSaysOfAProgramIsUnderstood(t *testing.T) {
+func TestTheErrorsOfShellsNameTheProgram(t *testing.T) {
 	const missing, forbidden = "exit status 127", "exit status 126"
 	for _, tt := range []struct {
 		how, line string
@@ -70,23 +70,23 @@ func TestWhatAShellSaysOfAProgramIsUnderstood(t *testing.T) {
 		}
 	}
 	if got := exitRemedy(missing, []string{"sh: 1: first: not found", "sh: 2: second: not found"}); !strings.Contains(got, `"second"`) {
-		t.Errorf("of two programs it names not the last: %q", got)
+		t.Errorf("it does not name the last of two programs: %q", got)
 	}
 	if got := exitRemedy(missing, nil); !strings.Contains(got, "exit status 127") {
-		t.Errorf("of one that wrote nothing it says %q", got)
+		t.Errorf("without output it says %q", got)
 	}
 }
 
 func TestStatusSaysWhichProgramIsMissing(t *testing.T) {
-	bare := child("bare", "legacy")
+	bare := stdioFake("bare", "legacy")
 	bare.Command = []string{"no-such-program"}
-	for name, o := range map[string]Options{"alone": {}, "guarded": guards()} {
+	for name, o := range map[string]Options{"alone": {}, "guarded": guardOptions()} {
 		t.Run(name, func(t *testing.T) {
-			f := open(t, o, bare, shell("inner", "exec no-such-program"), shell("outer", "/dev/null"))
+			f := openFleet(t, o, bare, shell("inner", "exec no-such-program"), shell("outer", "/dev/null"))
 			for id, want := range map[switchboard.ServerID]string{
 				"bare": `"no-such-program" was not found`, "inner": `"no-such-program" was not found`, "outer": `"/dev/null" may not be run`,
 			} {
-				fails(t, f, id, "the program is named", func(why *Failure) bool { return strings.Contains(why.Remedy, want) })
+				awaitFailure(t, f, id, "the program is named", func(why *Failure) bool { return strings.Contains(why.Remedy, want) })
 			}
 		})
 	}
@@ -114,42 +114,42 @@ func TestPackageRunnersAreKnown(t *testing.T) {
 			t.Errorf("%q: %q, want %q", command, got, want)
 		}
 		if said := slowStartRemedy(strings.Fields(command)); (said == "") != (want == "") || !strings.Contains(said, want) {
-			t.Errorf("of %q it says %q", command, said)
+			t.Errorf("for %q it says %q", command, said)
 		}
 	}
 	if said := slowStartRemedy([]string{"docker", "run", "some"}); !strings.Contains(said, "pull the image") {
-		t.Errorf("of an image it says %q", said)
+		t.Errorf("for an image it says %q", said)
 	}
 }
 
-func TestAServerThatStartsForLongIsSaidToBeDownloading(t *testing.T) {
+func TestASlowStartIsReportedAsADownload(t *testing.T) {
 	npx := filepath.Join(t.TempDir(), "npx")
 	if err := os.WriteFile(npx, []byte("#!/bin/sh\necho 'npm http fetch GET' >&2\nexec sleep 1000\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	slow := child("slow", "legacy")
+	slow := stdioFake("slow", "legacy")
 	slow.Command = []string{npx, "-y", "some-server"}
-	f := open(t, Options{StartDeadline: 200 * time.Millisecond}, slow, shell("other", "exec sleep 1000"))
+	f := openFleet(t, Options{StartDeadline: 200 * time.Millisecond}, slow, shell("other", "exec sleep 1000"))
 	if st := status(t, f, "slow"); st.LastFailure != nil && time.Since(began) < 100*time.Millisecond {
 		t.Errorf("at once it is called slow: %+v", st.LastFailure)
 	}
-	fails(t, f, "slow", "the download is named", func(why *Failure) bool {
+	awaitFailure(t, f, "slow", "the download is named", func(why *Failure) bool {
 		return strings.Contains(why.Message, "has not answered yet") && strings.Contains(why.Remedy, `"npx" is probably downloading`) &&
 			slices.Equal(why.Stderr, []string{"npm http fetch GET"}) && !why.Since.Before(began)
 	})
-	fails(t, f, "other", "it is slow", func(why *Failure) bool { return why.Remedy == "" })
+	awaitFailure(t, f, "other", "it is slow", func(why *Failure) bool { return why.Remedy == "" })
 }
 
-// A server that has not answered after a minute is ended and started again. The reason stands.
-func TestAServerThatTookTooLongToStartIsStillSaidToBeDownloading(t *testing.T) {
+// A server that has not answered after a minute is ended and restarted. The remedy stays.
+func TestATimedOutStartIsStillReportedAsADownload(t *testing.T) {
 	f := New(Options{})
 	defer f.Close(t.Context())
 	for stage, want := range map[Stage]bool{StageConnect: true, StageServe: false} {
 		s := newServer(f, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"uvx", "some-server"}}, nil)
 		s.recordDown(stage, exchangeErrorf(kindSilent, false, "too long"), time.Hour)
 		if why := s.status().LastFailure; strings.Contains(why.Remedy, `"uvx" is probably downloading`) != want {
-			t.Errorf("at the stage %s it says %+v", stage, why)
+			t.Errorf("at the stage %s the failure is %+v", stage, why)
 		}
 		s.cancel()
 	}
@@ -168,7 +168,7 @@ func TestALongStartDeadlineHidesNoSlowServer(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if s.status().LastFailure == nil {
-			t.Errorf("after more than %s nothing is said", slowStartTime)
+			t.Errorf("after more than %s there is no failure", slowStartTime)
 		}
 	})
 }

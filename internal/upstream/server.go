@@ -322,7 +322,7 @@ func (s *server) listOffer(l *link, kinds switchboard.Kinds) error {
 	s.mu.Unlock()
 	s.unlisted = failed
 	if note := now.String(); note != "" && now != said {
-		s.log.Warn("not all that a server offers is known", "note", note)
+		s.log.Warn("the offer of a server is incomplete", "note", note)
 	}
 	if changed {
 		s.onChange()
@@ -499,7 +499,7 @@ func (s *server) probePath(ctx context.Context, path string) error {
 	}
 	resp, err := s.httpClients.client.Do(req)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error())).withRemedy(err)
+		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.mask.text(err.Error())).withRemedy(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)

@@ -37,7 +37,7 @@ func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]st
 		v := secret.Reveal()
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00"):
-			return nil, fmt.Errorf("its environment has a variable that cannot be: %.40q", name)
+			return nil, fmt.Errorf("its environment has an invalid variable: %.40q", name)
 		case switchboard.RefusedVariable(name) != "" && !slices.Contains(cfg.AllowEnv, name):
 			return nil, fmt.Errorf("its environment sets %s: %s", name, switchboard.RefusedVariable(name))
 		}
@@ -160,7 +160,7 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 func (sp *spawner) startCommand(cmd *exec.Cmd) error {
 	return sp.runOnThread(func() error {
 		if err := setCloseOnExec(); err != nil {
-			return fmt.Errorf("keep our files from it: %w", err)
+			return fmt.Errorf("set close-on-exec on our files: %w", err)
 		}
 		return cmd.Start()
 	})

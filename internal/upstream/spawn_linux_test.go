@@ -18,11 +18,11 @@ func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
 	start = func() error {
 		runtime.LockOSThread() // never unlocked: the thread ends here
 		if syscall.Gettid() == os.Getpid() {
-			return <-later(start) // Go does not end the first thread
+			return <-startAsync(start) // Go does not end the first thread
 		}
 		return cmd.Start()
 	}
-	if err := <-later(start); err != nil {
+	if err := <-startAsync(start); err != nil {
 		t.Fatal(err)
 	}
 	err := cmd.Wait()

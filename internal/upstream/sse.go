@@ -132,12 +132,12 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 func (p *ssePort) setEndpoint(endpoint string) error {
 	base, err := url.Parse(p.url)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "its URL is none")
+		return exchangeErrorf(kindUnreachable, false, "its URL is not valid")
 	}
 	u, err := base.Parse(strings.TrimSpace(endpoint))
 	switch {
 	case err != nil || len(endpoint) > maxEndpoint || u.User != nil:
-		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is no address")
+		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is not a valid address")
 	case origin(u) != origin(base):
 		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is at %s and not at %s, so that nothing is sent there",
 			p.link.mask.line([]byte(origin(u)), maxQuoted, true), origin(base))

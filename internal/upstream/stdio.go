@@ -170,8 +170,8 @@ func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
 	}
 	m, err := wire.ParseEnvelope(ln.text)
 	if err != nil {
-		l.dropMessage("a line is no message")
-		l.log.Debug("a line that is no message", "line", l.mask.line(text, maxQuoted, true), "why", err)
+		l.dropMessage("a line is not a message")
+		l.log.Debug("a line that is not a message", "line", l.mask.line(text, maxQuoted, true), "why", err)
 		return l.flood.add(1, len(text), 0)
 	}
 	if l.dispatch(ln.lent, m, nil) {

@@ -128,7 +128,7 @@ func noLinkError(ctx context.Context, err error) error {
 }
 
 // errNoUpdates is the error for a server that does not send updates of the resource.
-var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not tell when it is updated")
+var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not send updates of it")
 
 func memberIsTrue(obj []byte, name string) bool {
 	value, _ := wire.Field(obj, name)
@@ -217,12 +217,12 @@ func updatedURI(params []byte) (uri string, ok bool) {
 func (l *link) handleUpdated(m wire.Message, via *pendingRequest) {
 	uri, ok := updatedURI(m.Params)
 	if !ok {
-		l.dropMessage("an update of no resource")
+		l.dropMessage("an update without a URI")
 		return
 	}
 	if l.hello().modern() {
 		if f := l.subscriptionOf(m, via); f == nil || f.method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
-			l.dropMessage("an update that nobody asked for")
+			l.dropMessage("an update without a subscription")
 		}
 		return
 	}

@@ -69,9 +69,9 @@ func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
 	}
 }
 
-// FuzzSkim holds the skim to what a parser finds: in a message, the id of the
+// FuzzIDScanner compares the id scanner with the parser: in a message, both find the id of the
 // envelope.
-func FuzzSkim(f *testing.F) {
+func FuzzIDScanner(f *testing.F) {
 	for _, s := range []string{
 		`{"id":1,"result":{"id":2}}`, `{"result":["id",{"id":"x"}],"id":"a"}`, `{"id":"\"","method":"m"}`, `{ "id" : -5 , "error":{} }`,
 		`{"a":{"b":[{}]},"id":null}`, `[{"id":1}]`, `{}`, `{"x":"id","id":9}`,
@@ -85,10 +85,10 @@ func FuzzSkim(f *testing.F) {
 		}
 		m, err := wire.ParseEnvelope(data)
 		if err != nil || m.Kind != wire.Response || len(m.ID) == 0 || len(m.ID) > maxScanned || bytes.Contains(data, []byte(`\u`)) {
-			return // names may be escaped there; the skim only knows the plain ones
+			return // names may be escaped there, and the scanner knows only plain names
 		}
 		if got := s.responseID(); string(got) != string(m.ID) {
-			t.Errorf("skim of %s: %q, want %q", data, got, m.ID)
+			t.Errorf("id in %s: %q, want %q", data, got, m.ID)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestSecretsAreMaskedInEveryForm(t *testing.T) {
 		t.Errorf("line %q", got)
 	}
 	if got := m.line([]byte(strings.Repeat("-", 100)+"tok/en+1-and-mor"), 1000, false); strings.Contains(got, "tok") {
-		t.Errorf("a secret that was cut in two is shown: %q", got)
+		t.Errorf("a secret that was divided is shown: %q", got)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestSecretsInAddressesAndArgumentsAreMasked(t *testing.T) {
 	}
 }
 
-func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
+func TestInJSONOnlyStringsAreMasked(t *testing.T) {
 	m := newSecretMask(&switchboard.Server{Env: map[string]switchboard.Secret{
 		"A_TOKEN": switchboard.NewSecret("content"), "B_PASSWORD": switchboard.NewSecret("123456"), "C_SECRET": switchboard.NewSecret(`{"a":"b"}`), "D_API_KEY": switchboard.NewSecret("a/b&c<d>"),
 		"ROOT": switchboard.NewSecret("/srv/data"),
@@ -179,8 +179,8 @@ func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
 	}
 }
 
-// TestCallParamsChangeNothingElse holds for any arguments, members and _meta
-// that what is not ours or the protocol's arrives as it was.
+// TestCallParamsChangeNothingElse holds for any arguments, members and _meta: everything arrives
+// unchanged, except what is ours or the protocol's.
 func TestCallParamsChangeNothingElse(t *testing.T) {
 	l := &link{ours: newClientInfo("n", "v")}
 	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
@@ -258,7 +258,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 	})
 }
 
-func TestAnEmptyMetaIsSentOnAndOneThatWasOnlyOursIsNot(t *testing.T) {
+func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
 	l := &link{}
 	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
 	for in, want := range map[string]string{
@@ -273,7 +273,7 @@ func TestAnEmptyMetaIsSentOnAndOneThatWasOnlyOursIsNot(t *testing.T) {
 	}
 }
 
-func TestTheBackoffDoublesWithChanceAndHasAnEnd(t *testing.T) {
+func TestTheBackoffDoublesWithJitterUpToALimit(t *testing.T) {
 	for fails, most := range map[int]time.Duration{0: firstDelay, 1: firstDelay, 2: 2 * firstDelay, 5: 16 * firstDelay, 8: 128 * firstDelay, 9: longestWait, 1000: longestWait} {
 		seen := map[time.Duration]bool{}
 		for range 100 {
@@ -289,7 +289,7 @@ func TestTheBackoffDoublesWithChanceAndHasAnEnd(t *testing.T) {
 	}
 }
 
-// A deafPort takes requests and does nothing.
+// A deafPort accepts requests and does nothing.
 type deafPort struct{}
 
 func (deafPort) start(*pendingRequest)         {}
@@ -303,7 +303,7 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 	for range 20 {
 		r := retrySchedule{}
 		if d := r.nextWait(StageConnect, refused, 0); d < firstDelay/2 {
-			t.Errorf("one that was never there is looked for after %s", d)
+			t.Errorf("a server that was never up is retried after %s", d)
 		}
 		away := r.nextWait(StageServe, gone, time.Hour)
 		if away > firstLookDelay {
@@ -313,25 +313,25 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 		for ; away < time.Minute; looks++ {
 			d := r.nextWait(StageConnect, refused, 0)
 			if most := away/2 + firstLookDelay; d > most {
-				t.Errorf("after %s it is looked for in %s; want at most %s", away, d, most)
+				t.Errorf("after %s it is retried in %s; want at most %s", away, d, most)
 			}
 			away += d
 		}
 		if looks < 15 || looks > 30 {
-			t.Errorf("%d looks in a minute", looks)
+			t.Errorf("%d attempts to find it in a minute", looks)
 		}
-		// A port is open again, but what is there is not ready.
+		// The port accepts connections again, but the server is not ready.
 		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
-			t.Errorf("once it answers, after %s", d)
+			t.Errorf("after its answer, after %s", d)
 		}
 		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
-			t.Errorf("and then after %s", d)
+			t.Errorf("then after %s", d)
 		}
 		if d := r.nextWait(StageServe, gone, time.Hour); d > firstLookDelay {
 			t.Errorf("after another hour of service, %s", d)
 		}
 		if d := r.nextWait(StageConnect, gone, 3*time.Second); d < 3*time.Second {
-			t.Errorf("a program that takes three seconds to fail is started again after %s", d)
+			t.Errorf("a program that fails after three seconds is restarted after %s", d)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) 
 	}
 }
 
-func TestACallThatWaitsGoesOnAsSoonAsSomebodyElseHasMadeTheConnection(t *testing.T) {
+func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := false
 		sl := newConnector(func() (*link, error) {
@@ -357,16 +357,16 @@ func TestACallThatWaitsGoesOnAsSoonAsSomebodyElseHasMadeTheConnection(t *testing
 			l.port = deafPort{}
 			return l, nil
 		})
-		for range 5 { // so that calls may not try so soon
+		for range 5 { // so that calls must wait before they dial
 			if _, err := sl.get(t.Context(), dialAtOnce); err == nil {
 				t.Fatal("it is there")
 			}
 		}
 		began := time.Now()
-		call := later(func() error {
+		call := startAsync(func() error {
 			_, err := sl.get(t.Context(), waitForPause)
 			if took := time.Since(began); took != 100*time.Millisecond {
-				t.Errorf("it has waited for %s", took)
+				t.Errorf("it waited %s", took)
 			}
 			return err
 		})
@@ -411,7 +411,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 	})
 }
 
-func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
+func TestCallsShareADialAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		sl := newConnector(func() (*link, error) {
@@ -423,7 +423,7 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 		for time.Since(began) < time.Minute {
 			var calls [10]<-chan error
 			for i := range calls {
-				calls[i] = later(func() error {
+				calls[i] = startAsync(func() error {
 					_, err := sl.get(t.Context(), waitForPause)
 					return err
 				})
@@ -448,7 +448,7 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 	})
 }
 
-func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
+func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sl := newConnector(func() (*link, error) {
 			l := newLink(nil, &secretMask{}, nil, "", nil)
@@ -475,17 +475,17 @@ func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
 	})
 }
 
-// A recorder is a connection that notes what is written.
-type recorder struct {
+// A recordingConn records what is written.
+type recordingConn struct {
 	net.Conn
 	wrote bytes.Buffer
 }
 
-func (r *recorder) Write(b []byte) (int, error) { return r.wrote.Write(b) }
+func (r *recordingConn) Write(b []byte) (int, error) { return r.wrote.Write(b) }
 
 func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
-	r := &recorder{}
+	r := &recordingConn{}
 	c := newConn(nil, r, r)
 	kept, gone := &pendingRequest{body: []byte("kept ")}, &pendingRequest{body: []byte("gone ")}
 	if kept.mayBeSent() {
@@ -494,10 +494,10 @@ func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 	none := func(b []byte) []byte { return b }
 	_ = c.send(kept, none)
 	if !kept.mayBeSent() || kept.withdraw() {
-		t.Error("a request of which bytes have left can be withdrawn")
+		t.Error("a partly sent request can be withdrawn")
 	}
 	if !gone.withdraw() {
-		t.Error("a request of which nothing has left cannot be withdrawn")
+		t.Error("an unsent request cannot be withdrawn")
 	}
 	if err := c.send(gone, none); !errors.Is(err, errWithdrawn) {
 		t.Errorf("error %v", err)
@@ -549,10 +549,10 @@ func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
 		h := newLink(slog.New(slog.DiscardHandler), newSecretMask(&switchboard.Server{}), clientInfo{}, "", nil).parseHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
 		if h.release != want {
-			t.Errorf("%s is read as %q, want %q", said, h.release, want)
+			t.Errorf("%s is parsed as %q, want %q", said, h.release, want)
 		}
 	}
 	if a, b := (switchboard.Offer{Version: "1"}), (switchboard.Offer{Version: "2"}); sameOffer(&a, &b) || !sameOffer(&a, &a) {
-		t.Error("a server that was updated offers the same as before")
+		t.Error("the offer of an updated server has not changed")
 	}
 }
