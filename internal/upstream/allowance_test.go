@@ -210,7 +210,7 @@ type talkingPort struct {
 }
 
 func (p *talkingPort) startBlocking(f *pendingRequest) {
-	f.claimSend()
+	f.sending.Claim()
 	p.taken <- f
 }
 

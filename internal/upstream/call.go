@@ -126,7 +126,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 			}
 		}
 		err := l.roundTrip(ctx, f, c.Notify)
-		*reached = *reached || f.mayBeSent()
+		*reached = *reached || f.sending.MayBeSent()
 		if err != nil {
 			return switchboard.Result{}, err
 		}

@@ -177,7 +177,7 @@ func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	defer l.mu.Unlock()
 	n := 0
 	for _, fl := range l.pending {
-		if fl.method == "tools/call" && fl.mayBeSent() {
+		if fl.method == "tools/call" && fl.sending.MayBeSent() {
 			n++
 		}
 	}

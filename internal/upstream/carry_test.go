@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -147,20 +146,6 @@ func TestAHeaderThatIsNotValidInHTTPIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAHostIsDialledAsDNSSpellsIt(t *testing.T) {
-	for in, want := range map[string]string{
-		"http://bücher.example/x": "xn--bcher-kva.example:80", "https://Example.com": "Example.com:443", "https://[::1]:8/": "[::1]:8", "http://[fe80::1%25eth0]/": "[fe80::1%eth0]:80",
-	} {
-		u, err := url.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := newPool(u).address; got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestACallEndsInTimeWhileItsAnswerKeepsComing(t *testing.T) {
 	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
 		w.Header().Set("Content-Type", "application/json")
@@ -207,11 +192,7 @@ func TestACallDoesNotWaitForItsStreamToEndAfterTheAnswer(t *testing.T) {
 				return
 			}
 			p := f.server("one").httpClients.pool
-			wait.Until(t, "the connection is kept", func() bool {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				return len(p.idle) > 0
-			})
+			wait.Until(t, "the connection is kept", func() bool { return p.TakeIdle() != nil })
 		})
 	}
 }

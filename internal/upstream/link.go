@@ -268,7 +268,7 @@ func (l *link) failTooLong(id []byte, n int, whole bool) {
 	if !whole {
 		size += " or more"
 	}
-	if f == nil || !f.mayBeSent() || !f.finish(wire.Message{}, 0, l.tooLargeError(size)) {
+	if f == nil || !f.sending.MayBeSent() || !f.finish(wire.Message{}, 0, l.tooLargeError(size)) {
 		l.dropMessage("it is too long")
 	}
 }
@@ -288,7 +288,7 @@ func (l *link) send(f *pendingRequest) error {
 
 // abandon finishes f, because its caller no longer waits.
 func (l *link) abandon(f *pendingRequest) {
-	sent := !f.withdraw()
+	sent := !f.sending.Withdraw()
 	if f.allowance != nil {
 		f.allowance.freeSlot() // even if a notification to its client still blocks
 	}
@@ -327,7 +327,7 @@ func (l *link) fail(err error) {
 	close(l.done)
 	for _, f := range flights {
 		gone := *asExchangeError(err)
-		gone.sent = !f.withdraw()
+		gone.sent = !f.sending.Withdraw()
 		f.finish(wire.Message{}, 0, &gone)
 	}
 }
@@ -337,7 +337,7 @@ func (l *link) haltPending() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.pending {
-		f.halt()
+		f.sending.Halt()
 	}
 }
 
@@ -377,7 +377,7 @@ func (l *link) dispatch(lent lentBuffer, m wire.Message, via *pendingRequest) (a
 			f = l.pending[string(m.ID)]
 			l.mu.Unlock()
 		}
-		if f != nil && string(f.id) == string(m.ID) && f.mayBeSent() && f.finishWith(lent, m, 0, nil) {
+		if f != nil && string(f.id) == string(m.ID) && f.sending.MayBeSent() && f.finishWith(lent, m, 0, nil) {
 			return true
 		}
 		if via == nil && l.takeAbandoned(m.ID) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -16,13 +16,6 @@ import (
 const (
 	maxQueued      = 10_000
 	maxQueuedBytes = 4 << 20
-)
-
-// Whether a request has been sent.
-const (
-	notSent     int32 = iota // and still can be
-	sendClaimed              // it may have been sent
-	neverSent                // it never will be
 )
 
 // A pendingRequest is a request of ours that is not answered yet.
@@ -41,7 +34,7 @@ type pendingRequest struct {
 	progressToken []byte // the client's, as spelled; nil means none
 	minLogLevel   int    // lowest rank of log messages that the client wants; 0 means none
 
-	sendState atomic.Int32
+	sending sent.State
 
 	notifyMu sync.Mutex     // held while notify is called
 	delivery sync.WaitGroup // the goroutine that runs deliverQueue
@@ -59,9 +52,6 @@ type pendingRequest struct {
 	err           error
 	status        int        // of the HTTP response
 	buffer        lentBuffer // holds the answer; its last reader may release it, but need not
-
-	stopPort func() // stops what the port does for it now; nil means that it does nothing
-	halted   bool
 }
 
 // How many notifications a call may send at once, and then per second.
@@ -210,41 +200,9 @@ func (f *pendingRequest) queueDelivered() <-chan struct{} {
 	return calm
 }
 
-// setStop sets the function that stops what the port does for the request; nil means that it does
-// nothing. It returns false if the request was halted already.
-func (f *pendingRequest) setStop(stop func()) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stopPort = stop
-	return !f.halted
-}
-
-// halt stops what the port does for the request, now and later.
-func (f *pendingRequest) halt() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.halted = true
-	if f.stopPort != nil {
-		f.stopPort()
-	}
-}
-
 // isHandshake reports whether the request is part of the handshake. Such requests are not
 // cancelled: the protocol forbids it for initialize, and a server that was only probed would not
 // understand it.
 func (f *pendingRequest) isHandshake() bool {
 	return f.method == wire.MethodInitialize || f.method == wire.MethodDiscover
 }
-
-// claimSend must be called before the first byte is sent. It returns false if the request was
-// withdrawn.
-func (f *pendingRequest) claimSend() bool { return f.sendState.CompareAndSwap(notSent, sendClaimed) }
-
-// withdraw makes sure that an unsent request is never sent. It reports whether the request has
-// provably not been sent.
-func (f *pendingRequest) withdraw() bool {
-	return f.sendState.CompareAndSwap(notSent, neverSent) || f.sendState.Load() == neverSent
-}
-
-// mayBeSent reports whether the request may have reached the server.
-func (f *pendingRequest) mayBeSent() bool { return f.sendState.Load() == sendClaimed }

@@ -274,7 +274,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	close(s.readDone)
 	go s.write()
 	f := l.newRequest("x", func([]byte) []byte { return nil })
-	if err := l.roundTrip(t.Context(), f, nil); err == nil || asExchangeError(err).sent || f.mayBeSent() {
+	if err := l.roundTrip(t.Context(), f, nil); err == nil || asExchangeError(err).sent || f.sending.MayBeSent() {
 		t.Errorf("%+v", err)
 	}
 }

@@ -176,7 +176,7 @@ func (p *ssePort) start(f *pendingRequest) {
 	p.httpPort.start(f)
 	if f.ctx != nil {
 		// The response comes on the stream. The server need not have answered the POST by then.
-		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainTimeout, f.halt) })
+		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainTimeout, f.sending.Halt) })
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *stdioPort) write() {
 		s.backlog = nil
 		s.mu.Unlock()
 		for _, o := range batch {
-			if o.request != nil && !o.request.claimSend() {
+			if o.request != nil && !o.request.sending.Claim() {
 				continue
 			}
 			// We own the text and the capacity behind it.
@@ -102,7 +102,7 @@ func (s *stdioPort) write() {
 				continue
 			}
 			if n == 0 && o.request != nil {
-				o.request.sendState.Store(neverSent) // the pipe took no byte
+				o.request.sending.NothingLeft() // the pipe took no byte
 			}
 			waitFor(s.readDone, time.Second) // the reader has a better reason for the end
 			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -473,38 +472,6 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A recordingConn records what is written.
-type recordingConn struct {
-	net.Conn
-	wrote bytes.Buffer
-}
-
-func (r *recordingConn) Write(b []byte) (int, error) { return r.wrote.Write(b) }
-
-func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
-	law.Hold(t, law.NeverTwice)
-	r := &recordingConn{}
-	c := newConn(nil, r, r)
-	kept, gone := &pendingRequest{body: []byte("kept ")}, &pendingRequest{body: []byte("gone ")}
-	if kept.mayBeSent() {
-		t.Error("a request counts as sent before its first byte")
-	}
-	none := func(b []byte) []byte { return b }
-	_ = c.send(kept, none)
-	if !kept.mayBeSent() || kept.withdraw() {
-		t.Error("a partly sent request can be withdrawn")
-	}
-	if !gone.withdraw() {
-		t.Error("an unsent request cannot be withdrawn")
-	}
-	if err := c.send(gone, none); !errors.Is(err, errWithdrawn) {
-		t.Errorf("error %v", err)
-	}
-	if got := r.wrote.String(); got != "Content-Length: 5\r\n\r\nkept " {
-		t.Errorf("%q has left", got)
-	}
 }
 
 func TestHeadersRepeatOnlyWhatAHeaderCanHold(t *testing.T) {

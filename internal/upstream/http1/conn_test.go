@@ -1,4 +1,4 @@
-package upstream
+package http1
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -34,7 +35,7 @@ type scriptedServer struct {
 const hangUp = "[hang up]"
 
 // scriptedPool returns a pool for a server that follows the script.
-func scriptedPool(t *testing.T, answers ...string) (*pool, *scriptedServer) {
+func scriptedPool(t *testing.T, answers ...string) (*Pool, *scriptedServer) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +56,9 @@ func scriptedPool(t *testing.T, answers ...string) (*pool, *scriptedServer) {
 			go s.serve(c)
 		}
 	}()
-	p := newPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
+	p := NewPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
 	t.Cleanup(func() {
-		p.close()
+		p.Close()
 		_ = l.Close()
 		<-ended
 	})
@@ -84,14 +85,14 @@ func (s *scriptedServer) serve(c net.Conn) {
 func postLine(b []byte) []byte { return append(b, "POST / HTTP/1.1\r\nHost: test\r\n"...) }
 
 // exchange sends the request f and reads the response to its end.
-func (p *pool) exchange(ctx context.Context, f *pendingRequest) (status int, answer string, err error) {
-	c := p.takeIdle()
+func (p *Pool) exchange(ctx context.Context, f *testRequest) (status int, answer string, err error) {
+	c := p.TakeIdle()
 	if c == nil {
-		if c, err = p.dial(ctx); err != nil {
+		if c, err = p.Dial(ctx); err != nil {
 			return 0, "", err
 		}
 	}
-	resp, err := c.exchange(f, postLine)
+	resp, err := c.Exchange(&f.State, postLine, f.body)
 	if err != nil {
 		return 0, "", err
 	}
@@ -100,7 +101,13 @@ func (p *pool) exchange(ctx context.Context, f *pendingRequest) (status int, ans
 	return resp.StatusCode, string(all), err
 }
 
-func requestOf(body string) *pendingRequest { return &pendingRequest{body: []byte(body)} }
+// A testRequest is a request with its state.
+type testRequest struct {
+	sent.State
+	body []byte
+}
+
+func requestOf(body string) *testRequest { return &testRequest{body: []byte(body)} }
 
 func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
 	p, s := scriptedPool(t,
@@ -109,12 +116,12 @@ func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: <x>\r\nContent-Length: 5\r\n\r\nHTTP/1.1 201 Made\r\nCONTENT-LENGTH:5 \r\ncontent-length: 5\r\n\r\nthree",
 		"HTTP/1.1 204 Nothing\r\nContent-Length: 7\r\n\r\n",
 		"HTTP/1.1 404 Not Found\r\nConnection: keep-alive, x\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxHeaders-100)+"\r\nContent-Length: 3\r\n\r\nend",
+		"HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", MaxHead-100)+"\r\nContent-Length: 3\r\n\r\nend",
 	)
 	for i, want := range []string{"200 one", "200 two", "201 three", "204 ", "404 ", "200 end"} {
 		f := requestOf("{}")
 		status, answer, err := p.exchange(t.Context(), f)
-		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.mayBeSent() {
+		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.MayBeSent() {
 			t.Errorf("answer %d: %q, %v, want %q", i, got, err, want)
 		}
 	}
@@ -177,9 +184,9 @@ var malformed = map[string]string{
 	"a status that is too long":            "HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\nok",
 	"another protocol":                     "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"interim answers without end":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-	"a long line":                          "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeaders) + "\r\nContent-Length: 2\r\n\r\nok",
-	"many lines":                           "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaders/6) + "Content-Length: 2\r\n\r\nok",
-	"large interim answers":                strings.Repeat("HTTP/1.1 100 C\r\nX: "+strings.Repeat("x", maxHeaders/3)+"\r\n\r\n", 3) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	"a long line":                          "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", MaxHead) + "\r\nContent-Length: 2\r\n\r\nok",
+	"many lines":                           "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", MaxHead/6) + "Content-Length: 2\r\n\r\nok",
+	"large interim answers":                strings.Repeat("HTTP/1.1 100 C\r\nX: "+strings.Repeat("x", MaxHead/3)+"\r\n\r\n", 3) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"half a line":                          "HTTP/1.1 200 OK\r\nContent-Le" + hangUp,
 	"nothing":                              hangUp,
 }
@@ -192,7 +199,7 @@ func TestAMalformedHeadIsRefusedAndClosesTheConnection(t *testing.T) {
 			if status, answer, err := p.exchange(t.Context(), f); err == nil {
 				t.Errorf("%d %q", status, answer)
 			}
-			if !f.mayBeSent() {
+			if !f.MayBeSent() {
 				t.Error("it counts as not sent")
 			}
 			if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err != nil || answer != "good" || s.conns.Load() != 2 {
@@ -214,14 +221,14 @@ func TestATruncatedBodyIsAnError(t *testing.T) {
 		"a chunk that goes on":    chunked + "2\r\nokay\r\n0\r\n\r\n" + hangUp,
 		"a large chunk extension": chunked + "2\r\nok\r\n1;" + strings.Repeat("x", 1<<20) + "\r\n!\r\n0\r\n\r\n" + hangUp,
 		"a trailer that is none":  chunked + "2\r\nok\r\n0\r\nno trailer\r\n\r\n" + hangUp,
-		"a trailer without end":   chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X: y\r\n", maxHeaders) + hangUp,
+		"a trailer without end":   chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X: y\r\n", MaxHead) + hangUp,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := scriptedPool(t, answer)
 			if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err == nil {
 				t.Errorf("%q", answer)
 			}
-			if c := p.takeIdle(); c != nil {
+			if c := p.TakeIdle(); c != nil {
 				t.Error("its connection is kept")
 			}
 		})
@@ -229,7 +236,7 @@ func TestATruncatedBodyIsAnError(t *testing.T) {
 }
 
 // onlyIdleConn returns the only idle connection.
-func onlyIdleConn(t *testing.T, p *pool) *conn {
+func onlyIdleConn(t *testing.T, p *Pool) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) != 1 {
@@ -254,8 +261,8 @@ func TestAnIdleConnectionThatTheServerClosedOrWroteToIsNotUsed(t *testing.T) {
 			site.Start()
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := newPool(u)
-			defer p.close()
+			p := NewPool(u)
+			defer p.Close()
 			if _, _, err := p.exchange(t.Context(), requestOf("{}")); err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +287,7 @@ func TestAnIdleConnectionThatTheServerClosedOrWroteToIsNotUsed(t *testing.T) {
 
 func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(&url.URL{Scheme: "http", Host: "test"})
+		p := NewPool(&url.URL{Scheme: "http", Host: "test"})
 		idle := func() net.Conn {
 			near, far := net.Pipe()
 			p.putIdle(newConn(p, near, near))
@@ -294,18 +301,18 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 		first := idle()
 		time.Sleep(time.Second)
 		second := idle()
-		if after := closed(first); after != idleConnTimeout {
+		if after := closed(first); after != IdleTimeout {
 			t.Errorf("the first is closed after %s", after)
 		}
-		if after := closed(second); after != idleConnTimeout+time.Second {
+		if after := closed(second); after != IdleTimeout+time.Second {
 			t.Errorf("the second is closed after %s", after)
 		}
-		if p.takeIdle() != nil {
+		if p.TakeIdle() != nil {
 			t.Error("one is left")
 		}
 
 		third := idle()
-		p.close()
+		p.Close()
 		began = time.Now()
 		if after := closed(third); after != 0 {
 			t.Errorf("after the end it is closed after %s", after)
@@ -317,14 +324,14 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 }
 
 func TestIdleConnectionsAreLimited(t *testing.T) {
-	p := newPool(&url.URL{Scheme: "http", Host: "test"})
-	defer p.close()
-	for range maxIdleConns + 10 {
+	p := NewPool(&url.URL{Scheme: "http", Host: "test"})
+	defer p.Close()
+	for range MaxIdle + 10 {
 		near, far := net.Pipe()
 		defer far.Close() //nolint:errcheck // it is only a test's
 		p.putIdle(newConn(p, near, near))
 	}
-	if n := len(p.idle); n != maxIdleConns {
+	if n := len(p.idle); n != MaxIdle {
 		t.Errorf("%d are kept", n)
 	}
 }
@@ -340,14 +347,62 @@ func TestARequestIsUnsentIfTheKernelTookNoByte(t *testing.T) {
 	_ = far.Close()
 	plain := newConn(nil, shutConn{near}, shutConn{near})
 	f := requestOf("{}")
-	if _, err := plain.exchange(f, postLine); err == nil || !f.withdraw() {
+	if _, err := plain.Exchange(&f.State, postLine, f.body); err == nil || !f.Withdraw() {
 		t.Errorf("%v, and it may have been sent", err)
 	}
 	// A part of what was given to TLS may still have left.
 	secure := newConn(nil, near, shutConn{near})
 	f = requestOf("{}")
-	if _, err := secure.exchange(f, postLine); err == nil || f.withdraw() {
+	if _, err := secure.Exchange(&f.State, postLine, f.body); err == nil || f.Withdraw() {
 		t.Errorf("%v, and it counts as not sent", err)
+	}
+}
+
+// A recordingConn records what is written.
+type recordingConn struct {
+	net.Conn
+	wrote bytes.Buffer
+}
+
+func (r *recordingConn) Write(b []byte) (int, error) { return r.wrote.Write(b) }
+
+func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	r := &recordingConn{}
+	c := newConn(nil, r, r)
+	kept, gone := requestOf("kept "), requestOf("gone ")
+	if kept.MayBeSent() {
+		t.Error("a request counts as sent before its first byte")
+	}
+	none := func(b []byte) []byte { return b }
+	c.request = &kept.State
+	_ = c.send(none, kept.body)
+	if !kept.MayBeSent() || kept.Withdraw() {
+		t.Error("a partly sent request can be withdrawn")
+	}
+	if !gone.Withdraw() {
+		t.Error("an unsent request cannot be withdrawn")
+	}
+	c.request = &gone.State
+	if err := c.send(none, gone.body); !errors.Is(err, ErrWithdrawn) {
+		t.Errorf("error %v", err)
+	}
+	if got := r.wrote.String(); got != "Content-Length: 5\r\n\r\nkept " {
+		t.Errorf("%q has left", got)
+	}
+}
+
+func TestAHostIsDialledAsDNSSpellsIt(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://bücher.example/x": "xn--bcher-kva.example:80", "https://Example.com": "Example.com:443", "https://[::1]:8/": "[::1]:8", "http://[fe80::1%25eth0]/": "[fe80::1%eth0]:80",
+	} {
+		u, err := url.Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NewPool(u).address; got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }
 
@@ -372,16 +427,16 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 			site := httptest.NewServer(handler)
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := newPool(u)
-			defer p.close()
+			p := NewPool(u)
+			defer p.Close()
 			status, answer, err := p.exchange(t.Context(), requestOf(long))
-			kept := p.takeIdle()
+			kept := p.TakeIdle()
 			for range 20 { // on a busy machine, the response may be read before the sender notes that all was sent
 				if name != "read first" || kept != nil || err != nil {
 					break
 				}
 				status, answer, err = p.exchange(t.Context(), requestOf(long))
-				kept = p.takeIdle()
+				kept = p.TakeIdle()
 			}
 			switch name {
 			case "read first":
@@ -411,31 +466,32 @@ func TestAHaltedRequestEndsAtOnceInEveryPhase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, s := scriptedPool(t, answer)
 			f := requestOf("{}")
-			ended := startAsync(func() error {
+			ended := make(chan error, 1)
+			go func() {
 				_, _, err := p.exchange(t.Context(), f)
-				return err
-			})
-			wait.Until(t, "it has been answered", func() bool { return f.mayBeSent() && len(s.answers) == 0 })
-			f.halt()
+				ended <- err
+			}()
+			wait.Until(t, "it has been answered", func() bool { return f.MayBeSent() && len(s.answers) == 0 })
+			f.Halt()
 			if err := <-ended; err == nil {
 				t.Error("it has an answer")
 			}
-			if p.takeIdle() != nil {
+			if p.TakeIdle() != nil {
 				t.Error("the connection is kept")
 			}
 		})
 	}
 	p, s := scriptedPool(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	halted := requestOf("{}")
-	halted.halt()
-	if _, _, err := p.exchange(t.Context(), halted); !errors.Is(err, errWithdrawn) || !halted.withdraw() {
+	halted.Halt()
+	if _, _, err := p.exchange(t.Context(), halted); !errors.Is(err, ErrWithdrawn) || !halted.Withdraw() {
 		t.Errorf("a request that was halted before it was sent: %v", err)
 	}
 	done := requestOf("{}")
 	if _, _, err := p.exchange(t.Context(), done); err != nil || s.conns.Load() != 1 {
 		t.Fatalf("the connection of another call is not used: %v", err)
 	}
-	done.halt() // too late: the connection belongs to other requests
+	done.Halt() // too late: the connection belongs to other requests
 	if c := onlyIdleConn(t, p); !c.isQuiet() {
 		t.Error("a request that has ended closes the connection")
 	}
@@ -459,10 +515,10 @@ func TestTLSConnectionsAreVerifiedReusedAndDetectedAsClosed(t *testing.T) {
 	site.StartTLS()
 	defer site.Close()
 	u, _ := url.Parse(site.URL)
-	p := newPool(u)
-	defer p.close()
+	p := NewPool(u)
+	defer p.Close()
 	f := requestOf("{}")
-	if _, _, err := p.exchange(t.Context(), f); !errors.As(err, new(*tls.CertificateVerificationError)) || !f.withdraw() {
+	if _, _, err := p.exchange(t.Context(), f); !errors.As(err, new(*tls.CertificateVerificationError)) || !f.Withdraw() {
 		t.Errorf("a server with an unknown certificate: %v", err)
 	}
 	p.secure.RootCAs = x509.NewCertPool()
@@ -480,13 +536,13 @@ func TestTLSConnectionsAreVerifiedReusedAndDetectedAsClosed(t *testing.T) {
 	wait.Until(t, "its end is seen", func() bool { return !c.isQuiet() })
 
 	site.TLS.MaxVersion = tls.VersionTLS11 //nolint:gosec // which is refused
-	p.close()
+	p.Close()
 	if _, _, err := newPoolLike(p).exchange(t.Context(), requestOf("{}")); err == nil {
 		t.Error("TLS 1.1 is accepted")
 	}
 }
 
-func newPoolLike(p *pool) *pool { return &pool{address: p.address, secure: p.secure} }
+func newPoolLike(p *Pool) *Pool { return &Pool{address: p.address, secure: p.secure} }
 
 // FuzzResponse compares our parser of responses with that of net/http. If ours accepts a response,
 // net/http must find the same status, the same body and the same end.
@@ -504,11 +560,12 @@ func FuzzResponse(f *testing.F) {
 		defer near.Close() //nolint:errcheck // it is only a test's
 		defer far.Close()  //nolint:errcheck // it is only a test's
 		c := newConn(nil, near, near)
-		c.in = bufio.NewReader(bytes.NewReader(data))
-		resp, err := c.readHead()
+		c.head.in = bufio.NewReader(bytes.NewReader(data))
+		h, err := c.head.read()
 		if err != nil {
 			return
 		}
+		resp := c.newResponse(h)
 		body, bodyErr := io.ReadAll(resp.Body)
 
 		in := bufio.NewReader(bytes.NewReader(data))
@@ -530,8 +587,8 @@ func FuzzResponse(f *testing.F) {
 			if bodyErr != nil {
 				return
 			}
-			if wantErr != nil || !bytes.Equal(body, want) || in.Buffered() != c.in.Buffered() {
-				t.Fatalf("body %q and %d bytes behind it, net/http has %q, %d, %v", body, c.in.Buffered(), want, in.Buffered(), wantErr)
+			if wantErr != nil || !bytes.Equal(body, want) || in.Buffered() != c.head.in.Buffered() {
+				t.Fatalf("body %q and %d bytes behind it, net/http has %q, %d, %v", body, c.head.in.Buffered(), want, in.Buffered(), wantErr)
 			}
 			return
 		}
