@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -192,7 +193,7 @@ func TestTheTimeLimitsOfACall(t *testing.T) {
 // quietServer adds a server with the single port p to the fleet.
 func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	s := newServer(f, cfg, nil)
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port, l.endsPending = p, true
 	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
 	s.connect = func(context.Context, linkScope) (*link, error) { return l, nil }

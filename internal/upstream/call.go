@@ -140,7 +140,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 					return switchboard.Result{}, gone
 				}
 			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.answer.ErrorObject)}
 		}
 		r := f.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
@@ -167,7 +167,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 
 // maskResult returns the result without the server's secrets.
 func (s *server) maskResult(r switchboard.Result) switchboard.Result {
-	masked := s.mask.json(r.JSON)
+	masked := s.mask.JSON(r.JSON)
 	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
 		return r
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -29,7 +30,7 @@ func (p *heldPort) startBlocking(f *pendingRequest) {
 
 func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *testing.T) {
 	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port = p
 	f := l.newRequest("x", func([]byte) []byte { return nil })
 	var said []string
@@ -73,7 +74,7 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 
 func TestASharedStreamDoesNotWaitForASlowClient(t *testing.T) {
 	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port = p
 	f := l.newRequest("x", func([]byte) []byte { return nil })
 	hears := make(chan struct{})
@@ -217,7 +218,7 @@ func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
 
 func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+		l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 		l.port = deafPort{}
 		f := l.newRequest("x", func([]byte) []byte { return nil })
 		told := make(chan struct{})

@@ -141,7 +141,7 @@ func (l *link) parseHello(version string, capabilities, info, result []byte) ser
 		if removed > 0 {
 			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
 		}
-		h.instructions = l.mask.text(clean)
+		h.instructions = l.mask.Text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)

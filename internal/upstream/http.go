@@ -17,6 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -294,7 +295,7 @@ func (w *httpPort) errorText(err error) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return w.link.mask.line([]byte(err.Error()), maxQuoted, true)
+	return w.link.mask.Line([]byte(err.Error()), mask.MaxQuoted, true)
 }
 
 // start implements port.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -93,7 +94,7 @@ func (h *serverHello) modern() bool { return wire.Modern(h.version) }
 // address. It matches responses with requests.
 type link struct {
 	log    *slog.Logger
-	mask   *secretMask
+	mask   *mask.Mask
 	port   port
 	ours   clientInfo
 	madeAt time.Time
@@ -152,7 +153,7 @@ func (l *link) hello() *serverHello {
 	return &serverHello{}
 }
 
-func newLink(log *slog.Logger, m *secretMask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
+func newLink(log *slog.Logger, m *mask.Mask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
 		log: log, mask: m, ours: ours, maxBytes: maxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
 		pending: map[string]*pendingRequest{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
@@ -188,7 +189,7 @@ func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
 	if f.answer.ErrorObject == nil {
 		return f.answer.Result, nil
 	}
-	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.line(f.answer.ErrorObject, maxQuoted, true))
+	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.Line(f.answer.ErrorObject, mask.MaxQuoted, true))
 	e.object, e.code, e.status = f.answer.ErrorObject, errorCode(f.answer.ErrorObject), f.status
 	return nil, e
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -175,7 +176,7 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 			if answer != nil {
 				return nil, answer
 			}
-			l := newLink(nil, &secretMask{}, nil, "", nil)
+			l := newLink(nil, &mask.Mask{}, nil, "", nil)
 			l.port = deafPort{}
 			return l, nil
 		}
@@ -268,7 +269,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	}
 	_ = theirs.Close()
 	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	l.port, l.endsPending = s, true
 	close(s.readDone)
@@ -286,7 +287,7 @@ func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	l.port, l.endsPending = s, true
 	close(s.readDone)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -392,7 +393,7 @@ func TestAFloodOfStderrIsSampledAndTheRestCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		v := newStderrLog(slog.New(slog.NewJSONHandler(&log, nil)), &secretMask{})
+		v := newStderrLog(slog.New(slog.NewJSONHandler(&log, nil)), &mask.Mask{})
 		in, out := io.Pipe()
 		s := readStderr(v, in)
 		const lines, minutes = 60_000, 10

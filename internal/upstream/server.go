@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 )
 
 // When a changed list is requested again.
@@ -28,7 +29,7 @@ type server struct {
 	spawn       *spawner
 	httpClients *httpClients
 	log         *slog.Logger
-	mask        *secretMask
+	mask        *mask.Mask
 	stderrLog   *stderrLog
 	clientInfo  clientInfo
 	onChange    func()          // called when the offer has changed
@@ -88,7 +89,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, spawn: f.spawner, clientInfo: f.clientInfo, onChange: f.signalChange, cfg: cfg,
 		log:         f.opts.Log.With("server", string(cfg.ID)),
-		mask:        newSecretMask(&cfg),
+		mask:        mask.New(&cfg),
 		era:         &eraMemory{},
 		httpClients: newHTTPClients(cfg.URL),
 		firstTried:  make(chan struct{}),
@@ -179,7 +180,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o lin
 	s.setOwnStderr(o, nil)
 	proc, err := s.spawn.start(cfg)
 	if err != nil {
-		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
+		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.Text(err.Error()), remedy: startRemedy(cfg)}
 	}
 	l := s.newLink(o)
 	s.setOwnStderr(o, newStdioPort(l, proc, s.stderrLog).stderr)
@@ -434,7 +435,7 @@ func (s *server) recordFailure(stage Stage, err error) {
 	if stage == StageConnect && asExchangeError(err).kind == kindSilent {
 		remedy = slowStartRemedy(s.config().Command)
 	}
-	message, remedy := s.mask.text(err.Error()), s.mask.text(remedy)
+	message, remedy := s.mask.Text(err.Error()), s.mask.Text(remedy)
 	s.mu.Lock()
 	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
 	since := time.Now()
@@ -499,7 +500,7 @@ func (s *server) probePath(ctx context.Context, path string) error {
 	}
 	resp, err := s.httpClients.client.Do(req)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.mask.text(err.Error())).withRemedy(err)
+		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.mask.Text(err.Error())).withRemedy(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -140,7 +141,7 @@ func (p *ssePort) setEndpoint(endpoint string) error {
 		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is not a valid address")
 	case origin(u) != origin(base):
 		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is at %s and not at %s, so that nothing is sent there",
-			p.link.mask.line([]byte(origin(u)), maxQuoted, true), origin(base))
+			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
 	p.url = u.String()

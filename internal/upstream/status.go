@@ -122,7 +122,7 @@ func (s *server) status() ServerStatus {
 			Stage:   StageConnect,
 			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
 			Since:   s.attemptBegan,
-			Remedy:  s.mask.text(slowStartRemedy(s.cfg.Command)),
+			Remedy:  s.mask.Text(slowStartRemedy(s.cfg.Command)),
 			Stderr:  s.ownStderr.lastLines(),
 		}
 	}

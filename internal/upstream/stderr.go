@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 )
 
 // Limits of what a server's stderr may add to our log.
 const (
 	maxStderrLine = 2 << 10  // bytes of a line that are logged
 	maxStderrRead = 64 << 10 // bytes of a line that are read
-	maxQuoted     = 300      // bytes of a server's text in a message of ours
 	stderrLines   = 1        // lines per second and server, after the burst
 	stderrBurst   = 200
 	stderrBytes   = 4 << 20 // bytes per second that are read
@@ -34,12 +35,12 @@ const (
 // server's secrets. It limits the lines of one server, for all its processes together.
 type stderrLog struct {
 	log     *slog.Logger
-	mask    *secretMask
+	mask    *mask.Mask
 	limiter *rate.Limiter
 	leftOut atomic.Int64 // lines that were left out since the last logged one
 }
 
-func newStderrLog(log *slog.Logger, m *secretMask) *stderrLog {
+func newStderrLog(log *slog.Logger, m *mask.Mask) *stderrLog {
 	return &stderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
 }
 
@@ -49,7 +50,7 @@ func (v *stderrLog) logLine(text []byte, whole bool) {
 		v.leftOut.Add(1)
 		return
 	}
-	attrs := []any{"stderr", v.mask.line(text, maxStderrLine, whole)}
+	attrs := []any{"stderr", v.mask.Line(text, maxStderrLine, whole)}
 	if n := v.leftOut.Swap(0); n > 0 {
 		attrs = append(attrs, "left_out_before", n)
 	}
@@ -122,7 +123,7 @@ func (s *stderrReader) read(r io.Reader) {
 			rest, err = lines.ReadSlice('\n')
 			waitForPace(pace, len(rest))
 		}
-		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
+		if words := s.voice.mask.Line(text, mask.MaxQuoted, whole); words != "" {
 			s.record(words)
 			s.voice.logLine(text, whole)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -171,7 +172,7 @@ func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
 	m, err := wire.ParseEnvelope(ln.text)
 	if err != nil {
 		l.dropMessage("a line is not a message")
-		l.log.Debug("a line that is not a message", "line", l.mask.line(text, maxQuoted, true), "why", err)
+		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
 		return l.flood.add(1, len(text), 0)
 	}
 	if l.dispatch(ln.lent, m, nil) {

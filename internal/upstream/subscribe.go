@@ -162,7 +162,7 @@ func (s *resourceSubscriber) listenOnce(ctx context.Context, l *link, uri []byte
 	case err != nil:
 		return l.subscribeError(ctx, err)
 	case f.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.json(f.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.answer.ErrorObject)}
 	}
 	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
 }
@@ -186,7 +186,7 @@ func (l *link) subscribeError(ctx context.Context, err error) error {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: l.mask.json(f.object), Modern: l.hello().modern()}
+		return &switchboard.ServerError{Object: l.mask.JSON(f.object), Modern: l.hello().modern()}
 	}
 	return callError(ctx, f)
 }
@@ -286,6 +286,6 @@ func (l *link) unsubscribe(uri string, spelt []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
 	if _, err := l.request(ctx, wire.MethodUnsubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
-		l.log.Debug("a subscription was not ended", "error", l.mask.text(err.Error()))
+		l.log.Debug("a subscription was not ended", "error", l.mask.Text(err.Error()))
 	}
 }

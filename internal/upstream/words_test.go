@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -29,7 +30,7 @@ func TestTheLastTenLinesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := switchboard.Server{Env: map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret("hunter2-hunter2")}}
 		in, out := io.Pipe()
-		s := readStderr(newStderrLog(slog.New(slog.DiscardHandler), newSecretMask(&cfg)), in)
+		s := readStderr(newStderrLog(slog.New(slog.DiscardHandler), mask.New(&cfg)), in)
 		says := func(lines []string, want ...string) {
 			t.Helper()
 			_, _ = io.WriteString(out, strings.Join(lines, "\n")+"\n")
@@ -42,7 +43,7 @@ func TestTheLastTenLinesAreKept(t *testing.T) {
 		says([]string{"line 1", "", "line 2"}, numbered(1, 2)...)
 		says(numbered(3, 15), numbered(6, 15)...)
 		says([]string{"token hunter2-hunter2\x1b[2J", strings.Repeat("y", 1000)},
-			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", maxQuoted)+"…")...)
+			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", mask.MaxQuoted)+"…")...)
 		time.Sleep(startTimeout) // a start may last that long
 		if got := s.lastLines(); len(got) != maxLastLines {
 			t.Errorf("after a long start its last lines are %q", got)
