@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // The test binary is also the other programs of the tests: with fakeEnv the fake server of that
@@ -30,7 +32,7 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == guardArg:
-		Guard(os.Stdin, os.Stdout, os.Args[2:])
+		process.Guard(os.Stdin, os.Stdout, os.Args[2:])
 	case os.Getenv(fakeEnv) != "":
 		fakes[os.Getenv(fakeEnv)](&fake{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout})
 	case os.Getenv(parentEnv) != "":
@@ -267,7 +269,7 @@ var fakes = map[string]func(f *fake){
 				return false
 			}
 			fmt.Fprintf(os.Stderr, "token=%s and line-two-of-it\n\x1b[2J\n%s\n", os.Getenv("TOKEN"), strings.Repeat("y", 1<<17))
-			fmt.Fprintf(os.Stderr, "%s%s\n", strings.Repeat("z", maxStderrRead-7), os.Getenv("TOKEN")) // the limit cuts it in the middle
+			fmt.Fprintf(os.Stderr, "%s%s\n", strings.Repeat("z", 64<<10-7), os.Getenv("TOKEN")) // the limit cuts it in the middle
 			for i := range 10_000 {
 				fmt.Fprintln(os.Stderr, "line", i)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -31,9 +32,6 @@ const (
 
 	// Over HTTP, a server that accepts the request is up.
 	probeTimeout = 5 * time.Second
-
-	// The first start may have to download a package.
-	startTimeout = 60 * time.Second
 )
 
 // An eraMemory remembers the era of a server across connections.
@@ -339,7 +337,7 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 		case a := <-initialized:
 			legacy = &a
 		case <-silence.C:
-			silent = !l.port.(*stdioPort).proc.hasUnread()
+			silent = !l.port.(*stdioPort).proc.HasUnread()
 		case <-ctx.Done():
 			switch {
 			case modern != nil && modern.err == nil:
@@ -368,8 +366,8 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 
 // noAnswerError is the error if a child process does not answer the handshake.
 func (l *link) noAnswerError(initialize bool) error {
-	if l.port.(*stdioPort).proc.hasUnread() {
-		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", startTimeout)
+	if l.port.(*stdioPort).proc.HasUnread() {
+		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}
 	method := wire.MethodDiscover
 	if initialize {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -270,7 +271,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	_ = theirs.Close()
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
+	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	l.port, l.endsPending = s, true
 	close(s.readDone)
 	go s.write()
@@ -288,7 +289,7 @@ func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
 	}
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
+	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	l.port, l.endsPending = s, true
 	close(s.readDone)
 	go s.write()

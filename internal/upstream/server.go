@@ -12,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // When a changed list is requested again.
@@ -26,11 +27,11 @@ const (
 type server struct {
 	id          switchboard.ServerID
 	opts        *Options
-	spawn       *spawner
+	spawn       *process.Spawner
 	httpClients *httpClients
 	log         *slog.Logger
 	mask        *mask.Mask
-	stderrLog   *stderrLog
+	stderrLog   *process.StderrLog
 	clientInfo  clientInfo
 	onChange    func()          // called when the offer has changed
 	startAfter  <-chan struct{} // no link is opened before it is closed; nil means no wait
@@ -58,7 +59,7 @@ type server struct {
 	unlisted switchboard.Kinds
 
 	mu         sync.Mutex
-	ownStderr  *stderrReader // of the last process of the main link; nil means none
+	ownStderr  *process.StderrReader // of the last process of the main link; nil means none
 	cfg        switchboard.Server
 	connectors map[linkScope]*connector
 	serverFacts
@@ -99,7 +100,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		listingDone: make(chan struct{}),
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
-	s.stderrLog = newStderrLog(s.log, s.mask)
+	s.stderrLog = process.NewStderrLog(s.log, s.mask)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.connect = s.open
 	s.update(cfg)
@@ -135,7 +136,7 @@ func (s *server) addConnector(o linkScope) *connector {
 				return nil, ownError(kindLost, false, "it is being closed")
 			}
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, process.StartTimeout)
 		defer cancel()
 		return s.connect(ctx, o)
 	})
@@ -178,9 +179,9 @@ func (s *server) open(ctx context.Context, o linkScope) (*link, error) {
 // because it was probed.
 func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
 	s.setOwnStderr(o, nil)
-	proc, err := s.spawn.start(cfg)
+	proc, err := s.spawn.Start(cfg)
 	if err != nil {
-		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.Text(err.Error()), remedy: startRemedy(cfg)}
+		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.Text(err.Error()), remedy: process.StartRemedy(cfg)}
 	}
 	l := s.newLink(o)
 	s.setOwnStderr(o, newStdioPort(l, proc, s.stderrLog).stderr)
@@ -194,7 +195,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o lin
 
 // setOwnStderr stores the stderr of the main link's process for Status, and ignores that of other
 // processes.
-func (s *server) setOwnStderr(o linkScope, says *stderrReader) {
+func (s *server) setOwnStderr(o linkScope, says *process.StderrReader) {
 	if !o.own {
 		return
 	}
@@ -433,7 +434,7 @@ func (s *server) recordDown(stage Stage, err error, wait time.Duration) {
 func (s *server) recordFailure(stage Stage, err error) {
 	remedy := asExchangeError(err).remedy
 	if stage == StageConnect && asExchangeError(err).kind == kindSilent {
-		remedy = slowStartRemedy(s.config().Command)
+		remedy = process.SlowStartRemedy(s.config().Command)
 	}
 	message, remedy := s.mask.Text(err.Error()), s.mask.Text(remedy)
 	s.mu.Lock()
@@ -442,7 +443,7 @@ func (s *server) recordFailure(stage Stage, err error) {
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asExchangeError(err).gone, Remedy: remedy, Stderr: s.ownStderr.lastLines()}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asExchangeError(err).gone, Remedy: remedy, Stderr: s.ownStderr.LastLines()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer
@@ -465,7 +466,7 @@ func (s *server) recordFailure(stage Stage, err error) {
 // probe checks that the server answers. If the server has forgotten the session, opening a new one
 // is the answer.
 func (s *server) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, process.StartTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for again := false; ; again = true {

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // stdioPort is the port to a child process: each message is a line.
 type stdioPort struct {
 	link   *link
-	proc   *process
-	stderr *stderrReader
+	proc   *process.Process
+	stderr *process.StderrReader
 
 	mu      sync.Mutex
 	backlog []outgoingMessage
@@ -32,9 +33,9 @@ type outgoingMessage struct {
 }
 
 // newStdioPort starts to serve the process's pipes. The link fails when they end.
-func newStdioPort(l *link, proc *process, v *stderrLog) *stdioPort {
+func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
 	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	s.stderr = readStderr(v, proc.stderr)
+	s.stderr = process.ReadStderr(v, proc.Stderr)
 	l.port, l.endsPending = s, true
 	go s.write()
 	go s.serve()
@@ -98,7 +99,7 @@ func (s *stdioPort) write() {
 				continue
 			}
 			// We own the text and the capacity behind it.
-			n, err := s.proc.stdin.Write(append(wire.OneLine(o.text), '\n'))
+			n, err := s.proc.Stdin.Write(append(wire.OneLine(o.text), '\n'))
 			if err == nil {
 				continue
 			}
@@ -118,10 +119,10 @@ func (s *stdioPort) serve() {
 	err := s.readLines()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The process has ended or is about to be ended.
-		waitFor(s.proc.programEnded, time.Second)
+		waitFor(s.proc.Ended, time.Second)
 		f := exchangeErrorf(kindLost, true, "%s", s.endText())
 		f.gone = true
-		f.remedy = exitRemedy(s.proc.exitStatus(), s.stderr.lastLines())
+		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
 		err = f
 	}
 	s.link.fail(asExchangeError(err))
@@ -130,11 +131,11 @@ func (s *stdioPort) serve() {
 // endText says how the process ended, with its last line of stderr. Status shows more lines.
 func (s *stdioPort) endText() string {
 	text := "it closed its output"
-	if how := s.proc.exitStatus(); how != "" {
+	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
-		waitFor(s.stderr.done, 100*time.Millisecond)
+		waitFor(s.stderr.Done, 100*time.Millisecond)
 	}
-	if words := s.stderr.lastLines(); len(words) > 0 {
+	if words := s.stderr.LastLines(); len(words) > 0 {
 		text += ", its last words: " + words[len(words)-1]
 	}
 	return text
@@ -142,7 +143,7 @@ func (s *stdioPort) endText() string {
 
 // readLines handles lines until reading fails.
 func (s *stdioPort) readLines() error {
-	lines := newLineReader(s.proc.stdout, s.link.maxBytes)
+	lines := newLineReader(s.proc.Stdout, s.link.maxBytes)
 	for {
 		ln, err := lines.next()
 		if errors.Is(err, errEndlessLine) {
@@ -183,15 +184,15 @@ func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
 
 // shutDown implements port.
 func (s *stdioPort) shutDown(hurry <-chan struct{}) {
-	if !s.proc.stop(hurry) {
-		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.pid)
+	if !s.proc.Stop(hurry) {
+		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}
 	// A process that left the group may hold the pipes open. We do not wait for it.
 	waitFor(s.readDone, time.Second)
-	_ = s.proc.stdout.Close()
-	_ = s.proc.stderr.Close()
+	_ = s.proc.Stdout.Close()
+	_ = s.proc.Stderr.Close()
 	<-s.readDone
-	<-s.stderr.done
+	<-s.stderr.Done
 }
 
 // waitFor waits until c is closed, but at most d.

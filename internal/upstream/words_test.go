@@ -2,18 +2,13 @@ package upstream
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
-	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
@@ -23,38 +18,6 @@ func numbered(from, to int) (lines []string) {
 		lines = append(lines, fmt.Sprint("line ", i))
 	}
 	return lines
-}
-
-func TestTheLastTenLinesAreKept(t *testing.T) {
-	law.Hold(t, law.NothingLeaks)
-	synctest.Test(t, func(t *testing.T) {
-		cfg := switchboard.Server{Env: map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret("hunter2-hunter2")}}
-		in, out := io.Pipe()
-		s := readStderr(newStderrLog(slog.New(slog.DiscardHandler), mask.New(&cfg)), in)
-		says := func(lines []string, want ...string) {
-			t.Helper()
-			_, _ = io.WriteString(out, strings.Join(lines, "\n")+"\n")
-			synctest.Wait()
-			if got := s.lastLines(); !slices.Equal(got, want) {
-				t.Errorf("its last lines are %q, want %q", got, want)
-			}
-		}
-		says([]string{""}) // an empty line does not count
-		says([]string{"line 1", "", "line 2"}, numbered(1, 2)...)
-		says(numbered(3, 15), numbered(6, 15)...)
-		says([]string{"token hunter2-hunter2\x1b[2J", strings.Repeat("y", 1000)},
-			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", mask.MaxQuoted)+"…")...)
-		time.Sleep(startTimeout) // a start may last that long
-		if got := s.lastLines(); len(got) != maxLastLines {
-			t.Errorf("after a long start its last lines are %q", got)
-		}
-		time.Sleep(2 * time.Minute)
-		if got := s.lastLines(); got != nil {
-			t.Errorf("old lines are reported as its last lines: %q", got)
-		}
-		_ = out.Close()
-		<-s.done
-	})
 }
 
 // shell returns a server that is a shell script.
