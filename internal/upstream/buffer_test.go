@@ -4,61 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
-
-func TestALentBufferIsLargeEnoughAndNotMuchLarger(t *testing.T) {
-	sizes := map[int]int{} // by size class
-	for n := maxUnpooled + 1; n <= 2*maxMessage+1; n += 1 + n/1000 {
-		i, size := sizeClass(n)
-		if size < n || size > n+n/4+1 || i >= numSizes {
-			t.Fatalf("%d bytes: size class %d has %d", n, i, size)
-		}
-		if was, ok := sizes[i]; ok && was != size {
-			t.Fatalf("size class %d has %d bytes, and %d", i, was, size)
-		}
-		sizes[i] = size
-	}
-}
-
-func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{0, 1, 4096, maxUnpooled - 1, maxUnpooled, maxUnpooled + 1, 1 << 20, 2 << 20, 2<<20 + 1, 5 << 20, maxMessage} {
-		body := bytes.Repeat([]byte("0123456789abcde\n"), n/16+1)[:n]
-		for _, promised := range []int{-1, n, 1, 3 << 20} {
-			for name, r := range map[string]io.Reader{"": bytes.NewReader(body), "in pieces ": iotest.HalfReader(bytes.NewReader(body))} {
-				got, l, err := readAll(r, promised, maxMessage)
-				if err != nil || !bytes.Equal(got, body) {
-					t.Errorf("%s%d bytes, %d promised: %d, %v", name, n, promised, len(got), err)
-				}
-				if lent := l.releaseOnce() != nil; lent != (cap(got) > maxUnpooled) {
-					t.Errorf("%d bytes, %d promised: lent %v", n, promised, lent)
-				}
-				l.release()
-			}
-		}
-	}
-	if _, _, err := readAll(strings.NewReader(strings.Repeat("x", maxMessage+1)), -1, maxMessage); err != errTooLarge { //nolint:errorlint // as it is made
-		t.Errorf("one byte too many: %v", err)
-	}
-}
-
-func TestABufferReleasedTwiceIsLentOnce(t *testing.T) {
-	l := borrowBuffer(maxUnpooled + 1)
-	repay := l.releaseOnce()
-	repay()
-	repay()
-	if a, b := borrowBuffer(maxUnpooled+1), borrowBuffer(maxUnpooled+1); &a.bytes[0] == &b.bytes[0] {
-		t.Error("two answers share a buffer")
-	}
-}
 
 func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
@@ -86,7 +39,7 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 							t.Error("the buffer need not be released")
 							return
 						}
-						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < spareRoom/2 || &more[0] != &r.JSON[0] {
+						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < frame.SpareRoom/2 || &more[0] != &r.JSON[0] {
 							t.Errorf("%d bytes are spare, of %d", r.Spare, cap(r.JSON)-len(r.JSON))
 						}
 						clear(r.JSON)
@@ -112,7 +65,7 @@ func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if r.Release == nil || r.Spare < spareRoom/2 {
+				if r.Release == nil || r.Spare < frame.SpareRoom/2 {
 					t.Errorf("%d bytes of the buffers are spare", r.Spare)
 					return
 				}
@@ -132,19 +85,5 @@ func TestABigAnswerMayBeginWithSpaces(t *testing.T) {
 	r, err := f.Call(t.Context(), echoCall("one", `{"do":"indented"}`))
 	if want := `{"text":"` + strings.Repeat("x", 100_000) + `"}`; err != nil || string(r.JSON) != want {
 		t.Errorf("got %.40s, %v", r.JSON, err)
-	}
-}
-
-// BenchmarkReadAll reads a MiB and releases its buffer.
-func BenchmarkReadAll(b *testing.B) {
-	body := bytes.Repeat([]byte("x"), 1<<20+100)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		_, l, err := readAll(bytes.NewReader(body), len(body), maxMessage)
-		if err != nil {
-			b.Fatal(err)
-		}
-		l.release()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -395,7 +396,7 @@ func TestAResultMayBeAsLargeAsMaxResultAllows(t *testing.T) {
 	t.Parallel()
 	result := func(n int) string { return `{"text":"` + strings.Repeat("x", n) + `"}` }
 	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
-		writeResult(w, m, result(maxMessage))
+		writeResult(w, m, result(frame.MaxMessage))
 	}))
 	for name, s := range map[string]switchboard.Server{"over HTTP": site.server(), "on pipes": stdioFake("one", "calls")} {
 		t.Run(name, func(t *testing.T) {
@@ -406,7 +407,7 @@ func TestAResultMayBeAsLargeAsMaxResultAllows(t *testing.T) {
 				if own, _ := errors.AsType[*switchboard.Error](err); want != "" && (own == nil || own.Code != want) {
 					t.Errorf("at most %d: %v, want %s", most, err, want)
 				}
-				if want == "" && (err != nil || string(got.JSON) != result(maxMessage)) {
+				if want == "" && (err != nil || string(got.JSON) != result(frame.MaxMessage)) {
 					t.Errorf("at most %d: %d bytes, %v", most, len(got.JSON), err)
 				}
 			}

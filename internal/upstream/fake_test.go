@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
@@ -451,7 +452,7 @@ func (f *fake) call(m *msg) bool {
 		}
 		f.result(m.ID, `{}`)
 	case "large":
-		f.result(m.ID, `{"text":"`+strings.Repeat("x", maxMessage)+`"}`)
+		f.result(m.ID, `{"text":"`+strings.Repeat("x", frame.MaxMessage)+`"}`)
 	case "indented":
 		f.say(`  {"jsonrpc":"2.0", "id":%s, "result": {"text":"%s"} } `, m.ID, strings.Repeat("x", 100_000))
 	case "no-object":

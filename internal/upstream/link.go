@@ -13,14 +13,13 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // Limits of what a server may send. A message beyond them is dropped, or its connection is closed.
 const (
-	maxMessage = 16 << 20 // bytes of one message, unless the server is configured otherwise
-
 	floodWindow     = 10 * time.Second
 	maxJunk         = 1_000   // lines that are no message, in a window
 	maxJunkBytes    = 8 << 20 // bytes of such lines
@@ -155,7 +154,7 @@ func (l *link) hello() *serverHello {
 
 func newLink(log *slog.Logger, m *mask.Mask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
-		log: log, mask: m, ours: ours, maxBytes: maxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
+		log: log, mask: m, ours: ours, maxBytes: frame.MaxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
 		pending: map[string]*pendingRequest{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), asking: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		subscribers: map[*resourceSubscriber]struct{}{}, subscriptions: map[string]int{},
@@ -274,10 +273,6 @@ func (l *link) failTooLong(id []byte, n int, whole bool) {
 	}
 }
 
-// maxSkip limits how many bytes of a message that is too long are skipped. If a server writes more,
-// its connection is closed.
-func (l *link) maxSkip() int { return max(maxSkipped, 2*l.maxBytes) }
-
 // send sends the request and does not wait.
 func (l *link) send(f *pendingRequest) error {
 	if err := l.register(f); err != nil {
@@ -369,7 +364,7 @@ func (l *link) dropMessage(why string) {
 // dispatch handles a message of the server. via is the request that has m on its own stream, or nil
 // for a shared stream. lent is the buffer that holds the message, if it must be released. dispatch
 // reports whether the message is the response to a pending request.
-func (l *link) dispatch(lent lentBuffer, m wire.Message, via *pendingRequest) (answered bool) {
+func (l *link) dispatch(lent frame.Buffer, m wire.Message, via *pendingRequest) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via

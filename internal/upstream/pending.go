@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -50,8 +51,8 @@ type pendingRequest struct {
 	done          chan struct{} // closed when it is finished; nil while nothing waits for that
 	answer        wire.Message
 	err           error
-	status        int        // of the HTTP response
-	buffer        lentBuffer // holds the answer; its last reader may release it, but need not
+	status        int          // of the HTTP response
+	buffer        frame.Buffer // holds the answer; its last reader may release it, but need not
 }
 
 // How many notifications a call may send at once, and then per second.
@@ -77,11 +78,11 @@ func (f *pendingRequest) allowNotification(bytes, most int) bool {
 
 // finish ends the request and reports whether it did. Only the first finish counts.
 func (f *pendingRequest) finish(answer wire.Message, status int, err error) bool {
-	return f.finishWith(lentBuffer{}, answer, status, err)
+	return f.finishWith(frame.Buffer{}, answer, status, err)
 }
 
 // finishWith is finish with an answer at the start of the buffer lent.
-func (f *pendingRequest) finishWith(lent lentBuffer, answer wire.Message, status int, err error) bool {
+func (f *pendingRequest) finishWith(lent frame.Buffer, answer wire.Message, status int, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.finished {
@@ -101,9 +102,9 @@ func (f *pendingRequest) finishWith(lent lentBuffer, answer wire.Message, status
 // answer, so that the bytes behind the result are spare room.
 func (f *pendingRequest) result() switchboard.Result {
 	m := &f.answer
-	r := switchboard.Result{JSON: m.Result, Outline: m.Outline, Release: f.buffer.releaseOnce()}
-	if end := m.At + len(m.Result); end <= len(f.buffer.bytes) {
-		r.JSON, r.Spare = f.buffer.bytes[m.At:end], len(f.buffer.bytes)-end
+	r := switchboard.Result{JSON: m.Result, Outline: m.Outline, Release: f.buffer.ReleaseOnce()}
+	if end := m.At + len(m.Result); end <= len(f.buffer.Bytes) {
+		r.JSON, r.Spare = f.buffer.Bytes[m.At:end], len(f.buffer.Bytes)-end
 	}
 	return r
 }

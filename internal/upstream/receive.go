@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -138,9 +139,9 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	if resp.ContentLength > int64(w.link.maxBytes) {
 		return w.link.tooLargeError(fmt.Sprintf(" of %d bytes", resp.ContentLength))
 	}
-	body, lent, err := readAll(resp.Body, int(resp.ContentLength), w.link.maxBytes)
+	body, lent, err := frame.ReadAll(resp.Body, int(resp.ContentLength), w.link.maxBytes)
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, frame.ErrTooLarge):
 		return w.link.tooLargeError("")
 	case err != nil:
 		return exchangeErrorf(kindLost, true, "its answer broke off: %s", w.errorText(err))
@@ -156,40 +157,6 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	}
 	f.finishWith(lent, m, resp.StatusCode, nil)
 	return nil
-}
-
-var errTooLarge = errors.New("too large")
-
-// spareRoom is how many more bytes are allocated for an answer than it needs: one byte to detect
-// its end, and room for bytes that are appended for the client.
-const spareRoom = 256
-
-// readAll reads at most limit bytes into a lent buffer. size is the expected number, or -1.
-func readAll(r io.Reader, size, limit int) ([]byte, lentBuffer, error) {
-	const first, most = 4 << 10, 2 << 20
-	if size < 0 {
-		size = first
-	}
-	l, n := borrowBuffer(min(size, most)+spareRoom), 0 // size is only a promise
-	for {
-		more, err := r.Read(l.bytes[n:])
-		n += more
-		switch {
-		case n > limit:
-			err = errTooLarge
-		case errors.Is(err, io.EOF):
-			return l.bytes[:n], l, nil
-		case err == nil && n == len(l.bytes):
-			bigger := borrowBuffer(max(2*n, min(size, limit)+spareRoom))
-			copy(bigger.bytes, l.bytes)
-			l.release()
-			l = bigger
-		}
-		if err != nil {
-			l.release()
-			return nil, lentBuffer{}, err
-		}
-	}
 }
 
 // readStream reads a response that is a stream of events. If a legacy server ended the stream early
@@ -248,9 +215,9 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		case errors.Is(err, wire.ErrEventTooLong) && f != nil:
 			return "", 0, w.link.tooLargeError("")
 		case errors.Is(err, wire.ErrEventTooLong): // on a shared stream
-			var s idScanner
-			n, err := events.Skip(s.feed, w.link.maxSkip())
-			w.link.failTooLong(s.responseID(), n, err == nil)
+			var s frame.IDScanner
+			n, err := events.Skip(s.Feed, frame.MaxSkip(w.link.maxBytes))
+			w.link.failTooLong(s.ResponseID(), n, err == nil)
 			too := own.add(1, 0, 0)
 			switch {
 			case errors.Is(err, wire.ErrEventTooLong):
@@ -274,7 +241,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		case err != nil:
 			w.link.dropMessage("an event is not a message")
 			junk = 1
-		case !w.link.dispatch(lentBuffer{}, m, f):
+		case !w.link.dispatch(frame.Buffer{}, m, f):
 			chatter = 1
 		}
 		if f != nil && f.isFinished() {

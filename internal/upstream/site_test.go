@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 )
 
 // A site is a server over HTTP.
@@ -208,4 +209,4 @@ func onCalls(f func(w http.ResponseWriter, r *http.Request, m *msg)) func(http.R
 	}
 }
 
-var xs = strings.Repeat("x", maxMessage)
+var xs = strings.Repeat("x", frame.MaxMessage)

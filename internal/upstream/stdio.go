@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -143,12 +144,12 @@ func (s *stdioPort) endText() string {
 
 // readLines handles lines until reading fails.
 func (s *stdioPort) readLines() error {
-	lines := newLineReader(s.proc.Stdout, s.link.maxBytes)
+	lines := frame.NewLineReader(s.proc.Stdout, s.link.maxBytes)
 	for {
-		ln, err := lines.next()
-		if errors.Is(err, errEndlessLine) {
-			s.link.failTooLong(ln.id, ln.long, false)
-			return exchangeErrorf(kindLost, true, "%s", errEndlessLine)
+		ln, err := lines.Next()
+		if errors.Is(err, frame.ErrEndlessLine) {
+			s.link.failTooLong(ln.ID, ln.Long, false)
+			return exchangeErrorf(kindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
 			return err
@@ -160,23 +161,23 @@ func (s *stdioPort) readLines() error {
 }
 
 // handleLine handles one line. It returns the reason to close the connection, or "".
-func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
+func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
-	if ln.long > 0 {
-		l.failTooLong(ln.id, ln.long, true)
+	if ln.Long > 0 {
+		l.failTooLong(ln.ID, ln.Long, true)
 		return l.flood.add(1, 0, 0)
 	}
-	text := bytes.TrimSpace(ln.text)
+	text := bytes.TrimSpace(ln.Text)
 	if len(text) == 0 {
 		return l.flood.add(0, 1, 0)
 	}
-	m, err := wire.ParseEnvelope(ln.text)
+	m, err := wire.ParseEnvelope(ln.Text)
 	if err != nil {
 		l.dropMessage("a line is not a message")
 		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
 		return l.flood.add(1, len(text), 0)
 	}
-	if l.dispatch(ln.lent, m, nil) {
+	if l.dispatch(ln.Lent, m, nil) {
 		return ""
 	}
 	return l.flood.add(0, 0, 1)

@@ -1,18 +1,14 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -22,75 +18,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
-
-func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
-	const limit = 100_000
-	long := strings.Repeat("x", limit+1)
-	input := "one\n\ntwo\r\n" + strings.Repeat("y", limit) + "\n" +
-		`{"result":"` + long + `","id":7}` + "\n" + `{"id":"a\"b","method":"x","params":"` + long + `"}` + "\n" +
-		long + "\nlast\nnot ended"
-	want := []messageLine{
-		{text: []byte("one")},
-		{text: []byte{}},
-		{text: []byte("two\r")},
-		{text: []byte(strings.Repeat("y", limit))},
-		{long: limit + 21, id: []byte("7")},
-		{long: limit + 40},
-		{long: limit + 1},
-		{text: []byte("last")},
-	}
-	for name, wrap := range map[string]func(io.Reader) io.Reader{
-		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
-	} {
-		r := newLineReader(wrap(strings.NewReader(input)), limit)
-		for i, w := range want {
-			got, err := r.next()
-			if err != nil {
-				t.Fatalf("%s, line %d: %v", name, i, err)
-			}
-			if !bytes.Equal(got.text, w.text) || !bytes.Equal(got.id, w.id) || (got.long > 0) != (w.long > 0) || got.long > w.long+1 || got.long < w.long-1 {
-				t.Errorf("%s, line %d: %.20q %d %q, want %.20q %d %q", name, i, got.text, got.long, got.id, w.text, w.long, w.id)
-			}
-		}
-		if _, err := r.next(); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: at the end: %v", name, err)
-		}
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
-	if _, err := newLineReader(zeros{}, 1000).next(); !errors.Is(err, errEndlessLine) {
-		t.Errorf("error %v", err)
-	}
-}
-
-// FuzzIDScanner compares the id scanner with the parser: in a message, both find the id of the
-// envelope.
-func FuzzIDScanner(f *testing.F) {
-	for _, s := range []string{
-		`{"id":1,"result":{"id":2}}`, `{"result":["id",{"id":"x"}],"id":"a"}`, `{"id":"\"","method":"m"}`, `{ "id" : -5 , "error":{} }`,
-		`{"a":{"b":[{}]},"id":null}`, `[{"id":1}]`, `{}`, `{"x":"id","id":9}`,
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s := idScanner{}
-		for part := range slices.Chunk(data, 3) {
-			s.feed(part)
-		}
-		m, err := wire.ParseEnvelope(data)
-		if err != nil || m.Kind != wire.Response || len(m.ID) == 0 || len(m.ID) > maxScanned || bytes.Contains(data, []byte(`\u`)) {
-			return // names may be escaped there, and the scanner knows only plain names
-		}
-		if got := s.responseID(); string(got) != string(m.ID) {
-			t.Errorf("id in %s: %q, want %q", data, got, m.ID)
-		}
-	})
-}
 
 // TestCallParamsChangeNothingElse holds for any arguments, members and _meta: everything arrives
 // unchanged, except what is ours or the protocol's.
