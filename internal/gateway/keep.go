@@ -316,8 +316,8 @@ func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id stri
 		return nil, err
 	}
 	g.takenOver.Add(1)
-	s.client.queue.addChanges(switchboard.AllKinds)                           // changes since the last owner were not reported
-	g.publishMove(ctx, moveNotice{Key: s.key, Home: k.Owner, Moves: k.Moves}) // otherwise the earlier owner notices at its next write
+	s.client.queue.addChanges(switchboard.AllKinds)                            // changes since the last owner were not reported
+	g.publishMove(ctx, moveNotice{Key: s.key, Owner: k.Owner, Moves: k.Moves}) // otherwise the earlier owner notices at its next write
 	g.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
@@ -328,7 +328,7 @@ func (g *Gateway) TakenOver() int64 { return g.takenOver.Load() }
 // A moveNotice says that a session has another owner, or has ended there.
 type moveNotice struct {
 	Key   store.Key `json:"key"`
-	Home  string    `json:"home"`
+	Owner string    `json:"home"`
 	Moves int       `json:"moves"` // including this one
 	Ended bool      `json:"ended,omitempty"`
 }
@@ -355,7 +355,7 @@ func (g *Gateway) Follow(ctx context.Context) {
 			}
 			return
 		}
-		if m.Home == g.cluster.Self() && !m.Ended {
+		if m.Owner == g.cluster.Self() && !m.Ended {
 			return
 		}
 		for s := range g.sessions.all() {

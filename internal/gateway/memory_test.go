@@ -30,8 +30,8 @@ func TestAttack2MemoryIsSharedSoThatEachLeavesAsMuchAsItTakes(t *testing.T) {
 	}
 }
 
-// Whatever is held and let go of, the sums are right, and no more is held than there is.
-func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
+// Whatever is held and released, the sums are right, and no more is held than the limit.
+func TestAttack2HeldMemoryIsCountedOnceAndReleasedOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		g := New(Options{})
@@ -50,7 +50,7 @@ func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
 				h := rapid.SampledFrom(holds).Draw(t, "hold")
 				before := h.bytes
 				if ok, _ := h.tryGrow(rapid.Int64Range(1, 600).Draw(t, "bytes")); !ok && h.bytes != before {
-					t.Fatalf("refused, and %d bytes more are held", h.bytes-before)
+					t.Fatalf("refused, but %d more bytes are held", h.bytes-before)
 				}
 			},
 			"end": func(t *rapid.T) {

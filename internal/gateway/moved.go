@@ -30,7 +30,7 @@ func (k *storedSession) ownerAfter(moves int64) string {
 }
 
 // isOtherReplica reports whether owner is another replica than this one.
-func (g *Gateway) isOtherReplica(home string) bool { return home != "" && home != g.cluster.Self() }
+func (g *Gateway) isOtherReplica(owner string) bool { return owner != "" && owner != g.cluster.Self() }
 
 // possibleOwners returns the owners that may have the request in flight that m refers to.
 func (k *storedSession) possibleOwners(m *wire.Message) []string {
@@ -88,12 +88,12 @@ func (x *exchange) serveResponseOrCancel(id string) {
 		}
 		k, known = now, known || version != 0
 	}
-	homes := k.possibleOwners(m)
-	for i, home := range homes {
-		if !g.isOtherReplica(home) || slices.Contains(homes[:i], home) {
+	owners := k.possibleOwners(m)
+	for i, owner := range owners {
+		if !g.isOtherReplica(owner) || slices.Contains(owners[:i], owner) {
 			continue
 		}
-		err := g.cluster.Forward(x.w, x.r, x.body, x.principal, home)
+		err := g.cluster.Forward(x.w, x.r, x.body, x.principal, owner)
 		if m.Kind == wire.Notification && errors.Is(err, cluster.ErrBroken) {
 			continue // a cancellation may go to several replicas
 		}
@@ -139,8 +139,8 @@ func (g *Gateway) findSessionOfStream(e httpRequest, id, event string) *session 
 	if err != nil || moves >= int64(k.Moves) {
 		return g.findSession(e, id)
 	}
-	home := k.ownerAfter(moves) // "" or this replica: a forwarded request is not forwarded again
-	if !g.isOtherReplica(home) || !g.isForwarded(e, g.cluster.Forward(e.w, e.r, e.body, e.p, home)) {
+	owner := k.ownerAfter(moves) // "" or this replica: a forwarded request is not forwarded again
+	if !g.isOtherReplica(owner) || !g.isForwarded(e, g.cluster.Forward(e.w, e.r, e.body, e.p, owner)) {
 		g.writeFailure(e.w, http.StatusBadRequest, nil, errNotResumable)
 	}
 	return nil

@@ -12,13 +12,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// lenient reads a result as the most lenient reader would: names in any case.
+// lenient reads a result as the most lenient reader would: it ignores the case of names.
 type lenient struct {
 	Meta       map[string]json.RawMessage `json:"_meta"`
 	ResultType any                        `json:"resultType"`
 }
 
-// FuzzBridge holds what clients get of any result to what they may rely on.
+// FuzzBridge checks what clients may rely on in any result.
 func FuzzBridge(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"content":[]}`, `{"_meta":{}}`, `{"_meta":null}`, `{"_meta":[1],"resultType":"complete"}`,
@@ -66,7 +66,7 @@ func FuzzBridge(f *testing.F) {
 	})
 }
 
-func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
+func TestAnUnchangedResultIsNotCopied(t *testing.T) {
 	g := New(Options{})
 	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
 		got, err := g.encodeForEra(switchboard.Result{JSON: []byte(s)}, false)
@@ -76,7 +76,7 @@ func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
 	}
 }
 
-func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
+func TestTheEndOfAnAnswerIsWrittenOnlyIntoSpareMemory(t *testing.T) {
 	g := New(Options{})
 	for _, s := range []string{`{}`, `{ }`, `{"content":[]}`, `{"resultType":"complete","content":[] }`, `{"a":1,"_meta":{"x":1}}`} {
 		for _, modern := range []bool{false, true} {
@@ -104,7 +104,7 @@ func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
 	}
 }
 
-func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) {
+func TestALargeResultIsNotCopiedWhateverChangesAroundIt(t *testing.T) {
 	g := New(Options{})
 	content := `"content":["` + strings.Repeat("x", 1<<20) + `"]`
 	for _, s := range []string{
@@ -132,10 +132,10 @@ func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) 
 	}
 }
 
-func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
+func TestTheRelatedTaskOfAResultIsShownInTheSameEraOnly(t *testing.T) {
 	g := New(Options{})
 	for _, tt := range []struct {
-		server string // the era by which it answers
+		server string // the era of the server's answer
 		modern bool   // the client
 		passes bool
 	}{
@@ -157,8 +157,8 @@ func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
 	}
 }
 
-// What is appended by hand is what encoding/json makes of it.
-func TestAMoveIsSpelt(t *testing.T) {
+// appendMoved encodes as encoding/json does.
+func TestAMoveIsEncodedAsEncodingJSONDoes(t *testing.T) {
 	odd := "naïve \"<\\\u2028"
 	for _, m := range []switchboard.Moved{
 		{},
