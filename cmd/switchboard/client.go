@@ -80,8 +80,8 @@ func (t *target) connect(ctx context.Context, io streams, log *slog.Logger, data
 // await waits for servers that are starting, until the task shows the tool.
 func (t *target) await(ctx context.Context, io streams, a *app.App, tool string) error {
 	_, err := untilAnswered(ctx, io, t.Wait, func() (any, []switchboard.ServerID, error) {
-		x, err := a.Explain(ctx, identity.Local(t.Tenant), app.Asking{Task: t.Task})
-		if err != nil || slices.ContainsFunc(x.Tools, func(e app.Exposed) bool { return e.Name == tool }) {
+		x, err := a.Explain(ctx, identity.Local(t.Tenant), app.ExplainQuery{Task: t.Task})
+		if err != nil || slices.ContainsFunc(x.Tools, func(e app.ExplainedTool) bool { return e.Name == tool }) {
 			return nil, nil, nil // the call says what is wrong
 		}
 		return nil, x.Starting, nil

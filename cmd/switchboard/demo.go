@@ -182,7 +182,7 @@ func (s *story) tell(ctx context.Context) error {
 	}
 
 	s.head("Switchboard decides which server's tool serves each need, and can say why")
-	x, err := s.a.Explain(ctx, identity.Local(demoTenant), app.Asking{Task: demoTask})
+	x, err := s.a.Explain(ctx, identity.Local(demoTenant), app.ExplainQuery{Task: demoTask})
 	if err != nil {
 		return err
 	}

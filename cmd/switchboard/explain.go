@@ -32,7 +32,7 @@ type explainCmd struct {
 // Run prints what happened to every candidate. It exits 1 when the task may
 // not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := explanation(ctx, io, target{common: e.common, asked: e.asked, Task: e.Task}, app.Asking{}, log)
+	x, err := explanation(ctx, io, target{common: e.common, asked: e.asked, Task: e.Task}, app.ExplainQuery{}, log)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 }
 
 // explanation asks the target why its task gets what it gets.
-func explanation(ctx context.Context, io streams, t target, ask app.Asking, log *slog.Logger) (*app.Explanation, error) {
+func explanation(ctx context.Context, io streams, t target, ask app.ExplainQuery, log *slog.Logger) (*app.Explanation, error) {
 	ask.Task = t.Task
 	if t.URL = t.url(&t.common); t.URL == "" {
 		a, err := t.start(ctx, log, app.Options{})
@@ -131,23 +131,23 @@ func readAnswer(req *http.Request, v any) error {
 func only(x *app.Explanation, tool string) {
 	for i := range x.Requirements {
 		r := &x.Requirements[i]
-		other := func(c app.Candidate) bool { return c.Tool != tool }
+		other := func(c app.ExplainedCandidate) bool { return c.Tool != tool }
 		r.Selected = slices.DeleteFunc(r.Selected, other)
 		r.Others = slices.DeleteFunc(r.Others, other)
-		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.Dropped) bool { return d.Tool != tool })
+		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.ExplainedDrop) bool { return d.Tool != tool })
 		if len(r.Selected) == 0 && !slices.Contains(r.Tied, tool) {
 			r.Tied, r.Warning = nil, "" // of other tools
 		}
 		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
-			r.Dropped = []app.Dropped{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
+			r.Dropped = []app.ExplainedDrop{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
 		}
 	}
-	x.Faults = slices.DeleteFunc(x.Faults, func(f app.Fault) bool {
+	x.Faults = slices.DeleteFunc(x.Faults, func(f app.ToolFault) bool {
 		server, name, _ := strings.Cut(tool, "/")
 		return string(f.Server) != server || f.Tool != "" && f.Tool != name
 	})
 	x.Servers = slices.DeleteFunc(x.Servers, func(s app.ServerHealth) bool { return !strings.HasPrefix(tool, string(s.Server)+"/") })
-	x.Tools = slices.DeleteFunc(x.Tools, func(e app.Exposed) bool { return string(e.Server)+"/"+e.Tool != tool })
+	x.Tools = slices.DeleteFunc(x.Tools, func(e app.ExplainedTool) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
 
 // faultsHead stands above the catalog's faults.
@@ -238,7 +238,7 @@ func because(r policy.Cause) string {
 }
 
 // standing says why a candidate stands where it stands.
-func standing(c app.Candidate) string {
+func standing(c app.ExplainedCandidate) string {
 	s := fmt.Sprintf("score %d", c.Score)
 	if c.Preferred > 0 {
 		s = fmt.Sprintf("preferred (%d.), %s", c.Preferred, s)

@@ -99,16 +99,16 @@ func progress(w io.Writer) func(done, of int) {
 // diffHeads say what each kind of change is, and what its columns hold.
 var diffHeads = []struct {
 	kind, head, columns string
-	row                 func(c *app.Change) []string
+	row                 func(c *app.DecisionChange) []string
 }{
-	{app.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *app.Change) []string { return []string{string(c.Task)} }},
-	{app.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *app.Change) []string { return []string{string(c.Task)} }},
-	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
-	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.Change) []string { return []string{c.Tool} }},
-	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.Change) []string { return []string{c.Requirement, c.From, c.To} }},
-	{app.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *app.Change) []string { return []string{c.Tool, c.From, c.To} }},
-	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.Change) []string { return []string{c.Requirement} }},
-	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.Change) []string { return []string{string(c.Task), c.Requirement} }},
+	{app.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
+	{app.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
+	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
+	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
+	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
+	{app.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
+	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{c.Requirement} }},
+	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},
 }
 
 func writeDiff(out io.Writer, d *app.Diff) {

@@ -16,7 +16,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
-		st := app.Status{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.Refused{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
+		st := app.StatusReport{Version: "v1", Started: ago(time.Hour), Loaded: ago(time.Hour), Refused: &app.RefusedReload{When: ago(time.Minute), Since: ago(5 * time.Minute)}}
 		st.Catalog.Tools = 8
 		st.Catalog.Faults = []string{`server "cut", tool "x", tool: name: is bad`}
 		healthy := health.Status{State: health.Healthy, Since: ago(time.Hour), Calls: 10}

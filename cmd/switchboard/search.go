@@ -58,7 +58,7 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 	return nil
 }
 
-func (s *searchCmd) find(ctx context.Context, io streams, query string, log *slog.Logger) (*app.Found, error) {
+func (s *searchCmd) find(ctx context.Context, io streams, query string, log *slog.Logger) (*app.SearchResult, error) {
 	t := target{common: s.common, asked: s.asked}
 	if t.URL = t.url(&t.common); t.URL == "" {
 		a, err := t.start(ctx, log, app.Options{})
@@ -66,13 +66,13 @@ func (s *searchCmd) find(ctx context.Context, io streams, query string, log *slo
 			return nil, err
 		}
 		defer a.Stop()
-		return untilAnswered(ctx, io, t.Wait, func() (*app.Found, []switchboard.ServerID, error) {
+		return untilAnswered(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
 			f := a.Search(query)
 			return f, f.Starting, nil
 		})
 	}
-	return untilAnswered(ctx, io, t.Wait, func() (*app.Found, []switchboard.ServerID, error) {
-		var f app.Found
+	return untilAnswered(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
+		var f app.SearchResult
 		err := t.inspect(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
 		return &f, f.Starting, err
 	})

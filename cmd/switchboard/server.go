@@ -45,7 +45,7 @@ type serverListCmd struct{ running }
 
 // Run prints the servers. Whether all is well, status says.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
-	var st app.Status
+	var st app.StatusReport
 	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *running) operate(ctx context.Context, io streams, id switchboard.Server
 		}
 		req.Header.Set(identity.OperatorHeader, token.Reveal())
 	}
-	var done app.Operated
+	var done app.OperationResult
 	if err := readAnswer(req, &done); err != nil {
 		return err
 	}

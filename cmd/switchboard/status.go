@@ -35,11 +35,11 @@ func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 }
 
 func (s *statusCmd) once(ctx context.Context, io streams) error {
-	var st app.Status
+	var st app.StatusReport
 	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
-	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.Differing()) > 0
+	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.DifferingReplicas()) > 0
 	for _, server := range st.Servers {
 		bad = bad || server.State != "ready" || server.Health.State != "healthy"
 	}
@@ -157,7 +157,7 @@ func remarks(s *app.ServerStatus) string {
 	return strings.Join(said, "; ")
 }
 
-func writeStatus(io streams, st *app.Status) {
+func writeStatus(io streams, st *app.StatusReport) {
 	fmt.Fprintf(io.out, "switchboard %s, up %s, %s from %s\n", st.Version,
 		time.Since(st.Started).Round(time.Second), count(st.Catalog.Tools, "tool"), count(len(st.Servers), "server"))
 	if r := st.Refused; r != nil {
@@ -197,7 +197,7 @@ func writeStatus(io streams, st *app.Status) {
 			}
 			fmt.Fprintf(io.out, "with %s: %s\n", count(len(st.Replicas), "other replica"), strings.Join(all, ", "))
 		}
-		if others := st.Differing(); len(others) > 0 {
+		if others := st.DifferingReplicas(); len(others) > 0 {
 			fmt.Fprintf(io.out, "\nReplicas decide by different configurations. This one's is %.19s; %s\n", st.Digest, strings.Join(others, ", "))
 		}
 		if k.Fault != "" {

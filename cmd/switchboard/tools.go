@@ -31,7 +31,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := explanation(ctx, io, t.target, app.Asking{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
+	x, err := explanation(ctx, io, t.target, app.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	if t.JSON {
 		if x.Bill != nil {
 			return json.NewEncoder(io.raw).Encode(struct {
-				Tools []app.Exposed `json:"tools"`
-				*app.Bill
+				Tools []app.ExplainedTool `json:"tools"`
+				*app.TokenBill
 			}{x.Tools, x.Bill})
 		}
 		return json.NewEncoder(io.raw).Encode(x.Tools)
@@ -63,7 +63,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 		return writeBill(io.out, x)
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
-	lazy := slices.ContainsFunc(x.Tools, func(e app.Exposed) bool { return e.Group != "" })
+	lazy := slices.ContainsFunc(x.Tools, func(e app.ExplainedTool) bool { return e.Group != "" })
 	row := func(name, server, own, listed, what string) {
 		if lazy {
 			own += "\t" + listed
@@ -78,7 +78,7 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 }
 
 // listed says when a tool is listed.
-func listed(e app.Exposed) string {
+func listed(e app.ExplainedTool) string {
 	if e.Group == "" {
 		return e.Role
 	}

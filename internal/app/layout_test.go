@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// allowed is the plan of the house: which of our packages each may import. A
-// new edge is a change of design; make it here, with a word in the review.
+// allowed is the import plan: which of our packages each package may import. A new edge changes the
+// design; add it here, and give the reason in the review.
 var allowed = map[string]string{
 	"internal/switchboard":   "",
 	"internal/wire":          "internal/switchboard",
@@ -39,7 +39,7 @@ var allowed = map[string]string{
 	"internal/question":      "internal/scan internal/switchboard internal/wire",
 	"internal/archive":       "internal/switchboard internal/canonical internal/store",
 	"internal/receipt":       "internal/switchboard internal/canonical internal/store internal/wire",
-	"internal/store":         "internal/switchboard", // for Secret: a password that cannot be printed
+	"internal/store":         "internal/switchboard", // for Secret, a password that cannot be printed
 	"internal/token":         "",
 	"internal/search":        "internal/switchboard internal/wire",
 	"internal/surface":       "internal/switchboard internal/canonical internal/decide internal/wire",
@@ -64,7 +64,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
 		pkg := strings.TrimPrefix(f[0], module)
-		if pkg == "internal/app" || strings.HasPrefix(pkg, "test/") { // they know all the others
+		if pkg == "internal/app" || strings.HasPrefix(pkg, "test/") { // they may import every package
 			continue
 		}
 		may, ok := allowed[pkg]
@@ -79,7 +79,8 @@ func TestImportsFollowThePlan(t *testing.T) {
 	}
 }
 
-// dialsItself are the files that open connections, or make HTTP clients, without package dial, and to where.
+// dialsItself are the files that open connections or make HTTP clients without package dial, and
+// the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":       "it is the check",
 	"internal/upstream/http.go":   "servers, with dial.Context",
@@ -89,7 +90,8 @@ var dialsItself = map[string]string{
 	"cmd/switchboard/ready.go":    "our own listener",
 }
 
-// SS-05: an address that a name leads to is checked when it is dialled, so no other code may open a connection to a server.
+// SS-05: dial checks the address that a name resolves to, so no other code may open a connection to
+// a server.
 func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 	opens := regexp.MustCompile(`\bnet\.(Dial|DialTimeout|Dialer|DialTCP|DialIP|DialUDP)\b|\btls\.(Dial|DialWithDialer|Dialer)\b|\bhttp\.(Transport|Client|Default(Client|Transport)|Get|Head|Post|PostForm)\b`)
 	found := map[string]int{}

@@ -11,8 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// fiveLargest are the five verbs and resources that most tools have, and five
-// are some that a person might ask for.
+// fiveLargest are the five pairs of verb and resource that most tools have; five are pairs that a person might ask for.
 func fiveLargest() []switchboard.Requirement {
 	return requirements("read market_data readonly", "write issue_tracker", "read database readonly", "read issue_tracker", "read reference readonly")
 }
@@ -33,8 +32,7 @@ func requirements(lines ...string) (rs []switchboard.Requirement) {
 	return rs
 }
 
-// benchmark runs f over the whole real catalog, and reports the median beside
-// the mean.
+// benchmark runs f over the whole real catalog, and reports the median as well as the mean.
 func benchmark(b *testing.B, f func(b *testing.B, p decide.Pipeline, in decide.Input)) {
 	r := realCatalog(b)
 	snapshot := catalog.Build(r.sources, r.overlays, r.tax)
@@ -78,7 +76,7 @@ func BenchmarkChoose(b *testing.B) {
 	})
 }
 
-// BenchmarkDecide is choosing with the full record, to its last byte and digest.
+// BenchmarkDecide measures a decision with the full record, including its bytes and digest.
 func BenchmarkDecide(b *testing.B) {
 	benchmark(b, func(b *testing.B, p decide.Pipeline, in decide.Input) {
 		d, err := p.Decide(b.Context(), in)

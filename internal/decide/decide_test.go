@@ -13,8 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// offer is a first stage that finds these tools for every requirement, and
-// none for a requirement that searches.
+// offer is a first stage that finds these tools for every requirement, and no tool for a requirement that searches.
 type offer []*switchboard.Tool
 
 func (offer) Name() string { return decide.StageFilter }
@@ -44,7 +43,7 @@ func (v veto) Apply(_ context.Context, _ *decide.Question, in []decide.Candidate
 	}), nil
 }
 
-// silent is a stage that drops all and says nothing.
+// silent is a stage that drops all candidates and gives no reason.
 type silent struct{}
 
 func (silent) Name() string { return "silent" }
@@ -53,7 +52,7 @@ func (silent) Apply(context.Context, *decide.Question, []decide.Candidate, decid
 	return nil, nil
 }
 
-// broken is a stage that cannot tell.
+// broken is a stage that cannot decide.
 type broken struct{ error }
 
 func (broken) Name() string { return "broken" }
@@ -94,7 +93,7 @@ func show(selected []decide.Selected) (ids []string) {
 	return ids
 }
 
-// both decides and chooses, and fails where they differ.
+// both calls Decide and Choose, and fails if they differ.
 func both(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, error) {
 	t.Helper()
 	chosen, chooseErr := p.Choose(t.Context(), in)
@@ -111,7 +110,7 @@ func both(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, e
 	return d, err
 }
 
-func TestWhatIsSelected(t *testing.T) {
+func TestSelection(t *testing.T) {
 	byName := switchboard.Requirement{Tools: []string{"*/*"}}
 	oneByName := switchboard.Requirement{Tools: []string{"*/*"}, Select: switchboard.SelectTool}
 	optional := switchboard.Requirement{Verb: "search", Resource: "fs", Optional: true}
@@ -145,7 +144,7 @@ func TestWhatIsSelected(t *testing.T) {
 	}
 }
 
-func TestManyToolsAreStillEachThereOnce(t *testing.T) {
+func TestEachOfManyToolsIsSelectedOnce(t *testing.T) {
 	var ids []string
 	for i := range 1000 {
 		ids = append(ids, fmt.Sprintf("a/t%04d", i))
@@ -166,8 +165,8 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		name  string
 		p     decide.Pipeline
 		rs    []switchboard.Requirement
-		want  switchboard.Error // of which Cause is not compared
-		cause string            // where it adds to Text, which it does not repeat
+		want  switchboard.Error // Cause is not compared
+		cause string            // empty if the error has no cause
 	}{
 		{
 			"nothing was ever there",
@@ -227,13 +226,13 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 				t.Errorf("cause is\n %v, want\n %v", cause, tt.cause)
 			}
 			if len(d.Selected) != 0 {
-				t.Errorf("and yet %q would be shown", show(d.Selected))
+				t.Errorf("yet %q would be shown", show(d.Selected))
 			}
 		})
 	}
 }
 
-func TestAStageThatCannotTellFailsTheWholeTask(t *testing.T) {
+func TestAStageThatCannotDecideFailsTheWholeTask(t *testing.T) {
 	down := errors.New("bundle not loaded")
 	for _, optional := range []bool{false, true} {
 		r := capability("read", "")
@@ -246,7 +245,7 @@ func TestAStageThatCannotTellFailsTheWholeTask(t *testing.T) {
 	}
 }
 
-func TestAStageMayRefuseInItsOwnWords(t *testing.T) {
+func TestTheRefusalOfAStageIsReturnedAsItIs(t *testing.T) {
 	own := switchboard.Refuse(switchboard.CodeNotAuthorized, "no")
 	if _, err := both(t, decide.Pipeline{broken{own}}, input(capability("read", ""))); !errors.Is(err, own) {
 		t.Errorf("error = %v, want %v", err, own)
@@ -260,7 +259,7 @@ func TestNoCandidateDisappearsWithoutAReason(t *testing.T) {
 	}
 }
 
-func TestACancelledDecisionIsNone(t *testing.T) {
+func TestACancelledDecisionSelectsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the client has gone")
 	cancel(gone)
@@ -273,7 +272,7 @@ func TestACancelledDecisionIsNone(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotTheTenantsGetsNothing(t *testing.T) {
+func TestAPrincipalOfAnotherTenantGetsNothing(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	p := decide.Pipeline{offer(tools(t, "a/x"))}
 	stranger := input(capability("read", ""))
@@ -287,7 +286,7 @@ func TestWhoIsNotTheTenantsGetsNothing(t *testing.T) {
 		}
 	}
 	if _, err := both(t, p, noTenant); err == nil {
-		t.Error("without a tenant something is decided")
+		t.Error("without a tenant, Decide made a decision")
 	}
 }
 

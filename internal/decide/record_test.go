@@ -34,8 +34,8 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// lacking is a stage that drops a server's tools for what their capability
-// lacks, or for having none, and ranks the rest.
+// lacking is a stage that drops a server's tools because their capability lacks a constraint, or because they have
+// none, and ranks the others.
 type lacking switchboard.ServerID
 
 func (lacking) Name() string { return "prune" }
@@ -62,7 +62,7 @@ func TestTheRecord(t *testing.T) {
 	ts := tools(t, `a/x`, `a/"y"é\`, `b/x`, `b/z`, `c/v`, `d/x`, `d/y`)
 	ts[0].Capabilities = []switchboard.Capability{{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"pii_safe", "readonly"}, Source: switchboard.FromOverlay}}
 	ts[2].Capabilities = []switchboard.Capability{{Verb: "write", Resource: "fs", Constraints: []switchboard.Constraint{"pii_safe"}, Source: switchboard.FromManifest}}
-	ts[0].Stale = true // is in no record
+	ts[0].Stale = true // not recorded
 	in := input(
 		switchboard.Requirement{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"readonly"}, Select: switchboard.SelectTool, As: "reader"},
 		switchboard.Requirement{Tools: []string{"a/*", "d/x"}},
@@ -86,8 +86,7 @@ func TestTheRecord(t *testing.T) {
 	}
 }
 
-// TestTheRecordIsCanonical holds the hand-written form against the one that
-// everything else uses, whatever is in the words.
+// TestTheRecordIsCanonical compares the hand-written form with package canonical, for arbitrary strings.
 func TestTheRecordIsCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.String()
@@ -158,10 +157,10 @@ func TestTheRecordIsCanonical(t *testing.T) {
 	})
 }
 
-func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
+func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	for _, text := range []string{`{"task":"t","tenant":"acme","v":1}`, `{"task":{"task_id":"t"},"tenant":"acme"}`, `{"v":3}`, `{"task":{"task_id":"t"},"tenant":"acme","v":2}`, `{`} {
 		if r, err := decide.ReadRecord([]byte(text)); err == nil {
-			t.Errorf("%s is read as %+v", text, r)
+			t.Errorf("%s was read as %+v", text, r)
 		}
 	}
 }

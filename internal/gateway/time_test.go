@@ -255,8 +255,8 @@ func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
 	for what, limit := range map[string]int{
 		"sessions of one principal":         gateway.MaxSessionsEach,
 		"streams of one principal":          gateway.MaxStreamsEach,
-		"calls of one principal under way":  gateway.MaxCallsEach,
-		"requests of one session under way": gateway.MaxInFlight,
+		"calls of one principal in flight":  gateway.MaxCallsEach,
+		"requests of one session in flight": gateway.MaxInFlight,
 		"runs of one principal":             run.MaxRuns,
 		"a client's message, in MiB":        gateway.MaxMessage >> 20,
 		"sessions in all":                   gateway.MaxSessions,

@@ -17,7 +17,7 @@ import (
 )
 
 // inside returns how many calls have a place.
-func (g *gate) size() int {
+func (g *callGate) size() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inside
@@ -25,19 +25,19 @@ func (g *gate) size() int {
 
 // allow returns the allowance of a call that has its place in a gate of its own,
 // and a minute of silence.
-func allow(ctx context.Context, all time.Duration) (context.Context, *allowance) {
-	g := &gate{}
-	g.limit(1, 0)
-	_, _ = g.enter(caller{}, false)
-	ctx, a := newAllowance(ctx, timeUp{"quiet", time.Minute, true}, timeUp{"all", all, true}, g, caller{})
-	a.enter()
+func allow(ctx context.Context, all time.Duration) (context.Context, *callAllowance) {
+	g := &callGate{}
+	g.setLimits(1, 0)
+	_, _ = g.enter(callerKey{}, false)
+	ctx, a := newAllowance(ctx, timeLimit{"quiet", time.Minute, true}, timeLimit{"all", all, true}, g, callerKey{})
+	a.takeSlot()
 	return ctx, a
 }
 
 // endedBy checks which time has ended a call.
 func endedBy(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
-	if over, ok := errors.AsType[*timeUp](context.Cause(ctx)); !ok || over.what != want {
+	if over, ok := errors.AsType[*timeLimit](context.Cause(ctx)); !ok || over.name != want {
 		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
 	}
 }
@@ -45,7 +45,7 @@ func endedBy(t *testing.T, ctx context.Context, want string) {
 func TestTheTimeOfACallStandsStillWhileItsClientIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allow(t.Context(), time.Hour)
-		defer a.end()
+		defer a.close()
 		time.Sleep(40 * time.Second)
 		first := a.pause()
 		time.Sleep(10 * time.Minute)
@@ -75,10 +75,10 @@ func TestTheTimeOfACallStandsStillWhileItsClientIsAsked(t *testing.T) {
 func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allow(t.Context(), 10*time.Minute)
-		defer a.end()
+		defer a.close()
 		for range 5 {
 			time.Sleep(59 * time.Second)
-			a.alive()
+			a.resetSilence()
 		}
 		began := time.Now()
 		<-ctx.Done()
@@ -88,10 +88,10 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 		endedBy(t, ctx, "quiet")
 
 		ctx, a = allow(t.Context(), 10*time.Minute)
-		defer a.end()
+		defer a.close()
 		began = time.Now()
 		for ctx.Err() == nil {
-			a.alive()
+			a.resetSilence()
 			_ = sleep(ctx, time.Second)
 		}
 		if got := time.Since(began); got != 10*time.Minute {
@@ -101,14 +101,14 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 
 		// Neither do questions count for the whole.
 		ctx, a = allow(t.Context(), 2*time.Minute)
-		defer a.end()
+		defer a.close()
 		time.Sleep(30 * time.Second)
 		resume := a.pause()
 		time.Sleep(time.Hour)
-		a.alive()
+		a.resetSilence()
 		resume()
 		time.Sleep(59 * time.Second)
-		a.alive()
+		a.resetSilence()
 		time.Sleep(30 * time.Second)
 		if ctx.Err() != nil {
 			t.Error("the client's time was counted")
@@ -121,13 +121,13 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 func TestACallWhoseClientTakesNothingIsNotTheServersFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allow(t.Context(), time.Hour)
-		defer a.end()
-		f := &flight{ctx: ctx, left: a, notify: func(switchboard.Notification) { <-ctx.Done() }}
-		f.say(switchboard.Notification{})
-		if !errors.Is(context.Cause(ctx), errUntaken) {
+		defer a.close()
+		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { <-ctx.Done() }}
+		f.notifyNow(switchboard.Notification{})
+		if !errors.Is(context.Cause(ctx), errNotTaken) {
 			t.Errorf("%v", context.Cause(ctx))
 		}
-		if e := refusal(ctx, faultf(kindSilent, true, "x")); e.ServerFailed {
+		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); e.ServerFailed {
 			t.Errorf("the server is blamed: %v", e)
 		}
 	})
@@ -136,13 +136,13 @@ func TestACallWhoseClientTakesNothingIsNotTheServersFailure(t *testing.T) {
 func TestAServerThatTalksWithoutEndAndNeverAnswersIsToBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allow(t.Context(), time.Hour)
-		defer a.end()
-		f := &flight{ctx: ctx, left: a, notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}
+		defer a.close()
+		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}
 		for ctx.Err() == nil {
-			f.say(switchboard.Notification{})
+			f.notifyNow(switchboard.Notification{})
 		}
 		endedBy(t, ctx, "quiet")
-		if e := refusal(ctx, faultf(kindSilent, true, "x")); !e.ServerFailed {
+		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); !e.ServerFailed {
 			t.Errorf("the server is not blamed: %v", e)
 		}
 	})
@@ -169,22 +169,22 @@ func TestWhichTimeACallHas(t *testing.T) {
 	} {
 		c := &switchboard.Call{Tool: &switchboard.Tool{}}
 		c.Tool.Contract.Timeout, c.Obligations.Timeout = tt.tool, tt.obliged
-		quiet, all := timesOf(c, &switchboard.Server{Timeout: tt.server, MaxTimeout: tt.most})
-		if want := (timeUp{tt.quietOf, tt.quiet, true}); quiet != want {
+		quiet, all := limitsOf(c, &switchboard.Server{Timeout: tt.server, MaxTimeout: tt.most})
+		if want := (timeLimit{tt.quietOf, tt.quiet, true}); quiet != want {
 			t.Errorf("%s: %+v, want %+v", tt.name, quiet, want)
 		}
-		if want := (timeUp{tt.allOf, tt.all, tt.theirs}); all != want {
+		if want := (timeLimit{tt.allOf, tt.all, tt.theirs}); all != want {
 			t.Errorf("%s: %+v, want %+v", tt.name, all, want)
 		}
 	}
 	// What a tenant alone finds too long says nothing of the server.
 	for tool, theirs := range map[time.Duration]bool{4 * s: false, 6 * s: true} {
 		c := &switchboard.Call{Tool: &switchboard.Tool{Contract: switchboard.Contract{Timeout: tool, Hurried: true}}}
-		if quiet, _ := timesOf(c, &switchboard.Server{Timeout: 5 * s}); quiet.d != tool || quiet.theirs != theirs {
+		if quiet, _ := limitsOf(c, &switchboard.Server{Timeout: 5 * s}); quiet.limit != tool || quiet.blamesServer != theirs {
 			t.Errorf("a tenant's %s: %+v", tool, quiet)
 		}
 	}
-	if quiet, _ := timesOf(&switchboard.Call{}, &switchboard.Server{}); quiet.d != time.Minute {
+	if quiet, _ := limitsOf(&switchboard.Call{}, &switchboard.Server{}); quiet.limit != time.Minute {
 		t.Errorf("without a tool: %+v", quiet)
 	}
 }
@@ -192,10 +192,10 @@ func TestWhichTimeACallHas(t *testing.T) {
 // quietServer puts a server into the fleet whose one link goes to p.
 func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	s := newServer(f, cfg, nil)
-	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
-	l.port, l.severs = p, true
-	l.said.Store(&hello{version: wire.LatestLegacy})
-	s.connect = func(context.Context, owner) (*link, error) { return l, nil }
+	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l.port, l.endsPending = p, true
+	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
+	s.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers = map[switchboard.ServerID]*server{cfg.ID: s}
@@ -205,16 +205,16 @@ func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 // A talkingPort takes requests, and says what it is given of each.
 type talkingPort struct {
 	deafPort
-	taken chan *flight
-	ended chan *flight
+	taken chan *pendingRequest
+	ended chan *pendingRequest
 }
 
-func (p *talkingPort) carry(f *flight) {
-	f.leave()
+func (p *talkingPort) startBlocking(f *pendingRequest) {
+	f.claimSend()
 	p.taken <- f
 }
 
-func (p *talkingPort) abandon(f *flight, _ bool) { p.ended <- f }
+func (p *talkingPort) cancel(f *pendingRequest, _ bool) { p.ended <- f }
 
 func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing.T) {
 	of := func(id string) string { return `{"progressToken":` + id + `,"progress":1}` }
@@ -234,7 +234,7 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := New(Options{OnePrincipal: true})
-				p := &talkingPort{taken: make(chan *flight, 1), ended: make(chan *flight, 1)}
+				p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
 				s := quietServer(f, switchboard.Server{ID: "one", MaxTimeout: 5 * time.Minute}, p)
 				c := use("one", "{}")
 				c.Params = []byte(`{"name":"x","_meta":{"progressToken":"mine"}}`)
@@ -250,7 +250,7 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 					case err = <-call:
 					case <-tick.C:
 						if tt.progress != nil {
-							s.main.current().hear(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
+							s.main.current().handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
 						}
 					}
 				}
@@ -275,7 +275,7 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
-		p := &talkingPort{taken: make(chan *flight, 1), ended: make(chan *flight, 10)}
+		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 10)}
 		s := quietServer(f, switchboard.Server{ID: "one", MaxCalls: 2, MaxWaiting: 3}, p)
 		var order []string
 		var mu sync.Mutex
@@ -287,7 +287,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 			return ended
 		}
 		// under returns the next that has reached the server.
-		under := func() *flight {
+		under := func() *pendingRequest {
 			t.Helper()
 			synctest.Wait()
 			select {
@@ -303,7 +303,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 				return nil
 			}
 		}
-		finish := func(fl *flight) { fl.finish(wire.Message{Result: []byte("{}")}, 0, nil) }
+		finish := func(fl *pendingRequest) { fl.finish(wire.Message{Result: []byte("{}")}, 0, nil) }
 
 		a := call(t.Context(), "a", false)
 		first := under()
@@ -341,7 +341,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 		// The last has waited for as long as it may.
 		began = time.Now()
 		err := <-g
-		if got := time.Since(began); got != queuePatience {
+		if got := time.Since(began); got != turnTimeout {
 			t.Errorf("it has waited for %s", got)
 		}
 		wantCode(t, err, switchboard.CodeOverloaded)
@@ -351,7 +351,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 		h := call(t.Context(), "h", false)
 		s.update(switchboard.Server{ID: "one", MaxCalls: 3, MaxWaiting: 3})
 		fifth := under()
-		for _, fl := range []*flight{third, fourth, fifth} {
+		for _, fl := range []*pendingRequest{third, fourth, fifth} {
 			finish(fl)
 		}
 		for _, ended := range []<-chan error{b, d, e, h} {
@@ -370,7 +370,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 func TestACallThatEndsFreesItsPlaceThoughItsClientIsStillBeingTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
-		p := &talkingPort{taken: make(chan *flight, 1), ended: make(chan *flight, 1)}
+		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
 		s := quietServer(f, switchboard.Server{ID: "one", MaxCalls: 1}, p)
 		reads := make(chan struct{})
 		c := use("one", "{}")
@@ -379,7 +379,7 @@ func TestACallThatEndsFreesItsPlaceThoughItsClientIsStillBeingTold(t *testing.T)
 		ctx, cancel := context.WithCancel(t.Context())
 		call := later(func() error { _, err := f.Call(ctx, c); return err })
 		fl := <-p.taken
-		s.main.current().hear(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
+		s.main.current().handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
@@ -403,15 +403,15 @@ func TestACallThatEndsFreesItsPlaceThoughItsClientIsStillBeingTold(t *testing.T)
 
 func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{}
-		g.limit(3, 5)
+		g := &callGate{}
+		g.setLimits(3, 5)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		most, inside := 0, 0
 		for i := range 1000 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				c := caller{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
+				c := callerKey{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
 				turn, err := g.enter(c, i%7 != 0)
 				if err != nil {
 					return
@@ -419,7 +419,7 @@ func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 				if turn != nil {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%13)*time.Millisecond)
 					defer cancel()
-					if g.wait(ctx, turn, 8*time.Millisecond) != nil {
+					if g.waitTurn(ctx, turn, 8*time.Millisecond) != nil {
 						return
 					}
 				}
@@ -435,8 +435,8 @@ func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if most != 3 || g.size() != 0 || g.waiting() != 0 || len(g.queues)+len(g.holdings) != 0 {
-			t.Errorf("at most %d were inside, %d are left and %d wait", most, g.size(), g.waiting())
+		if most != 3 || g.size() != 0 || g.waitingCount() != 0 || len(g.queues)+len(g.counts) != 0 {
+			t.Errorf("at most %d were inside, %d are left and %d wait", most, g.size(), g.waitingCount())
 		}
 	})
 }

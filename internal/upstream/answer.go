@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// readHead reads the head of the answer.
+// readHead reads the head of the response.
 func (c *conn) readHead() (*http.Response, error) {
 	left := maxHeaders
 	for range maxInterim {
@@ -19,7 +19,7 @@ func (c *conn) readHead() (*http.Response, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case resp.StatusCode == http.StatusSwitchingProtocols: // which nobody asked for
+		case resp.StatusCode == http.StatusSwitchingProtocols: // which was not requested
 			return nil, errMalformed
 		case resp.StatusCode >= http.StatusOK:
 			return resp, nil
@@ -28,9 +28,9 @@ func (c *conn) readHead() (*http.Response, error) {
 	return nil, errMalformed
 }
 
-// readOneHead reads the head of one answer, which may be an interim one.
+// readOneHead reads one head, which may be that of an interim response.
 func (c *conn) readOneHead(left *int) (*http.Response, error) {
-	line, err := c.line(left)
+	line, err := c.readLine(left)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (c *conn) readOneHead(left *int) (*http.Response, error) {
 	if !ok {
 		return nil, errMalformed
 	}
-	c.keep = minor == 1
-	clear(c.header)
+	c.reusable = minor == 1
+	clear(c.headers)
 	length, chunked := int64(-1), false
 	for {
-		line, err := c.line(left)
+		line, err := c.readLine(left)
 		if err != nil {
 			return nil, err
 		}
@@ -53,10 +53,10 @@ func (c *conn) readOneHead(left *int) (*http.Response, error) {
 		if !ok {
 			return nil, errMalformed
 		}
-		switch key := known(name); key {
+		switch key := knownHeader(name); key {
 		case "":
 		case "Content-Length":
-			n, ok := digits(value)
+			n, ok := parseDigits(value)
 			if !ok || length >= 0 && n != length {
 				return nil, errFraming
 			}
@@ -69,39 +69,38 @@ func (c *conn) readOneHead(left *int) (*http.Response, error) {
 		case "Connection":
 			for token := range strings.SplitSeq(string(value), ",") {
 				if strings.EqualFold(strings.TrimSpace(token), "close") {
-					c.keep = false
+					c.reusable = false
 				}
 			}
 		default:
-			c.remember(key, value)
+			c.storeHeader(key, value)
 		}
 	}
 	if chunked && length >= 0 {
 		return nil, errFraming
 	}
-	return c.answer(status, length, chunked), nil
+	return c.newResponse(status, length, chunked), nil
 }
 
-// remember keeps a header of the answer.
-func (c *conn) remember(key string, value []byte) {
-	if key == "Content-Type" && c.header[key] == nil {
-		if len(c.media) == 0 || c.media[0] != string(value) {
-			c.media = []string{string(value)}
+// storeHeader stores a header of the response.
+func (c *conn) storeHeader(key string, value []byte) {
+	if key == "Content-Type" && c.headers[key] == nil {
+		if len(c.contentType) == 0 || c.contentType[0] != string(value) {
+			c.contentType = []string{string(value)}
 		}
-		c.header[key] = c.media[:1:1]
+		c.headers[key] = c.contentType[:1:1]
 		return
 	}
-	c.header[key] = append(c.header[key], string(value))
+	c.headers[key] = append(c.headers[key], string(value))
 }
 
-// answer returns the answer whose head has been read. length is below 0 where
-// the head has not said it.
-func (c *conn) answer(status int, length int64, chunked bool) *http.Response {
+// newResponse returns the response for the head that was read. length is -1 if the head has none.
+func (c *conn) newResponse(status int, length int64, chunked bool) *http.Response {
 	a := &struct {
 		http.Response
 		body body
 	}{body: body{c: c, left: length}}
-	a.StatusCode, a.Header, a.Body, a.ContentLength = status, c.header, &a.body, length
+	a.StatusCode, a.Header, a.Body, a.ContentLength = status, c.headers, &a.body, length
 	switch {
 	case status < http.StatusOK || status == http.StatusNoContent || status == http.StatusNotModified:
 		a.ContentLength, a.body.err = 0, io.EOF
@@ -110,13 +109,13 @@ func (c *conn) answer(status int, length int64, chunked bool) *http.Response {
 	case length == 0:
 		a.body.err = io.EOF
 	case length < 0:
-		c.keep = false // it ends with the connection
+		c.reusable = false // the body ends with the connection
 	}
 	return &a.Response
 }
 
-// line reads a line of the head, without its end. It is valid until the next.
-func (c *conn) line(left *int) ([]byte, error) {
+// readLine reads a line of the head, without its end. The line is valid until the next read.
+func (c *conn) readLine(left *int) ([]byte, error) {
 	line, err := c.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		line = bytes.Clone(line)
@@ -142,18 +141,18 @@ func (c *conn) line(left *int) ([]byte, error) {
 	return text, nil
 }
 
-// statusLine reads the first line of an answer.
+// statusLine parses the first line of a response.
 func statusLine(line []byte) (minor, status int, ok bool) {
 	const form = "HTTP/1.x 200"
 	if len(line) < len(form) || string(line[:7]) != form[:7] || line[8] != ' ' || len(line) > len(form) && line[len(form)] != ' ' {
 		return 0, 0, false
 	}
-	n, ok := digits(line[9:12])
+	n, ok := parseDigits(line[9:12])
 	minor = int(line[7]) - '0'
 	return minor, int(n), ok && (minor == 0 || minor == 1) && n >= 100 && isText(line[12:])
 }
 
-// headerLine reads a header. Lines that go on with the next are none.
+// headerLine parses a header line. A continuation line is malformed.
 func headerLine(line []byte) (name, value []byte, ok bool) {
 	name, value, ok = bytes.Cut(line, []byte(":"))
 	return name, bytes.Trim(value, " \t"), ok && isName(name) && isText(value)
@@ -176,7 +175,7 @@ var nameBytes = func() (t [256]bool) {
 	return t
 }()
 
-// isText reports whether b can stand in a header.
+// isText reports whether b can be the value of a header.
 func isText[T string | []byte](b T) bool {
 	for i := range len(b) {
 		if c := b[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -186,8 +185,8 @@ func isText[T string | []byte](b T) bool {
 	return true
 }
 
-// known returns the canonical form of a header's name that we look at, or "".
-func known(name []byte) string {
+// knownHeader returns the canonical name of a header that we use, or "".
+func knownHeader(name []byte) string {
 	for _, k := range [...]string{"Content-Length", "Content-Type", "Connection", "Transfer-Encoding", "Content-Encoding", "Mcp-Session-Id", "Retry-After"} {
 		if len(k) == len(name) && strings.EqualFold(k, string(name)) {
 			return k
@@ -196,8 +195,8 @@ func known(name []byte) string {
 	return ""
 }
 
-// digits reads a number that is written in digits only, of at most 18.
-func digits(b []byte) (n int64, ok bool) {
+// parseDigits parses a number of 1 to 18 digits.
+func parseDigits(b []byte) (n int64, ok bool) {
 	for _, c := range b {
 		if c < '0' || c > '9' {
 			return 0, false
@@ -207,11 +206,11 @@ func digits(b []byte) (n int64, ok bool) {
 	return n, len(b) > 0 && len(b) <= 18
 }
 
-// A body is that of the answer which a connection carries.
+// A body is the body of the response that a connection carries.
 type body struct {
 	c      *conn
-	chunks io.Reader // where it comes in chunks
-	left   int64     // else, how much is to come; below 0 until the connection ends
+	chunks io.Reader // reads a chunked body; nil otherwise
+	left   int64     // bytes still to come; below 0 if the body ends with the connection
 	err    error     // that Read returned; io.EOF at the end
 }
 
@@ -241,12 +240,11 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readTrailer reads what follows the last chunk. It returns io.EOF where that is
-// well formed.
+// readTrailer reads the lines after the last chunk. It returns io.EOF if they are well formed.
 func (c *conn) readTrailer() error {
 	left := maxHeaders
 	for {
-		line, err := c.line(&left)
+		line, err := c.readLine(&left)
 		if err != nil {
 			return err
 		}
@@ -259,22 +257,22 @@ func (c *conn) readTrailer() error {
 	}
 }
 
-// ended reports whether the body was read to its end.
-func (b *body) ended() bool { return errors.Is(b.err, io.EOF) }
+// atEnd reports whether the body was read to its end.
+func (b *body) atEnd() bool { return errors.Is(b.err, io.EOF) }
 
-// Close gives the connection back: it is kept where the body was read to its
-// end, nothing follows, and the server has taken all of the request.
+// Close returns the connection to the pool if the body was read to its end, no bytes follow, and
+// the server has taken the whole request. Otherwise it closes the connection.
 func (b *body) Close() error {
 	c := b.c
 	if c == nil {
 		return nil
 	}
 	b.c, b.err = nil, cmp.Or(b.err, http.ErrBodyReadAfterClose)
-	if !b.ended() || !c.keep || !c.written() || c.in.Buffered() > 0 || !c.flight.under(nil) {
-		c.drop()
+	if !b.atEnd() || !c.reusable || !c.fullyWritten() || c.in.Buffered() > 0 || !c.request.setStop(nil) {
+		c.discard()
 		return nil
 	}
-	c.flight = nil
-	c.pool.put(c)
+	c.request = nil
+	c.pool.putIdle(c)
 	return nil
 }

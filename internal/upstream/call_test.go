@@ -157,7 +157,7 @@ func TestLogMessagesGoToTheOnlyCallAtItsLevelOrToNobody(t *testing.T) {
 
 func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 	s := child("one", "silent-about-levels")
-	s.Timeout = levelPatience / 2
+	s.Timeout = logLevelTimeout / 2
 	f := ready(t, Options{}, s)
 	c := use("one", "{}")
 	c.LogLevel = "info"
@@ -177,8 +177,8 @@ func underWay(f *Fleet, id switchboard.ServerID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for _, fl := range l.flights {
-		if fl.method == "tools/call" && fl.maybeSent() {
+	for _, fl := range l.pending {
+		if fl.method == "tools/call" && fl.mayBeSent() {
 			n++
 		}
 	}

@@ -19,24 +19,24 @@ import (
 // A heldPort keeps the goroutine of a call until it is let go.
 type heldPort struct {
 	deafPort
-	held chan *flight
+	held chan *pendingRequest
 	free chan struct{}
 }
 
-func (p *heldPort) carry(f *flight) {
+func (p *heldPort) startBlocking(f *pendingRequest) {
 	p.held <- f
 	<-p.free
 }
 
 func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *testing.T) {
-	p := &heldPort{held: make(chan *flight), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
+	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
 	l.port = p
-	f := l.newFlight("x", func([]byte) []byte { return nil })
+	f := l.newRequest("x", func([]byte) []byte { return nil })
 	var said []string
 	slow := make(chan struct{})
 	ended := later(func() error {
-		return l.fly(t.Context(), f, func(n switchboard.Notification) {
+		return l.roundTrip(t.Context(), f, func(n switchboard.Notification) {
 			<-slow
 			said = append(said, n.Method) // -race says whether it is called concurrently
 		})
@@ -73,14 +73,14 @@ func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *
 }
 
 func TestAStreamThatOthersShareDoesNotWaitForASlowClient(t *testing.T) {
-	p := &heldPort{held: make(chan *flight), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
+	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
 	l.port = p
-	f := l.newFlight("x", func([]byte) []byte { return nil })
+	f := l.newRequest("x", func([]byte) []byte { return nil })
 	hears := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := later(func() error {
-		return l.fly(ctx, f, func(switchboard.Notification) {
+		return l.roundTrip(ctx, f, func(switchboard.Notification) {
 			close(hears) // and it hears no more than one
 			<-ctx.Done()
 		})
@@ -96,7 +96,7 @@ func TestAStreamThatOthersShareDoesNotWaitForASlowClient(t *testing.T) {
 	}
 	cancel()
 	close(p.free)
-	if err := asFault(<-ended); err.kind != kindSilent || err.sent {
+	if err := asExchangeError(<-ended); err.kind != kindSilent || err.sent {
 		t.Errorf("%+v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestAHeaderThatHTTPCannotCarryIsRefusedAtOnce(t *testing.T) {
 	for name, value := range map[string]string{"X": "a\r\nEvil: 1", "X\r\nEvil": "1", "": "1", "X Y": "1", "Y": "a\x00"} {
 		cfg := site.server()
 		cfg.Headers = map[string]switchboard.Secret{name: switchboard.NewSecret(value)}
-		if _, err := openWeb(&link{}, &cfg, newCarrier(cfg.URL)); err == nil {
+		if _, err := newHTTPPort(&link{}, &cfg, newHTTPClients(cfg.URL)); err == nil {
 			t.Errorf("%q: %q is taken", name, value)
 		}
 	}
@@ -196,17 +196,17 @@ func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
 				if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
 					t.Fatal(err)
 				}
-				if took = min(took, time.Since(began)); took < drainPatience {
+				if took = min(took, time.Since(began)); took < drainTimeout {
 					break
 				}
 			}
 			if lasting {
-				if took >= drainPatience {
+				if took >= drainTimeout {
 					t.Errorf("the calls have waited for %v", took)
 				}
 				return
 			}
-			p := f.server("one").http.pool
+			p := f.server("one").httpClients.pool
 			wait.Until(t, "the connection is kept", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -236,12 +236,12 @@ func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
 
 func TestACallDoesNotReturnWhileItsClientIsBeingTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
+		l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
 		l.port = deafPort{}
-		f := l.newFlight("x", func([]byte) []byte { return nil })
+		f := l.newRequest("x", func([]byte) []byte { return nil })
 		told := make(chan struct{})
 		ended := later(func() error {
-			return l.fly(t.Context(), f, func(switchboard.Notification) { <-told })
+			return l.roundTrip(t.Context(), f, func(switchboard.Notification) { <-told })
 		})
 		synctest.Wait()
 		l.deliver(f, nil, switchboard.Notification{Method: "x"})
@@ -260,23 +260,23 @@ func TestACallDoesNotReturnWhileItsClientIsBeingTold(t *testing.T) {
 // RX-06
 func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f flight
+		var f pendingRequest
 		told := 0
-		for f.mayTell(1, 1<<20) {
+		for f.allowNotification(1, 1<<20) {
 			told++
 		}
-		if told != toldAtOnce {
+		if told != notifyBurst {
 			t.Errorf("%d at once", told)
 		}
 		time.Sleep(time.Second)
-		for f.mayTell(1, 1<<20) {
+		for f.allowNotification(1, 1<<20) {
 			told++
 		}
-		if told != toldAtOnce+toldEach {
+		if told != notifyBurst+notifyRate {
 			t.Errorf("%d after a second", told)
 		}
-		var long flight
-		if !long.mayTell(900, 1000) || long.mayTell(101, 1000) || !long.mayTell(100, 1000) {
+		var long pendingRequest
+		if !long.allowNotification(900, 1000) || long.allowNotification(101, 1000) || !long.allowNotification(100, 1000) {
 			t.Error("their bytes do not count")
 		}
 	})

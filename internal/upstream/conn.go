@@ -19,25 +19,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/dial"
 )
 
-// POST requests go over connections of our own. net/http's Transport gives each
-// connection two goroutines, so that a call costs as much to hand around as to
-// send; and it does not say whether any byte of a request has left. Here a
-// connection carries one request at a time, which the caller writes, and whose
-// answer it reads.
+// POST requests use connections of our own, for two reasons. The Transport of net/http gives each
+// connection two goroutines, so that switching between goroutines costs as much as sending the
+// call. And it does not say whether any byte of a request has left. Here a connection carries one
+// request at a time. The caller's goroutine writes the request and reads the response.
 
 const (
-	readBuffer = 4 << 10
-	keptBuffer = 16 << 10 // a larger one of a request is not kept for the next
+	readBufferSize = 4 << 10
+	maxKeptBuffer  = 16 << 10 // a larger buffer of a request is not kept for the next
 
-	// A longer body is written while the answer is read already: a server may
-	// answer before it has read all, and both would wait for each other.
-	longBody      = 32 << 10
-	writePatience = 50 * time.Millisecond // for the end of it, once there is the answer
+	// A longer body is written while the response is being read. A server may respond before it has
+	// read the whole body. Without that, both sides would wait for each other.
+	longBody     = 32 << 10
+	writeTimeout = 50 * time.Millisecond // for the rest of the body, after the response
 
-	maxInterim = 8 // answers of status 1xx
+	maxInterim = 8 // responses with status 1xx
 )
 
-// Why an answer is none.
+// Why a response is not usable.
 var (
 	errMalformed = errors.New("its answer is no HTTP/1.1")
 	errFraming   = errors.New("its answer says in two ways where it ends")
@@ -45,13 +44,13 @@ var (
 	errWithdrawn = errors.New("the request was withdrawn")
 )
 
-// A pool keeps connections to one server. It is safe for concurrent use.
+// A pool keeps idle connections to one server. It is safe for concurrent use.
 type pool struct {
 	address string
 	secure  *tls.Config // nil for plain HTTP
 
 	mu     sync.Mutex
-	idle   []*conn // the one that was idle for longest is first
+	idle   []*conn // longest idle first
 	timer  *time.Timer
 	closed bool
 }
@@ -67,8 +66,7 @@ func newPool(u *url.URL) *pool {
 	return p
 }
 
-// asciiHost returns the host of u as DNS knows it. net/http writes that into
-// requests.
+// asciiHost returns the host of u as DNS spells it. net/http writes that form into requests.
 func asciiHost(u *url.URL) string {
 	host := u.Hostname()
 	if strings.IndexFunc(host, func(r rune) bool { return r > '~' }) < 0 {
@@ -76,7 +74,7 @@ func asciiHost(u *url.URL) string {
 	}
 	var b bytes.Buffer
 	if err := (&http.Request{URL: &url.URL{Host: host}}).Write(&b); err != nil {
-		return host // which will not be found
+		return host // DNS will not find it
 	}
 	req, err := http.ReadRequest(bufio.NewReader(&b))
 	if err != nil {
@@ -85,8 +83,8 @@ func asciiHost(u *url.URL) string {
 	return req.Host
 }
 
-// take returns a connection that is idle and open, or nil where there is none.
-func (p *pool) take() *conn {
+// takeIdle returns an idle connection that is open, or nil.
+func (p *pool) takeIdle() *conn {
 	for {
 		p.mu.Lock()
 		last := len(p.idle) - 1
@@ -98,16 +96,16 @@ func (p *pool) take() *conn {
 		p.idle[last] = nil
 		p.idle = p.idle[:last]
 		p.mu.Unlock()
-		if time.Since(c.since) < idleConn && c.quiet() {
+		if time.Since(c.idleSince) < idleConnTimeout && c.isQuiet() {
 			return c
 		}
 		c.stop()
 	}
 }
 
-// put keeps c for the next request.
-func (p *pool) put(c *conn) {
-	c.since = time.Now()
+// putIdle keeps c for the next request.
+func (p *pool) putIdle(c *conn) {
+	c.idleSince = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.idle) >= maxIdleConns {
@@ -116,20 +114,20 @@ func (p *pool) put(c *conn) {
 	}
 	p.idle = append(p.idle, c)
 	if p.timer == nil {
-		p.timer = time.AfterFunc(idleConn, p.expire)
+		p.timer = time.AfterFunc(idleConnTimeout, p.closeExpired)
 	}
 }
 
-// expire closes what was idle for too long.
-func (p *pool) expire() {
+// closeExpired closes the connections that were idle for too long.
+func (p *pool) closeExpired() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
 	n := 0
 	for ; n < len(p.idle); n++ {
-		left := idleConn - time.Since(p.idle[n].since)
+		left := idleConnTimeout - time.Since(p.idle[n].idleSince)
 		if left > 0 {
-			p.timer = time.AfterFunc(left, p.expire)
+			p.timer = time.AfterFunc(left, p.closeExpired)
 			break
 		}
 		p.idle[n].stop()
@@ -139,7 +137,7 @@ func (p *pool) expire() {
 	p.idle = p.idle[:rest]
 }
 
-// close closes what is idle, and will keep nothing.
+// close closes the idle connections. Later ones are not kept.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +151,7 @@ func (p *pool) close() {
 	}
 }
 
-// dial makes a connection.
+// dial opens a connection.
 func (p *pool) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dial.Timeout)
 	defer cancel()
@@ -172,34 +170,34 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	return newConn(p, raw, secure), nil
 }
 
-// A conn is a connection of a pool's. It is used by one request at a time.
+// A conn is a connection of a pool. It carries one request at a time.
 type conn struct {
-	pool  *pool
-	raw   net.Conn
-	rw    net.Conn        // raw, or TLS over it
-	sys   syscall.RawConn // of raw; nil where it is no socket
-	stop  func()          // closes it, from any goroutine
-	since time.Time       // that it is idle
+	pool      *pool
+	raw       net.Conn
+	rw        net.Conn        // raw, or TLS over it
+	sys       syscall.RawConn // of raw; nil if it is no socket
+	stop      func()          // closes raw; any goroutine may call it
+	idleSince time.Time       // when it became idle
 
-	peeked bool // see quiet
+	peeked bool // see isQuiet
 	peek   func(fd uintptr) bool
 	open   bool
 
 	in  *bufio.Reader
 	out []byte
 
-	// Of the request under way.
-	flight *flight
-	wrote  chan error // takes one when a long body has been written; nil where none is
-	header http.Header
-	media  []string // the Content-Type that it had last, which rarely changes
-	keep   bool     // the server will take another request
+	// State of the current request.
+	request     *pendingRequest
+	wrote       chan error // receives the result of writing a long body; nil means that none is being written
+	headers     http.Header
+	contentType []string // the last Content-Type, which rarely changes
+	reusable    bool     // the server accepts another request
 }
 
 func newConn(p *pool, raw, rw net.Conn) *conn {
-	c := &conn{pool: p, raw: raw, rw: rw, in: bufio.NewReaderSize(rw, readBuffer)}
+	c := &conn{pool: p, raw: raw, rw: rw, in: bufio.NewReaderSize(rw, readBufferSize)}
 	c.stop = func() { _ = raw.Close() }
-	c.header = http.Header{}
+	c.headers = http.Header{}
 	if s, ok := raw.(syscall.Conn); ok {
 		c.sys, _ = s.SyscallConn()
 	}
@@ -213,9 +211,9 @@ func newConn(p *pool, raw, rw net.Conn) *conn {
 	return c
 }
 
-// quiet reports whether the idle connection is open, as far as is known, and the
-// server has said nothing on it: there is nothing that it could say.
-func (c *conn) quiet() bool {
+// isQuiet reports whether the idle connection seems open and the server has sent nothing on it. A
+// server must not send anything between responses.
+func (c *conn) isQuiet() bool {
 	if c.sys == nil {
 		return true
 	}
@@ -228,52 +226,52 @@ func (c *conn) quiet() bool {
 	if c.rw == c.raw {
 		return false
 	}
-	// Of TLS it may be something of its own, such as a ticket.
+	// TLS itself may have sent something, such as a session ticket.
 	_ = c.raw.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.in.Peek(1)
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() && c.raw.SetReadDeadline(time.Time{}) == nil
 }
 
-// exchange sends f's request, of which head appends all but the length and the
-// body, and returns the answer once its head is read. Of its headers only those
-// are kept that we look at. The connection is given back with an error, or when
-// the answer's body is closed; its headers are not read after that.
-func (c *conn) exchange(f *flight, head func([]byte) []byte) (*http.Response, error) {
-	c.flight = f
-	if !f.under(c.stop) {
-		f.under(nil)
-		c.pool.put(c) // nothing has happened to it
+// exchange sends the request f and returns the response when its head is read. head appends
+// everything but the length and the body. The response has only the headers that we use. After an
+// error, exchange has already returned or closed the connection. Otherwise closing the response's
+// body does so, and the headers must not be read after that.
+func (c *conn) exchange(f *pendingRequest, head func([]byte) []byte) (*http.Response, error) {
+	c.request = f
+	if !f.setStop(c.stop) {
+		f.setStop(nil)
+		c.pool.putIdle(c) // it is unused
 		return nil, errWithdrawn
 	}
 	if err := c.send(f, head); err != nil {
-		c.drop()
+		c.discard()
 		return nil, err
 	}
 	resp, err := c.readHead()
 	if err != nil {
-		c.drop()
+		c.discard()
 		return nil, err
 	}
 	return resp, nil
 }
 
-// drop gives the connection up.
-func (c *conn) drop() {
+// discard closes the connection.
+func (c *conn) discard() {
 	c.stop()
 	if c.wrote != nil {
 		<-c.wrote //nolint:errcheck // nothing of it is being written any more
 	}
-	c.flight.under(nil)
-	c.flight = nil
+	c.request.setStop(nil)
+	c.request = nil
 }
 
-// written reports whether all of the request is.
-func (c *conn) written() bool {
+// fullyWritten reports whether the whole request is written. It waits up to writeTimeout.
+func (c *conn) fullyWritten() bool {
 	if c.wrote == nil {
 		return true
 	}
-	timer := time.NewTimer(writePatience)
+	timer := time.NewTimer(writeTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-c.wrote:
@@ -285,14 +283,14 @@ func (c *conn) written() bool {
 }
 
 // send writes the request.
-func (c *conn) send(f *flight, head func([]byte) []byte) error {
+func (c *conn) send(f *pendingRequest, head func([]byte) []byte) error {
 	b := head(c.out[:0])
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, int64(len(f.body)), 10)
 	b = append(b, "\r\n\r\n"...)
 	if len(f.body) <= longBody {
 		b = append(b, f.body...)
-		if c.out = b; cap(b) > keptBuffer {
+		if c.out = b; cap(b) > maxKeptBuffer {
 			c.out = nil
 		}
 		return c.write(f, b)
@@ -305,7 +303,7 @@ func (c *conn) send(f *flight, head func([]byte) []byte) error {
 		if err == nil {
 			_, err = c.rw.Write(f.body)
 		}
-		if err != nil { // it may have said why
+		if err != nil { // the server may have sent the reason
 			_ = c.raw.SetReadDeadline(time.Now().Add(time.Second))
 		}
 		wrote <- err
@@ -313,14 +311,14 @@ func (c *conn) send(f *flight, head func([]byte) []byte) error {
 	return nil
 }
 
-// write writes b, the first of the request.
-func (c *conn) write(f *flight, b []byte) error {
-	if !f.leave() {
+// write writes b, the beginning of the request.
+func (c *conn) write(f *pendingRequest, b []byte) error {
+	if !f.claimSend() {
 		return errWithdrawn
 	}
 	n, err := c.rw.Write(b)
 	if n == 0 && err != nil && c.rw == c.raw {
-		f.sent.Store(withdrawn) // the system took nothing of it
+		f.sendState.Store(neverSent) // the kernel took no byte
 	}
 	return err
 }

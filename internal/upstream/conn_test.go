@@ -85,8 +85,8 @@ func (s *script) serve(c net.Conn) {
 func postLine(b []byte) []byte { return append(b, "POST / HTTP/1.1\r\nHost: test\r\n"...) }
 
 // exchange sends body as a request of f's and reads the answer to its end.
-func (p *pool) exchange(ctx context.Context, f *flight) (status int, answer string, err error) {
-	c := p.take()
+func (p *pool) exchange(ctx context.Context, f *pendingRequest) (status int, answer string, err error) {
+	c := p.takeIdle()
 	if c == nil {
 		if c, err = p.dial(ctx); err != nil {
 			return 0, "", err
@@ -101,7 +101,7 @@ func (p *pool) exchange(ctx context.Context, f *flight) (status int, answer stri
 	return resp.StatusCode, string(all), err
 }
 
-func flightOf(body string) *flight { return &flight{body: []byte(body)} }
+func flightOf(body string) *pendingRequest { return &pendingRequest{body: []byte(body)} }
 
 func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
 	p, s := speaks(t,
@@ -115,7 +115,7 @@ func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
 	for i, want := range []string{"200 one", "200 two", "201 three", "204 ", "404 ", "200 end"} {
 		f := flightOf("{}")
 		status, answer, err := p.exchange(t.Context(), f)
-		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.maybeSent() {
+		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.mayBeSent() {
 			t.Errorf("answer %d: %q, %v, want %q", i, got, err, want)
 		}
 	}
@@ -194,7 +194,7 @@ func TestAnAnswerWhoseHeadIsMalformedIsRefusedAndItsConnectionClosed(t *testing.
 			if status, answer, err := p.exchange(t.Context(), f); err == nil {
 				t.Errorf("%d %q", status, answer)
 			}
-			if !f.maybeSent() {
+			if !f.mayBeSent() {
 				t.Error("it counts as not sent")
 			}
 			if _, answer, err := p.exchange(t.Context(), flightOf("{}")); err != nil || answer != "good" || s.conns.Load() != 2 {
@@ -223,7 +223,7 @@ func TestABodyThatBreaksOffIsNoWholeOne(t *testing.T) {
 			if _, answer, err := p.exchange(t.Context(), flightOf("{}")); err == nil {
 				t.Errorf("%q", answer)
 			}
-			if c := p.take(); c != nil {
+			if c := p.takeIdle(); c != nil {
 				t.Error("its connection is kept")
 			}
 		})
@@ -262,7 +262,7 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 				t.Fatal(err)
 			}
 			c := lying(t, p)
-			if !c.quiet() {
+			if !c.isQuiet() {
 				t.Fatal("an idle connection counts as closed")
 			}
 			server := <-far
@@ -271,7 +271,7 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 			} else {
 				_, _ = io.WriteString(server, last)
 			}
-			wait.Until(t, "it is seen", func() bool { return !c.quiet() })
+			wait.Until(t, "it is seen", func() bool { return !c.isQuiet() })
 			f := flightOf("{}")
 			if status, _, err := p.exchange(t.Context(), f); err != nil || status != 200 || executed.Load() != 2 {
 				t.Errorf("%d, %v, executed %d times", status, err, executed.Load())
@@ -285,7 +285,7 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 		p := newPool(&url.URL{Scheme: "http", Host: "test"})
 		idle := func() net.Conn {
 			near, far := net.Pipe()
-			p.put(newConn(p, near, near))
+			p.putIdle(newConn(p, near, near))
 			return far
 		}
 		began := time.Now()
@@ -296,13 +296,13 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 		first := idle()
 		time.Sleep(time.Second)
 		second := idle()
-		if after := closed(first); after != idleConn {
+		if after := closed(first); after != idleConnTimeout {
 			t.Errorf("the first is closed after %s", after)
 		}
-		if after := closed(second); after != idleConn+time.Second {
+		if after := closed(second); after != idleConnTimeout+time.Second {
 			t.Errorf("the second is closed after %s", after)
 		}
-		if p.take() != nil {
+		if p.takeIdle() != nil {
 			t.Error("one is left")
 		}
 
@@ -324,7 +324,7 @@ func TestNoMoreIdleConnectionsAreKeptThanMayBe(t *testing.T) {
 	for range maxIdleConns + 10 {
 		near, far := net.Pipe()
 		defer far.Close() //nolint:errcheck // it is only a test's
-		p.put(newConn(p, near, near))
+		p.putIdle(newConn(p, near, near))
 	}
 	if n := len(p.idle); n != maxIdleConns {
 		t.Errorf("%d are kept", n)
@@ -377,13 +377,13 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 			p := newPool(u)
 			defer p.close()
 			status, answer, err := p.exchange(t.Context(), flightOf(long))
-			kept := p.take()
+			kept := p.takeIdle()
 			for range 20 { // where the machine is busy, the answer may be read before the sender has noted that all was sent
 				if name != "read first" || kept != nil || err != nil {
 					break
 				}
 				status, answer, err = p.exchange(t.Context(), flightOf(long))
-				kept = p.take()
+				kept = p.takeIdle()
 			}
 			switch name {
 			case "read first":
@@ -417,12 +417,12 @@ func TestAHaltedRequestEndsAtOnceWhereverItIs(t *testing.T) {
 				_, _, err := p.exchange(t.Context(), f)
 				return err
 			})
-			wait.Until(t, "it has been answered", func() bool { return f.maybeSent() && len(s.answers) == 0 })
+			wait.Until(t, "it has been answered", func() bool { return f.mayBeSent() && len(s.answers) == 0 })
 			f.halt()
 			if err := <-ended; err == nil {
 				t.Error("it has an answer")
 			}
-			if p.take() != nil {
+			if p.takeIdle() != nil {
 				t.Error("the connection is kept")
 			}
 		})
@@ -438,7 +438,7 @@ func TestAHaltedRequestEndsAtOnceWhereverItIs(t *testing.T) {
 		t.Fatalf("the connection of that is not used: %v", err)
 	}
 	done.halt() // too late: the connection is others'
-	if c := lying(t, p); !c.quiet() {
+	if c := lying(t, p); !c.isQuiet() {
 		t.Error("a request that has ended takes the connection with it")
 	}
 }
@@ -475,11 +475,11 @@ func TestOverTLSConnectionsAreCheckedKeptAndSeenToBeClosed(t *testing.T) {
 		}
 	}
 	c := lying(t, p)
-	if !c.quiet() {
+	if !c.isQuiet() {
 		t.Error("an idle connection counts as closed")
 	}
 	_ = (<-far).Close()
-	wait.Until(t, "its end is seen", func() bool { return !c.quiet() })
+	wait.Until(t, "its end is seen", func() bool { return !c.isQuiet() })
 
 	site.TLS.MaxVersion = tls.VersionTLS11 //nolint:gosec // which is refused
 	p.close()

@@ -37,7 +37,7 @@ func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		ctx    context.Context
-		kind   kind
+		kind   errorKind
 		status int
 		sent   [2]bool // whether the server has failed, where the call was not sent and where it was
 	}{
@@ -51,20 +51,20 @@ func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
 		{"no valid answer", lasting, kindInvalid, 0, [2]bool{true, true}},
 		{"no protocol", lasting, kindProtocol, 0, [2]bool{true, true}},
 		{"silence", lasting, kindSilent, 0, [2]bool{true, true}},
-		{"the server's own time is over", ended(&timeUp{theirs: true}), kindSilent, 0, [2]bool{true, true}},
-		{"a policy's time is over", ended(&timeUp{}), kindSilent, 0, [2]bool{false, false}},
+		{"the server's own time is over", ended(&timeLimit{blamesServer: true}), kindSilent, 0, [2]bool{true, true}},
+		{"a policy's time is over", ended(&timeLimit{}), kindSilent, 0, [2]bool{false, false}},
 		{"the client went away", ended(context.Canceled), kindSilent, 0, [2]bool{false, false}},
 		{"the client's time is over", ended(context.DeadlineExceeded), kindLost, 0, [2]bool{false, false}},
 	} {
 		for i, sent := range []bool{false, true} {
-			f := faultf(tt.kind, sent, "%s", tt.name)
+			f := exchangeErrorf(tt.kind, sent, "%s", tt.name)
 			f.status = tt.status
-			e := refusal(tt.ctx, f)
+			e := callError(tt.ctx, f)
 			if e.Unsent == sent || e.ServerFailed != tt.sent[i] {
 				t.Errorf("%s, sent %v: unsent %v, and the server failed %v", tt.name, sent, e.Unsent, e.ServerFailed)
 			}
 			f.ours = true
-			if refusal(tt.ctx, f).ServerFailed {
+			if callError(tt.ctx, f).ServerFailed {
 				t.Errorf("%s, sent %v: the server is blamed for what is our doing", tt.name, sent)
 			}
 		}

@@ -266,7 +266,7 @@ func TestAServerThatSaysThatItsToolsHaveChangedIsAskedAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			most := 4 + time.Since(began)/relistEvery
+			most := 4 + time.Since(began)/relistInterval
 			if lists := fields(t, result.JSON)["lists"].(float64); lists > float64(most) {
 				t.Errorf("%d changes drew %v lists", storm, lists)
 			}

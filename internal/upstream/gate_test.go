@@ -11,12 +11,12 @@ import (
 
 // A crowd is the calls at a gate, as a test has seen them come and go.
 type crowd struct {
-	g       *gate
-	inside  []caller
-	waiting []*turn
+	g       *callGate
+	inside  []callerKey
+	waiting []*waitingTurn
 }
 
-func (c *crowd) has(in func(caller) bool) (n int) {
+func (c *crowd) has(in func(callerKey) bool) (n int) {
 	for _, who := range c.inside {
 		if in(who) {
 			n++
@@ -26,15 +26,15 @@ func (c *crowd) has(in func(caller) bool) (n int) {
 }
 
 func (c *crowd) of(t switchboard.TenantID) int {
-	return c.has(func(who caller) bool { return who.tenant == t })
+	return c.has(func(who callerKey) bool { return who.tenant == t })
 }
 
 // settle takes those in whose turn has come.
-func (c *crowd) settle() (came []*turn) {
+func (c *crowd) settle() (came []*waitingTurn) {
 	waiting := c.waiting[:0:0]
 	for _, t := range c.waiting {
 		select {
-		case <-t.come:
+		case <-t.admitted:
 			came = append(came, t)
 			c.inside = append(c.inside, t.queue.caller)
 		default:
@@ -50,12 +50,12 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		most, room := rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 10).Draw(t, "room")
-		c := &crowd{g: &gate{}}
-		c.g.limit(most, room)
-		someone := rapid.Custom(func(t *rapid.T) caller {
+		c := &crowd{g: &callGate{}}
+		c.g.setLimits(most, room)
+		someone := rapid.Custom(func(t *rapid.T) callerKey {
 			tenant := rapid.SampledFrom([]switchboard.TenantID{"a", "b", "c"}).Draw(t, "tenant")
 			principal := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "principal")
-			return caller{tenant, principal, Neighbors{Tenants: true, Principals: true}}
+			return callerKey{tenant, principal, Neighbors{Tenants: true, Principals: true}}
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
@@ -93,25 +93,25 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 					t.Skip()
 				}
 				i := rapid.IntRange(0, len(c.waiting)-1).Draw(t, "call")
-				if err := c.g.wait(t.Context(), c.waiting[i], 0); err == nil {
+				if err := c.g.waitTurn(t.Context(), c.waiting[i], 0); err == nil {
 					t.Fatal("its turn has come, though nobody left")
 				}
 				c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
 				c.settle()
 			},
 			"": func(t *rapid.T) {
-				if len(c.inside) > most || len(c.inside) != c.g.inside || len(c.waiting) != c.g.waiting() {
-					t.Fatalf("%d inside, %d wait; the gate has %d and %d, of at most %d", len(c.inside), len(c.waiting), c.g.inside, c.g.waiting(), most)
+				if len(c.inside) > most || len(c.inside) != c.g.inside || len(c.waiting) != c.g.waitingCount() {
+					t.Fatalf("%d inside, %d wait; the gate has %d and %d, of at most %d", len(c.inside), len(c.waiting), c.g.inside, c.g.waitingCount(), most)
 				}
 				half := max(1, most/2)
 				for _, who := range c.inside {
-					all, own := c.of(who.tenant), c.has(func(other caller) bool { return other == who })
+					all, own := c.of(who.tenant), c.has(func(other callerKey) bool { return other == who })
 					if all > half || own > half {
 						t.Fatalf("%v has %d of %d calls, and its tenant %d", who, own, most, all)
 					}
 				}
 				for _, w := range c.waiting {
-					if c.g.fits(w.queue.caller) {
+					if c.g.mayEnter(w.queue.caller) {
 						t.Fatalf("%v waits, though there is a place for it", w.queue.caller)
 					}
 				}
@@ -125,19 +125,19 @@ func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
 	both := Neighbors{Tenants: true, Principals: true}
 	for _, tt := range []struct {
 		most    int
-		callers []caller // each makes more calls than there are places
+		callers []callerKey // each makes more calls than there are places
 		want    []int
 	}{
-		{256, []caller{{tenant: "alone"}}, []int{256}},
-		{256, []caller{{"a", "x", Neighbors{Tenants: true}}, {"b", "y", Neighbors{Tenants: true}}, {"c", "z", Neighbors{Tenants: true}}}, []int{128, 64, 32}},
-		{256, []caller{{"a", "x", Neighbors{Principals: true}}, {"a", "y", Neighbors{Principals: true}}}, []int{128, 64}},
-		{256, []caller{{"a", "x", both}, {"a", "y", both}, {"b", "z", both}}, []int{85, 28, 47}},
-		{1, []caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 0}},
-		{2, []caller{{"a", "x", both}, {"b", "y", both}}, []int{1, 1}},
-		{3, []caller{{"a", "x", both}, {"b", "y", both}, {"c", "z", both}}, []int{1, 1, 1}},
+		{256, []callerKey{{tenant: "alone"}}, []int{256}},
+		{256, []callerKey{{"a", "x", Neighbors{Tenants: true}}, {"b", "y", Neighbors{Tenants: true}}, {"c", "z", Neighbors{Tenants: true}}}, []int{128, 64, 32}},
+		{256, []callerKey{{"a", "x", Neighbors{Principals: true}}, {"a", "y", Neighbors{Principals: true}}}, []int{128, 64}},
+		{256, []callerKey{{"a", "x", both}, {"a", "y", both}, {"b", "z", both}}, []int{85, 28, 47}},
+		{1, []callerKey{{"a", "x", both}, {"b", "y", both}}, []int{1, 0}},
+		{2, []callerKey{{"a", "x", both}, {"b", "y", both}}, []int{1, 1}},
+		{3, []callerKey{{"a", "x", both}, {"b", "y", both}, {"c", "z", both}}, []int{1, 1, 1}},
 	} {
-		g := &gate{}
-		g.limit(tt.most, 0)
+		g := &callGate{}
+		g.setLimits(tt.most, 0)
 		got := make([]int, len(tt.callers))
 		for i, c := range tt.callers {
 			for range tt.most {
@@ -155,9 +155,9 @@ func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
 func BenchmarkGate(b *testing.B) {
 	for name, among := range map[string]Neighbors{"alone": {}, "tenants": {Tenants: true}, "tenants and principals": {Tenants: true, Principals: true}} {
 		b.Run(name, func(b *testing.B) {
-			g := &gate{}
-			g.limit(256, 0)
-			c := caller{"acme", "alice", among}
+			g := &callGate{}
+			g.setLimits(256, 0)
+			c := callerKey{"acme", "alice", among}
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := g.enter(c, false); err != nil {

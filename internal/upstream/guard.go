@@ -17,43 +17,42 @@ import (
 	"time"
 )
 
-// A guard is a small process between us and a server's program: it starts the
-// program and ends with it, and takes along all that the program has started.
-// Where we are killed by whatever signal, it outlives us by an instant.
+// A guard is a small process between Switchboard and a server's program. It starts the program and
+// ends with it, and then ends every process that the program has started. If Switchboard is killed
+// by any signal, the guard outlives it for a moment to do that.
 //
-// The parent-death signal does not suffice for that: it reaches the program,
-// and not what that has started (as npx does). Nor do process groups, which
-// programs leave. On Linux whoever loses its parent becomes a child of the
-// nearest ancestor that has asked for it, so that this ancestor must live
-// longer than we do, and so cannot be us. On other systems it ends the group.
+// Two simpler ways do not suffice. The parent-death signal reaches only the program, and not its
+// own children (such as those of npx). And programs can leave their process group. On Linux, a
+// process that loses its parent becomes a child of the nearest ancestor that asked for it. That
+// ancestor must outlive Switchboard, so it cannot be Switchboard itself. On other systems the guard
+// ends the process group.
 //
-// It holds the other end of two pipes. From the leash it reads what to do: a
-// byte asks the program to end, and the leash's end kills everything. To the
-// report it writes a line when the program was started or why not, and then
-// how it ended.
+// A guard has the other ends of two pipes. It reads orders from the leash: a byte means to send
+// SIGTERM to the program, and the end of the leash means to kill everything. It writes two lines to
+// the report: that the program was started, or why not, and then how it ended.
 
-// How long a guard may take.
+// Time limits of a guard.
 const (
-	guardPatience = 10 * time.Second // to start a program
-	sweepPatience = 5 * time.Second  // to end all that there is
+	guardStartTimeout = 10 * time.Second // to start a program
+	sweepTimeout      = 5 * time.Second  // to kill everything that is left
 )
 
-// What a guard reports.
+// The lines of the report.
 const (
-	reportStarted = "started " // with the program's process id
+	reportStarted = "started " // followed by the program's process id
 	reportError   = "error "
 )
 
-// The files that the program gets, as the guard finds them.
-const guardStdin = 3 // and stdout and stderr
+// guardStdin is the number of the program's stdin among the guard's files. stdout and stderr
+// follow.
+const guardStdin = 3
 
-// guarded returns the command of a guard that runs cmd, and our ends of its
-// pipes.
-func guarded(guard []string, cmd *exec.Cmd) (by *exec.Cmd, leash, report *os.File, err error) {
+// guardCommand returns the command of a guard that runs cmd, and our ends of its pipes.
+func guardCommand(guard []string, cmd *exec.Cmd) (by *exec.Cmd, leash, report *os.File, err error) {
 	by = &exec.Cmd{
 		Path: guard[0], Args: append(append(append([]string{}, guard...), cmd.Path), cmd.Args...), Env: cmd.Env, Dir: cmd.Dir,
 		ExtraFiles: []*os.File{cmd.Stdin.(*os.File), cmd.Stdout.(*os.File), cmd.Stderr.(*os.File)},
-		// A session of its own, so that what the terminal sends to us misses it.
+		// A session of its own: signals of the terminal do not reach it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	their, leash, err := os.Pipe()
@@ -69,9 +68,9 @@ func guarded(guard []string, cmd *exec.Cmd) (by *exec.Cmd, leash, report *os.Fil
 	return by, leash, report, nil
 }
 
-// readStart reads from the report what became of the program.
+// readStart reads from the report whether the program was started.
 func readStart(report *os.File, lines *bufio.Reader) (pid int, err error) {
-	if err := report.SetReadDeadline(time.Now().Add(guardPatience)); err != nil {
+	if err := report.SetReadDeadline(time.Now().Add(guardStartTimeout)); err != nil {
 		return 0, err
 	}
 	line, err := lines.ReadString('\n')
@@ -88,50 +87,50 @@ func readStart(report *os.File, lines *bufio.Reader) (pid int, err error) {
 	return 0, errors.New(strings.TrimPrefix(line, reportError))
 }
 
-// Guard is the whole life of the process that Options.Guard names: in and out
-// are its stdin and stdout, command are its further arguments.
+// Guard is the whole life of the process that Options.Guard starts. in and out are its stdin and
+// stdout. command are its further arguments.
 func Guard(in io.Reader, out io.Writer, command []string) {
-	// Caught and not ignored: what is ignored here would be in the program. Of
-	// a report that nobody reads it must not die.
+	// The signals are caught and not ignored, because the program would inherit ignored signals.
+	// SIGPIPE is caught so that a guard survives when its report is not read.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	runtime.LockOSThread() // the program must not outlive it, and does not end with a thread of ours
+	runtime.LockOSThread() // the program must end with the guard, and not with a thread of the guard
 	w, err := startWard(command)
 	if err != nil {
 		_, _ = fmt.Fprintf(out, "%s%s\n", reportError, strings.ReplaceAll(err.Error(), "\n", " "))
 		return
 	}
 	_, _ = fmt.Fprintf(out, "%s%d\n", reportStarted, w.cmd.Process.Pid)
-	debug.FreeOSMemory() // there is a guard for each server, and nothing more to do
+	debug.FreeOSMemory() // there is one guard per server, and it needs no more memory
 	go func() {
 		var order [1]byte
 		for {
 			if n, err := in.Read(order[:]); n > 0 {
-				w.ask()
+				w.terminate()
 			} else if err != nil {
 				break
 			}
 		}
-		for end := time.Now().Add(sweepPatience); time.Now().Before(end); time.Sleep(sweepEvery) {
+		for end := time.Now().Add(sweepTimeout); time.Now().Before(end); time.Sleep(sweepEvery) {
 			w.kill()
 		}
-		os.Exit(1) // what is left hangs in the kernel
+		os.Exit(1) // the rest hangs in the kernel
 	}()
 	_, _ = fmt.Fprintln(out, w.wait())
 	w.sweep()
 }
 
-// sweepEvery is how soon it is looked again for what must be killed.
+// sweepEvery is the interval between two searches for processes to kill.
 const sweepEvery = 5 * time.Millisecond
 
-// A ward is the program that a guard runs, and all that it has started.
-type ward struct {
+// A guardedProgram is the program that a guard runs, and all processes that it has started.
+type guardedProgram struct {
 	cmd *exec.Cmd
 
-	mu    sync.Mutex // held to signal and to reap, so that nobody is signalled who is gone
-	ended bool       // and waited for
+	mu    sync.Mutex // held to signal and to reap, so that no signal reaches a process that got the number later
+	ended bool       // and was reaped
 }
 
-func startWard(command []string) (*ward, error) {
+func startWard(command []string) (*guardedProgram, error) {
 	if len(command) < 2 {
 		return nil, errors.New("there is no program to run; Switchboard itself runs this command")
 	}
@@ -144,10 +143,10 @@ func startWard(command []string) (*ward, error) {
 		syscall.CloseOnExec(guardStdin + i)
 		defer files[i].Close() //nolint:errcheck // the program has its own
 	}
-	w := &ward{cmd: &exec.Cmd{
+	w := &guardedProgram{cmd: &exec.Cmd{
 		Path: command[0], Args: command[1:],
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
-		SysProcAttr: childAttr(),
+		SysProcAttr: childSysProcAttr(),
 	}}
 	err := w.cmd.Start()
 	if wrapped, ok := errors.AsType[*os.PathError](err); ok {
@@ -156,8 +155,8 @@ func startWard(command []string) (*ward, error) {
 	return w, err
 }
 
-// ask asks the program's group to end.
-func (w *ward) ask() {
+// terminate sends SIGTERM to the program's process group.
+func (w *guardedProgram) terminate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ended {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes those below us that lose their parent our children.
+// adoptOrphans makes this process the parent of all descendants that lose theirs.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // wait returns when the program has ended, and says how.
-func (w *ward) wait() (how string) {
+func (w *guardedProgram) wait() (how string) {
 	for how == "" {
-		// First look, then reap: until then no other has the number.
+		// Wait first and reap then: until it is reaped, no other process gets its number.
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err.Error()
@@ -29,9 +29,9 @@ func (w *ward) wait() (how string) {
 	return how
 }
 
-// sweep ends what the program has left behind.
-func (w *ward) sweep() {
-	for end := time.Now().Add(sweepPatience); time.Now().Before(end); time.Sleep(sweepEvery) {
+// sweep ends the processes that the program left behind.
+func (w *guardedProgram) sweep() {
+	for end := time.Now().Add(sweepTimeout); time.Now().Before(end); time.Sleep(sweepEvery) {
 		if _, more := w.reap(); !more {
 			return
 		}
@@ -39,9 +39,9 @@ func (w *ward) sweep() {
 	}
 }
 
-// reap waits for those children that have ended. It says how the program did,
-// if it was one of them, and whether there are more children.
-func (w *ward) reap() (how string, more bool) {
+// reap reaps the children that have ended. how says how the program ended, if it was one of them.
+// more says whether there are more children.
+func (w *guardedProgram) reap() (how string, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -55,22 +55,22 @@ func (w *ward) reap() (how string, more bool) {
 			return how, true
 		case pid == w.cmd.Process.Pid:
 			w.ended = true
-			how = ending(syscall.WaitStatus(status))
+			how = exitStatusText(syscall.WaitStatus(status))
 		}
 	}
 }
 
-// ending says how a process ended, as os.ProcessState does.
-func ending(s syscall.WaitStatus) string {
+// exitStatusText says how a process ended, in the words of os.ProcessState.
+func exitStatusText(s syscall.WaitStatus) string {
 	if s.Signaled() {
 		return "signal: " + s.Signal().String()
 	}
 	return fmt.Sprintf("exit status %d", s.ExitStatus())
 }
 
-// kill kills our children. Theirs are ours then, and must be killed too: the
-// program is not gone before there are no more.
-func (w *ward) kill() {
+// kill kills our children. Their children then become ours and must be killed too. So the caller
+// repeats kill until none is left.
+func (w *guardedProgram) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	self := strconv.Itoa(os.Getpid())
@@ -80,7 +80,7 @@ func (w *ward) kill() {
 		if err != nil {
 			continue
 		}
-		// "pid (name) state parent …", where the name may hold anything.
+		// The file is "pid (name) state parent …", and name may contain anything.
 		text := string(stat)
 		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && len(fields) > 1 && fields[1] == self {

@@ -4,25 +4,25 @@ package upstream
 
 import "syscall"
 
-// adoptOrphans has no equal here.
+// adoptOrphans does nothing on this system.
 func adoptOrphans() error { return nil }
 
 // wait returns when the program has ended, and says how.
-func (w *ward) wait() (how string) {
-	_ = w.cmd.Wait() // how it ended is in cmd.ProcessState
+func (w *guardedProgram) wait() (how string) {
+	_ = w.cmd.Wait() // the result is in cmd.ProcessState
 	return w.cmd.ProcessState.String()
 }
 
-// sweep ends what the program has left behind in its group.
-func (w *ward) sweep() {
+// sweep ends the processes that the program left in its group.
+func (w *guardedProgram) sweep() {
 	w.kill()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
 }
 
-// kill kills the program's group.
-func (w *ward) kill() {
+// kill kills the program's process group.
+func (w *guardedProgram) kill() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ended {

@@ -277,7 +277,7 @@ func TestACallOverHTTPDoesNotWaitLongForAServerThatDoesNotSetItsLevel(t *testing
 		return true
 	})
 	cfg := site.server()
-	cfg.Timeout = levelPatience / 2
+	cfg.Timeout = logLevelTimeout / 2
 	f := ready(t, Options{}, cfg)
 	c := use("one", "{}")
 	c.LogLevel = "info"

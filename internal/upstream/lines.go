@@ -7,14 +7,13 @@ import (
 	"io"
 )
 
-// maxSkipped is how long a message that is too long may be at least for us to wait
-// for its end; see link.skipped.
+// maxSkipped is the smallest limit for skipping a message that is too long; see link.maxSkip.
 const maxSkipped = 2 * maxMessage
 
-var errEndless = errors.New("it writes a line without end")
+var errEndlessLine = errors.New("it writes a line without end")
 
-// A lineReader reads lines of at most max bytes. Of a longer one it keeps
-// nothing, but says whose answer it was.
+// A lineReader reads lines of at most max bytes. It skips a longer line, and finds the id in it if
+// the line is a response.
 type lineReader struct {
 	r   *bufio.Reader
 	max int
@@ -24,49 +23,48 @@ func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
 }
 
-// A line is what was read: text, which is the caller's own and, where it is long,
-// stands at the start of lent; or for a line that is too long its length, and the
-// id in it where it was an answer.
-type line struct {
+// A messageLine is a line that was read. text belongs to the caller; if it is long, it is at the
+// start of lent. For a line that is too long there is only its length and, if it is a response, its
+// id.
+type messageLine struct {
 	text []byte
-	lent loan
+	lent lentBuffer
 	long int
 	id   []byte
 }
 
-// next returns the next line, without its end. A last line that does not end
-// is no line.
-func (l *lineReader) next() (line, error) {
-	var lent loan
-	n := 0 // of lent
+// next returns the next line, without its end. A last line without an end is ignored.
+func (l *lineReader) next() (messageLine, error) {
+	var lent lentBuffer
+	n := 0 // bytes in lent
 	for {
 		part, err := l.r.ReadSlice('\n')
 		ended := err == nil
 		switch {
 		case !ended && !errors.Is(err, bufio.ErrBufferFull):
-			return line{}, err
+			return messageLine{}, err
 		case n+len(part) > l.max+1:
-			defer lent.repay()
-			return l.skip(ended, lent.room[:n], part)
-		case ended && n == 0 && len(part) <= unlent:
-			return line{text: bytes.Clone(part[:len(part)-1])}, nil
+			defer lent.release()
+			return l.skip(ended, lent.bytes[:n], part)
+		case ended && n == 0 && len(part) <= maxUnpooled:
+			return messageLine{text: bytes.Clone(part[:len(part)-1])}, nil
 		}
-		if n+len(part) > len(lent.room) {
-			bigger := borrow(n + max(n, len(part)) + spare)
-			copy(bigger.room, lent.room[:n])
-			lent.repay()
+		if n+len(part) > len(lent.bytes) {
+			bigger := borrowBuffer(n + max(n, len(part)) + spareRoom)
+			copy(bigger.bytes, lent.bytes[:n])
+			lent.release()
 			lent = bigger
 		}
-		n += copy(lent.room[n:], part)
+		n += copy(lent.bytes[n:], part)
 		if ended {
-			return line{text: lent.room[:n-1], lent: lent}, nil
+			return messageLine{text: lent.bytes[:n-1], lent: lent}, nil
 		}
 	}
 }
 
-// skip reads on to the end of a line that is too long already.
-func (l *lineReader) skip(ended bool, text ...[]byte) (line, error) {
-	s := skim{}
+// skip reads to the end of a line that is already too long.
+func (l *lineReader) skip(ended bool, text ...[]byte) (messageLine, error) {
+	s := idScanner{}
 	n := 0
 	for _, part := range text {
 		s.feed(part)
@@ -75,40 +73,39 @@ func (l *lineReader) skip(ended bool, text ...[]byte) (line, error) {
 	for !ended {
 		part, err := l.r.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return line{}, err
+			return messageLine{}, err
 		}
 		s.feed(part)
 		if n += len(part); n > max(maxSkipped, 2*l.max) {
-			return line{long: n, id: s.answered()}, errEndless
+			return messageLine{long: n, id: s.responseID()}, errEndlessLine
 		}
 		ended = err == nil
 	}
-	return line{long: n, id: s.answered()}, nil
+	return messageLine{long: n, id: s.responseID()}, nil
 }
 
-// A skim reads a message that nobody keeps, piece by piece, to learn which
-// request it answers. It trusts that the message is JSON: one that is not is
-// nobody's answer in the worst case, or tells a caller that its answer was too
-// long, which is no lie.
-type skim struct {
-	depth  int
-	quoted bool
-	escape bool
-	value  bool // the value of a member of the envelope is due
-	text   []byte
-	member string // the last name read in the envelope
-	id     []byte
-	method bool
-	lost   bool // it is no object, and so no message
+// An idScanner scans a message that is not stored, piece by piece, for the id of the request that
+// it answers. It assumes that the message is JSON. If it is not, the worst case is that a caller is
+// told that its answer was too long, which is true.
+type idScanner struct {
+	depth   int
+	quoted  bool
+	escape  bool
+	inValue bool // expects the value of a member of the envelope
+	text    []byte
+	member  string // the last name in the envelope
+	id      []byte
+	method  bool
+	invalid bool // the text is no object, so no message
 }
 
-// maxSkim is how much of a name or an id is of interest.
-const maxSkim = 64
+// maxScanned limits the bytes of a name or an id that are stored.
+const maxScanned = 64
 
-func (s *skim) feed(data []byte) {
-	for i := 0; i < len(data) && !s.lost; i++ {
-		if s.quoted && !s.escape && (s.depth != 1 || len(s.text) >= maxSkim) {
-			// Nothing of this string is kept: on to its end, or the next escape.
+func (s *idScanner) feed(data []byte) {
+	for i := 0; i < len(data) && !s.invalid; i++ {
+		if s.quoted && !s.escape && (s.depth != 1 || len(s.text) >= maxScanned) {
+			// This string is not stored: skip to its end, or to the next escape.
 			n := bytes.IndexAny(data[i:], `"\`)
 			if n < 0 {
 				return
@@ -119,7 +116,7 @@ func (s *skim) feed(data []byte) {
 	}
 }
 
-func (s *skim) byte(c byte) {
+func (s *idScanner) byte(c byte) {
 	if s.quoted {
 		switch {
 		case s.escape:
@@ -129,45 +126,45 @@ func (s *skim) byte(c byte) {
 		case c == '"':
 			s.quoted = false
 		}
-		s.keep(c)
+		s.appendText(c)
 		return
 	}
 	switch c {
 	case '"':
 		s.quoted = true
-		if s.depth == 1 && !s.value {
+		if s.depth == 1 && !s.inValue {
 			s.text = s.text[:0]
 		}
-		s.keep(c)
+		s.appendText(c)
 	case '{', '[':
 		s.depth++
-		s.lost = s.lost || s.depth == 1 && c == '['
+		s.invalid = s.invalid || s.depth == 1 && c == '['
 	case '}', ']':
-		s.end()
+		s.endMember()
 		s.depth--
 	case ':':
 		if s.depth == 1 {
-			s.member, s.value, s.text = string(s.text), true, s.text[:0]
+			s.member, s.inValue, s.text = string(s.text), true, s.text[:0]
 		}
 	case ',':
-		s.end()
+		s.endMember()
 	case ' ', '\t', '\r', '\n':
 	default:
-		s.lost = s.lost || s.depth == 0
-		s.keep(c)
+		s.invalid = s.invalid || s.depth == 0
+		s.appendText(c)
 	}
 }
 
-// keep remembers c where it is part of a name or a scalar of the envelope.
-func (s *skim) keep(c byte) {
-	if s.depth == 1 && len(s.text) < maxSkim {
+// appendText stores c if it belongs to a name or a scalar of the envelope.
+func (s *idScanner) appendText(c byte) {
+	if s.depth == 1 && len(s.text) < maxScanned {
 		s.text = append(s.text, c)
 	}
 }
 
-// end notes the member of the envelope that ends here, if one does.
-func (s *skim) end() {
-	if s.depth != 1 || !s.value {
+// endMember evaluates the member of the envelope that ends here, if one does.
+func (s *idScanner) endMember() {
+	if s.depth != 1 || !s.inValue {
 		return
 	}
 	switch s.member {
@@ -176,12 +173,12 @@ func (s *skim) end() {
 	case `"method"`:
 		s.method = true
 	}
-	s.value, s.text = false, s.text[:0]
+	s.inValue, s.text = false, s.text[:0]
 }
 
-// answered returns the id of the answer that was read, or nil.
-func (s *skim) answered() []byte {
-	if s.method || s.lost {
+// responseID returns the id of the response that was scanned, or nil.
+func (s *idScanner) responseID() []byte {
+	if s.method || s.invalid {
 		return nil
 	}
 	return s.id

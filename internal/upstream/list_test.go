@@ -373,7 +373,7 @@ func TestASubscriptionThatIsNotGrantedIsRefused(t *testing.T) {
 	c.Method, c.Tool, c.Target, c.Params = "resources/subscribe", nil, "x:1", nil
 	for _, env := range []string{"LEGACY=1", "MODERN=1"} {
 		f := ready(t, Options{}, child("one", "library", env, "DENY=1", "TOKEN=s3cret-s3cret-s3cret"))
-		ctx, cancel := context.WithTimeout(t.Context(), subscribePatience/2)
+		ctx, cancel := context.WithTimeout(t.Context(), subscribeTimeout/2)
 		_, err := f.Subscribe(ctx, c, func(string) {})
 		cancel()
 		switch answered, ok := errors.AsType[*switchboard.ServerError](err); {
@@ -389,7 +389,7 @@ func TestASubscriptionThatIsNotGrantedIsRefused(t *testing.T) {
 	}
 	c.Server = "none"
 	began := time.Now()
-	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || time.Since(began) > subscribePatience/2 {
+	if _, err := f.Subscribe(t.Context(), c, func(string) {}); err == nil || time.Since(began) > subscribeTimeout/2 {
 		t.Errorf("of a server that is not there: %v", err)
 	}
 }

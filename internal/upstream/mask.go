@@ -15,51 +15,50 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// minSecret is the shortest text that is masked: shorter ones ("1", "true")
-// stand in everything that a server says.
+// minSecret is the length of the shortest text that is masked. Shorter ones ("1", "true") occur in
+// ordinary text.
 const minSecret = 6
 
-// A mask hides a server's own secrets in what the server says: an error that
-// echoes a header, a line on stderr that shows the environment.
+// A secretMask hides a server's own secrets in what the server sends: an error that repeats a
+// header, a line of stderr that shows the environment.
 //
-// What operators see is masked with every variable of the server's environment.
-// What clients see is not: a variable may hold a path, and the path is what the
-// error is about. Of variables it hides those whose name or value is that of a
-// credential.
-type mask struct {
-	replace *strings.Replacer // for operators
-	longest int
+// For operators it hides the value of every variable of the server's environment. For clients it
+// hides less: a variable may hold a path, and the error may be about the path. There it hides only
+// variables with the name or the value of a credential.
+type secretMask struct {
+	forOperators  *strings.Replacer
+	longestSecret int
 
-	client *strings.Replacer // for clients
+	forClients *strings.Replacer
 }
 
-func newMask(cfg *switchboard.Server) *mask {
-	sure, all := forms{}, forms{}
+func newSecretMask(cfg *switchboard.Server) *secretMask {
+	sure, all := secretForms{}, secretForms{}
 	for _, secret := range cfg.Headers {
-		sure.secret(secret.Reveal())
+		sure.addSecret(secret.Reveal())
 	}
 	for name, secret := range cfg.Env {
-		all.secret(secret.Reveal())
+		all.addSecret(secret.Reveal())
 		if switchboard.CredentialName(name) || switchboard.CredentialValue(secret.Reveal()) {
-			sure.secret(secret.Reveal())
+			sure.addSecret(secret.Reveal())
 		}
-		sure.address(secret.Reveal(), false)
+		sure.addAddress(secret.Reveal(), false)
 	}
-	sure.address(cfg.URL, true)
-	sure.arguments(cfg.Command)
+	sure.addAddress(cfg.URL, true)
+	sure.addArguments(cfg.Command)
 	maps.Copy(all, sure)
-	m := &mask{}
-	m.client, _ = sure.replacer()
-	m.replace, m.longest = all.replacer()
+	m := &secretMask{}
+	m.forClients, _ = sure.replacer()
+	m.forOperators, m.longestSecret = all.replacer()
 	return m
 }
 
-// replacer hides the forms. It is nil where there are none.
-func (f forms) replacer() (r *strings.Replacer, longest int) {
+// replacer returns a replacer that hides the forms, or nil if there are none.
+func (f secretForms) replacer() (r *strings.Replacer, longest int) {
 	if len(f) == 0 {
 		return nil, 0
 	}
-	// Longest first, so that a secret within another leaves nothing behind.
+	// Longest first, so that a secret inside another one leaves no rest.
 	list := slices.SortedFunc(maps.Keys(f), func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)
@@ -73,11 +72,10 @@ func (f forms) replacer() (r *strings.Replacer, longest int) {
 	return strings.NewReplacer(pairs...), len(list[0])
 }
 
-// forms are the texts that a mask hides: the secrets, in each way that they
-// are spelt.
-type forms map[string]bool
+// secretForms are the texts that a mask hides: the secrets in each spelling.
+type secretForms map[string]bool
 
-func (f forms) add(s string) {
+func (f secretForms) add(s string) {
 	for _, form := range [...]string{s, url.QueryEscape(s), strings.Trim(string(wire.AppendString(nil, s)), `"`)} {
 		if len(form) >= minSecret {
 			f[form] = true
@@ -85,11 +83,11 @@ func (f forms) add(s string) {
 	}
 }
 
-// secret adds a secret, and what of it is one by itself.
-func (f forms) secret(text string) {
+// addSecret adds a secret and the parts of it that are secret by themselves.
+func (f secretForms) addSecret(text string) {
 	f.add(text)
-	f.address(text, false)
-	for line := range strings.Lines(text) { // a key in PEM form, line by line
+	f.addAddress(text, false)
+	for line := range strings.Lines(text) { // each line of a PEM key
 		f.add(strings.TrimSpace(line))
 	}
 	scheme, token, ok := strings.Cut(text, " ")
@@ -104,9 +102,9 @@ func (f forms) secret(text string) {
 	}
 }
 
-// address adds the password of a URL and the values of its query: those that
-// are named like a credential, or, where it is the server's own, each.
-func (f forms) address(text string, own bool) {
+// addAddress adds the password of a URL and values of its query: all of them for the server's own
+// URL, otherwise those with the name of a credential.
+func (f secretForms) addAddress(text string, own bool) {
 	_, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return
@@ -116,36 +114,36 @@ func (f forms) address(text string, own bool) {
 	host, _, _ := strings.Cut(rest, "/")
 	if at := strings.LastIndexByte(host, '@'); at >= 0 {
 		user := host[:at]
-		f.spelt(user)
+		f.addEscaped(user)
 		if _, password, ok := strings.Cut(user, ":"); ok {
-			f.spelt(password)
+			f.addEscaped(password)
 		}
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		if name, value, _ := strings.Cut(pair, "="); own || switchboard.CredentialName(name) {
-			f.spelt(value)
+			f.addEscaped(value)
 		}
 	}
 }
 
-// spelt adds a part of a URL, as it stands there and as it is meant.
-func (f forms) spelt(raw string) {
+// addEscaped adds a part of a URL, as written and unescaped.
+func (f secretForms) addEscaped(raw string) {
 	f.add(raw)
 	if s, err := url.PathUnescape(raw); err == nil {
 		f.add(s)
 	}
-	if s, err := url.QueryUnescape(raw); err == nil { // where + is a space
+	if s, err := url.QueryUnescape(raw); err == nil { // a query writes a space as +
 		f.add(s)
 	}
 }
 
-// arguments adds the secrets among a program's arguments: --api-key=X,
-// --api-key X, --header "Authorization: X", and those that look like one.
-func (f forms) arguments(command []string) {
-	named := false // by the argument before
+// addArguments adds the secrets among a program's arguments: --api-key=X, --api-key X, --header
+// "Authorization: X", and those that look like a secret.
+func (f secretForms) addArguments(command []string) {
+	named := false // by the previous argument
 	for _, arg := range command {
 		if named {
-			f.secret(arg)
+			f.addSecret(arg)
 		}
 		before := ""
 		for word := range strings.FieldsSeq(arg) {
@@ -154,12 +152,12 @@ func (f forms) arguments(command []string) {
 			}
 			before = word
 		}
-		f.address(arg, false)
+		f.addAddress(arg, false)
 		pair := false
 		for _, separator := range [...]string{"=", ":"} {
 			name, value, ok := strings.Cut(arg, separator)
 			if ok && switchboard.CredentialName(name) {
-				f.secret(strings.TrimSpace(value))
+				f.addSecret(strings.TrimSpace(value))
 			}
 			pair = pair || ok
 		}
@@ -167,23 +165,23 @@ func (f forms) arguments(command []string) {
 	}
 }
 
-// text returns s without the secrets.
-func (m *mask) text(s string) string {
-	if m.replace == nil {
+// text returns s, for operators, without the secrets.
+func (m *secretMask) text(s string) string {
+	if m.forOperators == nil {
 		return s
 	}
-	return m.replace.Replace(s)
+	return m.forOperators.Replace(s)
 }
 
-// json returns the JSON text raw, for a client, without the secrets in its strings, however
-// those are escaped: raw itself where it has none. Numbers and the names of
-// members stay, so that it remains what it is.
-func (m *mask) json(raw []byte) []byte {
-	if m.client == nil {
+// json returns the JSON text raw, for a client, without the secrets in its strings, in whatever way
+// they are escaped. It returns raw itself if there are none. Numbers and names of members stay, so
+// that the structure stays the same.
+func (m *secretMask) json(raw []byte) []byte {
+	if m.forClients == nil {
 		return raw
 	}
 	var out []byte
-	from := 0 // what of raw is not in out yet
+	from := 0 // start of the part of raw that is not in out yet
 	for i := 0; i < len(raw); i++ {
 		if raw[i] != '"' {
 			continue
@@ -210,25 +208,24 @@ func (m *mask) json(raw []byte) []byte {
 	return append(out, raw[from:]...)
 }
 
-// jsonString returns a string of JSON without the secrets, if it has any.
-func (m *mask) jsonString(raw []byte) (masked []byte, ok bool) {
+// jsonString returns a JSON string without the secrets. ok is false if it has none.
+func (m *secretMask) jsonString(raw []byte) (masked []byte, ok bool) {
 	text, ok := wire.String(raw)
-	if !ok { // no Unicode: as it is spelt
-		masked := m.client.Replace(string(raw))
+	if !ok { // invalid Unicode: replace in the raw text
+		masked := m.forClients.Replace(string(raw))
 		return []byte(masked), masked != string(raw)
 	}
-	if masked := m.client.Replace(text); masked != text {
+	if masked := m.forClients.Replace(text); masked != text {
 		return wire.AppendString(nil, masked), true
 	}
 	return nil, false
 }
 
-// line returns what a log may show of text that a server wrote: at most limit
-// bytes, without secrets, and with what is not printable escaped. whole says
-// that text is not the beginning of something longer.
-func (m *mask) line(text []byte, limit int, whole bool) string {
-	if !whole && m.longest > 0 { // a secret may have been cut in two
-		text = text[:max(0, len(text)-m.longest)]
+// line returns the text of a server for the log: at most limit bytes, without secrets, and with
+// unprintable characters escaped. whole is false if text is the beginning of a longer text.
+func (m *secretMask) line(text []byte, limit int, whole bool) string {
+	if !whole && m.longestSecret > 0 { // the cut may divide a secret
+		text = text[:max(0, len(text)-m.longestSecret)]
 	}
 	var b strings.Builder
 	for _, r := range m.text(strings.TrimRight(string(text), "\r\n ")) {

@@ -55,7 +55,7 @@ func TestEachLossOfTheConnectionIsToldAndThatItIsBack(t *testing.T) {
 	// What is replaced says no more.
 	was := f.server("one")
 	defer func() {
-		was.linked(true, nil)
+		was.reportLink(true, nil)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if slices.Contains(l.said[3:], "one up") {
@@ -138,9 +138,9 @@ func TestAProbeReconnectsButNoSoonerThanItMay(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, owner) (*link, error) {
+		s.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
-			return nil, faultf(kindUnreachable, false, "no")
+			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
 		ended := time.Now().Add(time.Minute)
 		for time.Now().Before(ended) {
@@ -149,7 +149,7 @@ func TestAProbeReconnectsButNoSoonerThanItMay(t *testing.T) {
 			}
 		}
 		for i := 5; i < len(tries); i++ {
-			if gap := tries[i].Sub(tries[i-1]); gap < nudged {
+			if gap := tries[i].Sub(tries[i-1]); gap < callRedialPause {
 				t.Errorf("attempt %d after %s", i, gap)
 			}
 		}
@@ -169,41 +169,41 @@ func TestACallThatNeedNotWaitForAConnectionDoesNot(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		tries, answer := 0, error(nil)
-		s.connect = func(context.Context, owner) (*link, error) {
+		s.connect = func(context.Context, linkScope) (*link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			if answer != nil {
 				return nil, answer
 			}
-			l := newLink(nil, &mask{}, nil, "", nil)
+			l := newLink(nil, &secretMask{}, nil, "", nil)
 			l.port = deafPort{}
 			return l, nil
 		}
-		try := func(sl *slot, took time.Duration, dials int, fails bool) {
+		try := func(sl *connector, took time.Duration, dials int, fails bool) {
 			t.Helper()
 			began, before := time.Now(), tries
-			_, err := s.connected(t.Context(), sl, true)
+			_, err := s.waitForLink(t.Context(), sl, true)
 			if got := time.Since(began); got != took || tries-before != dials || (err != nil) != fails {
 				t.Errorf("it took %s and %d attempts: %v; want %s and %d", got, tries-before, err, took, dials)
 			}
-			if err != nil && (asFault(err).sent || !asFault(err).theirs()) {
+			if err != nil && (asExchangeError(err).sent || !asExchangeError(err).blamesServer()) {
 				t.Errorf("%+v", err)
 			}
 		}
-		own := s.newSlot(owner{principal: "ann"})
+		own := s.addConnector(linkScope{principal: "ann"})
 		try(own, 0, 0, true) // it has never answered
 		s.state = StateReady
-		answer = faultf(kindUnreachable, false, "no")
+		answer = exchangeErrorf(kindUnreachable, false, "no")
 		try(own, 100*time.Millisecond, 1, true) // one attempt
 		try(own, 0, 0, true)                    // not again so soon
-		time.Sleep(nudged)
+		time.Sleep(callRedialPause)
 		answer = nil
 		try(own, 100*time.Millisecond, 1, false)
 		l := own.current()
-		l.fail(faultf(kindGone, true, "forgotten"))
+		l.fail(exchangeErrorf(kindGone, true, "forgotten"))
 		try(own, 100*time.Millisecond, 1, false) // the server is there
 		s.state, s.failure = StateRetrying, &Failure{Message: "it has ended"}
-		try(s.newSlot(owner{principal: "bob"}), 0, 0, true)
+		try(s.addConnector(linkScope{principal: "bob"}), 0, 0, true)
 		s.cancel()
 		f.Close(t.Context())
 	})
@@ -268,13 +268,13 @@ func TestARequestOfWhichAPipeTookNothingWasNotSent(t *testing.T) {
 	}
 	_ = theirs.Close()
 	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
-	s := &stdio{link: l, proc: &process{stdin: ours}, more: make(chan struct{}, 1), read: make(chan struct{})}
-	l.port, l.severs = s, true
-	close(s.read)
+	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
+	l.port, l.endsPending = s, true
+	close(s.readDone)
 	go s.write()
-	f := l.newFlight("x", func([]byte) []byte { return nil })
-	if err := l.fly(t.Context(), f, nil); err == nil || asFault(err).sent || f.maybeSent() {
+	f := l.newRequest("x", func([]byte) []byte { return nil })
+	if err := l.roundTrip(t.Context(), f, nil); err == nil || asExchangeError(err).sent || f.mayBeSent() {
 		t.Errorf("%+v", err)
 	}
 }
@@ -286,18 +286,18 @@ func TestAPartOfALineMayHaveBeenTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ours.Close() //nolint:errcheck // it is broken already
-	l := newLink(slog.New(slog.DiscardHandler), &mask{}, nil, "", nil)
-	s := &stdio{link: l, proc: &process{stdin: ours}, more: make(chan struct{}, 1), read: make(chan struct{})}
-	l.port, l.severs = s, true
-	close(s.read)
+	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	s := &stdioPort{link: l, proc: &process{stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
+	l.port, l.endsPending = s, true
+	close(s.readDone)
 	go s.write()
-	f := l.newFlight("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
-	ended := later(func() error { return l.fly(t.Context(), f, nil) })
+	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })
+	ended := later(func() error { return l.roundTrip(t.Context(), f, nil) })
 	if _, err := theirs.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	_ = theirs.Close()
-	if err := <-ended; !asFault(err).sent {
+	if err := <-ended; !asExchangeError(err).sent {
 		t.Errorf("%+v", err)
 	}
 }

@@ -119,7 +119,7 @@ func TestCloseEndsTheStubbornAndTheirFamilies(t *testing.T) {
 
 	began := time.Now()
 	f.Close(t.Context()) // in no hurry
-	if took := time.Since(began); took < graceInput+graceTerm || took > graceInput+graceTerm+2*wait.Bound {
+	if took := time.Since(began); took < inputGrace+termGrace || took > inputGrace+termGrace+2*wait.Bound {
 		t.Errorf("it took %s, with one that only SIGKILL ends", took)
 	}
 	for i, pid := range pids {
@@ -151,7 +151,7 @@ func TestCloseInAHurryDoesNotWaitForCalls(t *testing.T) {
 	cancel()
 	began := time.Now()
 	f.Close(ctx)
-	if took := time.Since(began); took > graceInput+graceTerm { // which one in no hurry would take at least
+	if took := time.Since(began); took > inputGrace+termGrace { // which one in no hurry would take at least
 		t.Errorf("it took %s", took)
 	}
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
@@ -395,7 +395,7 @@ func TestAFloodOfStderrIsShownInDropsAndTheRestCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		v := newVoice(slog.New(slog.NewJSONHandler(&log, nil)), &mask{})
+		v := newStderrLog(slog.New(slog.NewJSONHandler(&log, nil)), &secretMask{})
 		in, out := io.Pipe()
 		s := readStderr(v, in)
 		const lines, minutes = 60_000, 10

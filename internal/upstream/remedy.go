@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// products are what a person installs to have a program.
+// products names what a person installs to get a program.
 var products = map[string]string{
 	"bun": "Bun", "bunx": "Bun",
 	"deno":   "Deno",
@@ -28,8 +28,8 @@ var products = map[string]string{
 	"yarn": "Yarn",
 }
 
-// missing names a program that is missing, with the remedy.
-func missing(program string) string {
+// missingRemedy is the remedy for a program that is missing.
+func missingRemedy(program string) string {
 	if strings.ContainsRune(program, filepath.Separator) {
 		return fmt.Sprintf(`there is no program %q: install it there, or correct the server's "command"`, program)
 	}
@@ -37,13 +37,13 @@ func missing(program string) string {
 		program, cmp.Or(products[program], "it"))
 }
 
-// forbidden names a program that may not be run, with the remedy.
-func forbidden(program string) string {
+// forbiddenRemedy is the remedy for a program that must not be executed.
+func forbiddenRemedy(program string) string {
 	return fmt.Sprintf(`the program %q may not be run: let the user of Switchboard execute it (chmod +x), or correct the server's "command"`, program)
 }
 
-// programPath returns the path of the server's program, or its bare name, which is looked for
-// in the PATH.
+// programPath returns the path of the server's program, or its bare name, which is looked up in the
+// PATH.
 func programPath(cfg *switchboard.Server) string {
 	program := cfg.Command[0]
 	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) && cfg.Dir != "" {
@@ -52,8 +52,8 @@ func programPath(cfg *switchboard.Server) string {
 	return program
 }
 
-// startRemedy returns the remedy where the server's program was not started. It returns "" where
-// the program and its folder are as they should be.
+// startRemedy returns the remedy if the server's program could not be started. It returns "" if the
+// program and its folder are as they should be.
 func startRemedy(cfg *switchboard.Server) string {
 	if len(cfg.Command) == 0 {
 		return ""
@@ -64,44 +64,44 @@ func startRemedy(cfg *switchboard.Server) string {
 	}
 	switch _, err := exec.LookPath(program); {
 	case errors.Is(err, fs.ErrPermission):
-		return forbidden(program)
+		return forbiddenRemedy(program)
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return missing(program)
+		return missingRemedy(program)
 	}
 	return ""
 }
 
-// How a shell, and env, say that a program was not started. Docker says so too.
+// Shells, env and Docker end with these if a program was not started.
 const (
 	exitForbidden = "exit status 126"
 	exitMissing   = "exit status 127"
 )
 
-// endRemedy returns the remedy where a process ended that way, with these last lines of stderr.
-// It returns "" where the way says nothing of a program.
-func endRemedy(how string, words []string) string {
+// exitRemedy returns the remedy for a process that ended with the status how and these last lines
+// of stderr, or "".
+func exitRemedy(how string, words []string) string {
 	switch how {
 	case exitMissing:
-		if program := complaint(words, ": command not found", ": not found", ": No such file or directory"); program != "" {
-			return missing(program)
+		if program := missingProgram(words, ": command not found", ": not found", ": No such file or directory"); program != "" {
+			return missingRemedy(program)
 		}
 		return "a program that the server needs was not found, which is what exit status 127 means in a shell: run the server's command by hand, to see which"
 	case exitForbidden:
-		if program := complaint(words, ": Permission denied"); program != "" {
-			return forbidden(program)
+		if program := missingProgram(words, ": Permission denied"); program != "" {
+			return forbiddenRemedy(program)
 		}
 		return "a program that the server needs may not be run, which is what exit status 126 means in a shell: run the server's command by hand, to see which"
 	}
 	return ""
 }
 
-// complaint returns the program of the last line that ends with one of the texts:
+// missingProgram returns the program in the last line that ends with one of the texts:
 //
 //	sh: 1: exec: uvx: not found
 //	bash: line 1: uvx: command not found
 //	env: ‘node’: No such file or directory
 //	env: can't execute 'node': No such file or directory
-func complaint(words []string, texts ...string) string {
+func missingProgram(words []string, texts ...string) string {
 	for _, line := range slices.Backward(words) {
 		for _, text := range texts {
 			said, ok := strings.CutSuffix(line, text)
@@ -117,9 +117,9 @@ func complaint(words []string, texts ...string) string {
 	return ""
 }
 
-// runners are the programs that download a package before they run it: always, or with one of
+// packageRunners are programs that download a package before they run it: always, or with one of
 // these words.
-var runners = map[string][]string{
+var packageRunners = map[string][]string{
 	"bunx": nil, "npx": nil, "pnpx": nil, "uvx": nil,
 	"bun":    {"x"},
 	"docker": {"run"},
@@ -131,13 +131,13 @@ var runners = map[string][]string{
 	"yarn":   {"dlx"},
 }
 
-// runner returns the command's package runner, such as "npx" or "docker run", or "".
-func runner(command []string) string {
+// packageRunner returns the command's package runner, such as "npx" or "docker run", or "".
+func packageRunner(command []string) string {
 	if len(command) == 0 {
 		return ""
 	}
 	name := filepath.Base(command[0])
-	words, ok := runners[name]
+	words, ok := packageRunners[name]
 	if words == nil {
 		if !ok {
 			return ""
@@ -151,10 +151,10 @@ func runner(command []string) string {
 	return name + " " + command[1+i]
 }
 
-// waitRemedy returns the remedy for a server that does not answer while it starts. It returns ""
-// where its command is no package runner.
-func waitRemedy(command []string) string {
-	name := runner(command)
+// slowStartRemedy returns the remedy for a server that does not answer during its start. It returns
+// "" if its command is no package runner.
+func slowStartRemedy(command []string) string {
+	name := packageRunner(command)
 	if name == "" {
 		return ""
 	}

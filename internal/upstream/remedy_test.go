@@ -64,15 +64,15 @@ func TestWhatAShellSaysOfAProgramIsUnderstood(t *testing.T) {
 		{"exit status 1", "sh: 1: uvx: not found", ""},
 		{"signal: killed", "sh: 1: /opt/acme: Permission denied", ""},
 	} {
-		got := endRemedy(tt.how, []string{tt.line, "see the log"})
+		got := exitRemedy(tt.how, []string{tt.line, "see the log"})
 		if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s after %q: %q, want %q", tt.how, tt.line, got, tt.want)
 		}
 	}
-	if got := endRemedy(missing, []string{"sh: 1: first: not found", "sh: 2: second: not found"}); !strings.Contains(got, `"second"`) {
+	if got := exitRemedy(missing, []string{"sh: 1: first: not found", "sh: 2: second: not found"}); !strings.Contains(got, `"second"`) {
 		t.Errorf("of two programs it names not the last: %q", got)
 	}
-	if got := endRemedy(missing, nil); !strings.Contains(got, "exit status 127") {
+	if got := exitRemedy(missing, nil); !strings.Contains(got, "exit status 127") {
 		t.Errorf("of one that wrote nothing it says %q", got)
 	}
 }
@@ -110,14 +110,14 @@ func TestPackageRunnersAreKnown(t *testing.T) {
 		"/usr/local/bin/npx-like some-args": "",
 		"":                                  "",
 	} {
-		if got := runner(strings.Fields(command)); got != want {
+		if got := packageRunner(strings.Fields(command)); got != want {
 			t.Errorf("%q: %q, want %q", command, got, want)
 		}
-		if said := waitRemedy(strings.Fields(command)); (said == "") != (want == "") || !strings.Contains(said, want) {
+		if said := slowStartRemedy(strings.Fields(command)); (said == "") != (want == "") || !strings.Contains(said, want) {
 			t.Errorf("of %q it says %q", command, said)
 		}
 	}
-	if said := waitRemedy([]string{"docker", "run", "some"}); !strings.Contains(said, "pull the image") {
+	if said := slowStartRemedy([]string{"docker", "run", "some"}); !strings.Contains(said, "pull the image") {
 		t.Errorf("of an image it says %q", said)
 	}
 }
@@ -147,7 +147,7 @@ func TestAServerThatTookTooLongToStartIsStillSaidToBeDownloading(t *testing.T) {
 	defer f.Close(t.Context())
 	for stage, want := range map[Stage]bool{StageConnect: true, StageServe: false} {
 		s := newServer(f, switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"uvx", "some-server"}}, nil)
-		s.down(stage, faultf(kindSilent, false, "too long"), time.Hour)
+		s.recordDown(stage, exchangeErrorf(kindSilent, false, "too long"), time.Hour)
 		if why := s.status().LastFailure; strings.Contains(why.Remedy, `"uvx" is probably downloading`) != want {
 			t.Errorf("at the stage %s it says %+v", stage, why)
 		}
@@ -161,14 +161,14 @@ func TestALongStartDeadlineHidesNoSlowServer(t *testing.T) {
 		defer f.Close(t.Context())
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		defer s.cancel()
-		s.begin(time.Now())
-		time.Sleep(slowStart)
+		s.recordAttempt(time.Now())
+		time.Sleep(slowStartTime)
 		if why := s.status().LastFailure; why != nil {
-			t.Errorf("within %s it is called slow: %+v", slowStart, why)
+			t.Errorf("within %s it is called slow: %+v", slowStartTime, why)
 		}
 		time.Sleep(time.Second)
 		if s.status().LastFailure == nil {
-			t.Errorf("after more than %s nothing is said", slowStart)
+			t.Errorf("after more than %s nothing is said", slowStartTime)
 		}
 	})
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// baseEnv are the variables of ours that a child may see. All else that it
-// gets is what its own configuration says.
+// baseEnv are the variables of ours that every child process gets. Its configuration adds the
+// others.
 var baseEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 
 // childEnv returns the environment of a server's processes.
@@ -47,29 +47,28 @@ func childEnv(cfg *switchboard.Server, lookup func(string) (string, bool)) ([]st
 	return env, nil
 }
 
-// A process is one server's program in a process group of its own: our child,
-// or that of a guard which is.
+// A process is one server's program in a process group of its own. It is our child process, or the
+// child process of our guard.
 type process struct {
 	stdin          *os.File
 	stdout, stderr *os.File
-	pid            int // the program's
+	pid            int // of the program
 
-	ended  chan struct{} // closed once it is known how the program ended
-	exited chan struct{} // closed once the child has been waited for, and all that it left
+	programEnded chan struct{} // closed when it is known how the program ended
+	gone         chan struct{} // closed when the child process and all that it started have been waited for
 
-	mu     sync.Mutex // held to signal, so that nobody signals a group that is gone
-	cmd    *exec.Cmd
-	leash  *os.File // the guard's; nil without one
-	how    string   // it ended; not before ended is closed
-	reaped bool
+	mu       sync.Mutex // held to signal, so that no signal reaches a process that got the number later
+	cmd      *exec.Cmd
+	leash    *os.File // of the guard; nil without a guard
+	exitText string   // how the program ended; valid when programEnded is closed
+	reaped   bool
 }
 
-// A spawner starts processes. The kernel sends the parent-death signal when
-// the *thread* that forked ends, and Go ends threads as it likes: so all
-// children are started by one goroutine that holds one thread until the
-// spawner is closed, which is after all of them have gone.
+// A spawner starts processes. The kernel sends the parent-death signal when the *thread* that
+// forked ends, and Go may end any thread. So one goroutine starts all child processes. It holds one
+// thread until the spawner is closed, when all child processes have ended.
 type spawner struct {
-	guard []string // a command that runs Guard; nil means that there are no guards
+	guard []string // a command that runs Guard; nil means no guards
 
 	once sync.Once
 	jobs chan func()
@@ -80,11 +79,11 @@ func newSpawner(guardCommand []string) *spawner {
 	return &spawner{guard: guardCommand, jobs: make(chan func()), done: make(chan struct{})}
 }
 
-// on runs f on the spawner's thread.
-func (sp *spawner) on(f func() error) error {
+// runOnThread runs f on the spawner's thread.
+func (sp *spawner) runOnThread(f func() error) error {
 	sp.once.Do(func() {
 		go func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			defer close(sp.done)
 			for job := range sp.jobs {
 				job()
@@ -96,14 +95,14 @@ func (sp *spawner) on(f func() error) error {
 	return <-result
 }
 
-// close ends the thread, and with it whatever child there still is.
+// close ends the thread, and thereby every child process that is left.
 func (sp *spawner) close() {
 	sp.once.Do(func() { close(sp.done) })
 	close(sp.jobs)
 	<-sp.done
 }
 
-// start starts the server's process. The error holds no secret.
+// start starts the server's process. The error contains no secret.
 func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("it has no command")
@@ -119,7 +118,7 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 		}
 	}
 
-	p := &process{ended: make(chan struct{}), exited: make(chan struct{})}
+	p := &process{programEnded: make(chan struct{}), gone: make(chan struct{})}
 	var theirs [3]*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -139,11 +138,11 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	p.cmd = &exec.Cmd{
 		Path: program, Args: cfg.Command, Env: env, Dir: cfg.Dir,
 		Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
-		SysProcAttr: childAttr(),
+		SysProcAttr: childSysProcAttr(),
 	}
 	if len(sp.guard) > 0 {
 		err = sp.startGuarded(p)
-	} else if err = sp.run(p.cmd); err == nil {
+	} else if err = sp.startCommand(p.cmd); err == nil {
 		p.pid = p.cmd.Process.Pid
 		go p.reap()
 	}
@@ -157,24 +156,24 @@ func (sp *spawner) start(cfg *switchboard.Server) (*process, error) {
 	return p, nil
 }
 
-// run starts cmd, which gets no files of ours but its own.
-func (sp *spawner) run(cmd *exec.Cmd) error {
-	return sp.on(func() error {
-		if err := closeOnExec(); err != nil {
+// startCommand starts cmd. cmd inherits none of our open files but its own.
+func (sp *spawner) startCommand(cmd *exec.Cmd) error {
+	return sp.runOnThread(func() error {
+		if err := setCloseOnExec(); err != nil {
 			return fmt.Errorf("keep our files from it: %w", err)
 		}
 		return cmd.Start()
 	})
 }
 
-// startGuarded has p's program started by a guard.
+// startGuarded lets a guard start p's program.
 func (sp *spawner) startGuarded(p *process) error {
-	by, leash, report, err := guarded(sp.guard, p.cmd)
+	by, leash, report, err := guardCommand(sp.guard, p.cmd)
 	if err != nil {
 		return err
 	}
-	err = sp.run(by)
-	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // it has its own
+	err = sp.startCommand(by)
+	_, _ = by.Stdin.(*os.File).Close(), by.Stdout.(*os.File).Close() // the guard has its own copies
 	lines := bufio.NewReader(report)
 	if err == nil {
 		if p.pid, err = readStart(report, lines); err != nil {
@@ -190,14 +189,14 @@ func (sp *spawner) startGuarded(p *process) error {
 	go func() {
 		defer report.Close() //nolint:errcheck // it was only read
 		how, _ := lines.ReadString('\n')
-		p.how = strings.TrimSuffix(how, "\n")
-		close(p.ended)
+		p.exitText = strings.TrimSuffix(how, "\n")
+		close(p.programEnded)
 		_ = by.Wait()
 		p.mu.Lock()
 		_ = leash.Close()
 		p.reaped = true
 		p.mu.Unlock()
-		close(p.exited)
+		close(p.gone)
 	}()
 	return nil
 }
@@ -208,21 +207,20 @@ func (p *process) closePipes() {
 	}
 }
 
-// reap waits for the child, and takes with it whatever it leaves behind in its
-// group. The group is killed before the child is waited for: until then no
-// other can have its number.
+// reap waits for the child process and kills the rest of its process group. It kills the group
+// before it reaps the child, because until then no other process can get its number.
 func (p *process) reap() {
-	waitUnreaped(p.pid)
+	waitWithoutReaping(p.pid)
 	p.mu.Lock()
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-	_ = p.cmd.Wait() // how it ended is in cmd.ProcessState
-	p.how, p.reaped = p.cmd.ProcessState.String(), true
+	_ = p.cmd.Wait() // the result is in cmd.ProcessState
+	p.exitText, p.reaped = p.cmd.ProcessState.String(), true
 	p.mu.Unlock()
-	close(p.ended)
-	close(p.exited)
+	close(p.programEnded)
+	close(p.gone)
 }
 
-// signal sends SIGTERM or SIGKILL to the child's group, if it still exists.
+// signal sends SIGTERM or SIGKILL to the process group, if it still exists.
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,45 +235,46 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// ending says how the child ended, if it has.
-func (p *process) ending() string {
+// exitStatus says how the program ended, or returns "" while it runs.
+func (p *process) exitStatus() string {
 	select {
-	case <-p.ended:
-		return cmp.Or(p.how, "its guard was killed")
+	case <-p.programEnded:
+		return cmp.Or(p.exitText, "its guard was killed")
 	default:
 		return ""
 	}
 }
 
-// How long a child is given to end: after its stdin was closed, after SIGTERM,
-// and after SIGKILL, which only a child that hangs in the kernel outlives.
+// How long a child process may take to end: after its stdin is closed, after SIGTERM, and after
+// SIGKILL. Only a process that hangs in the kernel outlives SIGKILL.
 const (
-	graceInput = 2 * time.Second
-	graceTerm  = 2 * time.Second
-	graceKill  = 5 * time.Second
+	inputGrace = 2 * time.Second
+	termGrace  = 2 * time.Second
+	killGrace  = 5 * time.Second
 )
 
-// stop ends the child and its group, gently first, and reports whether it has
-// gone. Once hurry is closed there is no more gentleness.
+// stop ends the child process and its group, first gently, and reports whether they are gone. When
+// hurry is closed, it stops waiting and kills them.
 func (p *process) stop(hurry <-chan struct{}) bool {
 	_ = p.stdin.Close()
-	if p.within(graceInput, hurry) {
+	if p.goneWithin(inputGrace, hurry) {
 		return true
 	}
 	p.signal(syscall.SIGTERM)
-	if p.within(graceTerm, hurry) {
+	if p.goneWithin(termGrace, hurry) {
 		return true
 	}
 	p.signal(syscall.SIGKILL)
-	return p.within(graceKill, nil)
+	return p.goneWithin(killGrace, nil)
 }
 
-// within reports whether the child goes within d.
-func (p *process) within(d time.Duration, hurry <-chan struct{}) bool {
+// goneWithin reports whether the process is gone within d. It returns false early if hurry is
+// closed.
+func (p *process) goneWithin(d time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.gone:
 		return true
 	case <-timer.C:
 	case <-hurry:

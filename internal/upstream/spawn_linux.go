@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttr puts a child in a group of its own, and lets it end with us even
-// when we are killed.
-func childAttr() *syscall.SysProcAttr {
+// childSysProcAttr puts a child process into a group of its own, and lets it end when we are
+// killed.
+func childSysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// waitUnreaped returns when the process has ended, and leaves it to be waited
-// for.
-func waitUnreaped(pid int) {
+// waitWithoutReaping returns when the process has ended, and leaves the reaping to the caller.
+func waitWithoutReaping(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
@@ -26,9 +25,9 @@ func waitUnreaped(pid int) {
 	}
 }
 
-// closeOnExec keeps every file that is open here from children, but for stdin,
-// stdout and stderr: also those that our own parent left to us.
-func closeOnExec() error {
+// setCloseOnExec keeps all open files but stdin, stdout and stderr from child processes, including
+// files that we inherited.
+func setCloseOnExec() error {
 	const first = 3
 	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
@@ -46,8 +45,8 @@ func closeOnExec() error {
 	return nil
 }
 
-// hasUnread reports whether the program has not read all that was written to its
-// stdin. A program that is still starting, or that npx is still fetching, has not.
+// hasUnread reports whether the program has left bytes in its stdin unread. That is so while a
+// program starts, or while npx downloads it.
 func (p *process) hasUnread() bool {
 	raw, err := p.stdin.SyscallConn()
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// A child that is started directly on a thread that ends is killed: without
-// this TestChildrenOutliveThreads would prove nothing.
+// A child process that was started on a thread is killed when that thread ends. Without this test,
+// TestChildrenOutliveThreads would prove nothing.
 func TestAChildDiesWithTheThreadThatStartedIt(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fakeEnv+"=hang")
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = childSysProcAttr()
 	var start func() error
 	start = func() error {
 		runtime.LockOSThread() // never unlocked: the thread ends here
 		if syscall.Gettid() == os.Getpid() {
-			return <-later(start) // but Go keeps the first thread
+			return <-later(start) // Go does not end the first thread
 		}
 		return cmd.Start()
 	}

@@ -4,16 +4,16 @@ package upstream
 
 import "syscall"
 
-// childAttr puts a child in a group of its own. Without a parent-death signal,
-// only the guard ends it when we are killed.
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// childSysProcAttr puts a child process into a group of its own. This system has no parent-death
+// signal, so only a guard ends the child when we are killed.
+func childSysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// waitUnreaped has no equal here: the child is waited for at once.
-func waitUnreaped(int) {}
+// waitWithoutReaping does nothing: the caller reaps the process at once.
+func waitWithoutReaping(int) {}
 
-// closeOnExec has nothing to do: Go opens files so, and systems other than
-// Linux have no cheap way to find those that our parent left to us.
-func closeOnExec() error { return nil }
+// setCloseOnExec does nothing. Go sets the flag on the files that it opens. Only Linux has a cheap
+// way to find files that we inherited.
+func setCloseOnExec() error { return nil }
 
-// hasUnread reports false: only Linux tells the writer of a pipe what is unread.
+// hasUnread returns false. Only Linux tells the writer of a pipe how much is unread.
 func (p *process) hasUnread() bool { return false }

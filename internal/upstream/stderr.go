@@ -14,102 +14,100 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What a server's stderr may put into our log.
+// Limits of what a server's stderr may add to our log.
 const (
-	maxStderrLine = 2 << 10  // bytes of a line that are shown
-	maxStderrRead = 64 << 10 // bytes of a line that are looked at
-	maxQuoted     = 300      // bytes of a server's text within a sentence of ours
-	stderrLines   = 1        // lines a second of one server, beyond the burst
+	maxStderrLine = 2 << 10  // bytes of a line that are logged
+	maxStderrRead = 64 << 10 // bytes of a line that are read
+	maxQuoted     = 300      // bytes of a server's text in a message of ours
+	stderrLines   = 1        // lines per second and server, after the burst
 	stderrBurst   = 200
-	stderrBytes   = 4 << 20 // bytes a second that are read at all
+	stderrBytes   = 4 << 20 // bytes per second that are read
 
-	// The last words of a process: so many lines, each of at most maxQuoted bytes. Words that
-	// are older than the end of the process by lastWordsFresh are not about the end. The words
-	// of a start still count when the start has taken all of startPatience.
-	maxLastWords   = 10
-	lastWordsFresh = startPatience + time.Minute
+	// The last lines of a process explain its end, for Status. Each has at most maxQuoted bytes. If
+	// the process wrote nothing for lastLinesFresh before it ended, its lines do not explain the
+	// end. Lines from the beginning of a start that lasted startTimeout still do.
+	maxLastLines   = 10
+	lastLinesFresh = startTimeout + time.Minute
 )
 
-// A voice logs what a server's processes write to stderr: in lines, escaped,
-// without the server's secrets, and no more than a log can bear of one server,
-// however many processes it has and however often they are started.
-type voice struct {
-	log   *slog.Logger
-	mask  *mask
-	shown *rate.Limiter
-	quiet atomic.Int64 // lines that were left out since the last that was shown
+// A stderrLog logs what a server's processes write to stderr: by line, escaped, and without the
+// server's secrets. It limits the lines of one server, for all its processes together.
+type stderrLog struct {
+	log     *slog.Logger
+	mask    *secretMask
+	limiter *rate.Limiter
+	leftOut atomic.Int64 // lines that were left out since the last logged one
 }
 
-func newVoice(log *slog.Logger, m *mask) *voice {
-	return &voice{log: log, mask: m, shown: rate.NewLimiter(stderrLines, stderrBurst)}
+func newStderrLog(log *slog.Logger, m *secretMask) *stderrLog {
+	return &stderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
 }
 
-// say logs a line, if there is room for it.
-func (v *voice) say(text []byte, whole bool) {
-	if !v.shown.Allow() {
-		v.quiet.Add(1)
+// logLine logs a line if the limit allows it.
+func (v *stderrLog) logLine(text []byte, whole bool) {
+	if !v.limiter.Allow() {
+		v.leftOut.Add(1)
 		return
 	}
 	attrs := []any{"stderr", v.mask.line(text, maxStderrLine, whole)}
-	if n := v.quiet.Swap(0); n > 0 {
+	if n := v.leftOut.Swap(0); n > 0 {
 		attrs = append(attrs, "left_out_before", n)
 	}
 	v.log.Info("a server says", attrs...)
 }
 
-// end says what was left out last, when a process has said all.
-func (v *voice) end() {
-	if n := v.quiet.Swap(0); n > 0 {
+// flush logs how many lines were left out at the end of a process.
+func (v *stderrLog) flush() {
+	if n := v.leftOut.Swap(0); n > 0 {
 		v.log.Info("lines of a server's stderr were left out", "lines", n)
 	}
 }
 
-// A stderr reads what a child writes there.
-type stderr struct {
-	voice *voice
+// A stderrReader reads the stderr of one child process.
+type stderrReader struct {
+	voice *stderrLog
 	done  chan struct{}
 
-	mu      sync.Mutex
-	words   []string // the last lines, at most maxLastWords
-	wordsAt time.Time
+	mu     sync.Mutex
+	lines  []string // the last ones, at most maxLastLines
+	lastAt time.Time
 }
 
-func readStderr(v *voice, r io.Reader) *stderr {
-	s := &stderr{voice: v, done: make(chan struct{})}
+func readStderr(v *stderrLog, r io.Reader) *stderrReader {
+	s := &stderrReader{voice: v, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		defer v.end()
+		defer v.flush()
 		s.read(r)
 	}()
 	return s
 }
 
-// last returns the last lines, if the process has written lately. It returns nothing for a
-// nil s.
-func (s *stderr) last() []string {
+// lastLines returns the last lines if the process has written recently. A nil reader has none.
+func (s *stderrReader) lastLines() []string {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.wordsAt) > lastWordsFresh {
+	if time.Since(s.lastAt) > lastLinesFresh {
 		return nil
 	}
-	return slices.Clone(s.words)
+	return slices.Clone(s.lines)
 }
 
-// keep adds a line to the last lines.
-func (s *stderr) keep(line string) {
+// record adds a line to the last lines.
+func (s *stderrReader) record(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.words) == maxLastWords {
-		s.words = slices.Delete(s.words, 0, 1)
+	if len(s.lines) == maxLastLines {
+		s.lines = slices.Delete(s.lines, 0, 1)
 	}
-	s.words, s.wordsAt = append(s.words, line), time.Now()
+	s.lines, s.lastAt = append(s.lines, line), time.Now()
 }
 
-func (s *stderr) read(r io.Reader) {
-	// A child that floods its stderr waits for us, and not we for it.
+func (s *stderrReader) read(r io.Reader) {
+	// If a process floods its stderr, it must wait until we read on.
 	pace := rate.NewLimiter(stderrBytes, stderrBytes)
 	lines := bufio.NewReaderSize(r, maxStderrRead)
 	for {
@@ -118,15 +116,15 @@ func (s *stderr) read(r io.Reader) {
 		if !whole {
 			text = bytes.Clone(text)
 		}
-		keepPace(pace, len(text))
+		waitForPace(pace, len(text))
 		for errors.Is(err, bufio.ErrBufferFull) { // the rest of the line
 			var rest []byte
 			rest, err = lines.ReadSlice('\n')
-			keepPace(pace, len(rest))
+			waitForPace(pace, len(rest))
 		}
 		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
-			s.keep(words)
-			s.voice.say(text, whole)
+			s.record(words)
+			s.voice.logLine(text, whole)
 		}
 		if err != nil {
 			return
@@ -134,8 +132,8 @@ func (s *stderr) read(r io.Reader) {
 	}
 }
 
-// keepPace waits until the pace allows n more bytes. n is smaller than its burst.
-func keepPace(pace *rate.Limiter, n int) {
+// waitForPace waits until the limiter allows n more bytes. n is smaller than its burst.
+func waitForPace(pace *rate.Limiter, n int) {
 	if d := pace.ReserveN(time.Now(), n).Delay(); d > 0 {
 		time.Sleep(d)
 	}

@@ -30,7 +30,7 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 	input := "one\n\ntwo\r\n" + strings.Repeat("y", limit) + "\n" +
 		`{"result":"` + long + `","id":7}` + "\n" + `{"id":"a\"b","method":"x","params":"` + long + `"}` + "\n" +
 		long + "\nlast\nnot ended"
-	want := []line{
+	want := []messageLine{
 		{text: []byte("one")},
 		{text: []byte{}},
 		{text: []byte("two\r")},
@@ -64,7 +64,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
-	if _, err := newLineReader(zeros{}, 1000).next(); !errors.Is(err, errEndless) {
+	if _, err := newLineReader(zeros{}, 1000).next(); !errors.Is(err, errEndlessLine) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -79,15 +79,15 @@ func FuzzSkim(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := skim{}
+		s := idScanner{}
 		for part := range slices.Chunk(data, 3) {
 			s.feed(part)
 		}
 		m, err := wire.ParseEnvelope(data)
-		if err != nil || m.Kind != wire.Response || len(m.ID) == 0 || len(m.ID) > maxSkim || bytes.Contains(data, []byte(`\u`)) {
+		if err != nil || m.Kind != wire.Response || len(m.ID) == 0 || len(m.ID) > maxScanned || bytes.Contains(data, []byte(`\u`)) {
 			return // names may be escaped there; the skim only knows the plain ones
 		}
-		if got := s.answered(); string(got) != string(m.ID) {
+		if got := s.responseID(); string(got) != string(m.ID) {
 			t.Errorf("skim of %s: %q, want %q", data, got, m.ID)
 		}
 	})
@@ -95,7 +95,7 @@ func FuzzSkim(f *testing.F) {
 
 func TestSecretsAreMaskedInEveryForm(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
-	m := newMask(&switchboard.Server{
+	m := newSecretMask(&switchboard.Server{
 		URL: "https://user:url-password@example.com/",
 		Headers: map[string]switchboard.Secret{
 			"Authorization":       switchboard.NewSecret("Basic dXNlcjpwYXNzd29yZC0x"), // user:password-1
@@ -148,14 +148,14 @@ func TestSecretsInAddressesAndArgumentsAreMasked(t *testing.T) {
 		{"a URL among the variables", switchboard.Server{Env: map[string]switchboard.Secret{"DSN": switchboard.NewSecret("postgres://me:hunter2@db/x")}}, "hunter2", "***"},
 		{"arguments that are none", switchboard.Server{Command: []string{"program", "--key-file", "/etc/key-of-it", "--region=europe", "--max-tokens", "100000"}}, "program /etc/key-of-it europe 100000", "program /etc/key-of-it europe 100000"},
 	} {
-		if got := newMask(&tt.server).text(tt.says); got != tt.want {
+		if got := newSecretMask(&tt.server).text(tt.says); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
 func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
-	m := newMask(&switchboard.Server{Env: map[string]switchboard.Secret{
+	m := newSecretMask(&switchboard.Server{Env: map[string]switchboard.Secret{
 		"A_TOKEN": switchboard.NewSecret("content"), "B_PASSWORD": switchboard.NewSecret("123456"), "C_SECRET": switchboard.NewSecret(`{"a":"b"}`), "D_API_KEY": switchboard.NewSecret("a/b&c<d>"),
 		"ROOT": switchboard.NewSecret("/srv/data"),
 	}})
@@ -182,7 +182,7 @@ func TestInJSONOnlyTheTextsAreMasked(t *testing.T) {
 // TestCallParamsChangeNothingElse holds for any arguments, members and _meta
 // that what is not ours or the protocol's arrives as it was.
 func TestCallParamsChangeNothingElse(t *testing.T) {
-	l := &link{ours: newIdentity("n", "v")}
+	l := &link{ours: newClientInfo("n", "v")}
 	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
 	value := rapid.SampledFrom([]string{`1`, `1.0`, `"s"`, `{"a":[1e400,{}]}`, `null`, `12345678901234567890`})
 	rapid.Check(t, func(t *rapid.T) {
@@ -210,7 +210,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		}
 		level := rapid.SampledFrom([]string{"", "debug"}).Draw(t, "level")
 		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
-		l.said.Store(&hello{version: version})
+		l.greeting.Store(&serverHello{version: version})
 		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
 		got, token := l.callParams(c, c.Params, []byte("42"))
 
@@ -260,7 +260,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 
 func TestAnEmptyMetaIsSentOnAndOneThatWasOnlyOursIsNot(t *testing.T) {
 	l := &link{}
-	l.said.Store(&hello{version: wire.LatestLegacy})
+	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
 	for in, want := range map[string]string{
 		`{"_meta":{}}`: `{"_meta":{},"name":"n"}`,
 		`{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}`: `{"name":"n"}`,
@@ -292,27 +292,27 @@ func TestTheBackoffDoublesWithChanceAndHasAnEnd(t *testing.T) {
 // A deafPort takes requests and does nothing.
 type deafPort struct{}
 
-func (deafPort) start(*flight)         {}
-func (deafPort) carry(*flight)         {}
-func (deafPort) abandon(*flight, bool) {}
-func (deafPort) tell([]byte)           {}
-func (deafPort) shut(<-chan struct{})  {}
+func (deafPort) start(*pendingRequest)         {}
+func (deafPort) startBlocking(*pendingRequest) {}
+func (deafPort) cancel(*pendingRequest, bool)  {}
+func (deafPort) post([]byte)                   {}
+func (deafPort) shutDown(<-chan struct{})      {}
 
 func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
-	gone, refused := faultf(kindLost, true, "it ended"), faultf(kindUnreachable, false, "no")
+	gone, refused := exchangeErrorf(kindLost, true, "it ended"), exchangeErrorf(kindUnreachable, false, "no")
 	for range 20 {
-		r := retries{}
-		if d := r.next(StageConnect, refused, 0); d < firstDelay/2 {
+		r := retrySchedule{}
+		if d := r.nextWait(StageConnect, refused, 0); d < firstDelay/2 {
 			t.Errorf("one that was never there is looked for after %s", d)
 		}
-		away := r.next(StageServe, gone, time.Hour)
-		if away > firstLook {
+		away := r.nextWait(StageServe, gone, time.Hour)
+		if away > firstLookDelay {
 			t.Errorf("first after %s", away)
 		}
 		looks := 1
 		for ; away < time.Minute; looks++ {
-			d := r.next(StageConnect, refused, 0)
-			if most := away/2 + firstLook; d > most {
+			d := r.nextWait(StageConnect, refused, 0)
+			if most := away/2 + firstLookDelay; d > most {
 				t.Errorf("after %s it is looked for in %s; want at most %s", away, d, most)
 			}
 			away += d
@@ -321,26 +321,26 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 			t.Errorf("%d looks in a minute", looks)
 		}
 		// A port is open again, but what is there is not ready.
-		if d := r.next(StageConnect, faultf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
 			t.Errorf("once it answers, after %s", d)
 		}
-		if d := r.next(StageConnect, faultf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
 			t.Errorf("and then after %s", d)
 		}
-		if d := r.next(StageServe, gone, time.Hour); d > firstLook {
+		if d := r.nextWait(StageServe, gone, time.Hour); d > firstLookDelay {
 			t.Errorf("after another hour of service, %s", d)
 		}
-		if d := r.next(StageConnect, gone, 3*time.Second); d < 3*time.Second {
+		if d := r.nextWait(StageConnect, gone, 3*time.Second); d < 3*time.Second {
 			t.Errorf("a program that takes three seconds to fail is started again after %s", d)
 		}
 	}
 }
 
 func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) {
-	r := retries{}
+	r := retrySchedule{}
 	for i := range 9 {
 		most := min(firstDelay<<i, longestWait)
-		if d := r.next(StageServe, faultf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
+		if d := r.nextWait(StageServe, exchangeErrorf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
 			t.Errorf("time %d after %s, want %s to %s", i, d, most/2, most)
 		}
 	}
@@ -349,22 +349,22 @@ func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) 
 func TestACallThatWaitsGoesOnAsSoonAsSomebodyElseHasMadeTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := false
-		sl := newSlot(func() (*link, error) {
+		sl := newConnector(func() (*link, error) {
 			if !there {
-				return nil, faultf(kindUnreachable, false, "no")
+				return nil, exchangeErrorf(kindUnreachable, false, "no")
 			}
-			l := newLink(nil, &mask{}, nil, "", nil)
+			l := newLink(nil, &secretMask{}, nil, "", nil)
 			l.port = deafPort{}
 			return l, nil
 		})
 		for range 5 { // so that calls may not try so soon
-			if _, err := sl.get(t.Context(), eager); err == nil {
+			if _, err := sl.get(t.Context(), dialAtOnce); err == nil {
 				t.Fatal("it is there")
 			}
 		}
 		began := time.Now()
 		call := later(func() error {
-			_, err := sl.get(t.Context(), patient)
+			_, err := sl.get(t.Context(), waitForPause)
 			if took := time.Since(began); took != 100*time.Millisecond {
 				t.Errorf("it has waited for %s", took)
 			}
@@ -372,7 +372,7 @@ func TestACallThatWaitsGoesOnAsSoonAsSomebodyElseHasMadeTheConnection(t *testing
 		})
 		time.Sleep(100 * time.Millisecond)
 		there = true
-		if _, err := sl.get(t.Context(), eager); err != nil {
+		if _, err := sl.get(t.Context(), dialAtOnce); err != nil {
 			t.Error(err)
 		}
 		if err := <-call; err != nil {
@@ -386,9 +386,9 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, owner) (*link, error) {
+		s.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
-			return nil, faultf(kindUnreachable, false, "no")
+			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
 		began := time.Now()
 		go s.run()
@@ -414,22 +414,22 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		sl := newSlot(func() (*link, error) {
+		sl := newConnector(func() (*link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
-			return nil, faultf(kindUnreachable, true, "no")
+			return nil, exchangeErrorf(kindUnreachable, true, "no")
 		})
 		began := time.Now()
 		for time.Since(began) < time.Minute {
 			var calls [10]<-chan error
 			for i := range calls {
 				calls[i] = later(func() error {
-					_, err := sl.get(t.Context(), patient)
+					_, err := sl.get(t.Context(), waitForPause)
 					return err
 				})
 			}
 			for _, c := range calls {
-				if f := asFault(<-c); f.kind != kindUnreachable || f.sent {
+				if f := asExchangeError(<-c); f.kind != kindUnreachable || f.sent {
 					t.Fatalf("%+v", f)
 				}
 			}
@@ -438,10 +438,10 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 			t.Errorf("%d attempts in a minute", tries)
 		}
 
-		sl = newSlot(func() (*link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
+		sl = newConnector(func() (*link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := sl.get(ctx, patient); asFault(err).kind != kindSilent || asFault(err).sent {
+		if _, err := sl.get(ctx, waitForPause); asExchangeError(err).kind != kindSilent || asExchangeError(err).sent {
 			t.Errorf("%+v", err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -450,22 +450,22 @@ func TestCallsWaitForAnAttemptAndDoNotMakeTheirOwnWithoutEnd(t *testing.T) {
 
 func TestALinkThatLivedLongIsMadeAnewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sl := newSlot(func() (*link, error) {
-			l := newLink(nil, &mask{}, nil, "", nil)
+		sl := newConnector(func() (*link, error) {
+			l := newLink(nil, &secretMask{}, nil, "", nil)
 			l.port = deafPort{}
 			return l, nil
 		})
 		for _, tt := range []struct{ lived, wait time.Duration }{
 			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
 		} {
-			l, err := sl.get(t.Context(), patient)
+			l, err := sl.get(t.Context(), waitForPause)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(tt.lived)
 			l.close()
 			began := time.Now()
-			if _, err := sl.get(t.Context(), patient); err != nil {
+			if _, err := sl.get(t.Context(), waitForPause); err != nil {
 				t.Fatal(err)
 			}
 			if waited := time.Since(began); waited != tt.wait {
@@ -487,13 +487,13 @@ func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	r := &recorder{}
 	c := newConn(nil, r, r)
-	kept, gone := &flight{body: []byte("kept ")}, &flight{body: []byte("gone ")}
-	if kept.maybeSent() {
+	kept, gone := &pendingRequest{body: []byte("kept ")}, &pendingRequest{body: []byte("gone ")}
+	if kept.mayBeSent() {
 		t.Error("a request counts as sent before its first byte")
 	}
 	none := func(b []byte) []byte { return b }
 	_ = c.send(kept, none)
-	if !kept.maybeSent() || kept.withdraw() {
+	if !kept.mayBeSent() || kept.withdraw() {
 		t.Error("a request of which bytes have left can be withdrawn")
 	}
 	if !gone.withdraw() {
@@ -527,15 +527,15 @@ func TestHeadersRepeatOnlyWhatAHeaderCanHold(t *testing.T) {
 
 func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f flood
+		var f floodMeter
 		for range 10 * maxJunk {
-			if too := f.tick(1, 10, 0); too != "" {
+			if too := f.add(1, 10, 0); too != "" {
 				t.Fatal(too)
 			}
 			time.Sleep(2 * floodWindow / maxJunk)
 		}
 		n := 0
-		for f.tick(0, 0, 1) == "" {
+		for f.add(0, 0, 1) == "" {
 			n++
 		}
 		if n != maxChatter {
@@ -547,7 +547,7 @@ func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	long := strings.Repeat("1", 127) + "é"
 	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
-		h := newLink(slog.New(slog.DiscardHandler), newMask(&switchboard.Server{}), identity{}, "", nil).newHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
+		h := newLink(slog.New(slog.DiscardHandler), newSecretMask(&switchboard.Server{}), clientInfo{}, "", nil).parseHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
 		if h.release != want {
 			t.Errorf("%s is read as %q, want %q", said, h.release, want)
 		}

@@ -29,12 +29,12 @@ func TestTheLastWordsAreTheLastTenLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := switchboard.Server{Env: map[string]switchboard.Secret{"TOKEN": switchboard.NewSecret("hunter2-hunter2")}}
 		in, out := io.Pipe()
-		s := readStderr(newVoice(slog.New(slog.DiscardHandler), newMask(&cfg)), in)
+		s := readStderr(newStderrLog(slog.New(slog.DiscardHandler), newSecretMask(&cfg)), in)
 		says := func(lines []string, want ...string) {
 			t.Helper()
 			_, _ = io.WriteString(out, strings.Join(lines, "\n")+"\n")
 			synctest.Wait()
-			if got := s.last(); !slices.Equal(got, want) {
+			if got := s.lastLines(); !slices.Equal(got, want) {
 				t.Errorf("its last words are %q, want %q", got, want)
 			}
 		}
@@ -43,12 +43,12 @@ func TestTheLastWordsAreTheLastTenLines(t *testing.T) {
 		says(numbered(3, 15), numbered(6, 15)...)
 		says([]string{"token hunter2-hunter2\x1b[2J", strings.Repeat("y", 1000)},
 			append(numbered(8, 15), `token ***\u001b[2J`, strings.Repeat("y", maxQuoted)+"…")...)
-		time.Sleep(startPatience) // for which a start may last
-		if got := s.last(); len(got) != maxLastWords {
+		time.Sleep(startTimeout) // for which a start may last
+		if got := s.lastLines(); len(got) != maxLastLines {
 			t.Errorf("after a long start its last words are %q", got)
 		}
 		time.Sleep(2 * time.Minute)
-		if got := s.last(); got != nil {
+		if got := s.lastLines(); got != nil {
 			t.Errorf("words of long ago are taken for its last: %q", got)
 		}
 		_ = out.Close()

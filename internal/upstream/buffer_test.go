@@ -16,9 +16,9 @@ import (
 
 func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
 	sizes := map[int]int{} // by lender
-	for n := unlent + 1; n <= 2*maxMessage+1; n += 1 + n/1000 {
-		i, size := lender(n)
-		if size < n || size > n+n/4+1 || i >= nSizes {
+	for n := maxUnpooled + 1; n <= 2*maxMessage+1; n += 1 + n/1000 {
+		i, size := sizeClass(n)
+		if size < n || size > n+n/4+1 || i >= numSizes {
 			t.Fatalf("%d bytes: lender %d has %d", n, i, size)
 		}
 		if was, ok := sizes[i]; ok && was != size {
@@ -30,7 +30,7 @@ func TestWhatIsLentIsLargeEnoughAndNotMuchMore(t *testing.T) {
 
 func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 4096, unlent - 1, unlent, unlent + 1, 1 << 20, 2 << 20, 2<<20 + 1, 5 << 20, maxMessage} {
+	for _, n := range []int{0, 1, 4096, maxUnpooled - 1, maxUnpooled, maxUnpooled + 1, 1 << 20, 2 << 20, 2<<20 + 1, 5 << 20, maxMessage} {
 		body := bytes.Repeat([]byte("0123456789abcde\n"), n/16+1)[:n]
 		for _, promised := range []int{-1, n, 1, 3 << 20} {
 			for name, r := range map[string]io.Reader{"": bytes.NewReader(body), "in pieces ": iotest.HalfReader(bytes.NewReader(body))} {
@@ -38,10 +38,10 @@ func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 				if err != nil || !bytes.Equal(got, body) {
 					t.Errorf("%s%d bytes, %d promised: %d, %v", name, n, promised, len(got), err)
 				}
-				if lent := l.repayment() != nil; lent != (cap(got) > unlent) {
+				if lent := l.releaseOnce() != nil; lent != (cap(got) > maxUnpooled) {
 					t.Errorf("%d bytes, %d promised: lent %v", n, promised, lent)
 				}
-				l.repay()
+				l.release()
 			}
 		}
 	}
@@ -51,11 +51,11 @@ func TestBodiesAreReadWholeWhateverLengthTheyPromise(t *testing.T) {
 }
 
 func TestWhatIsRepaidTwiceIsLentOnce(t *testing.T) {
-	l := borrow(unlent + 1)
-	repay := l.repayment()
+	l := borrowBuffer(maxUnpooled + 1)
+	repay := l.releaseOnce()
 	repay()
 	repay()
-	if a, b := borrow(unlent+1), borrow(unlent+1); &a.room[0] == &b.room[0] {
+	if a, b := borrowBuffer(maxUnpooled+1), borrowBuffer(maxUnpooled+1); &a.bytes[0] == &b.bytes[0] {
 		t.Error("two have the same memory")
 	}
 }
@@ -86,7 +86,7 @@ func TestBigAnswersDoNotMixThoughTheyShareMemory(t *testing.T) {
 							t.Error("nobody wants the memory back")
 							return
 						}
-						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < spare/2 || &more[0] != &r.JSON[0] {
+						if more := append(r.JSON, bytes.Repeat([]byte("!"), r.Spare)...); r.Spare < spareRoom/2 || &more[0] != &r.JSON[0] {
 							t.Errorf("%d bytes are spare, of %d", r.Spare, cap(r.JSON)-len(r.JSON))
 						}
 						clear(r.JSON)
@@ -112,7 +112,7 @@ func TestBigAnswersOfAProcessDoNotMixThoughTheyShareMemory(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if r.Release == nil || r.Spare < spare/2 {
+				if r.Release == nil || r.Spare < spareRoom/2 {
 					t.Errorf("of what is lent %d bytes are spare", r.Spare)
 					return
 				}
@@ -145,6 +145,6 @@ func BenchmarkReadAll(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l.repay()
+		l.release()
 	}
 }

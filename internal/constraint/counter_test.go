@@ -26,7 +26,7 @@ var free = switchboard.CallerFunc(func(context.Context, *switchboard.Call) (swit
 
 var limited = []switchboard.Constraint{switchboard.RateLimited}
 
-// under makes a Caller that counts in s, under the limits that of points to at each call.
+// under returns a Caller that counts in s, under the limits that *of holds at each call.
 func under(s constraint.Store, of *[]switchboard.Limit) switchboard.Caller {
 	return constraint.NewLimiter(s, func(switchboard.TenantID) []switchboard.Limit { return *of }).Limit(free)
 }
@@ -35,14 +35,14 @@ func perSecond(n, burst int) []switchboard.Limit {
 	return []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: time.Second / time.Duration(n), Burst: burst}}
 }
 
-// A distant store takes some time before it counts, and some before its answer is there.
+// A distant store takes some time before it counts, and some time before it returns.
 type distant struct {
 	store.Store
 	delay func() time.Duration // nil: none
 
 	mu    sync.Mutex
 	wants []store.Want
-	at    map[time.Time]time.Time // when it counted what was answered then
+	at    map[time.Time]time.Time // by the time of the return: when the store counted
 }
 
 func (d *distant) Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (int, time.Duration, error) {
@@ -64,8 +64,8 @@ func (d *distant) Take(ctx context.Context, group string, want store.Want, limit
 	return got, wait, err
 }
 
-// let says at which instant a call that came then, and is let through now, has to be counted:
-// now, unless it has waited for the answer of a store that has counted it before.
+// let returns the instant to count for a call that came at came and is allowed now: now, unless the call
+// waited for a store that had counted it before.
 func (d *distant) let(came time.Time) time.Time {
 	now := time.Now()
 	d.mu.Lock()
@@ -76,11 +76,11 @@ func (d *distant) let(came time.Time) time.Time {
 	return now
 }
 
-func TestNoProcessesExceedALimitWhateverTheyTakeAhead(t *testing.T) {
+func TestProcessesThatTakeAheadNeverExceedALimit(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		ahead := 0
-		rapid.Check(struct{ rapid.TB }{t}, func(r *rapid.T) { // a bubble does not let it ask for the deadline
+		rapid.Check(struct{ rapid.TB }{t}, func(r *rapid.T) { // in a bubble, the test's deadline cannot be read
 			every := rapid.SampledFrom([]time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}).Draw(r, "every")
 			burst := rapid.SampledFrom([]int{20, 150, 400}).Draw(r, "burst")
 			limits := []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: every, Burst: burst}}
@@ -126,7 +126,7 @@ func TestNoProcessesExceedALimitWhateverTheyTakeAhead(t *testing.T) {
 					ahead += w.Ahead
 				}
 			}
-			var whole time.Time // of a limit that counts each when it is let through
+			var whole time.Time // when a limit that counts each allowed call is fully available
 			slices.SortFunc(let, time.Time.Compare)
 			for i, at := range let {
 				if whole.Before(at) {
@@ -143,7 +143,7 @@ func TestNoProcessesExceedALimitWhateverTheyTakeAhead(t *testing.T) {
 	})
 }
 
-func TestAProcessThatUsesALimitMuchHardlyAsksForIt(t *testing.T) {
+func TestAProcessThatUsesALimitOftenRarelyAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &distant{Store: store.NewMemory()}
 		limits := perSecond(1000, 1000)
@@ -181,7 +181,7 @@ func TestASlowLimitIsCountedExactly(t *testing.T) {
 	})
 }
 
-func TestWhatIsTakenAheadCostsNoMoreThanBecomesFreeInATenthOfASecond(t *testing.T) {
+func TestUnusedPermitsAreReplacedWithinATenthOfASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := perSecond(100, 100)
 		shared := store.NewMemory()
@@ -195,20 +195,20 @@ func TestWhatIsTakenAheadCostsNoMoreThanBecomesFreeInATenthOfASecond(t *testing.
 			}
 		}
 		try(c, 20)       // and takes some ahead
-		try(beside, 200) // which are not there for others
+		try(beside, 200) // the permits taken ahead are missing here
 		if given > 100 || given < 88 {
-			t.Errorf("%d of 100 were given", given)
+			t.Errorf("%d of 100 permits were given", given)
 		}
 		time.Sleep(time.Second + 100*time.Millisecond)
 		given = 0
 		try(beside, 200)
 		if given > 100 || given < 88 {
-			t.Errorf("%d of 100 were given, of a limit that is whole", given)
+			t.Errorf("%d of 100 were given, of a limit that is fully available", given)
 		}
 	})
 }
 
-// A held store answers when it is told to.
+// A held store returns when the test says so.
 type held struct {
 	distant
 	begun, answer chan struct{}
@@ -220,7 +220,7 @@ func (h *held) Take(ctx context.Context, group string, want store.Want, limits .
 	return h.distant.Take(ctx, group, want, limits...)
 }
 
-func TestCallsThatComeWhileTheStoreIsAskedAreCountedTogether(t *testing.T) {
+func TestCallsThatComeDuringARequestAreCountedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &held{distant{Store: store.NewMemory()}, make(chan struct{}), make(chan struct{})}
 		limits := []switchboard.Limit{{Constraint: switchboard.RateLimited, Every: time.Hour, Burst: 15}}
@@ -247,7 +247,7 @@ func TestCallsThatComeWhileTheStoreIsAskedAreCountedTogether(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if ends[switchboard.CodeNotExecuted] != 5 {
-			t.Errorf("who gives up waits on: %v", ends)
+			t.Errorf("a cancelled call still waits: %v", ends)
 		}
 		h.answer <- struct{}{}
 		<-h.begun
@@ -256,7 +256,7 @@ func TestCallsThatComeWhileTheStoreIsAskedAreCountedTogether(t *testing.T) {
 		come(t.Context(), 5)
 		h.answer <- struct{}{}
 		<-h.begun
-		cancel() // when it is asked for already: its count is another's
+		cancel() // after the request began: another call gets its permit
 		synctest.Wait()
 		h.answer <- struct{}{}
 		all.Wait()
@@ -276,7 +276,7 @@ func withoutHold(all []store.Want) []store.Want {
 	return all
 }
 
-// use makes as many calls as it takes until some are taken ahead.
+// use makes calls until some permits are taken ahead.
 func use(t *testing.T, c switchboard.Caller, post *switchboard.Call) {
 	t.Helper()
 	for range 20 {
@@ -286,7 +286,7 @@ func use(t *testing.T, c switchboard.Caller, post *switchboard.Call) {
 	}
 }
 
-func TestALimitThatChangedIsNotSpentFromWhatWasTakenUnderTheOldOne(t *testing.T) {
+func TestPermitsOfAnOldLimitAreNotUsedUnderANewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, limits := &distant{Store: store.NewMemory()}, perSecond(1000, 1000)
 		c, post := under(d, &limits), call("acme", tool("post", limited, nil))
@@ -301,12 +301,12 @@ func TestALimitThatChangedIsNotSpentFromWhatWasTakenUnderTheOldOne(t *testing.T)
 		}
 		limits = perSecond(1000, 1000)
 		if _, err := c.Call(t.Context(), post); err != nil || len(d.wants) != asked+1 {
-			t.Errorf("under the old limit again, within the time of what was taken: %v", err)
+			t.Errorf("under the old limit again, before its permits expire: %v", err)
 		}
 	})
 }
 
-func TestACallThatNobodyWaitsForSpendsNothing(t *testing.T) {
+func TestACancelledCallUsesNoPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, limits := &distant{Store: store.NewMemory()}, perSecond(1000, 1000)
 		c, post := under(d, &limits), call("acme", tool("post", limited, nil))
@@ -320,12 +320,12 @@ func TestACallThatNobodyWaitsForSpendsNothing(t *testing.T) {
 			}
 		}
 		if _, err := c.Call(t.Context(), post); err != nil || len(d.wants) != asked {
-			t.Errorf("nothing is left of what was taken ahead: %v", err)
+			t.Errorf("no permit is left that was taken ahead: %v", err)
 		}
 	})
 }
 
-func TestTheTimeOfWhatIsTakenAheadBeginsBeforeItIsAskedFor(t *testing.T) {
+func TestPermitsTakenAheadExpireFromBeforeTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var delay time.Duration
 		d := &distant{Store: store.NewMemory(), delay: func() time.Duration { return delay }}
@@ -361,25 +361,25 @@ func TestTheTimeOfWhatIsTakenAheadBeginsBeforeItIsAskedFor(t *testing.T) {
 		delay = 10 * time.Millisecond // there, and back
 		try()
 		all.Wait()
-		asks("what was taken before is over", 1)
+		asks("the permits taken before have expired", 1)
 		time.Sleep(29 * time.Millisecond)
 		try()
-		asks("within the time", 0)
+		asks("before they expire", 0)
 		time.Sleep(time.Millisecond)
 		delay = 0
 		try()
 		all.Wait()
-		asks("after the time", 1)
+		asks("after they expired", 1)
 
 		much()
 		delay = 30 * time.Millisecond
 		try()
 		time.Sleep(delay)
-		try() // waits for what is asked then
+		try() // waits for the next request
 		time.Sleep(delay + time.Millisecond)
-		asks("the answer came too late to spend what was taken ahead", 1)
+		asks("the result came too late to use the permits taken ahead", 1)
 		all.Wait()
-		asks("who came since is counted by itself", 1)
+		asks("a call that came since is counted by itself", 1)
 		try()
 		all.Wait()
 		d.mu.Lock()
@@ -392,7 +392,7 @@ func TestTheTimeOfWhatIsTakenAheadBeginsBeforeItIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestWhenTheStoreIsGoneWhatWasTakenAheadIsSpentAndNoMore(t *testing.T) {
+func TestWithoutTheStoreOnlyPermitsTakenAheadAreUsed(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
@@ -406,11 +406,11 @@ func TestWhenTheStoreIsGoneWhatWasTakenAheadIsSpentAndNoMore(t *testing.T) {
 		}
 		_ = s.Close()
 		if _, err := c.Call(t.Context(), post); err != nil {
-			t.Errorf("what was taken ahead: %v", err)
+			t.Errorf("a permit that was taken ahead: %v", err)
 		}
 		time.Sleep(50 * time.Millisecond)
 		if _, err := c.Call(t.Context(), post); code(err) != switchboard.CodeStoreUnavailable {
-			t.Errorf("after its time: %v", err)
+			t.Errorf("after the permits expired: %v", err)
 		}
 	})
 }

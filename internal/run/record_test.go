@@ -113,7 +113,7 @@ func expanded(r *run.Run) string {
 	return strings.Join(all, " ")
 }
 
-func TestARunGoesOnInAnotherProcess(t *testing.T) {
+func TestARunContinuesInAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first, second := start(t, st, "a/x", "a/y", "b/z"), start(t, st, "a/x", "a/y", "b/z")
@@ -139,10 +139,10 @@ func TestARunGoesOnInAnotherProcess(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := expanded(here); got != "a/x b/z" || heard.times.Load() != 1 {
-			t.Errorf("in the first process %q is expanded, and its client has heard of %d changes", got, heard.times.Load())
+			t.Errorf("in the first process %q is expanded, and its client was notified of %d changes", got, heard.times.Load())
 		}
 		if found(t, second.Registry, switchboard.Principal{Tenant: "acme", ID: "mallory"}, here.ID()) {
-			t.Error("somebody else has found it")
+			t.Error("another principal has found the run")
 		}
 		for _, id := range []switchboard.RunID{"", "x", here.ID()[1:], "../" + here.ID(), switchboard.RunID(strings.Repeat("0", 32))} {
 			if found(t, second.Registry, alice, id) {
@@ -152,7 +152,7 @@ func TestARunGoesOnInAnotherProcess(t *testing.T) {
 	})
 }
 
-func TestNoTwoProcessesExpandMoreThanThereIsRoomFor(t *testing.T) {
+func TestTwoProcessesTogetherExpandNoMoreThanTheRoomAllows(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
@@ -182,7 +182,7 @@ func TestNoTwoProcessesExpandMoreThanThereIsRoomFor(t *testing.T) {
 	})
 }
 
-func TestWhatAClientHasDeclaredAndLeftOutlivesTheProcess(t *testing.T) {
+func TestADeclaredTaskAndAbandonedServersOutliveTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		ctx := t.Context()
@@ -222,7 +222,7 @@ func codeOf(err error) switchboard.Code {
 	return ""
 }
 
-// A muffled store does what it is asked, and says once that nobody knows.
+// A muffled store applies a change and returns ErrUnavailable once.
 type muffled struct {
 	store.Store
 	on atomic.Bool
@@ -236,7 +236,7 @@ func (m *muffled) Apply(ctx context.Context, c store.Change) (store.Version, err
 	return v, err
 }
 
-func TestWhatTheStoreMayHaveKeptIsNotSaidToBeUndoneAndCanBeAskedForAgain(t *testing.T) {
+func TestAChangeThatMayHaveBeenSavedIsReportedAsSuchAndCanBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &muffled{Store: store.NewMemory()}
 		ctx := t.Context()
@@ -285,7 +285,7 @@ func TestWhatTheStoreMayHaveKeptIsNotSaidToBeUndoneAndCanBeAskedForAgain(t *test
 }
 
 // A client that does not list again calls names that were shown to it by another process, which is gone.
-func TestWhatAClientWasShownIsKnownInAnotherProcess(t *testing.T) {
+func TestAnotherProcessKnowsWhichToolsAClientWasShown(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
@@ -335,7 +335,7 @@ func TestWhatAClientWasShownIsKnownInAnotherProcess(t *testing.T) {
 }
 
 // Clients of one base run that are shown things at once, by two processes: nothing is lost.
-func TestWhatTwoProcessesShowAtOnceIsKnownToBoth(t *testing.T) {
+func TestBothProcessesKnowWhichToolsTheirClientsWereShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		ctx := t.Context()
@@ -373,7 +373,7 @@ func TestWhatTwoProcessesShowAtOnceIsKnownToBoth(t *testing.T) {
 			third.Listed(ctx, bases[0], fmt.Sprint("more ", n), bases[0].Surface().Table(true))
 		}
 		if bases[0].Seen("more 0") != nil || bases[0].Seen("more 1") == nil { // it knows the list
-			t.Errorf("of more than %d clients it is not those that were shown something last", run.MaxClients)
+			t.Errorf("with more than %d clients, the run does not remember those with the latest lists", run.MaxClients)
 		}
 		// A client that lists again and again is not the one that makes room.
 		for n := range run.MaxClients {
@@ -386,7 +386,7 @@ func TestWhatTwoProcessesShowAtOnceIsKnownToBoth(t *testing.T) {
 	})
 }
 
-func TestARunIsKeptAsLongAsItIsUsedAnywhere(t *testing.T) {
+func TestARunLivesAsLongAsAnyProcessUsesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first := start(t, st, "a/x")
@@ -400,19 +400,19 @@ func TestARunIsKeptAsLongAsItIsUsedAnywhere(t *testing.T) {
 			first.Sweep(t.Context())
 		}
 		if !found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
-			t.Error("it is in use, and gone")
+			t.Error("the run is in use, and was evicted")
 		}
 		for range 7 {
 			time.Sleep(10 * time.Minute)
 			first.Sweep(t.Context())
 		}
 		if found(t, start(t, st, "a/x").Registry, alice, r.ID()) {
-			t.Error("nobody has used it for longer than Idle, and it is kept")
+			t.Error("the run is found although it was unused for longer than Idle")
 		}
 	})
 }
 
-func TestWithoutTheStoreNothingIsShownThatIsNotKept(t *testing.T) {
+func TestWithoutTheStoreARunShowsNoUnsavedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		g := start(t, st, "a/x")
@@ -420,7 +420,7 @@ func TestWithoutTheStoreNothingIsShownThatIsNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = st.Close() // it is gone for good
+		_ = st.Close() // it stays unavailable
 		refused := func(what string, err error) {
 			if e, ok := errors.AsType[*switchboard.Error](err); !ok || e.Code != switchboard.CodeStoreUnavailable {
 				t.Errorf("%s: %v", what, err)
@@ -435,15 +435,15 @@ func TestWithoutTheStoreNothingIsShownThatIsNotKept(t *testing.T) {
 		_, err = g.Find(t.Context(), alice, switchboard.RunID(strings.Repeat("0", 32)))
 		refused("finding", err)
 		if _, err := g.Base(t.Context(), alice, "other"); err != nil {
-			t.Errorf("a base run of which nobody needs to know anything: %v", err)
+			t.Errorf("a base run without a record: %v", err)
 		}
 	})
 }
 
-// emptied is a store that has lost all that was kept at some moment.
+// emptied is a store that loses all its values at some moment.
 type emptied struct{ store.Store }
 
-func TestWhatTheStoreHasLostOfARunIsKeptAgain(t *testing.T) {
+func TestARunThatTheStoreHasLostIsSavedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &emptied{store.NewMemory()}
 		ctx := t.Context()
@@ -455,7 +455,7 @@ func TestWhatTheStoreHasLostOfARunIsKeptAgain(t *testing.T) {
 		first.set("a/search", "b/search")
 		first.Rebind(ctx)
 		st.Store = store.NewMemory()
-		for range 2 { // that it is lost, and then that it is to be kept
+		for range 2 { // the first notices the loss, the second saves the run
 			time.Sleep(15 * time.Minute)
 			r.Surface()
 			first.Sweep(ctx)
@@ -471,7 +471,7 @@ func TestWhatTheStoreHasLostOfARunIsKeptAgain(t *testing.T) {
 	})
 }
 
-// slow is a store that is gone, and takes its time to say so.
+// slow is an unavailable store that takes a second to answer.
 type slow struct {
 	store.Store
 	uses int
@@ -483,7 +483,7 @@ func (s *slow) Apply(context.Context, store.Change) (store.Version, error) {
 	return 0, store.ErrUnavailable
 }
 
-func TestASweepDoesNotWaitForAStoreThatIsGoneAsOftenAsThereAreRuns(t *testing.T) {
+func TestASweepWaitsForAnUnavailableStoreOnceAndNotForEachRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &slow{Store: store.NewMemory()}
 		gone := &emptied{st.Store}
@@ -508,7 +508,7 @@ func TestASweepDoesNotWaitForAStoreThatIsGoneAsOftenAsThereAreRuns(t *testing.T)
 	})
 }
 
-func TestAProcessThatDoesNotKnowAServerYetForgetsNothingThatIsExpandedOfIt(t *testing.T) {
+func TestAProcessKeepsExpansionsOfAServerThatItDoesNotKnowYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		first := start(t, st, "a/x", "b/z")
@@ -549,7 +549,7 @@ func TestAProcessThatDoesNotKnowAServerYetForgetsNothingThatIsExpandedOfIt(t *te
 	})
 }
 
-// chatty is a store that has much to tell whoever begins to listen.
+// chatty is a store that sends notices during Subscribe.
 type chatty struct{ store.Store }
 
 func (c chatty) Subscribe(topic string, heard func([]byte)) (stop func()) {
@@ -559,7 +559,7 @@ func (c chatty) Subscribe(topic string, heard func([]byte)) (stop func()) {
 	return c.Store.Subscribe(topic, heard)
 }
 
-func TestWhoBeginsToFollowIsNotHeldUpByWhatIsToldMeanwhile(t *testing.T) {
+func TestFollowIsNotBlockedByNoticesDuringItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
