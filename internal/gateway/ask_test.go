@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
@@ -204,7 +204,7 @@ func TestAnUnansweredQuestionEndsAfterAnHour(t *testing.T) {
 			if got := s.next(); !strings.Contains(got, "nobody answered") {
 				t.Errorf("the call ends with %s", got)
 			}
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 			w.nothingLeft(t)
@@ -215,7 +215,7 @@ func TestAnUnansweredQuestionEndsAfterAnHour(t *testing.T) {
 			came := w.asks()
 			start := time.Now()
 			state, key := asked(t, w.try(try{}))
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 			if got := w.try(try{state: state, answers: `{"` + key + `":` + bobSays + `}`}); !strings.Contains(got, "has expired") {
@@ -233,7 +233,7 @@ func TestAnUnansweredQuestionEndsAfterAnHour(t *testing.T) {
 				time.Sleep(15 * time.Minute)
 				state, _ = asked(t, w.try(try{state: state}))
 			}
-			if err := <-came; err == nil || time.Since(start) != gateway.ParkedFor {
+			if err := <-came; err == nil || time.Since(start) != session.ParkedFor {
 				t.Errorf("the server hears %v after %s", err, time.Since(start))
 			}
 		})
@@ -356,7 +356,7 @@ func TestEachPrincipalHasALimitOfParkedCalls(t *testing.T) {
 		bob := head{"Authorization": "Bearer bob"}
 		came := w.asks()
 		var state, key string
-		for range gateway.MaxParked {
+		for range session.MaxParked {
 			state, key = asked(t, w.try(try{h: bob}))
 		}
 		if got := w.try(try{h: bob}); !strings.Contains(got, "nobody answered") {
@@ -376,8 +376,8 @@ func TestEachPrincipalHasALimitOfParkedCalls(t *testing.T) {
 		if got := w.try(try{h: bob}); !strings.Contains(got, "nobody answered") {
 			t.Errorf("one too many again: %s", got)
 		}
-		time.Sleep(gateway.ParkedFor + time.Second)
-		for range gateway.MaxParked {
+		time.Sleep(session.ParkedFor + time.Second)
+		for range session.MaxParked {
 			asked(t, w.try(try{h: bob}))
 		}
 	})

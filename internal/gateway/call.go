@@ -14,6 +14,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -63,7 +64,7 @@ const movePatience = 500 * time.Millisecond
 // name leads to another tool than the one that failed.
 func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Moves || q.resumesCall() {
+	if !ok || !own.Moves || session.HasState(q.Message) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, movePatience)
@@ -80,22 +81,16 @@ func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, n
 	}
 }
 
-// resumesCall reports whether q continues a call that a server has begun.
-func (q *clientRequest) resumesCall() bool {
-	_, resumed := q.Param(memberState)
-	return resumed
-}
-
 // callRouted calls the tool that the name leads to now. The Call is nil if none was sent. An error
 // is meant for the client of q: see errorAnswer.
 func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, name, key string, arrived time.Time) (rpcAnswer, *switchboard.Call, error) {
-	if _, ours := g.parks.stateOf(q); ours {
+	if _, ours := g.parkedState(q); ours {
 		a, err := g.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
 		return a, nil, err
 	}
 	way := g.routeCall(ctx, q, r, name, arrived)
 	entry := way.Entry
-	if q.resumesCall() && !isSameTool(r.Seen(q.clientOf(r)), name, way) {
+	if session.HasState(q.Message) && !isSameTool(r.Seen(q.clientOf(r)), name, way) {
 		return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeOutcomeUnknown,
 			Text: shorten(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
@@ -364,9 +359,9 @@ func (g *Gateway) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, 
 		c.LogLevel = q.logLevel()
 		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
 	}
-	if state, ok := g.parks.stateOf(q); ok {
+	if state, ok := g.parkedState(q); ok {
 		found := false
-		if result, found, err = g.resumeParked(ctx, q, state, c.Notify); !found {
+		if result, found, err = g.parks.Resume(ctx, session.KeyOf(q.principal), q.Message, state, c.Notify); !found {
 			return result, noSuchState, nil
 		}
 	} else {
@@ -376,6 +371,24 @@ func (g *Gateway) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, 
 		err = stoppedError(err)
 	}
 	return result, nil, err
+}
+
+// forwardParkable makes the call. If servers may ask the client of a modern request, the call is
+// parkable, and the result may be a question to the client.
+func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
+	if !q.modern || !session.CanBeAsked(c.Client.Capabilities) {
+		return g.caller.Call(ctx, c)
+	}
+	return g.parks.Call(ctx, session.KeyOf(q.principal), q.Message, g.caller, c)
+}
+
+// parkedState returns the state by which q resumes a call that is parked at this replica. ok is
+// false if it resumes none.
+func (g *Gateway) parkedState(q *clientRequest) (state string, ok bool) {
+	if !q.modern {
+		return "", false
+	}
+	return g.parks.StateOf(q.Message)
 }
 
 // wantsWhole reports whether the client takes results of any length.
@@ -404,7 +417,7 @@ func isToken(raw []byte) bool {
 // client gives it with the request.
 func (q *clientRequest) logLevel() string {
 	if !q.modern {
-		return q.client.logLevel()
+		return q.client.LogLevel()
 	}
 	raw, ok := q.Meta(wire.MetaLogLevel)
 	if !ok {
@@ -422,7 +435,7 @@ func (q *clientRequest) passNotification(n switchboard.Notification, level strin
 	case wire.MethodLog:
 		raw, _ := memberOf(n.Params, "level")
 		said, _ := wire.String(raw)
-		if level == "" || severity(said) < severity(level) {
+		if level == "" || session.Severity(said) < session.Severity(level) {
 			return
 		}
 	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:

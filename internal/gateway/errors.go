@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -184,7 +185,7 @@ func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 		server *switchboard.ServerError
 	)
 	switch {
-	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
+	case errors.As(err, &own) && errors.Is(own.Cause, session.ErrCancelled):
 		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
 		return rpcAnswer{failure: failureOf(own)} // the answer is not sent
 	case errors.As(err, &own):

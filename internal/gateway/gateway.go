@@ -29,6 +29,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -38,26 +39,14 @@ const (
 	// MaxMessage is the maximum length of a client's message, in bytes.
 	MaxMessage = 4 << 20
 
-	// MaxSessions limits the legacy sessions of all principals, MaxSessionsEach those of one
-	// principal. A principal that has MaxSessionsEach loses its longest idle session to a new one,
-	// if that session has been idle for sessionGrace.
-	MaxSessions     = 10_000
-	MaxSessionsEach = 256
-
 	// MaxStreamsEach limits the open notification streams of one principal.
 	MaxStreamsEach = 256
 
 	// MaxCallsEach limits the calls in flight of one principal.
 	MaxCallsEach = 512
-
-	// MaxInFlight limits the requests in flight of one session, or of stdio.
-	MaxInFlight = 256
 )
 
 const (
-	// SessionIdle is how long an unused session is kept.
-	SessionIdle = 30 * time.Minute
-
 	// KeepAlive is how long an event stream is silent, or a client waits for a result, before
 	// Switchboard sends a comment. It is also how often a long-lived stream authenticates its
 	// client again.
@@ -67,7 +56,6 @@ const (
 	writeTimeout  = 30 * time.Second // for a client to read one event
 	chunkTimeout  = 10 * time.Second // for a client to read writeChunk of a message
 	cutNoticeTime = time.Second      // for clients to read that a call was cut
-	sessionGrace  = time.Minute
 )
 
 // Options are the parts and settings of a Gateway.
@@ -77,7 +65,7 @@ type Options struct {
 
 	// Store keeps sessions; nil means that they end with the process. Cluster is the group of
 	// replicas that share the store; nil means that there are no others.
-	Store   Store
+	Store   session.Store
 	Cluster *cluster.Cluster
 
 	// SessionKey authenticates session ids, so that an id which Switchboard did not mint costs no
@@ -165,7 +153,6 @@ type Options struct {
 type Gateway struct {
 	runs         *run.Registry
 	caller       switchboard.Caller
-	store        Store
 	cluster      *cluster.Cluster
 	authenticate func(*http.Request) (switchboard.Principal, error)
 	desk         *lazyexpand.Desk
@@ -194,8 +181,9 @@ type Gateway struct {
 	modernMeta []byte // modernMembers without resultType
 	allowed    atomic.Pointer[accessList]
 
-	sessions sessions
-	parks    *parkedCalls
+	sessions *session.Table
+	keeper   *session.Keeper
+	parks    *session.ParkedCalls
 	accounts sync.Map // principalKey → *principalAccount
 
 	closing   chan struct{} // closed by Drain
@@ -205,7 +193,6 @@ type Gateway struct {
 	failures      authFailures // of callers that did not authenticate
 	memory        messageMemory
 	callsInFlight atomic.Int64
-	takenOver     atomic.Int64 // sessions that earlier had another owner
 	requests      openRequests
 	gate          *drainGate // of requests over HTTP
 }
@@ -215,7 +202,6 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		runs:         o.Runs,
 		caller:       o.Caller,
-		store:        o.Store,
 		cluster:      cmp.Or(o.Cluster, &cluster.Cluster{}),
 		authenticate: o.Authenticate,
 		desk:         o.Desk,
@@ -238,7 +224,6 @@ func New(o Options) *Gateway {
 		subscribe:    o.Subscribe,
 		sessionEnded: o.Ended,
 		rootsChanged: o.RootsChanged,
-		parks:        newParkedCalls(cmp.Or(o.Cluster, &cluster.Cluster{})),
 		closing:      make(chan struct{}),
 		gate:         newGate(),
 		memory:       messageMemory{limit: MaxHeld},
@@ -254,13 +239,14 @@ func New(o Options) *Gateway {
 		close(none)
 		g.grace = func() <-chan struct{} { return none }
 	}
-	g.sessions.key = []byte(cmp.Or(o.SessionKey.Reveal(), rand.Text()))
-	g.sessions.onEnd = func(s *session) {
+	g.parks = session.NewParkedCalls(g.cluster.Self(), g.cluster.Key("parked calls"), g.log)
+	g.sessions = session.NewTable([]byte(cmp.Or(o.SessionKey.Reveal(), rand.Text())), func(s *session.Session) {
 		if !g.isClosing() { // while stopping, another replica takes the session over
-			_ = g.deleteStoredSession(s) // on an error, the stored session expires
+			_ = g.keeper.Delete(s) // on an error, the stored session expires
 		}
-		g.releaseClient(s.client)
-	}
+		g.releaseClient(s.Client)
+	})
+	g.keeper = session.NewKeeper(g.sessions, o.Store, g.cluster.Self(), o.Runs, o.Subscribe, g.log)
 	g.modernMeta = append([]byte(`,"_meta":`), g.ownMeta()...)
 	g.modernMembers = append([]byte(`,"resultType":"complete"`), g.modernMeta...)
 	g.close = sync.OnceFunc(func() {
@@ -300,26 +286,28 @@ func (g *Gateway) Drain(over <-chan struct{}) (cut int) {
 // flight may finish, until Cut.
 func (g *Gateway) Close() {
 	g.close()
-	g.sessions.endAll()
-	g.parks.close(errStopping)
+	g.sessions.EndAll()
+	g.parks.Close(errStopping)
 }
 
 // releaseClient ends the subscriptions of a legacy client and reports the end of its session.
-func (g *Gateway) releaseClient(c *clientState) {
-	c.subscriptions.end()
+func (g *Gateway) releaseClient(c *session.Client) {
+	c.Subscriptions.End()
 	if g.sessionEnded != nil {
-		g.sessionEnded(c.publicID)
+		g.sessionEnded(c.PublicID)
 	}
 }
 
 // handleNotification handles a notification of client c. f holds the client's requests in flight.
-func (g *Gateway) handleNotification(c *clientState, f *requestTable, m wire.Message) {
+func (g *Gateway) handleNotification(c *session.Client, f *session.Requests, m wire.Message) {
 	switch m.Method {
 	case wire.MethodCancelled:
-		f.cancel(m.Params)
+		f.Cancel(m.Params)
 	case wire.MethodRootsChanged:
 		if g.rootsChanged != nil {
-			g.rootsChanged(c.publicID, c.askOutsideCall)
+			g.rootsChanged(c.PublicID, func(ctx context.Context, method string, params []byte) ([]byte, error) {
+				return c.Ask(ctx, method, cleanParams(params))
+			})
 		}
 	}
 }
@@ -333,8 +321,18 @@ func (g *Gateway) Open() (sessions, streams int) {
 		streams += int(a.(*principalAccount).streams.Load())
 		return true
 	})
-	return g.sessions.size(), streams
+	return g.sessions.Size(), streams
 }
+
+// TakenOver returns how many sessions this replica has taken over.
+func (g *Gateway) TakenOver() int64 { return g.keeper.TakenOver() }
+
+// Follow yields the sessions that other replicas take over, until ctx is done.
+func (g *Gateway) Follow(ctx context.Context) { g.keeper.Follow(ctx) }
+
+// Sweep extends the expiry of the stored sessions that are in use, and starts subscriptions that
+// failed to start. The program calls it every few minutes.
+func (g *Gateway) Sweep(ctx context.Context) { g.keeper.Sweep(ctx) }
 
 // Cut cancels what is still in flight, and returns how many calls that were. Their clients are told
 // that the outcome is unknown. They need a moment to read it.
@@ -353,14 +351,6 @@ func (g *Gateway) isClosing() bool {
 	}
 }
 
-// A principalKey identifies a principal in counters and tables.
-type principalKey struct {
-	tenant switchboard.TenantID
-	id     string
-}
-
-func principalKeyOf(p switchboard.Principal) principalKey { return principalKey{p.Tenant, p.ID} }
-
 // A principalAccount counts what one principal has open. There are as many accounts as principals,
 // so they are never removed.
 type principalAccount struct {
@@ -370,7 +360,7 @@ type principalAccount struct {
 }
 
 func (g *Gateway) accountOf(p switchboard.Principal) *principalAccount {
-	o := principalKeyOf(p)
+	o := session.KeyOf(p)
 	if a, ok := g.accounts.Load(o); ok {
 		return a.(*principalAccount)
 	}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -253,13 +253,13 @@ func TestAModernClientGetsUpdatesOfGrantedResources(t *testing.T) {
 func TestAClientHasALimitOfSubscriptionsAndSubscribesAsItCalls(t *testing.T) {
 	w := newWorld(t)
 	listed := []string{"x:more"}
-	for i := range gateway.MaxSubscriptions {
+	for i := range session.MaxSubscriptions {
 		listed = append(listed, fmt.Sprint("x:", i))
 	}
 	w.offer(offered(map[string][]string{"a": listed}))
 	res, _ := w.post(strings.Replace(initialize, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1), nil)
 	in := head{"Mcp-Session-Id": res.Header.Get("Mcp-Session-Id")}
-	for i := range gateway.MaxSubscriptions {
+	for i := range session.MaxSubscriptions {
 		if _, body := w.post(about("resources/subscribe", fmt.Sprint("x:", i)), in); !strings.Contains(body, `"result":{}`) {
 			t.Fatalf("%d: %s", i, body)
 		}

@@ -59,7 +59,7 @@ func (h *memoryHold) release() { h.grow(-h.bytes) }
 
 // refuseMemory answers a request that is not read because of a lack of memory. full means that
 // others hold the memory.
-func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool) {
+func (x *exchange) refuseMemory(full bool) {
 	e := switchboard.Refuse(switchboard.CodeOverloaded, "your requests in flight use all the memory that Switchboard has for one caller; wait for some to end")
 	status := http.StatusTooManyRequests
 	if full {
@@ -67,9 +67,9 @@ func (g *Gateway) refuseMemory(w http.ResponseWriter, where endpoint, full bool)
 		status = http.StatusServiceUnavailable
 	}
 	e.RetryAfter, e.Unsent = time.Second, true
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Connection", "close") // the rest of the message is not read
-	g.refuse(w, where, status, nil, e)
+	x.w.Header().Set("Retry-After", "1")
+	x.w.Header().Set("Connection", "close") // the rest of the message is not read
+	x.refuseWith(status, e)
 }
 
 // holdAnswer reserves memory for a long answer. If the client's unread answers leave none, it

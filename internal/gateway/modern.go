@@ -6,6 +6,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -37,7 +38,7 @@ func (x *exchange) serveModern(version string) {
 		x.serveListen(q)
 		return
 	}
-	if id := x.g.parks.replicaOf(q); id != "" {
+	if id := x.g.parks.ReplicaOf(session.KeyOf(q.principal), q.Message); id != "" {
 		x.resumeElsewhere(id)
 		return
 	}
@@ -60,7 +61,7 @@ func (x *exchange) resumeElsewhere(id string) {
 		cluster.NotHere(x.w)
 		return
 	}
-	if !x.g.isForwarded(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
+	if !x.isForwarded(x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
 		x.refuse(http.StatusBadRequest, noSuchState) // the replica is gone, and the call with it
 	}
 }

@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -14,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -129,62 +127,14 @@ func (g *Gateway) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	return append(b, '}')
 }
 
-// A clientState is what the gateway knows about a legacy session, about the client on stdio, or
-// about the client of one modern request. It implements server.SessionWithLogging for mcp-go.
-type clientState struct {
-	id        string
-	publicID  string // identifies the client; unlike id it is not secret
-	principal switchboard.Principal
-
-	initialized atomic.Bool
-	level       atomic.Value // string; set by logging/setLevel
-
-	// capabilities is the object that the client has declared. It is set before any other request
-	// is answered.
-	capabilities atomic.Pointer[[]byte]
-
-	// What a legacy client, or the stream of a modern one, is notified of and asked.
-	queue         *notificationQueue
-	subscriptions subscriptions
-	questions     openQuestions
-}
-
-func newClient(id string, p switchboard.Principal) *clientState {
-	c := &clientState{id: id, publicID: rand.Text(), principal: p, queue: newNotificationQueue(switchboard.AllKinds)}
-	c.subscriptions.news = c.queue
-	// A legacy client that sets no level gets log messages from "info" on.
-	c.level.Store("info")
-	return c
-}
-
-// setCapabilities stores what the client can be asked for.
-func (c *clientState) setCapabilities(capabilities []byte) {
-	own := bytes.Clone(capabilities) // the message's memory is reused
-	c.capabilities.Store(&own)
-}
-
 // capabilities returns the capabilities that the client of q has declared.
 func (q *clientRequest) capabilities() []byte {
 	if q.modern {
 		raw, _ := q.Meta(wire.MetaClientCapabilities)
 		return raw
 	}
-	if own := q.client.capabilities.Load(); own != nil {
-		return *own
-	}
-	return nil
+	return q.client.Capabilities()
 }
-
-func (c *clientState) Initialize()                    { c.initialized.Store(true) }
-func (c *clientState) Initialized() bool              { return c.initialized.Load() }
-func (c *clientState) SessionID() string              { return c.id }
-func (c *clientState) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
-func (c *clientState) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
-func (c *clientState) logLevel() string               { return c.level.Load().(string) }
-
-// NotificationChannel returns nil: mcp-go has no notifications to send, and a message on the
-// channel would be dropped.
-func (c *clientState) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
 
 // ownID replaces the client's id while mcp-go answers. mcp-go would decode the client's id as a
 // float, which corrupts integers above 2^53.
@@ -195,7 +145,7 @@ func (g *Gateway) answerByLibrary(ctx context.Context, q *clientRequest) rpcAnsw
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
 	who := q.client
 	if who == nil {
-		who = newClient("", q.principal)
+		who = session.NewClient("", q.principal)
 	}
 	switch r := g.library.HandleMessage(g.library.WithContext(ctx, who), message).(type) {
 	case mcp.JSONRPCResponse:

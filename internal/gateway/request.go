@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -25,7 +26,7 @@ type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *clientState // nil over HTTP in the modern era, which has requests but no clients
+	client    *session.Client // nil over HTTP in the modern era, which has requests but no clients
 	bind      runBinder
 
 	// saveSession saves in the store what the client subscribes to; nil if that ends with the
@@ -166,7 +167,7 @@ func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAns
 			return rpcAnswer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
 		}
 		capabilities, _ := q.Param("capabilities")
-		q.client.setCapabilities(capabilities)
+		q.client.SetCapabilities(capabilities)
 		if _, err := q.bind(ctx); err != nil {
 			return g.errorAnswer(q, err)
 		}
@@ -305,22 +306,16 @@ func checkMeta(q *clientRequest) *failure {
 		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
 	}
 	if raw, ok := q.Meta(wire.MetaLogLevel); ok {
-		if level, _ := wire.String(raw); severity(level) < 0 {
+		if level, _ := wire.String(raw); session.Severity(level) < 0 {
 			return invalidParams("params._meta: " + wire.MetaLogLevel + " must be one of debug, info, notice, warning, error, critical, alert, emergency")
 		}
 	}
 	return nil
 }
 
-// logLevels are the severities of log messages, lowest first.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
-func severity(level string) int { return slices.Index(logLevels, level) }
-
-// Why a request ended early.
+// errStopping ends the requests that are in flight when Switchboard stops.
 var (
-	errCancelled = errors.New("cancelled by the client")
-	errStopping  = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
+	errStopping = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
 )
 
 // An openRequests holds the cancel functions of the requests in flight. To derive each context from
@@ -390,67 +385,4 @@ func (g *drainGate) shut() {
 	g.entered.Add(1)
 	g.closed.Store(true)
 	g.leave()
-}
-
-// A requestTable holds the requests in flight of one client, by id. The zero value is empty.
-type requestTable struct {
-	mu    sync.Mutex
-	m     map[string]context.CancelCauseFunc
-	ended error
-}
-
-// add adds a request. It returns a failure if a request with this id is in flight, or too many are.
-func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
-	key, _ := wire.IDKey(id)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, ok := f.m[key]; ok {
-		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still in flight; use another id"}
-	}
-	if len(f.m) >= MaxInFlight {
-		return failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are in flight, its limit; wait for some to end", MaxInFlight))
-	}
-	if f.m == nil {
-		f.m = map[string]context.CancelCauseFunc{}
-	}
-	f.m[key] = cancel
-	if f.ended != nil {
-		cancel(f.ended)
-	}
-	return nil
-}
-
-// cancelAll cancels the requests in flight, and all that are added later.
-func (f *requestTable) cancelAll(why error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = why
-	for _, cancel := range f.m {
-		cancel(why)
-	}
-}
-
-func (f *requestTable) remove(id []byte) {
-	key, _ := wire.IDKey(id)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.m, key)
-}
-
-// cancel cancels the request that the params of notifications/cancelled name, and reports whether
-// it is in flight.
-func (f *requestTable) cancel(params []byte) bool {
-	id, _ := memberOf(params, "requestId")
-	key, ok := wire.IDKey(id)
-	if !ok {
-		return false
-	}
-	f.mu.Lock()
-	cancel := f.m[key]
-	f.mu.Unlock()
-	if cancel == nil {
-		return false
-	}
-	cancel(errCancelled)
-	return true
 }

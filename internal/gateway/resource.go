@@ -2,10 +2,10 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
@@ -75,7 +75,7 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 		if !ok {
 			return relayTarget{}, resourceNotFound(uri, q.modern)
 		}
-		return relayTarget{item: it, asked: resourceOf(it)}, nil
+		return relayTarget{item: it, asked: session.ResourceItem(it)}, nil
 	case wire.MethodPromptsGet:
 		name, f := text("name")
 		if f != nil {
@@ -95,14 +95,6 @@ func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 		return relayTarget{}, methodNotFound(q.Method)
 	}
 	return relayTarget{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
-}
-
-// resourceOf returns a resource in the form that policies judge.
-func resourceOf(it surface.Item) switchboard.Item {
-	if it.Template != "" {
-		return switchboard.Item{Kind: switchboard.KindTemplate, Name: it.Template, URI: it.Own}
-	}
-	return switchboard.Item{Kind: switchboard.KindResource, Name: it.Own, URI: it.Own}
 }
 
 // completionOf returns a completion in the form that policies judge: with the value to complete,
@@ -166,19 +158,12 @@ func findCompletionTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) 
 // resourceNotFound answers a request for a resource that does not exist, or that the caller may not
 // see.
 func resourceNotFound(uri string, modern bool) *failure {
-	f := failureOf(resourceNotListed(uri))
+	f := failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Resource not found: %s", shorten(uri)))
 	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, shorten(uri))}) // both eras of the specification have it
 	if !modern {
 		f.code = wire.CodeResourceNotFound
 	}
 	return f
-}
-
-// errUnlisted is the cause of resourceNotListed.
-var errUnlisted = errors.New("the run does not show it")
-
-func resourceNotListed(uri string) *switchboard.Error {
-	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + shorten(uri), Cause: errUnlisted}
 }
 
 // withPrefixedURIs puts prefix before the URIs in a read result, so that the client finds the names

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -18,8 +19,8 @@ type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
-	client    *clientState
-	flight    requestTable
+	client    *session.Client
+	inFlight  session.Requests
 	gate      *drainGate // of requests, and of the goroutine that sends changes
 
 	// streaming ends the streams of changes when stdin has ended.
@@ -47,7 +48,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &stdioConn{g: g, principal: who, task: task, client: newClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c := &stdioConn{g: g, principal: who, task: task, client: session.NewClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
 	defer c.releaseRun()
@@ -136,12 +137,12 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	}
 	switch m.Kind {
 	case wire.Response:
-		if !c.client.questions.resolve(m) {
+		if !c.client.Questions.Resolve(m) {
 			c.g.log.Debug("a client sent a response to no open question")
 		}
 		return
 	case wire.Notification:
-		c.g.handleNotification(c.client, &c.flight, m)
+		c.g.handleNotification(c.client, &c.inFlight, m)
 		return
 	}
 	if !c.gate.enter() {
@@ -154,14 +155,14 @@ func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 		ctx = c.streaming
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	if f := c.flight.add(m.ID, cancel); f != nil {
+	if err := c.inFlight.Add(m.ID, cancel); err != nil {
 		cancel(nil)
 		c.gate.leave()
 		// With this id, the client would take it for the answer to the request in flight.
-		if f.code == wire.CodeInvalidRequest {
+		if errors.Is(err, session.ErrIDInUse) {
 			m.ID = nil
 		}
-		c.write(f.envelope(m.ID))
+		c.write(notAdded(err).envelope(m.ID))
 		return
 	}
 	answer := func() {
@@ -202,7 +203,7 @@ func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCaus
 		a = c.g.dispatch(ctx, cancel, q)
 	}
 	// Free the id before the client can read the answer, so that the client can use it again.
-	c.flight.remove(m.ID)
+	c.inFlight.Remove(m.ID)
 	if !a.none() {
 		message := a.message(m.ID)
 		a.done()
@@ -223,7 +224,7 @@ func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.run, c.unwatch = r, r.Watch(c.client.queue, false)
+		c.run, c.unwatch = r, r.Watch(c.client.Queue, false)
 	}
 	return c.run, nil
 }
@@ -235,7 +236,7 @@ func (c *stdioConn) startListening() {
 	}
 	go func() {
 		defer c.gate.leave()
-		c.g.followChanges(c.streaming, c.client.queue, changeListener{write: func(m []byte) error { c.write(m); return nil }})
+		c.g.followChanges(c.streaming, c.client.Queue, changeListener{write: func(m []byte) error { c.write(m); return nil }})
 	}()
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -125,19 +126,19 @@ func TestAnUnusedSessionEnds(t *testing.T) {
 		ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 		in := w.session(nil)
 		for range 3 {
-			time.Sleep(gateway.SessionIdle - time.Second)
+			time.Sleep(session.Idle - time.Second)
 			if res, _ := w.post(ping, in); res.StatusCode != 200 {
 				t.Fatalf("in use: %s", res.Status)
 			}
 		}
 		res := w.open(t.Context(), http.MethodGet, "/mcp", "", in)
 		go io.Copy(io.Discard, res.Body) //nolint:errcheck // it ends with the stream
-		time.Sleep(2 * gateway.SessionIdle)
+		time.Sleep(2 * session.Idle)
 		if res, _ := w.post(ping, in); res.StatusCode != 200 {
 			t.Fatalf("listening: %s", res.Status)
 		}
 		_ = res.Body.Close()
-		time.Sleep(gateway.SessionIdle + time.Second)
+		time.Sleep(session.Idle + time.Second)
 		if res, _ := w.post(ping, in); res.StatusCode != 404 {
 			t.Errorf("idle: %s", res.Status)
 		}
@@ -150,7 +151,7 @@ func TestSessionsAreCappedForEachPrincipal(t *testing.T) {
 		first := w.session(bob)
 		time.Sleep(time.Second)
 		second := w.session(bob)
-		for range gateway.MaxSessionsEach - 2 {
+		for range session.MaxSessionsEach - 2 {
 			w.session(bob)
 		}
 		res, body := w.post(initialize, bob)
@@ -231,16 +232,16 @@ func TestRequestsOfOneSessionAreCapped(t *testing.T) {
 		call := func(id int) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"stall","arguments":{}}}`, id)
 		}
-		for i := range gateway.MaxInFlight {
+		for i := range session.MaxInFlight {
 			go w.post(call(i), in)
 		}
 		synctest.Wait()
-		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are in flight, its limit; wait for some to end") {
+		if _, body := w.post(call(session.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are in flight, its limit; wait for some to end") {
 			t.Errorf("a request too many: %s", body)
 		}
 		close(s.out)
 		synctest.Wait()
-		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "went on") {
+		if _, body := w.post(call(session.MaxInFlight), in); !strings.Contains(body, "went on") {
 			t.Errorf("once others have ended: %s", body)
 		}
 	})
@@ -253,14 +254,14 @@ func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, limit := range map[string]int{
-		"sessions of one principal":         gateway.MaxSessionsEach,
+		"sessions of one principal":         session.MaxSessionsEach,
 		"streams of one principal":          gateway.MaxStreamsEach,
 		"calls of one principal in flight":  gateway.MaxCallsEach,
-		"requests of one session in flight": gateway.MaxInFlight,
+		"requests of one session in flight": session.MaxInFlight,
 		"runs of one principal":             run.MaxRuns,
 		"a client's message, in MiB":        gateway.MaxMessage >> 20,
-		"sessions in all":                   gateway.MaxSessions,
-		"parked calls of one principal":     gateway.MaxParked,
+		"sessions in all":                   session.MaxSessions,
+		"parked calls of one principal":     session.MaxParked,
 	} {
 		number := fmt.Sprint(limit)
 		if limit >= 1000 {
