@@ -122,10 +122,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	path := r.URL.EscapedPath()
 	where, t := routePath(path)
-	if where == endpointNone && g.inspect[path] != nil {
+	if where == endpointNone && g.operators != nil && g.operators.Read(path) != nil {
 		where = endpointInspect
 	}
-	if where == endpointNone || where == endpointMetrics && g.metrics == nil || where == endpointOperate && g.operate == nil {
+	if where == endpointNone || g.operators == nil && (where == endpointMetrics || where == endpointOperate) {
 		text := "nothing is here; MCP is at /mcp"
 		if path == "/" {
 			text = greeting
@@ -133,7 +133,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.allowed.Load().refusalReason(r)
+	why := g.callers.allowed.Load().refusalReason(r)
 	if why == "" && where == endpointOperate && isFromPage(r) {
 		why = "a web page may not do what operators do; use the command switchboard server"
 	}
@@ -157,19 +157,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveReady(w)
 		return
 	}
-	p, err := g.authenticate(r)
+	p, err := g.callers.authenticator.Authenticate(r)
 	if err != nil {
 		g.refuseCaller(w, r, where, err)
 		return
 	}
-	if g.isClosing() {
+	if g.stop.begun() {
 		h.Set("Connection", "close") // the client's next connection reaches the process that replaces this one
 	}
 	x := &exchange{g: g, w: w, r: r, where: where, principal: p, target: t}
 	switch where {
 	case endpointRuns:
 		if x.enterOrRefuse() {
-			defer g.gate.leave()
+			defer g.stop.gate.leave()
 			x.serveRuns()
 		}
 		return
@@ -181,7 +181,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case endpointOperate:
 		if x.enterOrRefuse() {
-			defer g.gate.leave()
+			defer g.stop.gate.leave()
 			x.serveOperate()
 		}
 		return
@@ -199,7 +199,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // enterOrRefuse admits the request to the gate, or answers that Switchboard is stopping. After true,
 // the caller must call gate.leave.
 func (x *exchange) enterOrRefuse() bool {
-	if x.g.gate.enter() {
+	if x.g.stop.gate.enter() {
 		return true
 	}
 	if _, hop := cluster.Principal(x.r); hop {
@@ -215,7 +215,7 @@ func (x *exchange) enterOrRefuse() bool {
 // isStillAllowed reports whether the request would still be authenticated as the same principal. It
 // returns false for a revoked key.
 func (x *exchange) isStillAllowed() bool {
-	now, err := x.g.authenticate(x.r)
+	now, err := x.g.callers.authenticator.Authenticate(x.r)
 	return err == nil && session.KeyOf(now) == session.KeyOf(x.principal)
 }
 
@@ -237,9 +237,9 @@ func (g *Gateway) serveHealth(w http.ResponseWriter) {
 // serveHealth.
 func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
-	ready, text := g.fitness()
+	ready, text := g.tasks.Ready()
 	switch {
-	case g.isClosing():
+	case g.stop.begun():
 		text = []byte(`{"ready":false,"stopping":true}`)
 	case ready:
 		status = http.StatusOK
@@ -263,7 +263,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, tell := g.failures.count(Network(r.RemoteAddr))
+	wait, tell := g.callers.failures.count(Network(r.RemoteAddr))
 	if tell > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
 	}
@@ -271,7 +271,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		select {
 		case <-time.After(wait):
 		case <-r.Context().Done():
-		case <-g.closing:
+		case <-g.stop.closing:
 		}
 	}
 	if httpStatus(e.Code) == http.StatusUnauthorized {
@@ -286,28 +286,28 @@ func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id [
 		g.writeFailure(w, status, id, failureOf(e))
 		return
 	}
-	g.countRefusal(e.Code)
+	g.enc.recorder.Refused(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
 func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
-	g.countFailure(f)
+	g.enc.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
 }
 
 // countFailure counts f if it is a refusal.
-func (g *Gateway) countFailure(f *failure) {
+func (enc *encoder) countFailure(f *failure) {
 	if f != nil && f.refusal != "" {
-		g.countRefusal(f.refusal)
+		enc.recorder.Refused(f.refusal)
 	}
 }
 
 // serveMetrics answers GET /metrics.
 func (x *exchange) serveMetrics() {
-	kind, text, err := x.g.metrics(x.principal, x.r.Header)
+	kind, text, err := x.g.operators.Metrics(x.principal, x.r.Header)
 	if err != nil {
 		x.g.log.Error("metrics", "err", err)
 		http.Error(x.w, internalFailure.message, http.StatusInternalServerError)
@@ -330,7 +330,7 @@ func (x *exchange) serveOperate() {
 		bad(http.StatusUnsupportedMediaType, why)
 		return
 	}
-	x.memory = x.g.newHold(x.principal)
+	x.memory = x.g.accounts.newHold(x.principal)
 	defer x.memory.release()
 	body, ok := x.readBody()
 	if !ok {
@@ -348,13 +348,13 @@ func (x *exchange) serveOperate() {
 		}
 	}
 	id, what, _ := strings.Cut(strings.TrimPrefix(x.r.URL.EscapedPath(), "/v1/servers/"), "/")
-	text, err := x.g.operate(x.principal, x.r.Header, switchboard.ServerID(id), what, wish.Reason)
+	text, err := x.g.operators.Operate(x.principal, x.r.Header, switchboard.ServerID(id), what, wish.Reason)
 	x.answerOperator(text, err)
 }
 
 // serveInspect answers one of the operators' reads.
 func (x *exchange) serveInspect() {
-	text, err := x.g.inspect[x.r.URL.EscapedPath()](x.r.Context(), x.principal, x.r.URL.Query())
+	text, err := x.g.operators.Read(x.r.URL.EscapedPath())(x.r.Context(), x.principal, x.r.URL.Query())
 	x.answerOperator(text, err)
 }
 
@@ -381,12 +381,12 @@ func (x *exchange) serveRuns() {
 			return
 		}
 	}
-	x.memory = x.g.newHold(x.principal)
+	x.memory = x.g.accounts.newHold(x.principal)
 	defer x.memory.release()
 	if _, ok := x.readBody(); !ok {
 		return
 	}
-	minted, err := x.g.openRun(x.r.Context(), x.principal, x.target)
+	minted, err := x.g.dispatcher.finder.openRun(x.r.Context(), x.principal, x.target)
 	if err != nil {
 		var e *switchboard.Error
 		if !errors.As(err, &e) {
@@ -493,7 +493,7 @@ func (x *exchange) servePost() {
 		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
-	x.memory = x.g.newHold(x.principal)
+	x.memory = x.g.accounts.newHold(x.principal)
 	defer x.memory.release()
 	var ok bool
 	if x.body, ok = x.readBody(); !ok {
@@ -516,9 +516,9 @@ func (x *exchange) servePost() {
 			return
 		}
 		if m.Method == wire.MethodListen {
-			x.g.gate.leave() // a drain does not wait for streams of changes
+			x.g.stop.gate.leave() // a drain does not wait for streams of changes
 		} else {
-			defer x.g.gate.leave()
+			defer x.g.stop.gate.leave()
 		}
 	}
 	header := x.r.Header.Get(wire.HeaderProtocolVersion)
@@ -601,12 +601,12 @@ func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFu
 	if x.accepts.events {
 		q.notify, q.sendKept = p.notify, p.sendKept
 	}
-	a := x.g.dispatch(ctx, cancel, q)
+	a := x.g.dispatcher.dispatch(ctx, cancel, q)
 	done()
 	if n := p.stopNotifying(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
-	a = x.g.holdAnswer(&x.memory, a)
+	a = x.g.accounts.holdAnswer(&x.memory, a)
 	p.sendAnswer(q.ID, a)
 	a.done()
 }

@@ -121,14 +121,14 @@ func (x *exchange) openSession() {
 		header:    x.r.Header,
 		bind: func(ctx context.Context) (_ *run.Run, err error) {
 			if opened == nil {
-				opened, err = g.openRun(ctx, x.principal, x.target)
+				opened, err = g.dispatcher.finder.openRun(ctx, x.principal, x.target)
 			}
 			return opened, err
 		},
 	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	a := g.dispatch(ctx, cancel, q)
+	a := g.dispatcher.dispatch(ctx, cancel, q)
 	if a.result != nil {
 		raw, _ := wire.Field(a.result, "protocolVersion")
 		version, _ := wire.String(raw)
@@ -207,7 +207,7 @@ func (x *exchange) serveGet() {
 		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream"))
 		return
 	}
-	account := g.accountOf(x.principal)
+	account := g.accounts.accountOf(x.principal)
 	if !takeIfBelow(&account.streams, MaxStreamsEach) {
 		x.refuseStream()
 		return
@@ -222,7 +222,7 @@ func (x *exchange) serveGet() {
 	case !x.enterOrRefuse():
 		return
 	}
-	g.gate.leave() // a drain does not wait for it
+	g.stop.gate.leave() // a drain does not wait for it
 	if k == nil && ours {
 		x.refuse(http.StatusBadRequest, errNotResumable)
 		return
@@ -241,7 +241,7 @@ func (x *exchange) serveGet() {
 	if e.startWith(begin) != nil {
 		return
 	}
-	closing := g.followChanges(ctx, s.Client.Queue, changeListener{
+	closing := g.notifier.followChanges(ctx, s.Client.Queue, changeListener{
 		stillAllowed: func() bool { return x.isStillAllowed() },
 		write: func(m []byte) error {
 			event := own.Append(m)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -29,12 +30,22 @@ func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
 	return q.Deliver(ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()), l.metaMember, l.write)
 }
 
+// A notifier sends clients the changes that they subscribed to.
+type notifier struct {
+	servers   Servers
+	finder    *runFinder
+	enc       *encoder
+	rechecked broadcast // sent when any key may have been revoked
+	closing   <-chan struct{}
+	log       *slog.Logger
+}
+
 // followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
 // more, or the gateway closes. It returns true only in the last case.
-func (g *Gateway) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
+func (nt *notifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
-	rung := g.rechecked.wait()
+	rung := nt.rechecked.wait()
 	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
@@ -43,11 +54,11 @@ func (g *Gateway) followChanges(ctx context.Context, n *session.Queue, l changeL
 		case <-ctx.Done():
 			return false
 		case <-rung:
-			rung = g.rechecked.wait()
+			rung = nt.rechecked.wait()
 			if l.stillAllowed != nil && !l.stillAllowed() {
 				return false
 			}
-		case <-g.closing:
+		case <-nt.closing:
 			select {
 			case <-n.Ready():
 				return l.deliver(ctx, n)
@@ -94,14 +105,14 @@ func (b *broadcast) send() {
 
 // Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
 // finish.
-func (g *Gateway) Recheck() { g.rechecked.send() }
+func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
 
 // answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
 // under the id of the request.
-func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
+func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
 			a = rpcAnswer{failure: internalFailure}
 		}
 	}()
@@ -114,10 +125,10 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	tag := `"` + wire.MetaSubscriptionID + `":` + string(q.ID)
-	granted, n, stop, f := g.grantSubscriptions(ctx, q, r, wanted)
+	granted, n, stop, f := nt.grantSubscriptions(ctx, q, r, wanted)
 	if f != nil {
 		return rpcAnswer{failure: f}
 	}
@@ -128,16 +139,16 @@ func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func
 	}
 	if string(granted) != "{}" {
 		say := func(m []byte) error { return send(m) }
-		if !g.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
+		if !nt.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
 			return rpcAnswer{}
 		}
 	}
-	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.ownMeta(tag)...), '}')}
+	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), nt.enc.ownMeta(tag)...), '}')}
 }
 
 // grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
 // as granted.
-func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
+func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
 	for _, c := range session.ListChanges {
@@ -162,7 +173,7 @@ func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *r
 		}
 		wishes = append(wishes, element)
 	}
-	if uris := g.grantResources(ctx, q, r, subs, wishes); len(uris) > 0 {
+	if uris := nt.grantResources(ctx, q, r, subs, wishes); len(uris) > 0 {
 		list := append(append([]byte("["), bytes.Join(uris, []byte(","))...), ']')
 		edits = append(edits, wire.Edit{Name: wishResources, Value: list})
 	}
@@ -171,7 +182,7 @@ func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *r
 
 // grantResources subscribes to the resources, and returns those that were granted, as the client
 // spells them. A slow server does not delay the subscriptions at others.
-func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
+func (nt *notifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup
@@ -180,9 +191,9 @@ func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.R
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
-			if err := subs.Add(ctx, g.subscriber(q), r, uri); err != nil {
-				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
+			nt.finder.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
+			if err := subs.Add(ctx, nt.subscriber(q), r, uri); err != nil {
+				nt.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return
 			}
 			granted[i] = wish
@@ -204,14 +215,14 @@ func (x *exchange) serveListen(q *clientRequest) {
 		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
 		return
 	}
-	account := x.g.accountOf(x.principal)
+	account := x.g.accounts.accountOf(x.principal)
 	if !takeIfBelow(&account.streams, MaxStreamsEach) {
 		x.refuseStream()
 		return
 	}
 	defer account.streams.Add(-1)
 	e := events{w: x.w, c: http.NewResponseController(x.w)}
-	a := x.g.answerListen(x.r.Context(), q, x.isStillAllowed, e.send, e.comment)
+	a := x.g.notifier.answerListen(x.r.Context(), q, x.isStillAllowed, e.send, e.comment)
 	switch {
 	case a.none():
 	case e.started:

@@ -39,10 +39,10 @@ func (x *exchange) findSession(id string) *session.Session {
 		case version == 0:
 			x.refuse(http.StatusNotFound, noSuchSession)
 			return nil
-		case hop && (k.Owner != g.cluster.Self() || g.isClosing()):
+		case hop && (k.Owner != g.cluster.Self() || g.stop.begun()):
 			cluster.NotHere(x.w)
 			return nil
-		case g.isClosing():
+		case g.stop.begun():
 			x.refuseSession(errStopping)
 			return nil
 		}
@@ -126,7 +126,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
-		rung := x.g.rechecked.wait()
+		rung := x.g.notifier.rechecked.wait()
 		all, last, over, grown := k.Since(event)
 		for _, text := range all {
 			if ctx.Err() != nil || text != nil && e.write(text) != nil {

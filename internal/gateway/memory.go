@@ -32,8 +32,8 @@ type memoryHold struct {
 	bytes             int64
 }
 
-func (g *Gateway) newHold(p switchboard.Principal) memoryHold {
-	return memoryHold{of: &g.memory, tenant: &g.accountOf(switchboard.Principal{Tenant: p.Tenant}).heldBytes, principal: &g.accountOf(p).heldBytes}
+func (as *accounts) newHold(p switchboard.Principal) memoryHold {
+	return memoryHold{of: &as.memory, tenant: &as.accountOf(switchboard.Principal{Tenant: p.Tenant}).heldBytes, principal: &as.accountOf(p).heldBytes}
 }
 
 // tryGrow takes n more bytes. It takes none and returns false if they exceed the share of the
@@ -74,7 +74,7 @@ func (x *exchange) refuseMemory(full bool) {
 
 // holdAnswer reserves memory for a long answer. If the client's unread answers leave none, it
 // returns a failure in place of the answer.
-func (g *Gateway) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
+func (as *accounts) holdAnswer(h *memoryHold, a rpcAnswer) rpcAnswer {
 	n := len(a.result)
 	for _, b := range a.rest {
 		n += len(b)

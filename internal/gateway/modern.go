@@ -32,7 +32,9 @@ func (x *exchange) serveModern(version string) {
 		modern:    true,
 		principal: x.principal,
 		header:    x.r.Header,
-		bind:      func(ctx context.Context) (*run.Run, error) { return x.g.baseRun(ctx, x.principal, x.target) },
+		bind: func(ctx context.Context) (*run.Run, error) {
+			return x.g.dispatcher.finder.baseRun(ctx, x.principal, x.target)
+		},
 	}
 	if m.Method == wire.MethodListen {
 		x.serveListen(q)

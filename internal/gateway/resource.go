@@ -28,26 +28,26 @@ type relayTarget struct {
 
 // relayToServer answers requests that go to one server and do not call a tool: resources/read,
 // prompts/get, completion/complete, and the methods of extensions.
-func (g *Gateway) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
+func (d *dispatcher) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
 	to, f := findRelayTarget(r, q)
 	if f != nil {
-		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := findRelayTarget(r, q); return f == nil })
+		d.finder.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := findRelayTarget(r, q); return f == nil })
 		to, f = findRelayTarget(r, q)
 	}
-	if err := g.whyUnmet(ctx, r); err != nil {
-		return g.errorAnswer(q, err)
+	if err := d.finder.whyUnmet(ctx, r); err != nil {
+		return d.enc.errorAnswer(q, err)
 	}
 	if f != nil {
 		return rpcAnswer{failure: f}
 	}
 	c := &switchboard.Call{Server: to.item.Server, Item: to.asked, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
-	a, err := g.forward(ctx, q, r, c)
+	a, err := d.forwarder.forward(ctx, q, r, c)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
 	if a.failure == nil && q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
 		a.result, a.rest = withPrefixedURIs(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil

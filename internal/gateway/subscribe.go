@@ -26,8 +26,8 @@ func (q *clientRequest) subscribingClient() switchboard.Client {
 }
 
 // subscriber returns the client of q as it subscribes to resources.
-func (g *Gateway) subscriber(q *clientRequest) session.Subscriber {
-	return session.Subscriber{Principal: q.principal, Client: q.subscribingClient, Subscribe: g.subscribe}
+func (nt *notifier) subscriber(q *clientRequest) session.Subscriber {
+	return session.Subscriber{Principal: q.principal, Client: q.subscribingClient, Subscribe: nt.servers.Subscribe}
 }
 
 // listsResource returns a function that reports whether a surface lists the resource.
@@ -36,7 +36,7 @@ func listsResource(uri string) func(*surface.Surface) bool {
 }
 
 // answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
-func (g *Gateway) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
+func (nt *notifier) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {
@@ -44,21 +44,21 @@ func (g *Gateway) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnsw
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	if q.Method == wire.MethodUnsubscribe {
 		q.client.Subscriptions.Remove(uri)
 		return rpcAnswer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, StartWait, listsResource(uri))
-	if err := g.whyUnmet(ctx, r); err != nil {
-		return g.errorAnswer(q, err)
+	nt.finder.awaitServers(ctx, r, StartWait, listsResource(uri))
+	if err := nt.finder.whyUnmet(ctx, r); err != nil {
+		return nt.enc.errorAnswer(q, err)
 	}
-	switch err := q.client.Subscriptions.Add(ctx, g.subscriber(q), r, uri); {
+	switch err := q.client.Subscriptions.Add(ctx, nt.subscriber(q), r, uri); {
 	case errors.Is(err, session.ErrNotListed):
 		return rpcAnswer{failure: resourceNotFound(uri, q.modern)}
 	case err != nil:
-		return g.errorAnswer(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	return rpcAnswer{result: []byte("{}")}
 }
