@@ -24,6 +24,8 @@ type accounts struct {
 	callsInFlight atomic.Int64
 }
 
+func newAccounts() *accounts { return &accounts{memory: messageMemory{limit: MaxHeld}} }
+
 // accountOf returns the account of a principal.
 func (as *accounts) accountOf(p switchboard.Principal) *principalAccount {
 	o := session.KeyOf(p)

@@ -23,11 +23,10 @@ func BenchmarkCall(b *testing.B) {
 		result := switchboard.Result{JSON: []byte(`{"content":[{"type":"text","text":"` + strings.Repeat("x", size) + `"}]}`)}
 		d := &desk{tools: []string{"echo"}}
 		g := gateway.New(gateway.Options{
-			Runs:   run.New(d, nothing, store.NewMemory()),
-			Caller: switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return result, nil }),
-			Authenticate: func(*http.Request) (switchboard.Principal, error) {
-				return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}, nil
-			},
+			Runs:          run.New(d, nothing, store.NewMemory()),
+			Caller:        switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) { return result, nil }),
+			Authenticator: parts{&world{}},
+			Servers:       parts{},
 		})
 		post := func(body string, h head) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", strings.NewReader(body))

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	gosdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -70,7 +71,7 @@ func stdioTransport(ctx context.Context, t *testing.T, w *world) gosdk.Transport
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- w.ServeStdio(ctx, inR, outW, stdioPrincipal, "")
+		done <- w.ServeStdio(ctx, gateway.Stdio{In: inR, Out: outW, Principal: stdioPrincipal, Grace: nineSeconds})
 		_ = outW.Close()
 	}()
 	t.Cleanup(func() {

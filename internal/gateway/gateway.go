@@ -85,7 +85,7 @@ func New(o Options) *Gateway {
 		operators: o.Operators,
 		log:       o.Log,
 		enc:       newEncoder(ServerInfo(o.Name, o.Version), o.Recorder, o.Log),
-		accounts:  &accounts{memory: messageMemory{limit: MaxHeld}},
+		accounts:  newAccounts(),
 		parks:     session.NewParkedCalls(replicas.Self(), replicas.Key("parked calls"), o.Log),
 		stop:      newShutdown(),
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
+	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -156,34 +158,67 @@ func newReplica(t *testing.T, st store.Store, c *cluster.Cluster) *world {
 	w := &world{t: t, desk: &desk{tools: []string{"echo", "region"}}, log: &logs{}, act: map[string]switchboard.CallerFunc{}, revoked: map[string]bool{}}
 	w.runs = run.New(w.desk, nothing, st)
 	w.Gateway = gateway.New(gateway.Options{
-		Runs:         w.runs,
-		Store:        st,
-		Cluster:      c,
-		SessionKey:   switchboard.NewSecret("what all that have the store know"),
-		Caller:       switchboard.CallerFunc(w.call),
-		Authenticate: w.authenticate,
-		Subscribe:    w.library.subscribe,
-		Status:       func(p switchboard.Principal, _ *run.Run) []byte { return []byte(`{"you":"` + p.ID + `"}`) },
-		Fitness:      func() (bool, []byte) { return !w.early.Load(), []byte(`{"ready":"so"}`) },
-		Metrics: func(p switchboard.Principal, h http.Header) (string, []byte, error) {
-			return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
-		},
-		Operate: w.operate,
-		Refused: func(c switchboard.Code) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.refused = append(w.refused, c)
-		},
-		Grace:   func() <-chan struct{} { return closedAfter(9 * time.Second) },
-		Hosts:   []string{"gw.example.com", "other.example.com:8443"},
-		Origins: []string{"https://app.example.com"},
-		Log:     slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Name:    "switchboard",
-		Version: "0.0-test",
+		Runs:          w.runs,
+		Sessions:      gateway.SessionOptions{Store: st, Cluster: c, Key: switchboard.NewSecret("what all that have the store know")},
+		Caller:        switchboard.CallerFunc(w.call),
+		Authenticator: parts{w},
+		Servers:       parts{w},
+		Tasks:         parts{w},
+		Operators:     parts{w},
+		Recorder:      parts{w},
+		Log:           slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Name:          "switchboard",
+		Version:       "0.0-test",
 	})
+	w.Allow([]string{"gw.example.com", "other.example.com:8443"}, []string{"https://app.example.com"})
 	t.Cleanup(w.Close)
 	return w
 }
+
+// parts answers what the gateway of a world asks.
+type parts struct{ *world }
+
+func (p parts) Authenticate(r *http.Request) (switchboard.Principal, error) { return p.authenticate(r) }
+
+func (p parts) Subscribe(ctx context.Context, c *switchboard.Call, updated func(string)) (func(), error) {
+	return p.library.subscribe(ctx, c, updated)
+}
+
+func (parts) SessionEnded(string) {}
+
+func (parts) RootsChanged(string, func(context.Context, string, []byte) ([]byte, error)) {}
+
+func (parts) Declare(context.Context, *run.Run, []byte) (lazyexpand.Reply, error) {
+	return lazyexpand.Reply{}, errors.New("no surface has it")
+}
+
+func (parts) Status(p switchboard.Principal, _ *run.Run) []byte {
+	return []byte(`{"you":"` + p.ID + `"}`)
+}
+
+func (p parts) Ready() (bool, []byte) { return !p.early.Load(), []byte(`{"ready":"so"}`) }
+
+func (parts) Read(string) func(context.Context, switchboard.Principal, url.Values) ([]byte, error) {
+	return nil
+}
+
+func (parts) Metrics(p switchboard.Principal, h http.Header) (string, []byte, error) {
+	return "text/plain", []byte("for " + p.ID + " " + h.Get("Accept")), nil
+}
+
+func (p parts) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
+	return p.operate(by, head, id, what, reason)
+}
+
+func (parts) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string { return "" }
+
+func (p parts) Refused(c switchboard.Code) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = append(p.refused, c)
+}
+
+func (parts) ShowsReceipts(switchboard.TenantID) bool { return false }
 
 // closedAfter returns a channel that is closed after d.
 func closedAfter(d time.Duration) <-chan struct{} {

@@ -38,11 +38,14 @@ func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, t
 	outR, outW := io.Pipe()
 	c := &cable{w.t, inW, bufio.NewReaderSize(outR, 1<<20), outR, make(chan error, 1)}
 	go func() {
-		c.done <- w.ServeStdio(ctx, inR, outW, who, task)
+		c.done <- w.ServeStdio(ctx, gateway.Stdio{In: inR, Out: outW, Principal: who, Task: task, Grace: nineSeconds})
 		_ = outW.Close()
 	}()
 	return c
 }
+
+// nineSeconds is the grace of stdio in these tests.
+func nineSeconds() <-chan struct{} { return closedAfter(9 * time.Second) }
 
 func (c *cable) send(line string) {
 	c.t.Helper()
