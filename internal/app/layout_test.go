@@ -26,7 +26,7 @@ internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/switchboard internal/wire
 internal/idempotency: internal/store internal/switchboard internal/wire
 internal/identity: internal/switchboard
@@ -37,25 +37,27 @@ internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
-internal/redact/detect: internal/switchboard
 internal/redact: internal/redact/detect internal/switchboard internal/wire
+internal/redact/detect: internal/switchboard
 internal/run: internal/store internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
+internal/session: internal/canonical internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/store: internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
-internal/store: internal/switchboard
 internal/surface: internal/canonical internal/decide internal/switchboard internal/wire
 internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/wire
+internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/wire
 internal/wire: internal/switchboard
 policies:
 tenants:
