@@ -50,9 +50,12 @@ var allowed = map[string]string{
 	"internal/lazyexpand":    "internal/switchboard internal/wire internal/decide internal/surface internal/run internal/search",
 	"internal/gateway":       "internal/switchboard internal/canonical internal/wire internal/run internal/surface internal/lazyexpand internal/preview internal/store internal/cluster",
 	"internal/cluster":       "internal/switchboard internal/store",
+	"internal/bind":          "internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token",
+	"internal/replay":        "internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire",
+	"internal/policysource":  "internal/config internal/policy internal/switchboard policies",
 	"policies":               "",
 	"tenants":                "",
-	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/dial internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
+	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/dial internal/decide internal/health internal/identity internal/policy internal/policysource internal/receipt internal/replay internal/sample internal/store internal/switchboard internal/wire tenants",
 }
 
 func TestImportsFollowThePlan(t *testing.T) {
