@@ -20,7 +20,7 @@ var allowed = map[string]string{
 	"internal/sample":        "",
 	"internal/dial":          "",
 	"internal/config":        "internal/dial internal/switchboard",
-	"internal/canonical":     "internal/switchboard",
+	"internal/canonical":     "internal/switchboard internal/wire",
 	"internal/identity":      "internal/switchboard",
 	"internal/constraint":    "internal/switchboard internal/store",
 	"internal/cache":         "internal/switchboard internal/store internal/wire",
