@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"reflect"
 	"runtime"
@@ -271,42 +270,23 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
-		Runs:         a.runs,
-		Caller:       wrapCaller(a.fleet, chain.wrappers()),
-		Results:      results,
-		Meter:        a.meter,
-		WholeResults: o.WholeResults,
-		ReceiptIDs: func(id switchboard.TenantID) bool {
-			t := a.state.Load().tenants[id]
-			return t != nil && t.ReceiptIDs
-		},
-		Store:        a.store,
-		Cluster:      a.cluster,
-		SessionKey:   a.ledger.sessionKey,
-		Authenticate: a.authenticate,
-		Subscribe:    a.subscribeResource,
-		Ended:        a.fleet.Forget,
-		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
-		Declare:      a.declareTask,
-		Status:       a.runStatusText,
-		Fitness:      a.readiness,
-		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
-			"/v1/status":  a.inspectStatus,
-			"/v1/explain": a.inspectExplain,
-			"/v1/search":  a.inspectSearch,
-		},
-		Metrics: a.scrapeMetrics,
-		Operate: a.operateServer,
-		Denied:  a.recordDeniedCall,
-		Refused: a.metrics.Refused,
-		Grace:   a.grace.endOfCalls,
-		Hosts:   c.Hosts,
-		Origins: c.Origins,
-		Log:     o.Log,
-		Name:    o.Name,
-		Version: o.Version,
+		Runs:          a.runs,
+		Caller:        wrapCaller(a.fleet, chain.wrappers()),
+		Results:       results,
+		Meter:         a.meter,
+		WholeResults:  o.WholeResults,
+		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.sessionKey},
+		Authenticator: front{a},
+		Servers:       front{a},
+		Tasks:         front{a},
+		Operators:     front{a},
+		Recorder:      front{a},
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Log:           o.Log,
+		Name:          o.Name,
+		Version:       o.Version,
 	})
+	a.gateway.Allow(c.Hosts, c.Origins)
 	a.recallManifests(ctx, c)
 	a.logWarnings(r)
 	r.digest = r.digestWith(a.configurationKey())
@@ -802,7 +782,8 @@ func (a *App) drainNotice() time.Duration {
 // ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
 // is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().ring.Local() }, task)
+	local := func() switchboard.Principal { return a.state.Load().ring.Local() }
+	return a.gateway.ServeStdio(ctx, gateway.Stdio{In: in, Out: out, Principal: local, Task: task, Grace: a.grace.endOfCalls})
 }
 
 // Stop ends all connections and processes. Call it once, after Serve and ServeStdio have returned.

@@ -72,7 +72,7 @@ func selected(b testing.TB, p *policy.Policy, n int) *switchboard.Call {
 		in[i].Tool = t
 	}
 	q := ask(policy.PhaseSelect, "", tools...)
-	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, nil)
+	left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
 	if err != nil || len(left) != n {
 		b.Fatal(len(left), err)
 	}
@@ -154,7 +154,7 @@ func BenchmarkSelect(b *testing.B) {
 					in[i] = decide.Candidate{Tool: t}
 				}
 				began := time.Now()
-				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, nil)
+				left, err := stage.Apply(context.Background(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, in, decide.Ignore)
 				if err != nil || len(left) != n {
 					b.Fatal(len(left), err)
 				}

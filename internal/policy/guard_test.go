@@ -55,7 +55,7 @@ func (g *gate) bind(t testing.TB, one *switchboard.Tool, args string) *switchboa
 	t.Helper()
 	q := ask(policy.PhaseSelect, "", three...)
 	in := []decide.Candidate{{Tool: brave}, {Tool: google}, {Tool: poster}}
-	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, nil)
+	left, err := g.policy.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: time.Now()}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestAToolThatMayNotBeListedIsNotSelected(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	p := of(t, "", allowAll+`deny["brave/search"] contains "x" if input.phase == "list"`, "")
 	q := ask(policy.PhaseSelect, "", brave, google)
-	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, nil)
+	left, err := p.Stage().Apply(t.Context(), &decide.Question{Principal: q.Principal, Task: q.Task, Requirement: q.Requirement, Now: monday}, []decide.Candidate{{Tool: brave}, {Tool: google}}, decide.Ignore)
 	if err != nil || len(left) != 1 || left[0].Tool != google {
 		t.Errorf("%v, %v", left, err)
 	}

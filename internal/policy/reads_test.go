@@ -188,7 +188,7 @@ func TestARememberedAnswerEqualsANewOne(t *testing.T) {
 		need := &switchboard.Requirement{Verb: switchboard.Search, Resource: "internet"}
 		morning := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 		in := append([]decide.Candidate(nil), candidates...)
-		left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: who, Task: task, Requirement: need, Now: morning}, in, nil)
+		left, err := p.Stage().Apply(context.Background(), &decide.Question{Principal: who, Task: task, Requirement: need, Now: morning}, in, decide.Ignore)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,15 +51,11 @@ func (s *policyStage) Apply(ctx context.Context, dq *decide.Question, in []decid
 	out := in[:0]
 	for i, c := range in {
 		if why := denied[i]; why != nil {
-			if drop != nil {
-				drop(c, decide.Reason{Code: why.Code, Text: why.String(), Veto: why.Veto})
-			}
+			drop(c, decide.Reason{Code: why.Code, Text: why.String(), Veto: why.Veto})
 			continue
 		}
 		if other := dq.Vetoed[c.Tool.ID]; other != nil {
-			if drop != nil {
-				drop(c, decide.Reason{Code: switchboard.CodeDenied, Text: fmt.Sprintf("it is vetoed for %s, and a veto counts for the whole task", other), Veto: true})
-			}
+			drop(c, decide.Reason{Code: switchboard.CodeDenied, Text: fmt.Sprintf("it is vetoed for %s, and a veto counts for the whole task", other), Veto: true})
 			continue
 		}
 		c.Judgment = j
