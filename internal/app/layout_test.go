@@ -15,7 +15,7 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/receipt internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
+cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policy/author internal/receipt internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/cache: internal/store internal/switchboard internal/wire
 internal/canonical: internal/switchboard
@@ -33,6 +33,7 @@ internal/identity: internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
 internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
+internal/policy/author: internal/policy internal/switchboard
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
