@@ -15,7 +15,7 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire tenants
+cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire tenants
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/switchboard internal/wire
@@ -34,6 +34,7 @@ internal/identity: internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
 internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
+internal/policy/author: internal/policy internal/switchboard
 internal/policysource: internal/config internal/policy internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire

@@ -1,8 +1,10 @@
-package policy
+package author
 
 import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
 )
 
 // A clientFlow finds the values of a layer that come from a client: input.call.arguments,
@@ -10,7 +12,7 @@ import (
 // values of rules. A number or a boolean that a builtin returns does not count, because it is
 // small.
 type clientFlow struct {
-	layer   *Layer
+	layer   *policy.Layer
 	vars    map[clientVar]bool
 	values  map[*ast.Rule]bool // rules with such a value
 	changed bool
@@ -23,11 +25,11 @@ type clientVar struct {
 
 // followClientValues returns the flow of the layer. It repeats its pass over the rules until a pass
 // adds nothing.
-func followClientValues(l *Layer) *clientFlow {
+func followClientValues(l *policy.Layer) *clientFlow {
 	f := &clientFlow{layer: l, vars: map[clientVar]bool{}, values: map[*ast.Rule]bool{}, changed: true}
 	for f.changed {
 		f.changed = false
-		for _, r := range l.rules {
+		for _, r := range l.Rules() {
 			f.followRule(r.Rule)
 		}
 	}
@@ -84,7 +86,7 @@ func (f *clientFlow) followCall(r *ast.Rule, op ast.Ref, operands []*ast.Term) {
 			made = false
 		}
 	}
-	for _, other := range f.layer.compiler.GetRules(op) {
+	for _, other := range f.layer.RulesAt(op) {
 		arity = len(other.Head.Args)
 		for i, arg := range other.Head.Args {
 			if i < len(operands) && f.comesFromClient(r, operands[i]) {
@@ -135,7 +137,7 @@ func (f *clientFlow) comesFromClient(r *ast.Rule, t *ast.Term) (found bool) {
 			found = found || f.vars[clientVar{r, v}]
 		case ast.Ref:
 			found = found || readsClientValue(v)
-			for _, other := range f.layer.compiler.GetRules(v) {
+			for _, other := range f.layer.RulesAt(v) {
 				found = found || len(other.Head.Args) == 0 && f.values[other]
 			}
 			if head, ok := v[0].Value.(ast.Var); ok {
@@ -150,7 +152,7 @@ func (f *clientFlow) comesFromClient(r *ast.Rule, t *ast.Term) (found bool) {
 
 // readsClientValue reports whether a reference reads the arguments or the URI of a call.
 func readsClientValue(ref ast.Ref) bool {
-	if !ref[0].Equal(ast.InputRootDocument) || inputReads(ref)&(readsCall|readsAll) == 0 {
+	if !ref[0].Equal(ast.InputRootDocument) || !policy.ReadsCall(ref) {
 		return false
 	}
 	if len(ref) < 3 {
@@ -162,7 +164,7 @@ func readsClientValue(ref ast.Ref) bool {
 
 // isBounded reports whether the rule counts or compares the value of the term, as a rule does that
 // limits it first.
-func (c *linter) isBounded(r *compiledRule, t *ast.Term) (found bool) {
+func (c *linter) isBounded(r *policy.CompiledRule, t *ast.Term) (found bool) {
 	want := c.resolve(r, t)
 	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
 		if !e.IsCall() {

@@ -1,10 +1,11 @@
-package policy_test
+package author_test
 
 import (
 	"encoding/json"
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 )
 
 func TestADenialNamesItsRuleWithFileLineAndValues(t *testing.T) {
@@ -26,7 +27,7 @@ allowed_tools contains c.id if {
 	wanted := "google"
 	c.server == wanted
 }`)
-	got := p.Explain(t.Context(), ask(policy.PhaseSelect, "", three...))
+	got := author.Explain(t.Context(), p, ask(policy.PhaseSelect, "", three...))
 	want := map[string]string{
 		"brave/search": `[{"layer":"operator","rule":"deny","file":"policies/test.rego","line":3,"reason":"not brave","values":{"server":"\"brave\""}},` +
 			`{"layer":"tenant","rule":"allowed_tools","file":"policies/test.rego","line":6,"failed":"c.server == wanted","values":{"wanted":"\"google\""}}]`,

@@ -1,4 +1,4 @@
-package policy
+package author
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -36,8 +37,8 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%s (%s)", f, w.About)
 }
 
-// Named lists the servers and tools that exist.
-type Named struct {
+// KnownNames lists the servers and tools that exist.
+type KnownNames struct {
 	Servers []switchboard.ServerID
 	Tools   []switchboard.ToolID
 
@@ -50,23 +51,23 @@ type Named struct {
 
 // NamesTools reports whether the layer's rules name tools by id, so that Lint needs the offers of
 // the servers.
-func NamesTools(l *Layer) bool {
+func NamesTools(l *policy.Layer) bool {
 	c := linter{layer: l}
-	for _, r := range l.rules {
+	for _, r := range l.Rules() {
 		c.lintNames(r)
 	}
 	return slices.ContainsFunc(c.found, func(w Warning) bool { return strings.Contains(w.Text, "not a tool of a server") })
 }
 
 // Lint checks the rules of a layer that compiles, without evaluating them.
-func Lint(s *Sources, l *Layer, known Named) []Warning {
+func Lint(s *Sources, l *policy.Layer, known KnownNames) []Warning {
 	c := linter{layer: l, known: known, flow: followClientValues(l)}
 	c.lintUnused(s)
-	for _, r := range l.unreached() {
-		c.warn("unreached", r, nil, "none of %s depends on it, so it decides nothing; give it one of these names, or remove it", strings.Join(answerNames, ", "))
+	for _, r := range l.Unreached() {
+		c.warn("unreached", r, nil, "none of %s depends on it, so it decides nothing; give it one of these names, or remove it", strings.Join(policy.AnswerNames, ", "))
 	}
 	c.lintIterations()
-	for _, r := range l.rules {
+	for _, r := range l.Rules() {
 		c.lintNegation(r)
 		c.lintNames(r)
 		c.lintCost(r)
@@ -81,83 +82,50 @@ func Lint(s *Sources, l *Layer, known Named) []Warning {
 }
 
 type linter struct {
-	layer *Layer
-	known Named
+	layer *policy.Layer
+	known KnownNames
 	flow  *clientFlow
 	found []Warning
 }
 
-func (c *linter) warn(about string, r *compiledRule, at *ast.Location, format string, args ...any) {
+func (c *linter) warn(about string, r *policy.CompiledRule, at *ast.Location, format string, args ...any) {
 	if at == nil {
 		at = r.Location
 	}
-	c.found = append(c.found, Warning{at.File, at.Row, at.Col, r.displayName(), about, fmt.Sprintf(format, args...)})
-}
-
-// displayName returns the rule's name, as the files of its layer write it.
-func (r *compiledRule) displayName() string {
-	if r.answer != "" {
-		return r.answer
-	}
-	return r.Head.Ref().GroundPrefix().String()
+	c.found = append(c.found, Warning{at.File, at.Row, at.Col, r.DisplayName(), about, fmt.Sprintf(format, args...)})
 }
 
 // lintUnused reports what OPA finds only in strict mode: unused variables and imports.
 func (c *linter) lintUnused(s *Sources) {
 	modules := map[string]*ast.Module{}
 	for _, f := range s.ruleFiles() {
-		m, err := Parse(s.Kind, f)
+		m, err := policy.Parse(s.Kind, f)
 		if err != nil {
 			return // impossible, because the layer compiles
 		}
 		modules[f.Name] = m
 	}
-	strict := compiler().WithStrict(true)
+	strict := policy.NewCompiler().WithStrict(true)
 	strict.Compile(modules)
 	if !strict.Failed() {
 		return
 	}
-	for _, f := range faultsOf(s.Name, strict.Errors) {
+	for _, f := range policy.FaultsOf(s.Name, strict.Errors) {
 		_, f.Text, _ = strings.Cut(f.Text, ": ")
 		c.found = append(c.found, Warning{f.File, f.Line, f.Column, "", "unused", f.Text + "; remove it, or use it"})
 	}
 }
 
-// unreached returns the rules that no answer depends on, for example a veto with a mistyped name.
-func (l *Layer) unreached() (out []*compiledRule) {
-	reached := map[*compiledRule]bool{}
-	var visit func(r *compiledRule)
-	visit = func(r *compiledRule) {
-		if !reached[r] {
-			reached[r] = true
-			for _, n := range r.dependencies {
-				visit(n)
-			}
-		}
-	}
-	for _, r := range l.rules {
-		if r.answer != "" {
-			visit(r)
-		}
-	}
-	for _, r := range l.rules {
-		if !reached[r] {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
 // lintVetoes finds a veto that depends on the requirement: another requirement of the task
 // may select the tool.
-func (c *linter) lintVetoes(r *compiledRule) {
-	if r.answer != nameDeny || c.known.VetoForTask {
+func (c *linter) lintVetoes(r *policy.CompiledRule) {
+	if r.Answer != policy.AnswerDeny || c.known.VetoForTask {
 		return
 	}
-	visited := map[*compiledRule]bool{}
+	visited := map[*policy.CompiledRule]bool{}
 	var at *ast.Location
-	var visit func(r *compiledRule)
-	visit = func(r *compiledRule) {
+	var visit func(r *policy.CompiledRule)
+	visit = func(r *policy.CompiledRule) {
 		if visited[r] {
 			return
 		}
@@ -168,7 +136,7 @@ func (c *linter) lintVetoes(r *compiledRule) {
 			}
 			return false
 		})
-		for _, n := range r.dependencies {
+		for _, n := range r.Dependencies {
 			visit(n)
 		}
 	}
@@ -184,19 +152,19 @@ const searchableText = 64 << 10
 
 // lintCost finds calls of builtins that are refused (SB-POL-002) for values of a size that clients
 // may send.
-func (c *linter) lintCost(r *compiledRule) {
+func (c *linter) lintCost(r *policy.CompiledRule) {
 	sent := func(t *ast.Term) bool { return c.flow.comesFromClient(r.Rule, t) && !c.isBounded(r, t) }
 	call := func(op ast.Ref, operands []*ast.Term) {
 		name, operands, at := op.String(), inputOperands(op, operands), 0
-		reach, costs := clientReachable[name]
+		reach, costs := policy.CostlyForClients(name)
 		switch {
 		case costs:
 			each := slices.ContainsFunc(operands, sent)
-			for _, i := range reach.operands {
+			for _, i := range reach.Operands {
 				each = each && sent(operands[i])
 			}
 			if each {
-				c.warn("cost", r, op[0].Location, "%s gets a value that a client sends, and is refused with %s for %s; compare its count, or a number itself, with a bound first", name, switchboard.CodePolicyFailed, reach.refused)
+				c.warn("cost", r, op[0].Location, "%s gets a value that a client sends, and is refused with %s for %s; compare its count, or a number itself, with a bound first", name, switchboard.CodePolicyFailed, reach.Refused)
 			}
 			return
 		case name == ast.RegexReplace.Name:
@@ -224,7 +192,7 @@ func (c *linter) lintCost(r *compiledRule) {
 				c.lintPattern(r, op, text)
 			} else if most := longestGlobText(text); most < searchableText && slices.ContainsFunc(operands, sent) {
 				c.warn("cost", r, op[0].Location, "%s gets a text that a client sends, and is refused with %s for one of more than %d bytes, because the pattern %q has %d wildcards; use fewer, or startswith and endswith",
-					name, switchboard.CodePolicyFailed, most, text, countWildcards(text))
+					name, switchboard.CodePolicyFailed, most, text, policy.CountWildcards(text))
 			}
 		}
 	}
@@ -246,45 +214,42 @@ func (c *linter) lintCost(r *compiledRule) {
 
 // lintPattern warns of a regular expression that is too large, for example because it repeats by
 // count.
-func (c *linter) lintPattern(r *compiledRule, op ast.Ref, pattern string) {
-	if p := programOf(pattern); p.why != "" {
-		c.warn("cost", r, op[0].Location, "%s is never started: %s", op, p.why)
-	} else if most := maxSteps / max(1, p.size); most < searchableText {
+func (c *linter) lintPattern(r *policy.CompiledRule, op ast.Ref, pattern string) {
+	if size, why := policy.PatternCost(pattern); why != "" {
+		c.warn("cost", r, op[0].Location, "%s is never started: %s", op, why)
+	} else if most := policy.MaxSteps / max(1, size); most < searchableText {
 		c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
-			p.size, most, switchboard.CodePolicyFailed)
+			size, most, switchboard.CodePolicyFailed)
 	}
 }
 
 // longestGlobText returns the length of the longest text, up to wantedText, that glob.match starts
 // with for the pattern.
 func longestGlobText(pattern string) int {
-	return sort.Search(searchableText, func(n int) bool {
-		_, why := globCost([]*ast.Term{ast.StringTerm(pattern), ast.NullTerm(), ast.StringTerm(strings.Repeat("x", n+1))})
-		return why != ""
-	})
+	return sort.Search(searchableText, func(n int) bool { return policy.GlobRefused(pattern, n+1) })
 }
 
 // lintIterations finds rules that iterate over the candidates for each candidate.
 func (c *linter) lintIterations() {
-	of := map[*ast.Rule]*compiledRule{}
-	for _, r := range c.layer.rules {
+	of := map[*ast.Rule]*policy.CompiledRule{}
+	for _, r := range c.layer.Rules() {
 		of[r.Rule] = r
 	}
-	over := map[*compiledRule]bool{} // it iterates over the candidates, or refers to a rule that does
-	visited := map[*compiledRule]bool{}
-	var goesOver func(r *compiledRule) bool
-	goesOver = func(r *compiledRule) bool {
+	over := map[*policy.CompiledRule]bool{} // it iterates over the candidates, or refers to a rule that does
+	visited := map[*policy.CompiledRule]bool{}
+	var goesOver func(r *policy.CompiledRule) bool
+	goesOver = func(r *policy.CompiledRule) bool {
 		if visited[r] {
 			return over[r]
 		}
 		visited[r] = true
 		over[r] = candidatePasses(r) > 0
-		for _, n := range r.dependencies {
+		for _, n := range r.Dependencies {
 			over[r] = goesOver(n) || over[r]
 		}
 		return over[r]
 	}
-	for _, r := range c.layer.rules {
+	for _, r := range c.layer.Rules() {
 		switch n := candidatePasses(r); {
 		case n == 0:
 			continue
@@ -292,14 +257,14 @@ func (c *linter) lintIterations() {
 			c.warn("quadratic", r, nil, "it iterates over the candidates for each candidate; decide about each one alone, or iterate over them once in a rule of its own")
 		}
 		ast.WalkRefs(r.Body, func(ref ast.Ref) bool {
-			for _, asked := range c.layer.compiler.GetRules(ref) {
+			for _, asked := range c.layer.RulesAt(ref) {
 				n := of[asked]
 				if n == nil || n.Rule == r.Rule || !goesOver(n) {
 					continue
 				}
 				keyed := len(n.Head.Args) > 0 || len(ref) > len(n.Ref().GroundPrefix())
 				if keyed {
-					c.warn("quadratic", r, ref[0].Location, "for each candidate it evaluates %s, which iterates over the candidates itself; make that a function of one candidate", n.displayName())
+					c.warn("quadratic", r, ref[0].Location, "for each candidate it evaluates %s, which iterates over the candidates itself; make that a function of one candidate", n.DisplayName())
 					break
 				}
 			}
@@ -310,7 +275,7 @@ func (c *linter) lintIterations() {
 
 // candidatePasses returns how often a rule iterates over the candidates. Counting them does not
 // count.
-func candidatePasses(r *compiledRule) int {
+func candidatePasses(r *policy.CompiledRule) int {
 	n := 0
 	v := &ast.GenericVisitor{}
 	*v = *ast.NewGenericVisitor(func(x any) bool {
@@ -334,9 +299,9 @@ func candidatePasses(r *compiledRule) int {
 }
 
 // onlyCounted returns the expressions of a body that pass the candidates to count alone.
-func onlyCounted(r *compiledRule) (found []*ast.Expr) {
+func onlyCounted(r *policy.CompiledRule) (found []*ast.Expr) {
 	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
-		a, b, ok := equationSides(e)
+		a, b, ok := policy.EquationSides(e)
 		if !ok || !e.Generated {
 			return false
 		}
@@ -363,7 +328,7 @@ var optional = []ast.Ref{
 
 // lintNegation finds `not f(input.x)` where x may be missing. The argument is evaluated before
 // the not, so the rule is undefined then.
-func (c *linter) lintNegation(r *compiledRule) {
+func (c *linter) lintNegation(r *policy.CompiledRule) {
 	bodies := []ast.Body{r.Body}
 	ast.WalkBodies(r.Body, func(b ast.Body) bool { bodies = append(bodies, b); return false })
 	for _, body := range bodies {
@@ -371,7 +336,7 @@ func (c *linter) lintNegation(r *compiledRule) {
 		calls := map[ast.Var]*ast.Expr{}
 		for _, e := range body {
 			if e.Generated && e.IsCall() {
-				if a, b, ok := equationSides(e); ok {
+				if a, b, ok := policy.EquationSides(e); ok {
 					if v, ok := a.Value.(ast.Var); ok {
 						made[v] = b
 					}
@@ -416,7 +381,7 @@ func refOf(t *ast.Term) (ast.Ref, bool) {
 }
 
 // lintNames finds ids in a rule that no tool or server has.
-func (c *linter) lintNames(r *compiledRule) {
+func (c *linter) lintNames(r *policy.CompiledRule) {
 	if key := answerKey(r); key != nil {
 		c.checkNames(r, keyID, key)
 	}
@@ -446,11 +411,11 @@ func (c *linter) lintNames(r *compiledRule) {
 
 // answerKey returns the candidate that an answer is about: "a/b" of deny["a/b"] contains "…", or of
 // allowed_tools contains "a/b".
-func answerKey(r *compiledRule) *ast.Term {
+func answerKey(r *policy.CompiledRule) *ast.Term {
 	switch {
-	case r.answer == "":
+	case r.Answer == "":
 		return nil
-	case r.answer == nameAllowed:
+	case r.Answer == policy.AnswerAllowed:
 		return r.Head.Key
 	case len(r.Head.Reference) > 1:
 		return r.Head.Reference[1]
@@ -459,14 +424,14 @@ func answerKey(r *compiledRule) *ast.Term {
 }
 
 // resolve returns the path that a term is, or that the compiler has replaced by a variable.
-func (c *linter) resolve(r *compiledRule, t *ast.Term) ast.Ref {
+func (c *linter) resolve(r *policy.CompiledRule, t *ast.Term) ast.Ref {
 	if ref, ok := t.Value.(ast.Ref); ok {
 		return ref
 	}
 	var found ast.Ref
 	if v, ok := t.Value.(ast.Var); ok {
 		ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
-			if a, b, ok := equationSides(e); ok && a.Value.Compare(v) == 0 {
+			if a, b, ok := policy.EquationSides(e); ok && a.Value.Compare(v) == 0 {
 				found, _ = b.Value.(ast.Ref)
 			}
 			return false
@@ -476,7 +441,7 @@ func (c *linter) resolve(r *compiledRule, t *ast.Term) ast.Ref {
 }
 
 // checkNames warns of the texts in a term that name no tool or no server.
-func (c *linter) checkNames(r *compiledRule, member, t *ast.Term) {
+func (c *linter) checkNames(r *policy.CompiledRule, member, t *ast.Term) {
 	for _, text := range c.constantTexts(t) {
 		name := string(text.Value.(ast.String))
 		at := text.Location
@@ -494,6 +459,9 @@ func (c *linter) checkNames(r *compiledRule, member, t *ast.Term) {
 	}
 }
 
+// maxListed limits the servers that a warning names.
+const maxListed = 16
+
 func (c *linter) serverList() string {
 	if len(c.known.Servers) == 0 {
 		return "no servers"
@@ -502,8 +470,8 @@ func (c *linter) serverList() string {
 	for i, id := range c.known.Servers {
 		names[i] = string(id)
 	}
-	if len(names) > maxReasons {
-		names = append(names[:maxReasons], "…")
+	if len(names) > maxListed {
+		names = append(names[:maxListed], "…")
 	}
 	return strings.Join(names, ", ")
 }
@@ -519,7 +487,7 @@ func (c *linter) constantTexts(t *ast.Term) (out []*ast.Term) {
 	case *ast.Array:
 		v.Foreach(func(e *ast.Term) { out = append(out, c.constantTexts(e)...) })
 	case ast.Ref:
-		for _, r := range c.layer.compiler.GetRules(v) {
+		for _, r := range c.layer.RulesAt(v) {
 			for _, said := range []*ast.Term{r.Head.Value, r.Head.Key} {
 				if said != nil && len(v) == len(r.Ref().GroundPrefix()) {
 					out = append(out, c.constantTexts(said)...)
@@ -537,7 +505,7 @@ func Unread(word []byte, layers ...*Sources) ([]string, error) {
 	if word == nil {
 		return nil, nil
 	}
-	v, err := parseValue(word)
+	v, err := policy.ParseValue(word)
 	if err != nil {
 		return nil, err
 	}
@@ -548,9 +516,9 @@ func Unread(word []byte, layers ...*Sources) ([]string, error) {
 	read := map[string]bool{}
 	for _, s := range layers {
 		for _, f := range s.ruleFiles() {
-			m, err := Parse(s.Kind, f)
+			m, err := policy.Parse(s.Kind, f)
 			if err != nil {
-				return nil, faultsOf(f.Name, err)
+				return nil, policy.FaultsOf(f.Name, err)
 			}
 			if !addSettings(m, read) {
 				return nil, nil
@@ -628,4 +596,13 @@ func readsSettings(ref ast.Ref) bool {
 	return len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keySettings)
 }
 
-var keyServer = ast.InternedTerm("server")
+// The keys of input that are checked.
+var (
+	keyArguments   = ast.InternedTerm("arguments")
+	keyCandidates  = ast.InternedTerm("candidate_tools")
+	keyID          = ast.InternedTerm("id")
+	keyRequirement = ast.InternedTerm("requirement")
+	keyServer      = ast.InternedTerm("server")
+	keySettings    = ast.InternedTerm("tenant_policy")
+	keyURI         = ast.InternedTerm("uri")
+)

@@ -1,4 +1,4 @@
-package policy_test
+package author_test
 
 import (
 	"encoding/json"
@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
 // authored returns a layer of one file and, if given, its tests.
-func authored(kind policy.Kind, text string, tests ...string) *policy.Sources {
-	s := &policy.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
+func authored(kind policy.Kind, text string, tests ...string) *author.Sources {
+	s := &author.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
 	for _, t := range tests {
 		s.Files = append(s.Files, switchboard.PolicyFile{Name: "policies/a_test.rego", Path: "a_test.rego", Data: []byte(t)})
 	}
@@ -22,7 +23,7 @@ func authored(kind policy.Kind, text string, tests ...string) *policy.Sources {
 }
 
 // warningTexts returns the text of each warning.
-func warningTexts(warnings []policy.Warning) []string {
+func warningTexts(warnings []author.Warning) []string {
 	out := []string{}
 	for _, w := range warnings {
 		out = append(out, w.String())
@@ -71,7 +72,7 @@ todo_test_waits if false
 `
 
 func TestAFailedTestNamesItsExpressionAndValues(t *testing.T) {
-	r, err := policy.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), "", false)
+	r, err := author.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ deny[c.id] contains "no" if {
 
 deny["a/b"] contains "never" if input.mode == "observe"
 `, someTests)
-	r, err := policy.RunTests(t.Context(), s, "", true)
+	r, err := author.RunTests(t.Context(), s, "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestMistakesInTestFilesAreFaults(t *testing.T) {
 		"": "policies/a_test.rego: rego_parse_error: empty module",
 	} {
 		s := authored(policy.Operator, allowAll, text)
-		_, err := policy.RunTests(t.Context(), s, "", false)
+		_, err := author.RunTests(t.Context(), s, "", false)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s\n%v, want %s", text, err, want)
 		}
@@ -153,7 +154,7 @@ func TestMistakesInTestFilesAreFaults(t *testing.T) {
 }
 
 func TestLintWarnsOfLikelyMistakes(t *testing.T) {
-	known := policy.Named{
+	known := author.KnownNames{
 		Servers: []switchboard.ServerID{"brave", "quiet"}, Silent: []switchboard.ServerID{"quiet"},
 		Tools: []switchboard.ToolID{{Server: "brave", Name: "search"}},
 	}
@@ -242,7 +243,7 @@ banned := ["brave/find", "gone/x"]
 		},
 	} {
 		text := allowAll + c.rules
-		same(t, name, warningTexts(policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
+		same(t, name, warningTexts(author.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
 	}
 }
 
@@ -298,7 +299,7 @@ func TestAttack1TheCheckNamesCallsThatAClientCanMakeTooCostly(t *testing.T) {
 	} {
 		text := allowAll + rules + "\n"
 		var got []string
-		for _, w := range policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), policy.Named{}) {
+		for _, w := range author.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), author.KnownNames{}) {
 			if w.About == "cost" {
 				got = append(got, w.String())
 			}
@@ -316,7 +317,7 @@ func TestServersAreAskedOnlyForRulesThatNameTools(t *testing.T) {
 		`deny[c.id] contains "no" if { some c in input.candidate_tools; c.id == "brave/search" }`: true,
 		`deny["brave/search"] contains "no"`:                                                      true,
 	} {
-		if got := policy.NamesTools(layer(t, policy.Operator, allowAll+rules)); got != want {
+		if got := author.NamesTools(layer(t, policy.Operator, allowAll+rules)); got != want {
 			t.Errorf("%s: %t, want %t", rules, got, want)
 		}
 	}
@@ -350,7 +351,7 @@ deny[c.id] contains "an exception" if { some c in input.candidate_tools; c.serve
 		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
 	} {
-		got := strings.Join(warningTexts(engine.Try(t.Context(), who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
+		got := strings.Join(warningTexts(author.Try(t.Context(), engine, who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
 		if got = madeUpCount.ReplaceAllString(got, "(N made-up"); got != want {
 			t.Errorf("%s\n%s\nwant\n%s", rules, got, want)
 		}
@@ -374,7 +375,7 @@ func TestSettingsThatNoRuleReadsAreFound(t *testing.T) {
 		if strings.Contains(rules, "some k") {
 			rules = `x if { some k in ["read"]; input.tenant_policy[k] }`
 		}
-		got, err := policy.Unread([]byte(word), authored(policy.Operator, rules), authored(policy.Tenant, allowAll))
+		got, err := author.Unread([]byte(word), authored(policy.Operator, rules), authored(policy.Tenant, allowAll))
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %v %v, want %s", rules, got, err, want)
 		}
@@ -399,7 +400,7 @@ f(x) := x
 		"now": "2026-11-23T10:30:00Z", "mode": "observe", "user_tier": "pro", "tenant_policy": map[string]any{"n": json.Number("1.0")},
 		"candidate_tools": []any{map[string]any{"id": "brave/search", "server": "brave"}, map[string]any{"id": "google/search", "server": "google"}},
 	}
-	got, err := engine.Evaluate(t.Context(), input, operator, tenant)
+	got, err := author.Evaluate(t.Context(), engine, input, operator, tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +450,7 @@ func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 		if err := d.Decode(&input); err != nil {
 			t.Fatal(err)
 		}
-		_, err := engine.Evaluate(t.Context(), input, operator)
+		_, err := author.Evaluate(t.Context(), engine, input, operator)
 		if got := ""; err != nil {
 			got = err.Error()
 			if got != want {
@@ -466,7 +467,7 @@ func TestTheShippedPoliciesHaveNoWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &policy.Sources{Kind: policy.Operator, Name: "policies", Shipped: true}
+	s := &author.Sources{Kind: policy.Operator, Name: "policies", Shipped: true}
 	for _, n := range names {
 		text, err := policies.Shipped.ReadFile(n)
 		if err != nil {
@@ -478,9 +479,9 @@ func TestTheShippedPoliciesHaveNoWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "lint", warningTexts(policy.Lint(s, l, policy.Named{})), nil)
+	same(t, "lint", warningTexts(author.Lint(s, l, author.KnownNames{})), nil)
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"allow": [], "deny": [], "tiers": {}, "trust": [], "approval": {}, "business_hours": {}, "egress": [], "alow": []}`)}
-	unread, err := policy.Unread(who.Policy, s)
+	unread, err := author.Unread(who.Policy, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package policy
+package author
 
 import (
 	"context"
@@ -12,39 +12,41 @@ import (
 	"github.com/open-policy-agent/opa/v1/cover"
 	"github.com/open-policy-agent/opa/v1/tester"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/summit-switchboard/switchboard/internal/policy"
 )
 
-// Outcome is how a test ended.
-type Outcome string
+// TestOutcome is how a test ended.
+type TestOutcome string
 
 // The outcomes.
 const (
-	Passed  Outcome = "pass"
-	Failed  Outcome = "fail"
-	Erred   Outcome = "error"   // it could not be evaluated
-	Skipped Outcome = "skipped" // its name begins with todo_
+	Passed  TestOutcome = "pass"
+	Failed  TestOutcome = "fail"
+	Erred   TestOutcome = "error"   // it could not be evaluated
+	Skipped TestOutcome = "skipped" // its name begins with todo_
 )
 
 // A TestReport holds the results of the tests of one layer.
 type TestReport struct {
-	Layer    string     `json:"layer"`
-	Tests    []Test     `json:"tests"` // by file and line
-	Coverage []Coverage `json:"coverage,omitempty"`
+	Layer    string       `json:"layer"`
+	Tests    []TestResult `json:"tests"` // by file and line
+	Coverage []Coverage   `json:"coverage,omitempty"`
 }
 
 // A Test is the result of one test.
-type Test struct {
-	Place
-	Name    string  `json:"name"`
-	Outcome Outcome `json:"outcome"`
+type TestResult struct {
+	SourceLine
+	Name    string      `json:"name"`
+	Outcome TestOutcome `json:"outcome"`
 
 	// Error says why the test could not be evaluated.
 	Error string `json:"error,omitempty"`
 
 	// At is the expression that did not hold. Values is its text, with the values of its variables
 	// on the lines below.
-	At     *Place `json:"at,omitempty"`
-	Values string `json:"values,omitempty"`
+	At     *SourceLine `json:"at,omitempty"`
+	Values string      `json:"values,omitempty"`
 
 	// Output is what the test printed.
 	Output string `json:"output,omitempty"`
@@ -64,7 +66,7 @@ type Lines struct {
 }
 
 // Count returns the number of tests with the outcome.
-func (r *TestReport) Count(o Outcome) int {
+func (r *TestReport) Count(o TestOutcome) int {
 	n := 0
 	for _, t := range r.Tests {
 		if t.Outcome == o {
@@ -88,7 +90,7 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 	if err != nil {
 		return nil, err
 	}
-	report := &TestReport{Layer: s.Name, Tests: []Test{}}
+	report := &TestReport{Layer: s.Name, Tests: []TestResult{}}
 	var failed []string
 	for _, r := range results {
 		t := newTest(r)
@@ -97,7 +99,7 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 		}
 		report.Tests = append(report.Tests, t)
 	}
-	slices.SortFunc(report.Tests, func(a, b Test) int { return comparePlaces(a.Place, b.Place) })
+	slices.SortFunc(report.Tests, func(a, b TestResult) int { return compareLines(a.SourceLine, b.SourceLine) })
 	if coverage {
 		report.Coverage = coverageOf(covered.Report(modules))
 	}
@@ -112,10 +114,10 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 		return nil, err
 	}
 	for _, r := range traces {
-		i := slices.IndexFunc(report.Tests, func(t Test) bool { return t.Name == testName(r) })
+		i := slices.IndexFunc(report.Tests, func(t TestResult) bool { return t.Name == testName(r) })
 		if e := whereItFailed(r); i >= 0 && e != nil {
 			t := &report.Tests[i]
-			at := placeOf(e.Location)
+			at := lineOf(e.Location)
 			t.At, t.Values = &at, valuesAt(e)
 		}
 	}
@@ -132,7 +134,7 @@ func (s *Sources) runTester(ctx context.Context, set func(*tester.Runner)) ([]*t
 		return nil, nil, err
 	}
 	r := tester.NewRunner().SetTimeout(testLimit).
-		SetCompiler(compiler().WithEnablePrintStatements(true)).
+		SetCompiler(policy.NewCompiler().WithEnablePrintStatements(true)).
 		SetStore(store).
 		SetModules(modules).
 		RaiseBuiltinErrors(true)
@@ -144,7 +146,7 @@ func (s *Sources) runTester(ctx context.Context, set func(*tester.Runner)) ([]*t
 	defer store.Abort(ctx, txn)
 	ch, err := r.RunTests(ctx, txn)
 	if err != nil {
-		return nil, nil, faultsOf(s.Name, err)
+		return nil, nil, policy.FaultsOf(s.Name, err)
 	}
 	var results []*tester.Result
 	for one := range ch {
@@ -155,15 +157,15 @@ func (s *Sources) runTester(ctx context.Context, set func(*tester.Runner)) ([]*t
 
 func testName(r *tester.Result) string { return r.Package + "." + r.Name }
 
-func newTest(r *tester.Result) Test {
-	t := Test{Place: placeOf(r.Location), Name: testName(r), Outcome: Passed, Output: strings.TrimSpace(string(r.Output))}
+func newTest(r *tester.Result) TestResult {
+	t := TestResult{SourceLine: lineOf(r.Location), Name: testName(r), Outcome: Passed, Output: strings.TrimSpace(string(r.Output))}
 	switch {
 	case r.Skip:
 		t.Outcome = Skipped
 	case r.Error != nil:
 		t.Outcome, t.Error = Erred, r.Error.Error()
 		if e, ok := errors.AsType[*topdown.Error](r.Error); ok && e.Location != nil {
-			at := placeOf(e.Location)
+			at := lineOf(e.Location)
 			t.At, t.Error = &at, e.Message
 		}
 	case r.Fail:
@@ -177,7 +179,7 @@ func newTest(r *tester.Result) Test {
 func whereItFailed(r *tester.Result) *topdown.Event {
 	for _, e := range r.Trace {
 		rule, ok := e.Node.(*ast.Rule)
-		if ok && e.Op == topdown.EnterOp && rule.Location != nil && placeOf(rule.Location) == placeOf(r.Location) {
+		if ok && e.Op == topdown.EnterOp && rule.Location != nil && lineOf(rule.Location) == lineOf(r.Location) {
 			return furthestFailure(r.Trace, e.QueryID)
 		}
 	}
@@ -241,7 +243,7 @@ func undent(text string) string {
 func coverageOf(r cover.Report) []Coverage {
 	var out []Coverage
 	for file, f := range r.Files {
-		if IsTest(file) || len(f.Covered)+len(f.NotCovered) == 0 {
+		if policy.IsTest(file) || len(f.Covered)+len(f.NotCovered) == 0 {
 			continue
 		}
 		c := Coverage{File: file, Percent: f.Coverage}

@@ -1,4 +1,10 @@
-package policy
+// Package author serves the people who write policies: it checks rules for likely mistakes, runs
+// their tests, tries a layer on made-up tools, evaluates an input that a person wrote, and explains
+// which rules deny a candidate.
+//
+// It decides what is worth a warning and how a result is shown. How rules are compiled and
+// evaluated, and what their answers mean, is decided by package policy.
+package author
 
 import (
 	"cmp"
@@ -10,12 +16,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // Sources are the files of one layer in the form of its author: with the tests.
 type Sources struct {
-	Kind    Kind
+	Kind    policy.Kind
 	Tenant  switchboard.TenantID // of a tenant's layer
 	Name    string               // the folder, for people
 	Files   []switchboard.PolicyFile
@@ -29,16 +36,16 @@ func (s *Sources) parseModules() (map[string]*ast.Module, storage.Store, error) 
 	data := map[string]any{}
 	for _, f := range s.Files {
 		if path.Ext(f.Path) != ".rego" {
-			faults = append(faults, addDataFile(s.Kind, data, f)...)
+			faults = append(faults, policy.AddDataFile(s.Kind, data, f)...)
 			continue
 		}
-		parse := Parse
-		if IsTest(f.Path) {
+		parse := policy.Parse
+		if policy.IsTest(f.Path) {
 			parse = parseTest
 		}
 		m, err := parse(s.Kind, f)
 		if err != nil {
-			faults = append(faults, faultsOf(f.Name, err)...)
+			faults = append(faults, policy.FaultsOf(f.Name, err)...)
 			continue
 		}
 		modules[f.Name] = m
@@ -50,8 +57,8 @@ func (s *Sources) parseModules() (map[string]*ast.Module, storage.Store, error) 
 }
 
 // parseTest parses a file of tests, which may have any package.
-func parseTest(_ Kind, f switchboard.PolicyFile) (*ast.Module, error) {
-	return ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
+func parseTest(_ policy.Kind, f switchboard.PolicyFile) (*ast.Module, error) {
+	return ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: policy.Capabilities(), RegoVersion: ast.RegoV1})
 }
 
 // CompileTests compiles the rules together with their tests. The error is Faults.
@@ -60,37 +67,31 @@ func (s *Sources) CompileTests() error {
 	if err != nil {
 		return err
 	}
-	c := compiler().WithEnablePrintStatements(true)
+	c := policy.NewCompiler().WithEnablePrintStatements(true)
 	if c.Compile(modules); c.Failed() {
-		return faultsOf(s.Name, c.Errors)
+		return policy.FaultsOf(s.Name, c.Errors)
 	}
 	return nil
 }
 
-// compiler returns a compiler with the settings of Compile.
-func compiler() *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
-		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: refuseGrowth})
-}
-
 // A Place is a line of a file.
-type Place struct {
+type SourceLine struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
 }
 
 // String returns file:line.
-func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+func (p SourceLine) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-func placeOf(l *ast.Location) Place { return Place{l.File, l.Row} }
+func lineOf(l *ast.Location) SourceLine { return SourceLine{l.File, l.Row} }
 
-func comparePlaces(a, b Place) int {
+func compareLines(a, b SourceLine) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 }
 
 // ruleFiles returns the files of rules, without tests.
 func (s *Sources) ruleFiles() []switchboard.PolicyFile {
 	return slices.DeleteFunc(slices.Clone(s.Files), func(f switchboard.PolicyFile) bool {
-		return IsTest(f.Path) || path.Ext(f.Path) != ".rego"
+		return policy.IsTest(f.Path) || path.Ext(f.Path) != ".rego"
 	})
 }

@@ -1,4 +1,4 @@
-package policy
+package author
 
 import (
 	"context"
@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/rego"
-	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -42,31 +41,26 @@ type LayerValues struct {
 
 // A RuleValue is the value of one rule. Functions are not included.
 type RuleValue struct {
-	Rule      string  `json:"rule"`
-	At        []Place `json:"at"`
-	Undefined bool    `json:"undefined,omitempty"`
-	Error     string  `json:"error,omitempty"`
-	Value     any     `json:"value,omitempty"`
+	Rule      string       `json:"rule"`
+	At        []SourceLine `json:"at"`
+	Undefined bool         `json:"undefined,omitempty"`
+	Error     string       `json:"error,omitempty"`
+	Value     any          `json:"value,omitempty"`
 }
 
 // Evaluate asks layers about an input that a person wrote. Its error is a mistake in the input.
-func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*Layer) (*Evaluation, error) {
+func Evaluate(ctx context.Context, e *policy.Engine, input map[string]any, layers ...*policy.Layer) (*Evaluation, error) {
 	in, tools, now, err := parseInput(input)
 	if err != nil {
 		return nil, err
 	}
 	out := &Evaluation{Input: input, Candidates: []JudgedCandidate{}, Layers: []LayerValues{}}
-	a := &Answer{Verdicts: make([]Verdict, len(tools))}
+	a := &policy.Answer{Verdicts: make([]policy.Verdict, len(tools))}
 	for _, l := range layers {
-		values := LayerValues{Layer: string(l.kind)}
-		raw, err := e.evalBeside(ctx, e.shareOf(""), func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
-		if err != nil {
-			a.denyRest(l.kind, err)
+		values := LayerValues{Layer: string(l.Kind()), Rules: ruleValues(ctx, l, in, now)}
+		if err := e.JudgeInput(ctx, l, in, tools, now, a); err != nil {
 			values.Error = err.Error()
-		} else {
-			a.addLayer(l, raw, tools)
 		}
-		values.Rules = l.ruleValues(ctx, in, now)
 		out.Layers = append(out.Layers, values)
 	}
 	for i, v := range a.Verdicts {
@@ -87,7 +81,7 @@ func parseInput(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time
 		return nil, nil, time.Time{}, fmt.Errorf(format, args...)
 	}
 	var schema map[string]any
-	if err := json.Unmarshal(Schema, &schema); err != nil {
+	if err := json.Unmarshal(policy.Schema, &schema); err != nil {
 		return no("%w", err)
 	}
 	if err := checkSchema("input", input, schema); err != nil {
@@ -112,7 +106,7 @@ func parseInput(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time
 	if err != nil {
 		return no("%w", err)
 	}
-	v, err := parseValue(text)
+	v, err := policy.ParseValue(text)
 	if err != nil {
 		return no("the values %w", err)
 	}
@@ -174,28 +168,25 @@ func checkSchema(at string, v any, schema map[string]any) error {
 }
 
 // ruleValues evaluates every rule alone.
-func (l *Layer) ruleValues(ctx context.Context, in *ast.Term, now time.Time) []RuleValue {
-	at := map[string][]Place{}
-	for _, r := range l.rules {
+func ruleValues(ctx context.Context, l *policy.Layer, in *ast.Term, now time.Time) []RuleValue {
+	at := map[string][]SourceLine{}
+	for _, r := range l.Rules() {
 		if len(r.Head.Args) == 0 && r.Location != nil {
 			name := r.Ref().GroundPrefix().String()
-			at[name] = append(at[name], placeOf(r.Location))
+			at[name] = append(at[name], lineOf(r.Location))
 		}
 	}
 	var out []RuleValue
 	for _, name := range slices.Sorted(maps.Keys(at)) {
 		v := RuleValue{Rule: strings.TrimPrefix(name, "data."), At: slices.Compact(at[name])}
-		rs, err := rego.New(
-			rego.Query(name), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
-			rego.Time(now), rego.Seed(randomSeed(now)), rego.StrictBuiltinErrors(true),
-		).Eval(ctx)
+		value, defined, err := l.RuleValue(ctx, name, in, now)
 		switch {
 		case err != nil:
 			v.Error = err.Error()
-		case len(rs) == 0:
+		case !defined:
 			v.Undefined = true
 		default:
-			v.Value = rs[0].Expressions[0].Value
+			v.Value = value
 		}
 		out = append(out, v)
 	}

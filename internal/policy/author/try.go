@@ -1,6 +1,7 @@
-package policy
+package author
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -19,21 +21,27 @@ const maxMadeTexts = 60
 // Try asks a layer about made-up tools and about the real ones, in every mode, at selection and at
 // call, for the tenant's local principal and for one without an id. It warns if the answer is
 // always no, or always yes. Neither is certain: rules can depend on something that was not tried.
-func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *Layer, there []*switchboard.Tool) []Warning {
+func Try(ctx context.Context, e *policy.Engine, t *switchboard.Tenant, s *Sources, l *policy.Layer, there []*switchboard.Tool) []Warning {
 	p, err := e.New(t, l, nil)
 	if err != nil {
 		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
 	}
-	tools := slices.Concat(madeUpTools(l, p.settings), there)
+	settings := ast.ObjectTerm()
+	if t.Policy != nil {
+		if v, err := ast.ValueFromReader(bytes.NewReader(t.Policy)); err == nil { // NewPolicy has read it
+			settings = ast.NewTerm(v)
+		}
+	}
+	tools := slices.Concat(madeUpTools(l, settings), there)
 	mine := switchboard.Principal{Tenant: t.ID, ID: switchboard.LocalID, Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
 	allowed, restrained := 0, 0
 	why := map[string]int{}
 	for _, mode := range switchboard.Modes {
 		for _, who := range []switchboard.Principal{mine, {Tenant: t.ID}} {
-			for _, phase := range []Phase{PhaseSelect, PhaseCall} {
+			for _, phase := range []policy.Phase{policy.PhaseSelect, policy.PhaseCall} {
 				for _, constraints := range [][]switchboard.Constraint{nil, {switchboard.ReadOnly}} {
 					who.Mode = mode
-					a := p.Judge(ctx, &Question{
+					a := p.Judge(ctx, &policy.Question{
 						Phase: phase, Principal: who, Task: &switchboard.Task{ID: "made-up"}, Candidates: tools, Now: time.Now(),
 						Requirement: &switchboard.Requirement{Verb: switchboard.Read, Resource: "fs", Constraints: constraints},
 					})
@@ -57,7 +65,7 @@ func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *
 	switch {
 	case allowed == 0:
 		return warn("denies-all", fmt.Sprintf("nothing that was tried is allowed (%s, in every mode, when selecting and when calling); most often because: %s", describeTools(tools, there), commonestReason(why)))
-	case restrained == 0 && !l.dependsOnCalls():
+	case restrained == 0 && !dependsOnCalls(l):
 		return warn("allows-all", fmt.Sprintf("nothing that was tried is denied or has an obligation (%s, in every mode, when selecting and when calling); is a rule missing, or do the rules depend on something that was not tried?", describeTools(tools, there)))
 	}
 	return nil
@@ -84,7 +92,7 @@ func commonestReason(why map[string]int) string {
 // madeUpTools returns tools of every verb, readonly or not, of a server that the operator trusts
 // and of one without trust. For each text in the layer's rules and in the tenant's settings, it
 // also returns tools with that text as id, name, server, class, resource or constraint.
-func madeUpTools(l *Layer, word *ast.Term) []*switchboard.Tool {
+func madeUpTools(l *policy.Layer, settings *ast.Term) []*switchboard.Tool {
 	var tools []*switchboard.Tool
 	add := func(id switchboard.ToolID, class string, trust switchboard.Trust, caps ...switchboard.Capability) {
 		tools = append(tools, &switchboard.Tool{ID: id, Definition: []byte(`{}`), Class: class, Trust: trust, Capabilities: caps})
@@ -101,7 +109,7 @@ func madeUpTools(l *Layer, word *ast.Term) []*switchboard.Tool {
 			add(id(), "", switchboard.TrustOperator, switchboard.Capability{Verb: verb, Resource: "fs", Constraints: constraints, Source: switchboard.FromOverlay})
 		}
 	}
-	for _, text := range textsIn(l, word) {
+	for _, text := range textsIn(l, settings) {
 		if tool, err := switchboard.ParseToolID(text); err == nil {
 			add(tool, "", switchboard.TrustDeclared)
 			continue
@@ -120,7 +128,7 @@ func madeUpTools(l *Layer, word *ast.Term) []*switchboard.Tool {
 
 // textsIn returns the texts in the layer's rules and in the tenant's settings that could be a name,
 // sorted. A * in a pattern becomes one letter.
-func textsIn(l *Layer, word *ast.Term) []string {
+func textsIn(l *policy.Layer, settings *ast.Term) []string {
 	found := map[string]bool{}
 	add := func(t *ast.Term) bool {
 		if s, ok := t.Value.(ast.String); ok && s != "" && len(s) <= 128 && !strings.ContainsAny(string(s), " \t\n%^$\\") {
@@ -128,8 +136,8 @@ func textsIn(l *Layer, word *ast.Term) []string {
 		}
 		return false
 	}
-	ast.WalkTerms(word, add)
-	for _, r := range l.rules {
+	ast.WalkTerms(settings, add)
+	for _, r := range l.Rules() {
 		ast.WalkTerms(r.Body, add)
 	}
 	out := slices.Sorted(maps.Keys(found))
@@ -138,6 +146,6 @@ func textsIn(l *Layer, word *ast.Term) []string {
 
 // dependsOnCalls reports whether a rule depends on the arguments of a call, which Try does not make
 // up.
-func (l *Layer) dependsOnCalls() bool {
-	return slices.ContainsFunc(l.rules, func(r *compiledRule) bool { return r.reads&(readsCall|readsAll) != 0 })
+func dependsOnCalls(l *policy.Layer) bool {
+	return slices.ContainsFunc(l.Rules(), (*policy.CompiledRule).ReadsCall)
 }

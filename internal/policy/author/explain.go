@@ -1,6 +1,7 @@
-package policy
+package author
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -8,16 +9,17 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
+	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Cause is a rule that contributes to a denial: a rule that denies, or a rule that could have
+// A DenialCause is a rule that contributes to a denial: a rule that denies, or a rule that could have
 // allowed, with the expression that failed.
-type Cause struct {
-	Layer Kind   `json:"layer"`
-	Rule  string `json:"rule"`
-	File  string `json:"file"`
-	Line  int    `json:"line"`
+type DenialCause struct {
+	Layer policy.Kind `json:"layer"`
+	Rule  string      `json:"rule"`
+	File  string      `json:"file"`
+	Line  int         `json:"line"`
 
 	// Reason is the text of a rule that denies. Failed is the failed expression of a rule that does
 	// not allow.
@@ -38,76 +40,56 @@ const (
 // Explain returns the rules that deny, or do not allow, each denied candidate. The causes of each
 // layer are in the order of files and lines. Explain evaluates again and traces every step, so it
 // is slower than Judge.
-func (p *Policy) Explain(ctx context.Context, q *Question) map[switchboard.ToolID][]Cause {
-	found := map[switchboard.ToolID][]Cause{}
-	in, err := p.buildInput(q)
-	if err != nil {
-		return found
-	}
-	for _, v := range p.layers {
-		w := &evalTracer{layer: v.Layer, causes: map[string][]Cause{}, nearest: map[string]map[*ast.Rule]nearMiss{}, allows: map[string]bool{}}
-		if _, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*rawAnswer, error) { return v.evaluate(in, q.Now, c, w) }); err != nil {
-			continue // the denial says where
+func Explain(ctx context.Context, p *policy.Policy, q *policy.Question) map[switchboard.ToolID][]DenialCause {
+	found := map[switchboard.ToolID][]DenialCause{}
+	p.TraceLayers(ctx, q, func(l *policy.Layer, evaluate func(topdown.QueryTracer) error) {
+		w := &denialTracer{layer: l, causes: map[string][]DenialCause{}, nearest: map[string]map[*ast.Rule]nearMiss{}, allows: map[string]bool{}}
+		if evaluate(w) != nil {
+			return // the denial says why
 		}
 		for _, c := range q.Candidates {
-			id := c.ID.String()
-			causes := w.causes[id]
-			if !w.allows[id] {
-				for _, n := range w.nearest[id] {
-					causes = append(causes, n.cause)
-				}
-			}
-			slices.SortFunc(causes, func(a, b Cause) int {
-				if c := strings.Compare(a.File, b.File); c != 0 {
-					return c
-				}
-				if a.Line != b.Line {
-					return a.Line - b.Line
-				}
-				return strings.Compare(a.Reason, b.Reason)
-			})
-			found[c.ID] = append(found[c.ID], causes...)
+			found[c.ID] = append(found[c.ID], w.causesOf(c.ID.String())...)
 		}
-	}
+	})
 	return found
 }
 
-// An evalTracer traces an evaluation.
-type evalTracer struct {
-	layer   *Layer
-	causes  map[string][]Cause // of denials, by candidate
+// A denialTracer traces an evaluation.
+type denialTracer struct {
+	layer   *policy.Layer
+	causes  map[string][]DenialCause // of denials, by candidate
 	allows  map[string]bool
 	nearest map[string]map[*ast.Rule]nearMiss // by candidate and rule that could allow it: the furthest failure
 }
 
 type nearMiss struct {
 	exprIndex int // index of the expression in its body
-	cause     Cause
+	cause     DenialCause
 }
 
 // Enabled implements topdown.QueryTracer.
-func (*evalTracer) Enabled() bool { return true }
+func (*denialTracer) Enabled() bool { return true }
 
 // Config implements topdown.QueryTracer.
-func (*evalTracer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
+func (*denialTracer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
 
 // TraceEvent implements topdown.QueryTracer.
-func (w *evalTracer) TraceEvent(e topdown.Event) {
+func (w *denialTracer) TraceEvent(e topdown.Event) {
 	switch x := e.Node.(type) {
 	case *ast.Rule:
 		if e.Op != topdown.ExitOp {
 			return
 		}
 		switch w.answerOf(x) {
-		case nameAllowed:
+		case policy.AnswerAllowed:
 			if id, ok := headText(x.Head.Key, e.Locals); ok {
 				w.allows[id] = true
 			}
-		case nameDeny:
+		case policy.AnswerDeny:
 			id, ok := headText(x.Head.Reference[1], e.Locals)
 			reason, _ := headText(x.Head.Key, e.Locals)
 			if ok {
-				w.causes[id] = append(w.causes[id], w.newCause(nameDeny, x.Location, reason, "", e))
+				w.causes[id] = append(w.causes[id], w.newCause(policy.AnswerDeny, x.Location, reason, "", e))
 			}
 		}
 	case *ast.Expr:
@@ -117,11 +99,25 @@ func (w *evalTracer) TraceEvent(e topdown.Event) {
 	}
 }
 
+// causesOf returns the causes of the denial of a candidate, in the order of files and lines.
+func (w *denialTracer) causesOf(id string) []DenialCause {
+	causes := w.causes[id]
+	if !w.allows[id] {
+		for _, n := range w.nearest[id] {
+			causes = append(causes, n.cause)
+		}
+	}
+	slices.SortFunc(causes, func(a, b DenialCause) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Reason, b.Reason))
+	})
+	return causes
+}
+
 // answerOf returns the name of the answer that the rule adds to.
-func (w *evalTracer) answerOf(r *ast.Rule) string {
-	for _, known := range w.layer.rules {
+func (w *denialTracer) answerOf(r *ast.Rule) string {
+	for _, known := range w.layer.Rules() {
 		if known.Rule == r {
-			return known.answer
+			return known.Answer
 		}
 	}
 	return ""
@@ -129,9 +125,9 @@ func (w *evalTracer) answerOf(r *ast.Rule) string {
 
 // recordFailure records the furthest failed expression of a rule that could have allowed the
 // candidate.
-func (w *evalTracer) recordFailure(x *ast.Expr, e topdown.Event) {
-	for _, r := range w.layer.rules {
-		if r.answer != nameAllowed || !slices.Contains(r.Body, x) {
+func (w *denialTracer) recordFailure(x *ast.Expr, e topdown.Event) {
+	for _, r := range w.layer.Rules() {
+		if r.Answer != policy.AnswerAllowed || !slices.Contains(r.Body, x) {
 			continue
 		}
 		id, ok := candidateOf(e.Locals)
@@ -142,13 +138,13 @@ func (w *evalTracer) recordFailure(x *ast.Expr, e topdown.Event) {
 			w.nearest[id] = map[*ast.Rule]nearMiss{}
 		}
 		if was, ok := w.nearest[id][r.Rule]; !ok || was.exprIndex < x.Index {
-			w.nearest[id][r.Rule] = nearMiss{x.Index, w.newCause(nameAllowed, x.Location, "", sourceLine(x.Location), e)}
+			w.nearest[id][r.Rule] = nearMiss{x.Index, w.newCause(policy.AnswerAllowed, x.Location, "", sourceLine(x.Location), e)}
 		}
 	}
 }
 
-func (w *evalTracer) newCause(rule string, at *ast.Location, reason, failed string, e topdown.Event) Cause {
-	c := Cause{Layer: w.layer.kind, Rule: rule, Reason: truncate(reason), Failed: truncate(failed)}
+func (w *denialTracer) newCause(rule string, at *ast.Location, reason, failed string, e topdown.Event) DenialCause {
+	c := DenialCause{Layer: w.layer.Kind(), Rule: rule, Reason: shorten(reason), Failed: shorten(failed)}
 	if at != nil {
 		c.File, c.Line = at.File, at.Row
 	}
@@ -199,10 +195,20 @@ func candidateID(v ast.Value) (string, bool) {
 	if !ok || obj.Get(keyCapabilities) == nil {
 		return "", false
 	}
-	return stringMember(obj, "id")
+	return headText(obj.Get(keyID), nil)
 }
 
 var keyCapabilities = ast.InternedTerm("capabilities")
+
+// maxText limits a reason and an expression, in bytes.
+const maxText = 1024
+
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
+}
 
 // headText returns the text value of a term of a rule's head.
 func headText(t *ast.Term, locals *ast.ValueMap) (string, bool) {
