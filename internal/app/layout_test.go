@@ -19,7 +19,10 @@ var allowed = map[string]string{
 	"internal/wire":          "internal/switchboard",
 	"internal/sample":        "",
 	"internal/dial":          "",
-	"internal/config":        "internal/dial internal/switchboard",
+	"internal/document":      "internal/switchboard",
+	"internal/endpoint":      "internal/dial internal/switchboard",
+	"internal/config":        "internal/document internal/endpoint internal/switchboard",
+	"internal/importer":      "internal/config internal/document internal/endpoint internal/switchboard",
 	"internal/canonical":     "internal/switchboard",
 	"internal/identity":      "internal/switchboard",
 	"internal/constraint":    "internal/switchboard internal/store",
@@ -52,7 +55,7 @@ var allowed = map[string]string{
 	"internal/cluster":       "internal/switchboard internal/store",
 	"policies":               "",
 	"tenants":                "",
-	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/dial internal/decide internal/health internal/identity internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
+	"cmd/switchboard":        "internal/scan internal/upstream internal/app internal/config internal/dial internal/decide internal/health internal/identity internal/importer internal/policy internal/receipt internal/sample internal/store internal/switchboard internal/wire tenants",
 }
 
 func TestImportsFollowThePlan(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -23,24 +24,24 @@ var (
 )
 
 var (
-	overlayShape = &mapShape{
-		keys:  []string{"server", "tools"},
-		later: append([]string{"groups", "maps"}, laterFacts...),
+	overlayShape = &document.Shape{
+		Keys:  []string{"server", "tools"},
+		Later: append([]string{"groups", "maps"}, laterFacts...),
 	}
-	overlayToolShape = &mapShape{
-		keys:  append([]string{"capabilities", "replace", "equivalents", "redact"}, contractFacts...),
-		later: laterFacts,
-		hints: map[string]string{
+	overlayToolShape = &document.Shape{
+		Keys:  append([]string{"capabilities", "replace", "equivalents", "redact"}, contractFacts...),
+		Later: laterFacts,
+		Hints: map[string]string{
 			"x-summit-capabilities": `write "capabilities"`, "constraints": "put them into each of the capabilities",
 			"map": "it belongs to one of the equivalents", "constants": "they belong to one of the equivalents", "defaults": "they belong to one of the equivalents",
 			"equivalent": `write "equivalents", a list`,
 		},
 	}
-	declaredShape   = &mapShape{keys: []string{"tool", "map", "constants", "defaults", "drop"}}
-	capabilityShape = &mapShape{
-		keys:  []string{"verb", "resource", "constraints"},
-		later: append([]string{"capability"}, laterFacts...),
-		hints: hintBeside(contractFacts),
+	declaredShape   = &document.Shape{Keys: []string{"tool", "map", "constants", "defaults", "drop"}}
+	capabilityShape = &document.Shape{
+		Keys:  []string{"verb", "resource", "constraints"},
+		Later: append([]string{"capability"}, laterFacts...),
+		Hints: hintBeside(contractFacts),
 	}
 )
 
@@ -71,9 +72,9 @@ func (l *loader) readOperatorOverlay(name string) {
 	if doc, ok := l.readDocument(name); ok {
 		l.readOverlayFile(doc, switchboard.FromOverlay, l.serverIDs, l.overlaySeen, rows)
 	}
-	if file.sink.faulty() {
+	if file.sink.Faulty() {
 		for _, tool := range l.parts[tools:] {
-			file.sink.addAll(tool.sink)
+			file.sink.AddAll(tool.sink)
 		}
 		l.parts = l.parts[:tools]
 		last, ok := l.previous().good.overlays[name]
@@ -96,23 +97,23 @@ func (l *loader) readOperatorOverlay(name string) {
 
 // readOverlayFile reads the overlays of one server's tools from one file into out. seen holds where
 // each tool was described first. In the operator's files a fault in a tool affects that tool only.
-func (l *loader) readOverlayFile(doc value, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
-	top, ok := doc.readObject(overlayShape)
+func (l *loader) readOverlayFile(doc document.Value, source switchboard.Source, servers []string, seen map[switchboard.ToolID]document.Value, out map[switchboard.ToolID]switchboard.Overlay) {
+	top, ok := doc.ReadMap(overlayShape)
 	if !ok {
 		return
 	}
 	var server switchboard.ServerID
-	if v, ok := top.require("server", "name the server that the tools belong to"); ok {
-		if s, ok := v.readText(); ok && l.checkServer(v, s, servers) {
+	if v, ok := top.Require("server", "name the server that the tools belong to"); ok {
+		if s, ok := v.ReadText(); ok && l.checkServer(v, s, servers) {
 			server = switchboard.ServerID(s)
 		}
 	}
-	v, ok := top.require("tools", "name at least one tool")
+	v, ok := top.Require("tools", "name at least one tool")
 	if !ok {
 		return
 	}
-	for _, e := range v.readEntries(maxItems*10, true) {
-		id := switchboard.ToolID{Server: server, Name: e.name}
+	for _, e := range v.ReadNamed(document.MaxItems*10, true) {
+		id := switchboard.ToolID{Server: server, Name: e.Name}
 		if source == switchboard.FromOverlay && server != "" {
 			l.readOperatorRow(e, id, servers, seen, out)
 			continue
@@ -123,88 +124,88 @@ func (l *loader) readOverlayFile(doc value, source switchboard.Source, servers [
 
 // readOperatorRow reads the operator's overlay of one tool. If it is faulty, the tool is not served: a
 // weaker source must not take its place.
-func (l *loader) readOperatorRow(e namedPair, id switchboard.ToolID, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
+func (l *loader) readOperatorRow(e document.NamedValue, id switchboard.ToolID, servers []string, seen map[switchboard.ToolID]document.Value, out map[switchboard.ToolID]switchboard.Overlay) {
 	tool := l.newPart("tool "+id.String(), "")
 	defer l.collectInto(tool)()
-	e.key.sink, e.val.sink = tool.sink, tool.sink
+	e.Key.Sink, e.Value.Sink = tool.sink, tool.sink
 	l.readOverlayRow(e, id, switchboard.FromOverlay, servers, seen, out)
-	if tool.sink.faulty() {
-		out[id] = switchboard.Overlay{Fault: tool.sink.faults[0].String()}
+	if tool.sink.Faulty() {
+		out[id] = switchboard.Overlay{Fault: tool.sink.Faults[0].String()}
 	}
 }
 
 // readOverlayRow reads the overlay of one tool.
-func (l *loader) readOverlayRow(e namedPair, id switchboard.ToolID, source switchboard.Source, servers []string, seen map[switchboard.ToolID]value, out map[switchboard.ToolID]switchboard.Overlay) {
-	if why := badToolName(e.name); why != "" {
-		e.key.fault("%s: %s", quoteShown(e.name), why)
+func (l *loader) readOverlayRow(e document.NamedValue, id switchboard.ToolID, source switchboard.Source, servers []string, seen map[switchboard.ToolID]document.Value, out map[switchboard.ToolID]switchboard.Overlay) {
+	if why := badToolName(e.Name); why != "" {
+		e.Key.Fault("%s: %s", document.Shown(e.Name), why)
 		return
 	}
 	if first, ok := seen[id]; ok && id.Server != "" {
-		e.key.fault("%s is described already, at %s:%d", quoteShown(e.name), first.file, first.line)
+		e.Key.Fault("%s is described already, at %s:%d", document.Shown(e.Name), first.File, first.Line)
 		return
 	}
-	seen[id] = e.key
-	out[id] = l.readOverlayTool(e.val.withContext("tool %s: ", quoteShown(e.name)), id, source, servers)
+	seen[id] = e.Key
+	out[id] = l.readOverlayTool(e.Value.WithContext("tool %s: ", document.Shown(e.Name)), id, source, servers)
 }
 
 // readOverlayTool reads the content of one tool's overlay.
-func (l *loader) readOverlayTool(v value, id switchboard.ToolID, source switchboard.Source, servers []string) switchboard.Overlay {
+func (l *loader) readOverlayTool(v document.Value, id switchboard.ToolID, source switchboard.Source, servers []string) switchboard.Overlay {
 	var out switchboard.Overlay
-	o, ok := v.readObject(overlayToolShape)
+	o, ok := v.ReadMap(overlayToolShape)
 	if !ok {
 		return out
 	}
-	facts := o.hasKey("equivalents") || o.hasKey("redact") || slices.ContainsFunc(contractFacts, o.hasKey)
-	if o.hasKey("replace") || !facts {
-		o.require("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
+	facts := o.HasKey("equivalents") || o.HasKey("redact") || slices.ContainsFunc(contractFacts, o.HasKey)
+	if o.HasKey("replace") || !facts {
+		o.Require("capabilities", "say what the tool can do, such as [{verb: read, resource: fs}]")
 	}
-	if v, ok := o.lookup("capabilities"); ok {
-		if v.kind == listKind && len(v.items) == 0 {
-			v.fault("the list is empty; name a capability, or remove the tool")
+	if v, ok := o.Lookup("capabilities"); ok {
+		if v.Kind == document.KindList && len(v.Items) == 0 {
+			v.Fault("the list is empty; name a capability, or remove the tool")
 		}
-		for _, item := range v.readList(maxItems) {
+		for _, item := range v.ReadList(document.MaxItems) {
 			out.Capabilities = append(out.Capabilities, l.readCapability(item, source))
 		}
 	}
-	if v, ok := o.lookup("replace"); ok {
+	if v, ok := o.Lookup("replace"); ok {
 		if source == switchboard.FromTenantOverlay {
-			v.fault("only the operator's overlays may replace what others say; remove it")
+			v.Fault("only the operator's overlays may replace what others say; remove it")
 		}
-		out.Replace = v.readBool()
+		out.Replace = v.ReadBool()
 	}
 	out.Contract = contractOf(o, source)
 	if source == switchboard.FromTenantOverlay {
 		l.checkShorter(v, id, out.Contract.Timeout)
 	}
-	if v, ok := o.lookup("equivalents"); ok {
+	if v, ok := o.Lookup("equivalents"); ok {
 		out.Equivalents = l.readEquivalents(v, id, servers)
 	}
-	if v, ok := o.lookup("redact"); ok {
-		out.Redact, out.RedactAt = v.readDetectors(source), fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
+	if v, ok := o.Lookup("redact"); ok {
+		out.Redact, out.RedactAt = readDetectors(v, source), fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
 	}
 	readonly := func(c switchboard.Capability) bool { return c.Carries(switchboard.ReadOnly) }
 	if len(out.Capabilities) > 0 && !slices.ContainsFunc(out.Capabilities, func(c switchboard.Capability) bool { return !readonly(c) }) {
-		o.faultContradiction("stateful", out.Contract.Stateful.Holds, "its capabilities are readonly")
+		faultContradiction(o, "stateful", out.Contract.Stateful.Holds, "its capabilities are readonly")
 	}
 	return out
 }
 
 // readDetectors reads the detectors that redact the results of a tool. It warns if they do not suffice
 // for pii_safe.
-func (v value) readDetectors(source switchboard.Source) (found []switchboard.Detector) {
+func readDetectors(v document.Value, source switchboard.Source) (found []switchboard.Detector) {
 	if source == switchboard.FromTenantOverlay {
-		v.fault("only the operator's overlays may redact, since the tool is then trusted to be pii_safe; remove it, or oblige calls to redact in a policy")
+		v.Fault("only the operator's overlays may redact, since the tool is then trusted to be pii_safe; remove it, or oblige calls to redact in a policy")
 		return nil
 	}
 	known := make([]string, len(switchboard.Detectors))
 	for i, d := range switchboard.Detectors {
 		known[i] = string(d)
 	}
-	if v.kind == listKind && len(v.items) == 0 {
-		v.fault("the list is empty; name detectors, or remove the key; %s", listKnown("detectors", known))
+	if v.Kind == document.KindList && len(v.Items) == 0 {
+		v.Fault("the list is empty; name detectors, or remove the key; %s", document.ListKnown("detectors", known))
 	}
-	for _, t := range v.readTexts() {
-		if name, ok := t.oneOf("detector", known...); ok {
+	for _, t := range v.ReadTexts() {
+		if name, ok := t.OneOf("detector", known...); ok {
 			found = append(found, switchboard.Detector(name))
 		}
 	}
@@ -216,15 +217,15 @@ func (v value) readDetectors(source switchboard.Source) (found []switchboard.Det
 		}
 	}
 	if len(found) > 0 && len(lacks) > 0 {
-		v.warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
+		v.Warn("the results are redacted, but the tool is not pii_safe by that; for pii_safe add %s", strings.Join(lacks, ", "))
 	}
 	return found
 }
 
 // checkShorter reports a fault if a tenant's timeout of a tool is longer than the operator's.
-func (l *loader) checkShorter(v value, id switchboard.ToolID, timeout time.Duration) {
+func (l *loader) checkShorter(v document.Value, id switchboard.ToolID, timeout time.Duration) {
 	if most := l.timeoutLimit(id); most > 0 && timeout > most {
-		v.fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
+		v.Fault("a timeout of %v is longer than the operator's, %v; a tenant may only shorten it", timeout, most)
 	}
 }
 
@@ -239,50 +240,50 @@ func (l *loader) timeoutLimit(id switchboard.ToolID) time.Duration {
 
 // readEquivalents reads the tools that may be called instead of this one. Package contract checks
 // whether the arguments fit, once it knows the tools.
-func (l *loader) readEquivalents(v value, from switchboard.ToolID, servers []string) (out []switchboard.Declared) {
+func (l *loader) readEquivalents(v document.Value, from switchboard.ToolID, servers []string) (out []switchboard.Declared) {
 	seen := map[switchboard.ToolID]bool{}
-	for _, item := range v.readList(maxItems) {
-		o, ok := item.readObject(declaredShape)
+	for _, item := range v.ReadList(document.MaxItems) {
+		o, ok := item.ReadMap(declaredShape)
 		if !ok {
 			continue
 		}
-		d := switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.file, item.line, item.col)}
-		if v, ok := o.require("tool", "name the other tool, as server/tool"); ok {
-			d.Where = fmt.Sprintf("%s:%d:%d", v.file, v.line, v.col)
+		d := switchboard.Declared{Where: fmt.Sprintf("%s:%d:%d", item.File, item.Line, item.Column)}
+		if v, ok := o.Require("tool", "name the other tool, as server/tool"); ok {
+			d.Where = fmt.Sprintf("%s:%d:%d", v.File, v.Line, v.Column)
 			d.Tool = l.readEquivalentTool(v, from, servers)
 			if seen[d.Tool] && d.Tool != (switchboard.ToolID{}) {
-				v.fault("%s stands here twice", v.shownValue())
+				v.Fault("%s stands here twice", v.Shown())
 			}
 			seen[d.Tool] = true
 		}
-		if v, ok := o.lookup("map"); ok {
+		if v, ok := o.Lookup("map"); ok {
 			d.Map = map[string]string{}
 			taken := map[string]string{}
-			for _, e := range v.readEntries(maxItems, false) {
-				to, ok := e.val.readText()
+			for _, e := range v.ReadNamed(document.MaxItems, false) {
+				to, ok := e.Value.ReadText()
 				if other := taken[to]; ok && other != "" {
-					e.val.fault("%s and %s become the same argument, %s", quoteShown(other), quoteShown(e.name), quoteShown(to))
+					e.Value.Fault("%s and %s become the same argument, %s", document.Shown(other), document.Shown(e.Name), document.Shown(to))
 				}
-				d.Map[e.name], taken[to] = to, e.name
+				d.Map[e.Name], taken[to] = to, e.Name
 			}
 		}
-		if v, ok := o.lookup("constants"); ok {
-			d.Constants = v.readArguments()
+		if v, ok := o.Lookup("constants"); ok {
+			d.Constants = readArguments(v)
 		}
-		if v, ok := o.lookup("defaults"); ok {
-			d.Defaults = v.readArguments()
-			for _, e := range v.readEntries(maxItems, false) {
-				if _, ok := d.Constants[e.name]; ok {
-					e.key.fault("%s is among the constants, which are sent always; remove it from one of the two", quoteShown(e.name))
+		if v, ok := o.Lookup("defaults"); ok {
+			d.Defaults = readArguments(v)
+			for _, e := range v.ReadNamed(document.MaxItems, false) {
+				if _, ok := d.Constants[e.Name]; ok {
+					e.Key.Fault("%s is among the constants, which are sent always; remove it from one of the two", document.Shown(e.Name))
 				}
 			}
 		}
-		if v, ok := o.lookup("drop"); ok {
-			for _, t := range v.readTexts() {
-				if _, ok := d.Map[t.s]; ok {
-					t.fault("%s is in the map; an argument is sent or dropped, not both", t.shownValue())
+		if v, ok := o.Lookup("drop"); ok {
+			for _, t := range v.ReadTexts() {
+				if _, ok := d.Map[t.String]; ok {
+					t.Fault("%s is in the map; an argument is sent or dropped, not both", t.Shown())
 				}
-				d.Drop = append(d.Drop, t.s)
+				d.Drop = append(d.Drop, t.String)
 			}
 		}
 		out = append(out, d)
@@ -291,93 +292,93 @@ func (l *loader) readEquivalents(v value, from switchboard.ToolID, servers []str
 }
 
 // readEquivalentTool reads the id of an equivalent tool.
-func (l *loader) readEquivalentTool(v value, from switchboard.ToolID, servers []string) switchboard.ToolID {
-	s, ok := v.readText()
+func (l *loader) readEquivalentTool(v document.Value, from switchboard.ToolID, servers []string) switchboard.ToolID {
+	s, ok := v.ReadText()
 	if !ok {
 		return switchboard.ToolID{}
 	}
 	id, err := switchboard.ParseToolID(s)
 	switch {
 	case err != nil:
-		v.fault("%s: want the form server/tool, such as google/web_search", v.shownValue())
+		v.Fault("%s: want the form server/tool, such as google/web_search", v.Shown())
 	case badToolName(id.Name) != "":
-		v.fault("%s: %s", v.shownValue(), badToolName(id.Name))
+		v.Fault("%s: %s", v.Shown(), badToolName(id.Name))
 	case !l.checkServer(v, string(id.Server), servers):
 	case id.Server == from.Server:
-		v.fault("%s is of the same server; calls move to another one", v.shownValue())
+		v.Fault("%s is of the same server; calls move to another one", v.Shown())
 	}
 	return id
 }
 
 // readArguments reads the values of arguments as JSON, by name.
-func (v value) readArguments() map[string]json.RawMessage {
+func readArguments(v document.Value) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
-	for _, e := range v.readEntries(maxItems, false) {
-		out[e.name] = e.val.appendJSON(nil, 1)
+	for _, e := range v.ReadNamed(document.MaxItems, false) {
+		out[e.Name] = e.Value.AppendJSON(nil, 1)
 	}
 	return out
 }
 
 // contractOf reads the facts of a contract. A tenant may only restrict a tool further.
-func contractOf(o fixedMap, source switchboard.Source) (c switchboard.Contract) {
+func contractOf(o document.FixedMap, source switchboard.Source) (c switchboard.Contract) {
 	operator := source == switchboard.FromOverlay
-	fact := func(v value, holds, freer bool) switchboard.Fact {
+	fact := func(v document.Value, holds, freer bool) switchboard.Fact {
 		if freer && !operator {
-			v.fault("%s makes the tool more free, which only the operator's overlays may; remove it", v.shownValue())
+			v.Fault("%s makes the tool more free, which only the operator's overlays may; remove it", v.Shown())
 		}
 		return switchboard.Fact{Holds: holds, Source: source, Trusted: operator}
 	}
-	if v, ok := o.lookup("stateful"); ok {
-		holds := v.readBool()
+	if v, ok := o.Lookup("stateful"); ok {
+		holds := v.ReadBool()
 		c.Stateful = fact(v, holds, !holds)
 	}
-	if v, ok := o.lookup("deterministic"); ok {
-		holds := v.readBool()
+	if v, ok := o.Lookup("deterministic"); ok {
+		holds := v.ReadBool()
 		c.Deterministic = fact(v, holds, holds)
 	}
-	if v, ok := o.lookup("idempotency"); ok {
-		s, _ := v.oneOf("answer", "natural", "none")
+	if v, ok := o.Lookup("idempotency"); ok {
+		s, _ := v.OneOf("answer", "natural", "none")
 		c.Idempotent = fact(v, s == "natural", s == "natural")
 	}
-	if v, ok := o.lookup("timeout"); ok {
-		c.Timeout, _ = v.readDuration(minTimeout, maxTimeout)
+	if v, ok := o.Lookup("timeout"); ok {
+		c.Timeout, _ = v.ReadDuration(minTimeout, maxTimeout)
 	}
-	o.faultContradiction("stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
+	faultContradiction(o, "stateful", c.Stateful.Holds && c.Idempotent.Holds, "it is of natural idempotency, so that a repeat is harmless")
 	return c
 }
 
 // faultContradiction reports a fault at the key if other keys rule out its value.
-func (o fixedMap) faultContradiction(key string, found bool, what string) {
-	if v, ok := o.lookup(key); ok && found {
-		v.ctx = o.ctx
-		v.fault("the tool is said to be %s, and also that %s; only one can be true", key, what)
+func faultContradiction(o document.FixedMap, key string, found bool, what string) {
+	if v, ok := o.Lookup(key); ok && found {
+		v.Context = o.Context
+		v.Fault("the tool is said to be %s, and also that %s; only one can be true", key, what)
 	}
 }
 
-func (l *loader) readCapability(v value, source switchboard.Source) switchboard.Capability {
+func (l *loader) readCapability(v document.Value, source switchboard.Source) switchboard.Capability {
 	c := switchboard.Capability{Source: source}
-	o, ok := v.readObject(capabilityShape)
+	o, ok := v.ReadMap(capabilityShape)
 	if !ok {
 		return c
 	}
-	if v, ok := o.require("verb", "a capability is a verb and a resource"); ok {
-		c.Verb = v.readVerb()
+	if v, ok := o.Require("verb", "a capability is a verb and a resource"); ok {
+		c.Verb = readVerb(v)
 	}
-	if v, ok := o.require("resource", "a capability is a verb and a resource"); ok {
+	if v, ok := o.Require("resource", "a capability is a verb and a resource"); ok {
 		c.Resource = l.readResource(v)
 	}
-	if v, ok := o.lookup("constraints"); ok {
+	if v, ok := o.Lookup("constraints"); ok {
 		c.Constraints = l.readConstraints(v)
 	}
 	return c
 }
 
 // checkServer reports whether s is one of the servers. If it is not, that is a fault.
-func (l *loader) checkServer(v value, s string, servers []string) bool {
+func (l *loader) checkServer(v document.Value, s string, servers []string) bool {
 	if !l.readable || slices.Contains(servers, s) {
 		return true
 	}
-	v.fault("%s is no server here%s", quoteShown(s), suggestion(s, "servers", servers))
+	v.Fault("%s is no server here%s", document.Shown(s), document.Suggestion(s, "servers", servers))
 	return false
 }
 
