@@ -1,8 +1,8 @@
-// Package importer reads the files in which other programs keep their MCP servers: Claude, VS Code, Zed and others.
+// Package importer reads the MCP servers of other programs: Claude, VS Code, Zed and others.
 //
-// Load serves such a file as it is; Convert turns it into a switchboard.yaml. The package decides what of such
-// a file can be served, and says in a Mapping what it left out or changed. What a configuration means is decided
-// by package config, how JSON with comments is read by package document.
+// Load serves such a file unchanged; Convert makes a switchboard.yaml of it. The package decides which servers of
+// the file can be served, and lists in a Mapping everything that it left out or changed. Package config decides
+// the meaning of a configuration; package document reads the JSON with its comments.
 package importer
 
 import (
@@ -34,8 +34,7 @@ func (m *Mapped) addNote(format string, args ...any) {
 	m.Note = append(m.Note, fmt.Sprintf(format, args...))
 }
 
-// Notes on a server whose secret is visible to others. The user has chosen that, and so they are not
-// faults.
+// Notes on a secret that other users of the machine can see. It is the choice of the user, and so no fault.
 const (
 	secretArgument = "an argument looks like a secret, which every user of the machine can see; hand it over in env, as ${env:NAME}, if the server lets you"
 	secretAddress  = "the address looks as if it held a secret, which logs and status can show; hand it over in headers, as ${env:NAME}, if the server lets you"
@@ -48,10 +47,9 @@ func (m *Mapped) addRemark(text string) {
 	}
 }
 
-// Load reads the file in which another program keeps its MCP servers ("mcpServers", "servers" or
-// "context_servers", JSON with comments). It returns the configuration of one local user who has every
-// tool of every server. The file belongs to the user, and so it may contain secrets. The error is
-// switchboard.Faults.
+// Load reads another program's file of MCP servers ("mcpServers", "servers" or "context_servers", JSON with
+// comments). It returns the configuration of one local user who has every tool of every server. The file
+// belongs to the user, and so it may contain secrets. The error is switchboard.Faults.
 func Load(file string, opts config.Options) (*config.Config, Mapping, error) {
 	r := newReader(file, opts)
 	found := r.readServers()
@@ -94,7 +92,7 @@ func newReader(file string, opts config.Options) *reader {
 	return r
 }
 
-// watch records a path whose change can change the outcome.
+// watch records a path that was read, for Config.Watch.
 func (r *reader) watch(path string) {
 	r.watched = append(r.watched, path)
 	if r.opts.Watch != nil {

@@ -30,10 +30,10 @@ const (
 	SecretFolder             = "secrets"
 )
 
-// Convert converts the file in which another program keeps its MCP servers. It returns the text of a
-// switchboard.yaml and the secrets that the text refers to. It writes nothing; the caller does. It
-// leaves out servers with faults and servers that switchboard.yaml cannot express; the Mapping gives
-// the reasons. The error is Faults in the file, or says that no server is left.
+// Convert reads another program's file of MCP servers. It returns the text of a switchboard.yaml, and the
+// secrets that the text refers to. The caller writes them. Convert leaves out servers with faults, and servers
+// that switchboard.yaml cannot express; the Mapping gives the reasons. The error is switchboard.Faults in the
+// file, or says that no server is left.
 func Convert(file string, opts config.Options) (text []byte, secrets []SecretFile, mapping Mapping, err error) {
 	r := newReader(file, opts)
 	found := r.readServers()
