@@ -172,9 +172,10 @@ type Options struct {
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
-	l.readMainFile()
+	f := mainFile{l}
+	f.read()
 	l.readTaxonomyFile()
-	l.readCeilings()
+	f.readCeilings()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()

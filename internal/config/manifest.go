@@ -30,17 +30,21 @@ const (
 	maxFetches       = 8 // at a time
 )
 
-// addManifestRef records the manifest that a server names.
-func (l *loader) addManifestRef(id switchboard.ServerID, v document.Value) {
-	s, ok := v.ReadText()
-	if !ok {
-		return
-	}
+// A manifestRef is the manifest that a server names.
+type manifestRef struct {
+	server switchboard.ServerID
+	at     document.Value
+	url    bool
+	name   string // file or URL
+}
+
+// readManifestRef records the manifest that a server names.
+func (r *serverRow) readManifestRef(v document.Value, s string) {
 	if strings.Contains(s, "${") {
 		v.Fault("${…} is not read here; write a path or an address")
 		return
 	}
-	ref := manifestRef{server: id, at: v, name: s}
+	ref := manifestRef{server: r.server.ID, at: v, name: s}
 	switch {
 	case strings.HasPrefix(s, "http://"), strings.HasPrefix(s, "https://"):
 		ref.url = true
@@ -60,7 +64,7 @@ func (l *loader) addManifestRef(id switchboard.ServerID, v document.Value) {
 		}
 		ref.name = name
 	}
-	l.manifestRefs = append(l.manifestRefs, ref)
+	r.manifestRefs = append(r.manifestRefs, ref)
 }
 
 // readManifests reads all manifests: files one by one, URLs concurrently.

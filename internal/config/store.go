@@ -3,7 +3,6 @@ package config
 import (
 	"net"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -38,51 +37,8 @@ const DefaultClusterListen = ":7421"
 // minClusterSecret is the minimal length of the replicas' secret, in bytes.
 const minClusterSecret = 16
 
-var clusterShape = &document.Shape{Keys: []string{"secret", "listen", "advertise"}}
-
 // storeSchemes are the possible beginnings of a store's URL.
 var storeSchemes = []string{"file:", "memory:", "redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://"}
-
-// readStore reads the URL of the store. Faults repeat only its scheme.
-func (l *loader) readStore(top document.FixedMap) {
-	if v, ok := top.Lookup("store"); ok {
-		v.Hidden = true
-		url, ok := l.readSecret(v, "store")
-		text := url.Reveal()
-		scheme, known := "", false
-		for _, s := range storeSchemes {
-			if strings.HasPrefix(text, s) {
-				scheme, known = s, true
-			}
-		}
-		switch {
-		case !ok:
-		case !known:
-			v.Fault("want file:PATH, memory: or an address that begins with redis:// or rediss://")
-		case scheme == "memory:" && text != scheme, scheme == "file:" && text == scheme:
-			v.Fault("want file:PATH, with a path, or memory: alone")
-		case scheme == "file:":
-			path := strings.TrimPrefix(text, scheme)
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(l.absDir, path)
-			}
-			l.cfg.Store.URL = switchboard.NewSecret(scheme + path)
-		default:
-			l.cfg.Store.URL = url
-			warnAboutRedis(v, text)
-		}
-	}
-	l.readCluster(top)
-	if v, ok := top.Lookup("durability"); ok {
-		switch s, ok := v.ReadText(); {
-		case !ok:
-		case s == "relaxed":
-			l.cfg.Store.Relaxed = true
-		case s != "strict":
-			v.Fault("%s: want strict, or relaxed: then a Redis will do that may lose what it has acknowledged", v.Shown())
-		}
-	}
-}
 
 // warnAboutRedis warns about a Redis on another machine that is open to anyone or not encrypted.
 func warnAboutRedis(v document.Value, url string) {
@@ -118,47 +74,6 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// readCluster reads how replicas reach each other.
-func (l *loader) readCluster(top document.FixedMap) {
-	v, ok := top.Lookup("cluster")
-	shared := l.cfg.Store.Shared()
-	if !ok {
-		if at, has := top.Lookup("store"); has && shared && !top.HasKey("cluster") {
-			at.Hidden = true
-			at.Fault("replicas that share a store reach each other, and have to know that they may: cluster: {secret: \"${file:/path}\"}")
-		}
-		return
-	}
-	o, ok := v.ReadMap(clusterShape)
-	if !ok {
-		return
-	}
-	if top.HasKey("store") && !shared || !top.HasKey("store") {
-		v.Fault("this is of replicas that share a store, and this store has room for one: store: redis://…")
-	}
-	c := Cluster{Listen: DefaultClusterListen}
-	if v, ok := o.Require("secret", "make one that all replicas get, such as with openssl rand -hex 32, and write ${file:/path} or ${env:NAME}"); ok {
-		v.Hidden = true
-		if c.Secret, ok = l.readSecret(v, "secret"); ok && len(c.Secret.Reveal()) < minClusterSecret {
-			v.Fault("the secret is shorter than %d bytes", minClusterSecret)
-		}
-	}
-	if v, ok := o.Lookup("listen"); ok {
-		if s, ok := v.ReadText(); ok && isAddress(v, s) {
-			c.Listen = s
-		}
-	}
-	if v, ok := o.Lookup("advertise"); ok {
-		if s, ok := v.ReadText(); ok {
-			if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
-				v.Fault("%s: want HOST:PORT, by which the other replicas reach this one", v.Shown())
-			}
-			c.Advertise = s
-		}
-	}
-	l.cfg.Cluster = c
-}
-
 // Receipts say how long receipts are kept, and where checkpoints are written.
 type Receipts struct {
 	Keep    time.Duration // DefaultKeep if none is given
@@ -174,35 +89,3 @@ const (
 	DefaultKeep    = 30 * 24 * time.Hour
 	DefaultMaxSize = 4 << 30
 )
-
-var receiptsShape = &document.Shape{Keys: []string{"keep", "max_size", "anchor"}}
-
-// readReceipts reads how long receipts are kept.
-func (l *loader) readReceipts(top document.FixedMap) {
-	v, ok := top.Lookup("receipts")
-	if !ok {
-		return
-	}
-	o, ok := v.ReadMap(receiptsShape)
-	if !ok {
-		return
-	}
-	if v, ok := o.Lookup("keep"); ok {
-		if d, ok := v.ReadDuration(time.Hour, 10*365*24*time.Hour); ok {
-			l.cfg.Receipts.Keep = d
-		}
-	}
-	if v, ok := o.Lookup("max_size"); ok {
-		if n := v.ReadSize(1<<20, 1<<40); n > 0 {
-			l.cfg.Receipts.MaxSize = int64(n)
-		}
-	}
-	if v, ok := o.Lookup("anchor"); ok {
-		if s, ok := v.ReadText(); ok {
-			if !filepath.IsAbs(s) {
-				s = filepath.Join(l.absDir, s)
-			}
-			l.cfg.Receipts.Anchor = s
-		}
-	}
-}

@@ -7,66 +7,77 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-var taxonomyShape = &document.Shape{
-	Keys:  []string{"resources", "constraints"},
-	Hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
+const taxonomyFile = "taxonomy.yaml"
+
+// taxonomyReader is the state of reading taxonomy.yaml.
+type taxonomyReader struct {
+	parents     map[switchboard.Resource]switchboard.Resource
+	at          map[switchboard.Resource]document.Value // where each parent, or resource, stands
+	constraints []switchboard.Constraint
 }
 
-var resourceShape = &document.Shape{Keys: []string{"parent"}}
+// keys are the keys of taxonomy.yaml.
+func (r *taxonomyReader) keys() *document.Keys {
+	return &document.Keys{
+		Rows: []document.Row{
+			{Key: "resources", Type: document.Named("a map from resource to its parent", "RESOURCE", func() *document.Keys { return r.resourceKeys("") }, r.readResources).OrNull(), Doc: "Further resources."},
+			{Key: "constraints", Type: document.Texts("a list of constraints", r.readConstraints), Doc: "Further constraints."},
+		},
+		Hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
+	}
+}
 
-const taxonomyFile = "taxonomy.yaml"
+// resourceKeys are the keys of a resource.
+func (r *taxonomyReader) resourceKeys(resource switchboard.Resource) *document.Keys {
+	return &document.Keys{Rows: []document.Row{
+		{Key: "parent", Type: document.Custom("a resource", document.Schema{"type": "string"}, func(v document.Value) {
+			r.at[resource] = v
+			s, _ := v.ReadText()
+			r.parents[resource] = switchboard.Resource(s)
+		}), Doc: "A capability on this resource meets a requirement for its parent."},
+	}}
+}
 
 // readTaxonomyFile reads taxonomy.yaml if it exists. The terms that it names count as known even if
 // the file has faults.
 func (l *loader) readTaxonomyFile() {
-	parents := map[switchboard.Resource]switchboard.Resource{}
-	var constraints []switchboard.Constraint
-	at := map[switchboard.Resource]document.Value{}
+	r := &taxonomyReader{parents: map[switchboard.Resource]switchboard.Resource{}, at: map[switchboard.Resource]document.Value{}}
 	if l.exists("taxonomy.yml") {
 		l.fault("taxonomy.yml", "this file is not read; call it %s", taxonomyFile)
 	}
 	if l.exists(taxonomyFile) {
 		if doc, ok := l.readDocument(taxonomyFile); ok {
-			parents, at, constraints = readTaxonomy(doc)
+			top, _ := doc.Open(r.keys())
+			top.Read()
 		}
 	}
-	l.cfg.Taxonomy = buildTaxonomy(parents, at, constraints)
+	l.cfg.Taxonomy = buildTaxonomy(r.parents, r.at, r.constraints)
 }
 
-func readTaxonomy(doc document.Value) (map[switchboard.Resource]switchboard.Resource, map[switchboard.Resource]document.Value, []switchboard.Constraint) {
-	parents := map[switchboard.Resource]switchboard.Resource{}
-	at := map[switchboard.Resource]document.Value{}
-	var constraints []switchboard.Constraint
-	top, _ := doc.ReadMap(taxonomyShape)
-	if v, ok := top.Lookup("resources"); ok {
-		for _, e := range v.ReadNamed(document.MaxItems, true) {
-			if !isTerm(e.Key, e.Name) {
-				continue
-			}
-			r := switchboard.Resource(e.Name)
-			parents[r], at[r] = "", e.Key.WithContext("resource %q: ", e.Name)
-			if e.Value.Kind == document.KindNull {
-				continue // "jira:" is a resource without a parent
-			}
-			if o, ok := e.Value.WithContext("resource %q: ", e.Name).ReadMap(resourceShape); ok {
-				if p, ok := o.Lookup("parent"); ok {
-					at[r] = p
-					s, _ := p.ReadText()
-					parents[r] = switchboard.Resource(s)
-				}
-			}
+func (r *taxonomyReader) readResources(v document.Value) {
+	for _, e := range v.ReadNamed(document.MaxItems, true) {
+		if !isTerm(e.Key, e.Name) {
+			continue
+		}
+		resource := switchboard.Resource(e.Name)
+		r.parents[resource], r.at[resource] = "", e.Key.WithContext("resource %q: ", e.Name)
+		if e.Value.Kind == document.KindNull {
+			continue // "jira:" is a resource without a parent
+		}
+		if m, ok := e.Value.WithContext("resource %q: ", e.Name).Open(r.resourceKeys(resource)); ok {
+			m.Read()
 		}
 	}
-	if v, ok := top.Lookup("constraints"); ok {
-		for _, t := range v.ReadTexts() {
-			if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.String)) {
-				t.Fault("%s is built in; remove it here", t.Shown())
-			} else if isTerm(t.Value, t.String) {
-				constraints = append(constraints, switchboard.Constraint(t.String))
-			}
+}
+
+func (r *taxonomyReader) readConstraints(texts []document.TextValue) {
+	for _, t := range texts {
+		if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.String)) {
+			t.Fault("%s is built in; remove it here", t.Shown())
+		} else if isTerm(t.Value, t.String) {
+			r.constraints = append(r.constraints, switchboard.Constraint(t.String))
 		}
 	}
-	return parents, at, constraints
 }
 
 // buildTaxonomy builds the taxonomy. A parent that does not exist, or that closes a circle, is a

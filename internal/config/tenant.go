@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -13,31 +12,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
-
-var (
-	boundShape = &document.Shape{
-		Keys:  []string{"servers", "allow", "tier", "roles", "token_budget", "result_bytes", "declare", "trust"},
-		Later: []string{"budgets", "models", "permissions"},
-		Hints: map[string]string{"ranking": "it stands in tenants/<id>/tenant.yaml", "keys": "they stand in tenants/<id>/tenant.yaml", "default_task": "it stands in tenants/<id>/tenant.yaml", "mode": "it stands in tenants/<id>/tenant.yaml", "policy": "it stands in tenants/<id>/tenant.yaml", "lazy": "it stands in tenants/<id>/tenant.yaml, and for all tenants at the top", "tiers": `write "tier"`},
-	}
-	tenantShape = &document.Shape{
-		Keys:  []string{"tenant", "servers", "mode", "default_task", "ranking", "limits", "policy", "record", "receipt_ids", "keys", "token_budget", "result_bytes", "lazy"},
-		Later: []string{"budgets", "obligations", "approvals", "cache", "redact"},
-		Hints: map[string]string{"allow": hintOperator, "declare": hintOperator, "trust": hintOperator + "; what a tenant asks of trust stands under policy: trust", "tasks": "they stand in tenants/<id>/tasks/", "id": `write "tenant"`, "policies": "they stand in tenants/<id>/policies/", "roles": "the operator says it, in switchboard.yaml; a key names its own", "tier": "the operator says it, in switchboard.yaml; a key names its own"},
-	}
-	tenantLazyShape = &document.Shape{Keys: []string{"on_full"}, Hints: map[string]string{"tokenizer": hintOperator}}
-	declareShape    = &document.Shape{Keys: []string{"verb", "resource", "constraints"}, Later: []string{"capability"}, Hints: map[string]string{"tools": "a task that a client declares names no tools"}}
-
-	keyShape = &document.Shape{
-		Keys:  []string{"id", "hash", "tasks", "roles", "tier", "mode", "expires"},
-		Later: []string{"next"},
-		Hints: map[string]string{"key": "write the hash of the key, as `switchboard key new` prints it; the key itself stands in no file", "principal": `write "id"`},
-	}
-	limitShape = &document.Shape{Keys: []string{"match", "rate", "burst"}, Later: []string{"limit", "window", "currency"}}
-	matchShape = &document.Shape{Keys: []string{"constraint"}, Later: []string{"cost_class", "side_effects", "risk_level", "verb", "resource", "server", "tool", "capability"}}
-)
-
-const hintOperator = "only the operator says it, in switchboard.yaml"
 
 // A bound holds the most that the operator grants a tenant.
 type bound struct {
@@ -67,6 +41,7 @@ func (b *bound) defaultTier() string {
 
 // tenantFolder is the state of reading one tenant's folder.
 type tenantFolder struct {
+	*loader
 	part    *partState
 	bound   *bound
 	tasks   map[string]document.Value
@@ -77,98 +52,12 @@ type tenantFolder struct {
 	keysUnknown bool // the file may have keys that could not be read
 }
 
-// readBounds reads tenants: of switchboard.yaml.
-func (l *loader) readBounds(v document.Value) {
-	for _, e := range v.ReadNamed(maxTenants, true) {
-		if err := switchboard.CheckID(e.Name); err != nil {
-			e.Key.Fault("%v", err)
-			continue
-		}
-		b := &bound{}
-		l.bounds[e.Name] = b
-		o, ok := e.Value.WithContext("tenant %q: ", e.Name).ReadMap(boundShape)
-		if !ok {
-			continue
-		}
-		o.Line, o.Column = e.Key.Line, e.Key.Column
-		if v, ok := o.Require("servers", `name the servers that it may use at most; servers: ["*"] for all`); ok {
-			b.servers = l.readServerPatterns(v, l.serverIDs)
-		}
-		if v, ok := o.Lookup("allow"); ok {
-			for _, t := range v.ReadTexts() {
-				if s, ok := t.OneOf("permission", "by_name"); ok {
-					b.byName = b.byName || s == "by_name"
-				}
-			}
-		}
-		if v, ok := o.Lookup("trust"); ok {
-			s, _ := v.OneOf("trust", string(switchboard.TrustOperator), string(switchboard.TrustDeclared))
-			b.trust = switchboard.Trust(s)
-		}
-		if v, ok := o.Lookup("tier"); ok {
-			b.tiers = readTiers(v)
-		}
-		if v, ok := o.Lookup("roles"); ok {
-			b.roles = sortedTexts(v.ReadTexts())
-		}
-		b.tokenBudget = l.tokenBudget
-		if v, ok := o.Lookup("token_budget"); ok {
-			b.tokenBudget = readTokenBudget(v, 0, "")
-		}
-		if v, ok := o.Lookup("result_bytes"); ok {
-			b.resultBytes = readResultBytes(v, 0, "")
-		}
-		b.declare, _ = o.Lookup("declare")
-	}
-}
-
-// readCeilings reads the most that clients of each tenant may declare.
-func (l *loader) readCeilings() {
-	for _, id := range slices.Sorted(maps.Keys(l.bounds)) {
-		b := l.bounds[id]
-		if b.declare.Sink == nil {
-			continue
-		}
-		if b.declare.Kind == document.KindList && len(b.declare.Items) == 0 {
-			b.declare.Fault("the list is empty; name a capability, such as {verb: search, resource: internet}, or remove the key")
-		}
-		type term struct {
-			verb     switchboard.Verb
-			resource switchboard.Resource
-		}
-		first := map[term]document.Value{}
-		for _, v := range b.declare.ReadList(document.MaxItems) {
-			r := l.readDeclared(v)
-			is := term{r.Verb, r.Resource}
-			if at, ok := first[is]; ok && r.Resource != "" {
-				v.Fault("%s %s has a row already, at line %d; join them", r.Verb, r.Resource, at.Line)
-			}
-			first[is] = v
-			b.ceiling = append(b.ceiling, r)
-		}
-	}
-}
-
-func (l *loader) readDeclared(v document.Value) (r switchboard.Requirement) {
-	o, ok := v.ReadMap(declareShape)
-	if !ok {
-		return r
-	}
-	const remedy = "a row is a verb and a resource, and constraints that each such requirement gets"
-	if v, ok := o.Require("verb", remedy); ok {
-		r.Verb = readVerb(v)
-	}
-	if v, ok := o.Require("resource", remedy); ok {
-		r.Resource = l.readResource(v)
-	}
-	if v, ok := o.Lookup("constraints"); ok {
-		r.Constraints = l.readConstraints(v)
-	}
-	return r
-}
-
-// maxBudget limits a token budget.
-const maxBudget = 10_000_000
+// Limits of budgets.
+const (
+	maxBudget      = 10_000_000 // tokens
+	minResultBytes = 4 << 10    // of one result that are given at once
+	maxResultBytes = 1 << 30
+)
 
 // readTokenBudget reads a token budget. It must not exceed most, unless most is 0; has names the owner
 // of that limit.
@@ -184,18 +73,12 @@ func readTokenBudget(v document.Value, most int, has string) int {
 // readResultBytes reads how many bytes of one result are given at once. It must not exceed most,
 // unless most is 0; has names the owner of that limit.
 func readResultBytes(v document.Value, most int, has string) int {
-	n := v.ReadSize(4<<10, 1<<30)
+	n := v.ReadSize(minResultBytes, maxResultBytes)
 	if most > 0 && n > most {
 		v.Fault("%s is more than the %d KiB that %s; write less, or remove it", v.Shown(), most>>10, has)
 		return most
 	}
 	return n
-}
-
-// readOnFull reads what happens to an expansion that exceeds the budget.
-func readOnFull(v document.Value) switchboard.OnFull {
-	s, _ := v.OneOf("way", string(switchboard.OnFullRefuse), string(switchboard.OnFullCollapse))
-	return switchboard.OnFull(s)
 }
 
 // readServerPatterns reads a list of server names and patterns, and returns the servers of known that
@@ -294,98 +177,6 @@ func localTask() *switchboard.Task {
 // tenantFiles are the names that a tenant's folder may hold.
 var tenantFiles = []string{"tenant.yaml", "tasks", "overlays", "policies"}
 
-// readTenantFolder reads the folder of one tenant, which is a part of its own.
-func (l *loader) readTenantFolder(id, folder string, p *partState) {
-	b, ok := l.bounds[id]
-	if !ok {
-		b = &bound{rowUnreadable: true}
-		if l.readable {
-			l.fault(folder, "the tenant has nothing, since switchboard.yaml has no row for it; add tenants: {%s: {servers: [%s]}}%s", id, "…", suggestTenant(id, l.bounds))
-			// Without this, each other fault would say that the tenant asks for more than nothing.
-			b.servers, b.byName = l.serverIDs, true
-		}
-	}
-	t := &tenantFolder{part: p, bound: b, servers: b.servers, tasks: map[string]document.Value{}, tools: map[switchboard.ToolID]document.Value{}}
-	l.tenantFolders = append(l.tenantFolders, t)
-	if t.out = l.cfg.Tenants[switchboard.TenantID(id)]; t.out == nil {
-		t.out = &switchboard.Tenant{ID: switchboard.TenantID(id), Tasks: map[switchboard.TaskID]*switchboard.Task{}, Overlays: map[switchboard.ToolID]switchboard.Overlay{}}
-	}
-	t.keysUnknown = true // until its file is read
-	defer l.enterFolder(folder)()
-	names, _ := l.listFolder(folder)
-	for _, n := range names {
-		if !slices.Contains(tenantFiles, n) {
-			l.fault(path.Join(folder, n), "this is not read%s", document.Suggestion(n, "names", tenantFiles))
-		}
-	}
-	t.policies = l.readPolicies(path.Join(folder, "policies"))
-	l.checkPolicies(t)
-
-	// tenant.yaml comes first, because it narrows what tasks may use. Its references to tasks are
-	// checked after the tasks.
-	var top document.FixedMap
-	file := path.Join(folder, "tenant.yaml")
-	t.keysUnknown = l.exists(file)
-	if t.keysUnknown {
-		if doc, ok := l.readDocument(file); ok {
-			top, ok = doc.ReadMap(tenantShape)
-			t.keysUnknown = !ok || top.HasKey("keys")
-		}
-	}
-	if v, ok := top.Lookup("tenant"); ok {
-		if s, ok := v.ReadText(); ok && s != id {
-			v.Fault("%s stands in the folder of %q; they must be the same", v.Shown(), id)
-		}
-	}
-	if v, ok := top.Lookup("servers"); ok {
-		t.servers = l.readNarrowedServers(v, b)
-		t.out.Servers = l.enabledServers(t.servers)
-	}
-	if v, ok := top.Lookup("mode"); ok {
-		t.out.Mode = readMode(v, "")
-	}
-	if v, ok := top.Lookup("policy"); ok {
-		t.out.Policy = v.ReadJSONMap()
-	}
-	if v, ok := top.Lookup("record"); ok {
-		_, t.out.RecordInputs = v.OneOf("kind of record", "policy_inputs")
-	}
-	if v, ok := top.Lookup("receipt_ids"); ok {
-		t.out.ReceiptIDs = v.ReadBool()
-	}
-	if v, ok := top.Lookup("token_budget"); ok {
-		t.out.TokenBudget = readTokenBudget(v, t.out.TokenBudget, "the operator gives this tenant")
-	}
-	if v, ok := top.Lookup("result_bytes"); ok {
-		t.out.ResultBytes = readResultBytes(v, t.out.ResultBytes, "the operator gives this tenant")
-	}
-	if v, ok := top.Lookup("lazy"); ok {
-		if o, ok := v.ReadMap(tenantLazyShape); ok {
-			if v, ok := o.Lookup("on_full"); ok {
-				t.out.OnFull = readOnFull(v)
-			}
-		}
-	}
-	for _, doc := range l.readDocuments(path.Join(folder, "tasks")) {
-		l.readTask(doc, t)
-	}
-	for _, doc := range l.readDocuments(path.Join(folder, "overlays")) {
-		l.readOverlayFile(doc, switchboard.FromTenantOverlay, t.servers, t.tools, t.out.Overlays)
-	}
-	if v, ok := top.Lookup("default_task"); ok {
-		t.out.DefaultTask = l.readTaskName(v, t)
-	}
-	if v, ok := top.Lookup("ranking"); ok {
-		t.out.Ranking = l.readRanking(v, t)
-	}
-	if v, ok := top.Lookup("limits"); ok {
-		t.out.Limits = l.readLimits(v)
-	}
-	if v, ok := top.Lookup("keys"); ok {
-		l.readKeys(v, t)
-	}
-}
-
 func suggestTenant(id string, bounds map[string]*bound) string {
 	known := make([]string, 0, len(bounds))
 	for k := range bounds {
@@ -399,9 +190,9 @@ func suggestTenant(id string, bounds map[string]*bound) string {
 }
 
 // readNarrowedServers reads the servers that a tenant selects from its bound.
-func (l *loader) readNarrowedServers(v document.Value, b *bound) []string {
+func (l *loader) readNarrowedServers(texts []document.TextValue, b *bound) []string {
 	var out []string
-	for _, t := range v.ReadTexts() {
+	for _, t := range texts {
 		if !strings.Contains(t.String, "*") && l.readable && !slices.Contains(b.servers, t.String) {
 			t.Fault("%s is not among the servers that the operator allows this tenant%s", t.Shown(), document.Suggestion(t.String, "servers", b.servers))
 			continue
@@ -413,7 +204,7 @@ func (l *loader) readNarrowedServers(v document.Value, b *bound) []string {
 }
 
 // readTaskName reads the name of one of the tenant's tasks.
-func (l *loader) readTaskName(v document.Value, t *tenantFolder) switchboard.TaskID {
+func (t *tenantFolder) readTaskName(v document.Value) switchboard.TaskID {
 	s, ok := v.ReadText()
 	if _, known := t.tasks[s]; ok && !known {
 		names := make([]string, 0, len(t.tasks))
@@ -424,41 +215,6 @@ func (l *loader) readTaskName(v document.Value, t *tenantFolder) switchboard.Tas
 		v.Fault("the tenant has no task %s%s", v.Shown(), document.Suggestion(s, "tasks", names))
 	}
 	return switchboard.TaskID(s)
-}
-
-// readLimits reads how often a tenant may call.
-func (l *loader) readLimits(v document.Value) []switchboard.Limit {
-	var out []switchboard.Limit
-	first := map[switchboard.Constraint]document.Value{}
-	for _, item := range v.ReadList(document.MaxItems) {
-		o, ok := item.ReadMap(limitShape)
-		if !ok {
-			continue
-		}
-		limit := switchboard.Limit{Burst: 1}
-		if v, ok := o.Require("match", "say which calls are counted: match: {constraint: rate_limited}"); ok {
-			if m, ok := v.ReadMap(matchShape); ok {
-				if v, ok := m.Require("constraint", "name the constraint of the tools that are counted"); ok {
-					limit.Constraint = l.readConstraint(v)
-					if at, ok := first[limit.Constraint]; ok {
-						v.Fault("%s has a limit already, at line %d", v.Shown(), at.Line)
-					}
-					first[limit.Constraint] = v
-				}
-			}
-		}
-		if v, ok := o.Require("rate", "write a number of calls in a time, such as 60/min"); ok {
-			limit.Every = readRate(v)
-		}
-		if v, ok := o.Lookup("burst"); ok {
-			limit.Burst = v.ReadInteger(1, 1_000_000)
-			if most := switchboard.MaxEarn / max(limit.Every, 1); limit.Burst > int(most) {
-				v.Fault("so many calls take more than ten years to be earned at that rate; at most %d", most)
-			}
-		}
-		out = append(out, limit)
-	}
-	return out
 }
 
 var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
@@ -476,67 +232,6 @@ func readRate(v document.Value) time.Duration {
 	}
 	v.Fault("%s is no rate; write a number of calls in a time (s, min, h or d), such as 60/min", v.Shown())
 	return 0
-}
-
-// readKeys reads the hashes of a tenant's API keys.
-func (l *loader) readKeys(v document.Value, t *tenantFolder) {
-	seen := map[string]document.Value{}
-	for _, item := range v.ReadList(document.MaxItems) {
-		o, ok := item.ReadMap(keyShape)
-		if !ok {
-			continue
-		}
-		k := Key{Tenant: t.out.ID}
-		if v, ok := o.Require("id", "name who calls with the key"); ok {
-			if s, ok := v.ReadText(); ok {
-				k.ID = s
-				if err := switchboard.CheckID(s); err != nil {
-					v.Fault("%v", err)
-				} else if s == switchboard.LocalID {
-					v.Fault("%s is whoever calls without a key, over stdio or while there are none; name the key otherwise", v.Shown())
-				} else if at, ok := seen[s]; ok {
-					v.Fault("%s is the id of another key, at line %d", v.Shown(), at.Line)
-				}
-				seen[s] = v
-			}
-		}
-		if v, ok := o.Require("hash", "make a key with `switchboard key new`, which prints its hash"); ok {
-			v.Hidden = true
-			if h, ok := readKeyHash(v); ok && l.assignKey(h, v, t) {
-				k.Hash = h
-			}
-		}
-		if v, ok := o.Lookup("tasks"); ok {
-			for _, task := range v.ReadTexts() {
-				k.Tasks = append(k.Tasks, l.readTaskName(task.Value, t))
-			}
-		}
-		if v, ok := o.Lookup("roles"); ok {
-			var own []document.TextValue
-			for _, role := range v.ReadTexts() {
-				if t.bound.checkGiven(role.Value, role.String, "role", t.bound.roles) {
-					own = append(own, role)
-				}
-			}
-			k.Roles = sortedTexts(own)
-		}
-		k.Tier = t.bound.defaultTier()
-		if v, ok := o.Lookup("tier"); ok {
-			if s, ok := v.ReadText(); ok && t.bound.checkGiven(v, s, "tier", t.bound.tiers) {
-				k.Tier = s
-			}
-		}
-		k.Mode = t.out.Mode.Narrower(switchboard.Autopilot)
-		if v, ok := o.Lookup("mode"); ok {
-			k.Mode = readMode(v, k.Mode)
-		}
-		if v, ok := o.Lookup("expires"); ok {
-			k.Expires = readExpiry(v)
-		}
-		if k.ID != "" && k.Hash != ([32]byte{}) {
-			t.keys = append(t.keys, k) // even if the rest is faulty, so that its caller is told so
-		}
-	}
 }
 
 // ParseEnd parses the expiry of a key. "2027-03-31" is its last day, in UTC, and
