@@ -236,9 +236,12 @@ func Duration(low, high time.Duration, to *time.Duration) Type {
 
 // shortDuration returns a duration without zero units: 1h and not 1h0m0s.
 func shortDuration(d time.Duration) string {
-	s := strings.TrimSuffix(d.String(), "0s")
-	if s = strings.TrimSuffix(s, "0m"); s == "" || !strings.ContainsAny(s[len(s)-1:], "smh") {
-		return d.String()
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
 }
