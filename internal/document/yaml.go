@@ -1,4 +1,4 @@
-package config
+package document
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // Limits of one YAML file. The parser's time grows with the square of the number of keys in a map and
@@ -24,37 +25,37 @@ const (
 	maxKeys      = 2048 // of one map
 )
 
-// readYAML reads one document. ok is false if the document cannot be read; the fault is then recorded.
-func readYAML(name string, data []byte, s *sink) (v value, ok bool) {
-	v = value{file: name, sink: s}
+// ReadYAML reads one document. ok is false if the document cannot be read; the fault is then recorded.
+func ReadYAML(name string, data []byte, s *Sink) (v Value, ok bool) {
+	v = Value{File: name, Sink: s}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	if line, col, why := badText(data); why != "" {
-		s.addFault(Fault{File: name, Line: line, Column: col, Text: why})
+		s.Add(switchboard.Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	tokens := lexer.Tokenize(string(data))
 	if f := checkTokens(tokens); f.Text != "" {
 		f.File = name
-		s.addFault(f)
+		s.Add(f)
 		return v, false
 	}
 	body, err := parseYAML(tokens)
 	if err != nil {
-		f := Fault{File: name, Text: "this cannot be read as YAML"}
+		f := switchboard.Fault{File: name, Text: "this cannot be read as YAML"}
 		if e, ok := errors.AsType[*yaml.SyntaxError](err); ok && e.Token != nil {
-			f = Fault{File: name, Line: e.Token.Position.Line, Column: e.Token.Position.Column, Text: syntaxText(e.Message)}
+			f = switchboard.Fault{File: name, Line: e.Token.Position.Line, Column: e.Token.Position.Column, Text: syntaxText(e.Message)}
 		}
-		s.addFault(f)
+		s.Add(f)
 		return v, false
 	}
 	if body == nil {
-		s.addFault(Fault{File: name, Text: "the file holds nothing; fill it or remove it"})
+		s.Add(switchboard.Fault{File: name, Text: "the file holds nothing; fill it or remove it"})
 		return v, false
 	}
-	v.syntaxNode, err = convertNode(body, 0)
+	v.Node, err = convertNode(body, 0)
 	if err != nil {
-		s.addFault(Fault{File: name, Text: err.Error()})
+		s.Add(switchboard.Fault{File: name, Text: err.Error()})
 		return v, false
 	}
 	return v, true
@@ -105,9 +106,9 @@ func badText(data []byte) (line, col int, why string) {
 
 // checkTokens refuses syntax that is not supported, and documents that exceed the limits of the
 // parser.
-func checkTokens(tokens token.Tokens) (f Fault) {
-	fault := func(t *token.Token, format string, args ...any) Fault {
-		return Fault{Line: t.Position.Line, Column: t.Position.Column, Text: fmt.Sprintf(format, args...)}
+func checkTokens(tokens token.Tokens) (f switchboard.Fault) {
+	fault := func(t *token.Token, format string, args ...any) switchboard.Fault {
+		return switchboard.Fault{Line: t.Position.Line, Column: t.Position.Column, Text: fmt.Sprintf(format, args...)}
 	}
 	if len(tokens) > maxTokens {
 		return fault(tokens[maxTokens], "the file holds more than %d words and signs; split it", maxTokens)
@@ -165,7 +166,7 @@ func checkTokens(tokens token.Tokens) (f Fault) {
 			return fault(t, "maps and lists stand within each other more than %d deep", maxDepth)
 		}
 	}
-	return Fault{}
+	return switchboard.Fault{}
 }
 
 type blockLevel struct{ col, keys int }
@@ -198,61 +199,61 @@ func syntaxText(message string) string {
 	return message
 }
 
-// convertNode converts a syntax tree to a syntaxNode. Its error contains nothing of the file.
-func convertNode(n ast.Node, depth int) (syntaxNode, error) {
+// convertNode converts a syntax tree to a Node. Its error contains nothing of the file.
+func convertNode(n ast.Node, depth int) (Node, error) {
 	if depth > 2*maxDepth {
-		return syntaxNode{}, errors.New("maps and lists stand within each other too deep")
+		return Node{}, errors.New("maps and lists stand within each other too deep")
 	}
-	out := syntaxNode{}
+	out := Node{}
 	if t := n.GetToken(); t != nil {
-		out.text, out.line, out.col = t.Value, t.Position.Line, t.Position.Column
+		out.Text, out.Line, out.Column = t.Value, t.Position.Line, t.Position.Column
 	}
 	switch n := n.(type) {
 	case *ast.MappingNode:
-		out.kind, out.text = mapKind, ""
+		out.Kind, out.Text = KindMap, ""
 		for _, p := range n.Values {
 			if err := out.addPair(p, depth); err != nil {
-				return syntaxNode{}, err
+				return Node{}, err
 			}
 		}
-		if !n.IsFlowStyle && len(out.pairs) > 0 {
-			out.line, out.col = out.pairs[0].key.line, out.pairs[0].key.col
+		if !n.IsFlowStyle && len(out.Pairs) > 0 {
+			out.Line, out.Column = out.Pairs[0].Key.Line, out.Pairs[0].Key.Column
 		}
 	case *ast.MappingValueNode:
-		out.kind, out.text = mapKind, ""
+		out.Kind, out.Text = KindMap, ""
 		if err := out.addPair(n, depth); err != nil {
-			return syntaxNode{}, err
+			return Node{}, err
 		}
-		out.line, out.col = out.pairs[0].key.line, out.pairs[0].key.col
+		out.Line, out.Column = out.Pairs[0].Key.Line, out.Pairs[0].Key.Column
 	case *ast.SequenceNode:
-		out.kind, out.text = listKind, ""
+		out.Kind, out.Text = KindList, ""
 		for _, v := range n.Values {
 			item, err := convertNode(v, depth+1)
 			if err != nil {
-				return syntaxNode{}, err
+				return Node{}, err
 			}
-			out.items = append(out.items, item)
+			out.Items = append(out.Items, item)
 		}
 	case *ast.StringNode:
-		out.kind, out.text = textKind, n.Value
-		out.quoted = n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
+		out.Kind, out.Text = KindText, n.Value
+		out.Quoted = n.Token.Type == token.SingleQuoteType || n.Token.Type == token.DoubleQuoteType
 	case *ast.LiteralNode:
-		out.kind, out.text, out.quoted = textKind, n.Value.Value, true
+		out.Kind, out.Text, out.Quoted = KindText, n.Value.Value, true
 	case *ast.IntegerNode:
-		out.kind = intKind
+		out.Kind = KindInt
 	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
-		out.kind = floatKind
+		out.Kind = KindFloat
 	case *ast.BoolNode:
-		out.kind = boolKind
+		out.Kind = KindBool
 	case *ast.NullNode:
-		out.kind = nullKind
+		out.Kind = KindNull
 	default:
-		return syntaxNode{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.line, n.Type())
+		return Node{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.Line, n.Type())
 	}
 	return out, nil
 }
 
-func (out *syntaxNode) addPair(p *ast.MappingValueNode, depth int) error {
+func (out *Node) addPair(p *ast.MappingValueNode, depth int) error {
 	if p.Key == nil || p.Value == nil {
 		return errors.New("a key or a value is missing")
 	}
@@ -264,10 +265,10 @@ func (out *syntaxNode) addPair(p *ast.MappingValueNode, depth int) error {
 	if err != nil {
 		return err
 	}
-	if val.kind == nullKind {
+	if val.Kind == KindNull {
 		// An absent value has no position of its own.
-		val.line, val.col = key.line, key.col
+		val.Line, val.Column = key.Line, key.Column
 	}
-	out.pairs = append(out.pairs, pair{key, val})
+	out.Pairs = append(out.Pairs, NodePair{key, val})
 	return nil
 }

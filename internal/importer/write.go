@@ -1,4 +1,4 @@
-package config
+package importer
 
 import (
 	"cmp"
@@ -9,10 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/document"
+	"github.com/summit-switchboard/switchboard/internal/endpoint"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A SecretFile is a secret that Import took from another program's file.
+// A SecretFile is a secret that Convert took from another program's file.
 type SecretFile struct {
 	// Name is the path to write it to, with slashes, relative to the folder of switchboard.yaml.
 	Name string
@@ -27,20 +30,20 @@ const (
 	SecretFolder             = "secrets"
 )
 
-// Import converts the file in which another program keeps its MCP servers. It returns the text of a
-// switchboard.yaml and the secrets that the text refers to. It writes nothing; the caller does. It
-// leaves out servers with faults and servers that switchboard.yaml cannot express; the Mapping gives
-// the reasons. The error is Faults in the file, or says that no server is left.
-func Import(file string, opts Options) (text []byte, secrets []SecretFile, mapping Mapping, err error) {
-	l, found := readForeign(file, opts)
-	defer l.close()
-	w := &importWriter{l: l, names: map[string]bool{}}
+// Convert reads another program's file of MCP servers. It returns the text of a switchboard.yaml, and the
+// secrets that the text refers to. The caller writes them. Convert leaves out servers with faults, and servers
+// that switchboard.yaml cannot express; the Mapping gives the reasons. The error is switchboard.Faults in the
+// file, or says that no server is left.
+func Convert(file string, opts config.Options) (text []byte, secrets []SecretFile, mapping Mapping, err error) {
+	r := newReader(file, opts)
+	found := r.readServers()
+	w := &importWriter{reader: r, names: map[string]bool{}}
 	fmt.Fprintf(&w.out, "# Imported from %s by switchboard import.\nservers:", lineComment(filepath.Base(file)))
 	written := 0
 	for _, f := range found {
-		if len(f.sink.faults) > 0 {
+		if len(f.sink.Faults) > 0 {
 			f.ID = ""
-			for _, fault := range f.sink.faults {
+			for _, fault := range f.sink.Faults {
 				f.addNote("left out: %s", fault)
 			}
 		} else if f.use && w.writeServer(f) {
@@ -49,17 +52,17 @@ func Import(file string, opts Options) (text []byte, secrets []SecretFile, mappi
 		mapping = append(mapping, f.Mapped)
 	}
 	w.out.WriteString("\n")
-	if written == 0 && len(l.sink.faults) == 0 {
-		l.sink.addFault(Fault{File: file, Text: "no server is left to import"})
+	if written == 0 && len(r.sink.Faults) == 0 {
+		r.sink.Add(switchboard.Fault{File: file, Text: "no server is left to import"})
 	}
-	if err := l.sink.sortedErr(file); err != nil {
+	if err := r.sink.Err(file); err != nil {
 		return nil, nil, mapping, err
 	}
 	return []byte(w.out.String()), w.secrets, mapping, nil
 }
 
 type importWriter struct {
-	l       *loader
+	reader  *reader
 	out     strings.Builder
 	secrets []SecretFile
 	names   map[string]bool // of secrets
@@ -69,7 +72,7 @@ type importWriter struct {
 func (w *importWriter) writeServer(f *foreignServer) bool {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\n    "+format, args...) }
-	fmt.Fprintf(&b, "\n  %s:", quoteYAML(string(f.ID)))
+	fmt.Fprintf(&b, "\n  %s:", document.Quote(string(f.ID)))
 	if string(f.ID) != f.Name {
 		fmt.Fprintf(&b, " # %s", lineComment(f.Name))
 	}
@@ -77,29 +80,29 @@ func (w *importWriter) writeServer(f *foreignServer) bool {
 	var why string
 	if f.url != nil {
 		url, bad := w.resolveText(f, *f.url, "address")
-		why = cmp.Or(bad, badURL(url))
+		why = cmp.Or(bad, endpoint.BadURL(url))
 		if why == "" && switchboard.CredentialValue(url) {
 			f.addRemark(secretAddress)
 		}
 		line("transport: http")
-		line("url: %s", quoteYAML(url))
+		line("url: %s", document.Quote(url))
 		why = cmp.Or(why, w.writeSettings(f, line, "headers", f.headers))
 	} else {
 		line("transport: stdio")
-		base, words := w.l.workspace(), make([]string, len(f.command))
+		base, words := w.reader.workspace(), make([]string, len(f.command))
 		if f.dir != nil {
 			dir, bad := w.resolveText(f, *f.dir, "folder")
 			why = cmp.Or(why, bad)
-			base = absoluteIn(base, dir)
-			line("dir: %s", quoteYAML(escapeReferences(base)))
+			base = endpoint.Absolute(base, dir)
+			line("dir: %s", document.Quote(escapeReferences(base)))
 		}
 		for i, c := range f.command {
 			word, bad := w.resolveText(f, c, "arguments")
 			why = cmp.Or(why, bad)
 			if i == 0 && strings.ContainsRune(filepath.ToSlash(word), '/') {
-				word = absoluteIn(base, word)
+				word = endpoint.Absolute(base, word)
 			}
-			words[i] = quoteYAML(escapeReferences(word))
+			words[i] = document.Quote(escapeReferences(word))
 		}
 		line("command: [%s]", strings.Join(words, ", "))
 		why = cmp.Or(why, w.writeSettings(f, line, "env", f.env))
@@ -119,20 +122,20 @@ func (w *importWriter) writeServer(f *foreignServer) bool {
 func (w *importWriter) resolveText(f *foreignServer, s foreignSetting, what string) (text, bad string) {
 	var b strings.Builder
 	for _, p := range s.parts {
-		if p.kind == "env" || p.kind == "default" {
-			if switchboard.CredentialName(p.text) {
-				return "", fmt.Sprintf("its %s would show the secret %s; hand it over in headers or env", what, p.text)
+		if p.Kind == "env" || p.Kind == "default" {
+			if switchboard.CredentialName(p.Text) {
+				return "", fmt.Sprintf("its %s would show the secret %s; hand it over in headers or env", what, p.Text)
 			}
-			f.addNote("the variable %s in its %s has been put in as it is now", p.text, what)
+			f.addNote("the variable %s in its %s has been put in as it is now", p.Text, what)
 		}
-		value, err := w.l.resolveForeignPiece(p)
+		value, err := w.reader.resolveForeignPiece(p)
 		if err != nil {
 			return "", err.Error()
 		}
 		b.WriteString(value)
 	}
 	text = b.String()
-	if strings.ContainsAny(text, "\x00\n\r") || len(text) > maxText {
+	if strings.ContainsAny(text, "\x00\n\r") || len(text) > endpoint.MaxText {
 		return "", fmt.Sprintf("its %s hold a line break or a NUL, or are too long", what)
 	}
 	if what == "arguments" && switchboard.CredentialValue(text) {
@@ -152,7 +155,7 @@ func (w *importWriter) writeSettings(f *foreignServer, line func(string, ...any)
 		case text == "":
 			f.addNote("%s is left out: it is empty", s.name)
 		default:
-			lines = append(lines, quoteYAML(s.name)+": "+quoteYAML(text))
+			lines = append(lines, document.Quote(s.name)+": "+document.Quote(text))
 		}
 	}
 	if len(lines) > 0 {
@@ -169,46 +172,46 @@ func (w *importWriter) formatSetting(f *foreignServer, s foreignSetting, key str
 	var b strings.Builder
 	references := 0
 	for _, p := range s.parts {
-		switch p.kind {
+		switch p.Kind {
 		case "env":
 			references++
-			b.WriteString("${env:" + p.text + "}")
+			b.WriteString("${env:" + p.Text + "}")
 		case "workspace":
-			b.WriteString(escapeReferences(w.l.workspace()))
+			b.WriteString(escapeReferences(w.reader.workspace()))
 		case "default":
-			if now, ok := w.l.opts.Env(p.text); ok && now != "" {
+			if now, ok := w.reader.opts.Env(p.Text); ok && now != "" {
 				references++
-				b.WriteString("${env:" + p.text + "}")
-				f.addNote("the variable %s is set now, so that its default is left out", p.text)
+				b.WriteString("${env:" + p.Text + "}")
+				f.addNote("the variable %s is set now, so that its default is left out", p.Text)
 				continue
 			}
-			b.WriteString(escapeReferences(p.fallback))
+			b.WriteString(escapeReferences(p.Fallback))
 		default:
-			b.WriteString(escapeReferences(p.text))
+			b.WriteString(escapeReferences(p.Text))
 		}
 	}
 	text = b.String()
 	// The result is parsed again: it is written only if it has the same meaning.
-	back, err := splitText(text)
+	back, err := document.SplitReferences(text)
 	if err != nil {
 		return "", "cannot be said in switchboard.yaml"
 	}
 	var literal strings.Builder
 	secret := switchboard.CredentialName(s.name)
 	for _, p := range back {
-		if p.kind == "env" {
+		if p.Kind == "env" {
 			references--
 			continue
 		}
-		secret = secret || switchboard.CredentialValue(p.text)
-		literal.WriteString(p.text)
+		secret = secret || switchboard.CredentialValue(p.Text)
+		literal.WriteString(p.Text)
 	}
-	refers := slices.ContainsFunc(back, func(p textPiece) bool { return p.kind == "env" })
+	refers := slices.ContainsFunc(back, func(p document.Piece) bool { return p.Kind == "env" })
 	whole := literal.String()
 	switch {
 	case references != 0:
 		return "", "has a $ in front of a variable, which cannot be said in switchboard.yaml"
-	case strings.Contains(whole, "\x00"), key == "headers" && !headerValue(whole), strings.HasSuffix(whole, "\r"), len(whole) > maxSecretBytes:
+	case strings.Contains(whole, "\x00"), key == "headers" && !endpoint.HeaderValue(whole), strings.HasSuffix(whole, "\r"), len(whole) > document.MaxSecretBytes:
 		return "", "holds a control character, or is too long"
 	case !secret || refers && switchboard.CredentialName(s.name) && !switchboard.CredentialValue(whole):
 		return text, ""
@@ -237,40 +240,4 @@ func (w *importWriter) addSecret(server, name, content string) string {
 func escapeReferences(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 
 // lineComment quotes a text for a comment at the end of a line.
-func lineComment(s string) string { return quoteShown(s) }
-
-// quoteYAML returns s as YAML. It is unquoted if every reader of YAML takes it for the same text, else
-// in double quotes with all unprintable characters escaped.
-func quoteYAML(s string) string {
-	if isPlainYAML(s) {
-		return s
-	}
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r >= ' ' && r < 0x7f:
-			b.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08X`, r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
-
-func isPlainYAML(s string) bool {
-	if s == "" || len(s) > 200 || !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/", rune(s[0])) {
-		return false
-	}
-	switch strings.ToLower(s) {
-	case "true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf":
-		return false
-	}
-	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-@") == ""
-}
+func lineComment(s string) string { return document.Shown(s) }
