@@ -23,7 +23,7 @@ var allowed = map[string]string{
 	"internal/canonical":     "internal/switchboard",
 	"internal/identity":      "internal/switchboard",
 	"internal/constraint":    "internal/switchboard internal/store",
-	"internal/cache":         "internal/switchboard internal/store internal/wire",
+	"internal/cache":         "internal/switchboard internal/store internal/store/feed internal/store/lease internal/wire",
 	"internal/preview":       "internal/switchboard internal/store internal/wire",
 	"internal/idempotency":   "internal/switchboard internal/store internal/wire",
 	"internal/catalog":       "internal/switchboard internal/canonical internal/wire",
