@@ -25,7 +25,7 @@ var allowed = map[string]string{
 	"internal/constraint":    "internal/switchboard internal/store",
 	"internal/cache":         "internal/switchboard internal/store internal/store/feed internal/store/lease internal/wire",
 	"internal/preview":       "internal/switchboard internal/store internal/wire",
-	"internal/idempotency":   "internal/switchboard internal/store internal/wire",
+	"internal/idempotency":   "internal/switchboard internal/store internal/store/feed internal/store/lease internal/wire",
 	"internal/catalog":       "internal/switchboard internal/canonical internal/wire",
 	"internal/contract":      "internal/switchboard internal/canonical internal/wire",
 	"internal/decide":        "internal/switchboard internal/canonical",

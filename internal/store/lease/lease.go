@@ -10,7 +10,6 @@
 package lease
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -46,9 +45,9 @@ type Lease struct {
 	o       Options
 	changed chan struct{} // of capacity one: Set has changed the data
 
-	writing chan struct{} // of capacity one: full during a write to the store, which guards version and written
-	version store.Version // of our value; 0 if we have none, as far as we know
-	written []byte        // the data of version
+	writing chan struct{}   // of capacity one: full during a write to the store, which guards version and written
+	version store.Version   // of our value; 0 if we have none, as far as we know
+	written map[string]bool // the data that our value may have: more than one after a lost answer
 
 	mu   sync.Mutex
 	data []byte
@@ -61,7 +60,8 @@ func New(s Store, o Options) *Lease {
 		o.Every = o.TTL / 3
 	}
 	return &Lease{
-		store: s, o: o, data: clone(o.Data), changed: make(chan struct{}, 1), writing: make(chan struct{}, 1),
+		store: s, o: o, data: clone(o.Data), written: map[string]bool{},
+		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 }
 
@@ -80,12 +80,13 @@ func (l *Lease) Renew(ctx context.Context) error {
 	data := l.data
 	l.mu.Unlock()
 	began := time.Now()
-	version, err := l.apply(ctx, data, store.Change{Group: l.o.Key.Group}, store.Write{Name: l.o.Key.Name, Data: data, TTL: l.o.TTL})
+	l.written[string(data)] = true
+	version, err := l.apply(ctx, store.Change{Group: l.o.Key.Group}, store.Write{Name: l.o.Key.Name, Data: data, TTL: l.o.TTL})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.version, l.written, l.held = version, data, began.Add(l.o.TTL)
+		l.version, l.written, l.held = version, map[string]bool{string(data): true}, began.Add(l.o.TTL)
 	case errors.Is(err, store.ErrConflict):
 		l.version, l.held = 0, time.Time{}
 	}
@@ -106,7 +107,7 @@ func (l *Lease) Taken(version store.Version, began time.Time) {
 	defer l.unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version, l.written, l.held = version, l.data, began.Add(l.o.TTL)
+	l.version, l.written, l.held = version, map[string]bool{string(l.data): true}, began.Add(l.o.TTL)
 }
 
 // Withdrawal returns the write that deletes the lease as a part of a larger change of its group, from whichever owner.
@@ -121,11 +122,10 @@ func (l *Lease) Release(ctx context.Context, beside ...store.Write) error {
 	}
 	defer l.unlock()
 	l.mu.Lock()
-	data := l.data
 	l.held = time.Time{}
 	l.mu.Unlock()
 	change := store.Change{Group: l.o.Key.Group, Writes: beside}
-	_, err := l.apply(ctx, data, change, store.Write{Name: l.o.Key.Name})
+	_, err := l.apply(ctx, change, store.Write{Name: l.o.Key.Name})
 	if errors.Is(err, store.ErrConflict) { // another owner's lease stays
 		err = nil
 		if len(beside) > 0 {
@@ -138,9 +138,8 @@ func (l *Lease) Release(ctx context.Context, beside ...store.Write) error {
 	return err
 }
 
-// apply makes the change with the write of the lease, which replaces our value or none. data is what the lease may
-// have from a write of which the result is unknown.
-func (l *Lease) apply(ctx context.Context, data []byte, c store.Change, w store.Write) (store.Version, error) {
+// apply makes the change with the write of the lease, which replaces our value or none.
+func (l *Lease) apply(ctx context.Context, c store.Change, w store.Write) (store.Version, error) {
 	others := c.Writes
 	for {
 		w.Was = l.version
@@ -156,7 +155,7 @@ func (l *Lease) apply(ctx context.Context, data []byte, c store.Change, w store.
 			return 0, store.ErrConflict
 		case err != nil:
 			return 0, err
-		case now.Version != 0 && !bytes.Equal(now.Data, l.written) && !bytes.Equal(now.Data, data):
+		case now.Version != 0 && !l.written[string(now.Data)]:
 			return 0, store.ErrConflict
 		case now.Version == l.version:
 			return 0, store.ErrConflict // another owner had it just now, or it is about a write beside the lease

@@ -198,7 +198,12 @@ func TestALostAnswerDoesNotLoseTheLease(t *testing.T) {
 			}
 		}
 		s.mute.Store(true)
-		_ = one.Renew(t.Context())
+		one.Set([]byte("one, busy"))
+		_ = one.Renew(t.Context()) // it is made
+		s.away.Store(true)
+		one.Set([]byte("one"))
+		_ = one.Renew(t.Context()) // it is not
+		s.away.Store(false)
 		s.mute.Store(false)
 		if err := one.Release(t.Context()); err != nil || ownerOf(t, s.Memory) != "" {
 			t.Errorf("Release = %v, the owner is %q", err, ownerOf(t, s.Memory))
