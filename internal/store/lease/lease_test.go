@@ -256,16 +256,16 @@ func (s *stuck) Apply(ctx context.Context, _ store.Change) (store.Version, error
 
 func TestARenewalEndsInTimeAndWithItsKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		renewals := 0
+		var renewals atomic.Int32
 		stop := of(&stuck{store.NewMemory()}, "one").Keep(t.Context(), func(err error) {
-			renewals++
+			renewals.Add(1)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a renewal ends with %v", err)
 			}
 		})
 		time.Sleep(ttl + ttl/2)
-		if renewals < 2 {
-			t.Errorf("%d renewals ended", renewals)
+		if renewals.Load() < 2 {
+			t.Errorf("%d renewals ended", renewals.Load())
 		}
 		began := time.Now()
 		stop()
