@@ -1,9 +1,9 @@
-// Package app wires the parts into a running Switchboard, rebuilds what a
-// decision reads when the configuration or a server changes, and undoes it all
-// in reverse. It is the only package that knows all the others.
+// Package app wires the parts into a running Switchboard, rebuilds the state that decisions read
+// when the configuration or a server changes, and stops everything in reverse order. It is the only
+// package that knows all the others.
 //
-// What a decision reads is one immutable state behind one pointer. Long-lived
-// beside it are only the connections to servers, the runs, and the store.
+// Everything that a decision reads is one immutable state behind one pointer. Only the connections
+// to servers, the runs and the store live longer than a state.
 package app
 
 import (
@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"reflect"
 	"runtime"
@@ -30,7 +29,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
-	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -39,9 +37,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
-	"github.com/summit-switchboard/switchboard/internal/question"
 	"github.com/summit-switchboard/switchboard/internal/run"
-	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -50,7 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// DefaultTenant is the tenant of keyless use where none is named.
+// DefaultTenant is the tenant of keyless callers if no other tenant is named.
 const DefaultTenant switchboard.TenantID = "default"
 
 // Bounds of the listener and of stopping.
@@ -58,125 +54,123 @@ const (
 	headerTimeout = 10 * time.Second // for a client to send its request's head
 	idleTimeout   = 2 * time.Minute  // for a kept-alive connection to be used again
 	maxHeader     = 64 << 10
-	lastWords     = time.Second // for clients to hear that a call was cut, or to read the last answer
-	sweepEvery    = 5 * time.Minute
-	tidySoon      = 200 * time.Millisecond
-	tidyEvery     = time.Minute
-	clockEvery    = time.Minute // how often the clock may change what clients see without their asking
+	lastResponses = time.Second // for clients to read the last responses, also those to calls that were cut
+	sweepInterval = 5 * time.Minute
+	freeDelay     = 200 * time.Millisecond
+	freeInterval  = time.Minute
+	clockInterval = time.Minute // how often runs are bound again because of the clock
 )
 
 // Options say what to run.
 type Options struct {
-	// Load reads the configuration with these options, to which it adds where values and
-	// manifests come from. It is called again for each reload.
+	// Load reads the configuration. It adds the sources of values and manifests to the options. It is
+	// called again for each reload.
 	Load func(context.Context, config.Options) (*config.Config, error)
 
-	// Tenant is that of keyless callers. "" means DefaultTenant.
+	// Tenant is the tenant of keyless callers. "" means DefaultTenant.
 	Tenant switchboard.TenantID
 
-	// Serves makes New open the address for Serve before it starts anything. Listen
-	// overrides the configuration's address; "" keeps it.
+	// Serves makes New open the address for Serve before it starts anything. Listen overrides the
+	// address of the configuration; "" keeps that one.
 	Serves bool
 	Listen string
 
-	// WholeResults gives clients results of any length whole.
+	// WholeResults gives clients results of any length in full.
 	WholeResults bool
 
 	Log     *slog.Logger
 	Name    string
 	Version string
 
-	// Data is the folder for what Switchboard writes itself; "" means that nothing
-	// outlives this process, whatever store the configuration names.
+	// Data is the folder for the files that Switchboard itself writes. "" means that no data outlives
+	// this process, even if the configuration names a store.
 	Data string
 
-	// Replica says that it is one of those that share the configured store, where
-	// that has room for several.
+	// Replica says that other replicas share the configured store, if that store can be shared.
 	Replica bool
 
-	// Hurry says something when stopping shall not wait for calls under way
-	// any longer; nil means that nobody is in a hurry.
+	// Hurry receives a signal when stopping must not wait any longer for calls in flight. nil means
+	// that no signal comes.
 	Hurry <-chan os.Signal
 
-	// Guard is the command that ends what servers have started when
-	// Switchboard is killed; see upstream.Options.
+	// Guard is the command that ends the processes of servers when Switchboard is killed; see
+	// upstream.Options.
 	Guard []string
 }
 
 // An App is a running Switchboard. It is safe for concurrent use.
 type App struct {
-	o       Options
+	options Options
 	log     *slog.Logger
 	started time.Time
 
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
-	records  *ledger
+	ledger   *ledger
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
 	store    store.Store
 	keys     *idempotency.Keys
 	operator identity.Operator
-	cluster  *cluster.Cluster // the zero one where there are no other replicas
+	cluster  *cluster.Cluster // the zero value if there are no other replicas
 
-	listener net.Listener // nil where nothing is served over HTTP
+	listener net.Listener // nil if nothing is served over HTTP
 
-	info    []byte           // what modern clients are told that answers
-	nothing *surface.Surface // what a run without a task shows
+	serverInfo   []byte           // which server answers, for modern clients
+	emptySurface *surface.Surface // the surface of a run without a task
 
-	// building is held while a new state is made and swapped in, so that a
-	// reload and a server's change do not overtake each other.
+	// building is held while a new state is built and swapped in, so that a reload and a change of a
+	// server's offer happen one after the other.
 	building sync.Mutex
-	state    atomic.Pointer[state]
+	state    atomic.Pointer[servingState]
 	ready    chan struct{} // closed once state holds the servers' first offers
-	waiting  atomic.Pointer[waiting]
+	starting atomic.Pointer[startingServers]
 
-	rekeyed chan struct{} // holds one signal when there may be other keys
+	keysChanged chan struct{} // holds one signal when the keys may have changed
 
-	fault atomic.Pointer[reloadFault]
-	seen  atomic.Pointer[map[string]stamp] // the files and folders that the last load looked at, and what it found
-	home  string                           // the folder in which we were started
+	reloadFault atomic.Pointer[reloadFault]
+	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
+	startFolder string                               // the working directory at the start
 
-	tidying atomic.Bool  // it is about to be done
-	tidied  atomic.Int64 // when it was done, in unix nanoseconds
+	freeScheduled atomic.Bool  // freeMemory is scheduled
+	freedAt       atomic.Int64 // when memory was last freed, in Unix nanoseconds
 
 	metrics telemetry.Recorder
 
-	offers     *news // that the other replicas are told of
-	answered   *news // that are to be remembered
-	memories   atomic.Pointer[map[switchboard.ServerID]memory]
-	everything everything // for operators
-	ties       ties       // that the log has
+	changedOffers    *changedServers // to be published to the other replicas
+	answeredServers  *changedServers // to be kept in the store
+	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
+	toolSearch       toolSearch // for operators' searches
+	tieLog           tieLog     // which ties were logged
 
-	stopping *stopping
-	stop     context.CancelFunc
-	work     sync.WaitGroup
+	grace *gracePeriod
+	stop  context.CancelFunc
+	work  sync.WaitGroup
 }
 
-// waiting are the servers for which runs wait.
-type waiting struct {
-	starting []switchboard.ServerID
-	next     chan struct{} // closed when another waiting has taken its place
+// startingServers are the servers that runs wait for.
+type startingServers struct {
+	servers  []switchboard.ServerID
+	replaced chan struct{} // closed when a newer startingServers has replaced this one
 }
 
-// reloadFault is why the last reload was refused, and since when all were.
+// reloadFault says why the last reload was refused, when, and since when every reload was refused.
 type reloadFault struct {
 	err         error
 	when, since time.Time
 }
 
-// New reads the configuration and starts the servers that it names, without
-// waiting for them. The error is switchboard.Faults where the configuration is
-// refused. Call Stop in the end.
+// New reads the configuration and starts its servers without waiting for them. If the configuration
+// is refused, the error is switchboard.Faults. The caller must call Stop in the end.
 func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{o: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), rekeyed: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), offers: newNews(), answered: newNews()}
-	a.home, _ = os.Getwd() // else paths stay as they are given
-	r, err := a.load(ctx, nil)
+	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: newChangedServers(), answeredServers: newChangedServers()}
+	a.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
+	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -197,23 +191,23 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.store, err = openStore(ctx, o, c); err != nil {
 		return nil, err
 	}
-	a.store = &metered{a.store, &a.metrics}
+	a.store = &meteredStore{a.store, &a.metrics}
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if a.records, err = openLedger(ctx, o, c, a.store); err != nil {
+	if a.ledger, err = openLedger(ctx, o, c, a.store); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
 	if o.Serves && o.Data != "" {
 		var unknown error
 		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("nobody can disable, enable or restart servers", "err", unknown)
+			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
 		}
 	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
-	moved := make(chan struct{}, 1) // a server's health has
+	moved := make(chan struct{}, 1) // the health of a server has changed
 	a.fleet = upstream.New(upstream.Options{
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
@@ -231,31 +225,31 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		OnOffer:  a.offers.add,
-		OnAnswer: a.answered.add,
-		Recall:   a.recalled,
-		OnLink:   a.linked,
+		OnOffer:  a.changedOffers.add,
+		OnAnswer: a.answeredServers.add,
+		Recall:   a.recallOffer,
+		OnLink:   a.reportLink,
 	})
-	a.stopping = newStopping(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
+	a.grace = newGracePeriod(func() time.Duration { return a.state.Load().config.Grace }, o.Hurry)
 	a.health = health.New(health.Options{
 		Log:   o.Log,
-		Probe: a.probe,
+		Probe: a.probeServer,
 		Changed: func(t health.Transition) {
-			a.count(t)
+			a.countTransition(t)
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
 		},
 		Probed:   a.metrics.Probed,
-		Moved:    a.countMove,
+		Moved:    a.countMovedCall,
 		Patience: c.StartDeadline,
 		Store:    a.store,
 		Self:     a.cluster.Self(),
 	})
-	a.info = gateway.ServerInfo(o.Name, o.Version)
-	a.nothing = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.info})
-	a.runs = run.New(a, a.nothing, a.store)
+	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
+	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
+	a.runs = run.New(a, a.emptySurface, a.store)
 	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
 		if t := a.state.Load().tenants[id]; t != nil {
 			return t.Limits
@@ -263,55 +257,39 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil
 	})
 	guard := func(next switchboard.Caller) switchboard.Caller {
-		return policy.Guard(a.current, a.noteRuling, o.Log, next)
+		return policy.Guard(a.currentPolicy, a.recordRuling, o.Log, next)
 	}
-	// Who reads on in a kept result needs what a call needs.
+	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.records.digests.Arguments, a.metrics.Cached)
-	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.tokens, Guard: approved, Log: o.Log})
-	a.meter = run.NewMeter(a.tokens)
-	a.keys = idempotency.New(a.store, guard, a.records.digests.Arguments, a.metrics.Keyed, o.Log)
+	cached := cache.New(a.store, a.cacheTerms, a.ledger.digests.Arguments, a.metrics.Cached)
+	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
+	a.meter = run.NewMeter(a.countTokens)
+	a.keys = idempotency.New(a.store, guard, a.ledger.digests.Arguments, a.metrics.Keyed, o.Log)
+	chain := &callChain{
+		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
+	}
 	a.gateway = gateway.New(gateway.Options{
-		Runs: a.runs,
-		Caller: results.Bounded(a.metrics.Calls(new(turn.Turns).Take(a.records.around(results.Reread(a.keys.Once(a.health.Fallback(guard(contract.Arguments(a.checkOf, constraint.Approve(cached.Serve(limits.Limit(
-			a.health.Admit(turn.End(idempotency.Sent(a.metrics.Attempts(scan.Results(a.cleans, contract.Results(question.Vet(a.mayAsk, o.Log, a.fleet))))))))))))))))))),
-		Results:      results,
-		Meter:        a.meter,
-		WholeResults: o.WholeResults,
-		ReceiptIDs: func(id switchboard.TenantID) bool {
-			t := a.state.Load().tenants[id]
-			return t != nil && t.ReceiptIDs
-		},
-		Store:        a.store,
-		Cluster:      a.cluster,
-		SessionKey:   a.records.sessionKey,
-		Authenticate: a.authenticate,
-		Subscribe:    a.subscribe,
-		Ended:        a.fleet.Forget,
-		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.permit, Check: a.checkArguments, Record: a.expanded, Docs: &a.everything.docs, Log: o.Log}),
-		Declare:      a.declare,
-		Status:       a.statusOf,
-		Fitness:      a.fitness,
-		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
-			"/v1/status":  a.inspectStatus,
-			"/v1/explain": a.inspectExplain,
-			"/v1/search":  a.inspectSearch,
-		},
-		Metrics: a.scrape,
-		Operate: a.operate,
-		Denied:  a.denied,
-		Refused: a.metrics.Refused,
-		Grace:   a.stopping.over,
-		Hosts:   c.Hosts,
-		Origins: c.Origins,
-		Log:     o.Log,
-		Name:    o.Name,
-		Version: o.Version,
+		Runs:          a.runs,
+		Caller:        wrapCaller(a.fleet, chain.wrappers()),
+		Results:       results,
+		Meter:         a.meter,
+		WholeResults:  o.WholeResults,
+		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.sessionKey},
+		Authenticator: front{a},
+		Servers:       front{a},
+		Tasks:         front{a},
+		Operators:     front{a},
+		Recorder:      front{a},
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Log:           o.Log,
+		Name:          o.Name,
+		Version:       o.Version,
 	})
+	a.gateway.Allow(c.Hosts, c.Origins)
 	a.recallManifests(ctx, c)
-	a.warn(r)
-	r.digest = r.sum(a.configurationKey())
+	a.logWarnings(r)
+	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
 	starting := make([]switchboard.ServerID, len(c.Servers))
 	for i := range c.Servers {
@@ -319,24 +297,24 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	slices.Sort(starting)
 	a.state.Store(a.newState(r, nil, starting, nil))
-	a.waiting.Store(&waiting{starting, make(chan struct{})})
+	a.starting.Store(&startingServers{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
-	a.recall(ctx)
-	a.set(c.Servers)
-	a.refresh(ctx)
-	a.work.Go(func() { a.follow(ctx, changed, moved) })
-	a.work.Go(func() { a.remember(ctx) })
+	a.recallOffers(ctx)
+	a.setServers(c.Servers)
+	a.rebuildState(ctx)
+	a.work.Go(func() { a.followServers(ctx, changed, moved) })
+	a.work.Go(func() { a.keepAnsweredOffers(ctx) })
 	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
-	a.work.Go(func() { a.sweep(ctx) })
+	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
-	a.work.Go(func() { a.tellOffers(ctx) })
-	a.work.Go(func() { a.records.trim(ctx) })
-	a.work.Go(func() { a.records.follow(ctx) })
+	a.work.Go(func() { a.publishOffers(ctx) })
+	a.work.Go(func() { a.ledger.trimExpired(ctx) })
+	a.work.Go(func() { a.ledger.followChain(ctx) })
 	a.work.Go(func() { a.runs.Follow(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.cluster.Serve(a.gateway)
@@ -344,9 +322,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	return a, nil
 }
 
-// follow takes in what the servers offer, whenever one changes. It is ready once all have
-// answered or the start deadline is over.
-func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
+// followServers rebuilds the state whenever a server's offer changes. It closes ready when all
+// servers have answered or the start deadline is over.
+func (a *App) followServers(ctx context.Context, changed, moved <-chan struct{}) {
 	settled := make(chan struct{})
 	a.work.Go(func() {
 		a.fleet.Ready(ctx)
@@ -357,25 +335,25 @@ func (a *App) follow(ctx context.Context, changed, moved <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-settled:
-			a.refresh(ctx)
+			a.rebuildState(ctx)
 			close(a.ready)
 			settled = nil
 		case <-changed:
-			a.gather(ctx, changed)
-			a.refresh(ctx)
+			a.awaitStarting(ctx, changed)
+			a.rebuildState(ctx)
 		case <-moved:
-			a.runs.Leave(ctx, a.lost)
+			a.runs.Leave(ctx, a.lostServers)
 		}
 	}
 }
 
-// gatherTime is how long a new state waits for more servers to answer, while some are
-// starting. It spares decisions that hold for a moment only.
-const gatherTime = 500 * time.Millisecond
+// startWait is how long a new state waits for more servers to answer while some are starting. It
+// avoids decisions that hold only for a moment.
+const startWait = 500 * time.Millisecond
 
-// gather waits until no server is starting, for gatherTime at most.
-func (a *App) gather(ctx context.Context, changed <-chan struct{}) {
-	over := time.NewTimer(gatherTime)
+// awaitStarting waits until no server is starting, for startWait at most.
+func (a *App) awaitStarting(ctx context.Context, changed <-chan struct{}) {
+	over := time.NewTimer(startWait)
 	defer over.Stop()
 	for len(a.fleet.Starting()) > 0 {
 		select {
@@ -388,10 +366,10 @@ func (a *App) gather(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// sweep has kept for longer what is in use, and lets go of what is not, every few
-// minutes. It waits for the store for each, which nothing else shall wait for.
-func (a *App) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
+// sweepExpired renews the values in the store that are in use and evicts those that are not, every
+// few minutes. It runs apart from everything else because it waits for the store.
+func (a *App) sweepExpired(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -401,82 +379,80 @@ func (a *App) sweep(ctx context.Context) {
 		}
 		a.runs.Sweep(ctx)
 		a.gateway.Sweep(ctx)
-		if f := a.fault.Load(); f != nil {
-			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().when, "err", f.err)
+		if f := a.reloadFault.Load(); f != nil {
+			a.log.Error("the configuration is refused; the one that runs is older", "since", f.since, "running_from", a.state.Load().loadedAt, "err", f.err)
 		}
-		a.logFaulty(a.state.Load().reading)
+		a.logFaultyParts(a.state.Load().loadedConfig)
 	}
 }
 
-// followClock binds runs again where policy looks at the clock, so that clients
-// hear when it has changed their lists. It does so as minutes begin, which is
-// when most rules of that kind turn.
+// followClock binds runs again where policy reads the clock, so that clients learn of a changed
+// list. It does so at the beginning of each minute, when most rules of that kind change.
 func (a *App) followClock(ctx context.Context) {
 	for {
 		now := time.Now()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(now.Truncate(clockEvery).Add(clockEvery).Sub(now)):
+		case <-time.After(now.Truncate(clockInterval).Add(clockInterval).Sub(now)):
 			a.runs.Refresh(ctx, a.runs.All()...)
 		}
 	}
 }
 
-// followKeys ends the streams of those whose key is gone or has expired.
+// followKeys ends the streams of clients when their key is removed or expires.
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
 		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
-			due = time.After(min(time.Until(end), clockEvery)) // a clock that is set is seen soon
+			due = time.After(min(time.Until(end), clockInterval)) // also if the clock is set meanwhile
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-due:
-		case <-a.rekeyed:
+		case <-a.keysChanged:
 		}
 		a.gateway.Recheck()
 	}
 }
 
-// refresh makes a state of the running configuration and what the servers
-// offer now.
-func (a *App) refresh(ctx context.Context) {
+// rebuildState builds a state from the running configuration and the servers' present offers.
+func (a *App) rebuildState(ctx context.Context) {
 	a.building.Lock()
 	defer a.building.Unlock()
 	was := a.state.Load()
-	starting := a.fleet.Starting() // before their offers: who answers in between counts as both
-	a.swap(ctx, a.newState(was.reading, a.fleet.Offers(), starting, was))
+	starting := a.fleet.Starting() // read before the offers: a server that answers in between counts as both
+	a.swapState(ctx, a.newState(was.loadedConfig, a.fleet.Offers(), starting, was))
 }
 
-// swap puts s in place and binds all runs again. The caller holds a.building.
-func (a *App) swap(ctx context.Context, s *state) {
+// swapState publishes s and binds all runs again. The caller holds a.building.
+func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
-	a.tidy()
+	a.freeMemorySoon()
 	if was.catalog.Digest() != s.catalog.Digest() {
 		a.log.Info("catalog", "digest", s.catalog.Digest(), "tools", len(s.catalog.Tools()), "faults", len(s.catalog.Faults()))
 		for _, f := range s.catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
 		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
-			a.log.Warn("a server is not probed as it is configured", "why", why)
+			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
-	if faults := s.undeclared(""); !slices.Equal(was.undeclared(""), faults) {
+	if faults := s.equivalentFaults(""); !slices.Equal(was.equivalentFaults(""), faults) {
 		for _, f := range faults {
 			a.log.Warn("not an equivalent", "why", f.Error())
 		}
 	}
-	if was.reading != s.reading {
+	if was.loadedConfig != s.loadedConfig {
 		select {
-		case a.rekeyed <- struct{}{}:
+		case a.keysChanged <- struct{}{}:
 		default:
 		}
 	}
 	a.runs.Rebind(ctx)
-	a.runs.Leave(ctx, a.lost) // where nothing else could serve until now
-	close(a.waiting.Swap(&waiting{s.starting, make(chan struct{})}).next)
+	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
+	close(a.starting.Swap(&startingServers{s.starting, make(chan struct{})}).replaced)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
@@ -484,33 +460,34 @@ func (a *App) swap(ctx context.Context, s *state) {
 	}
 }
 
-// reload reads the configuration again. All that can fail happens before
-// anything that runs is touched: on an error the running state stays as it is,
-// and Status says so. New servers get the start deadline to answer before
-// decisions see them; calls in flight finish with what they started with.
-// differs is called before that wait where there is something to tell the other
-// replicas: another configuration, or one that is refused, or is no more.
+// reload reads the configuration again. Every step that can fail happens before anything live is
+// changed: on an error the running state stays, and Status reports the error. New servers get the
+// start deadline to answer before decisions use them. Calls in flight finish with the state that
+// they started with.
+//
+// reload calls differs before that wait if the other replicas must know of the result: the
+// configuration has changed, is refused, or is accepted again.
 func (a *App) reload(ctx context.Context, differs func()) {
 	was := a.state.Load()
-	r, err := a.readAgain(ctx, was)
-	same := err == nil && r == was.reading
+	r, err := a.rereadConfig(ctx, was)
+	same := err == nil && r == was.loadedConfig
 	defer func() { a.metrics.Reloaded(same, err) }()
-	if !same || a.fault.Load() != nil {
+	if !same || a.reloadFault.Load() != nil {
 		differs()
 	}
 	if err != nil {
-		a.records.reloaded("", "", err)
+		a.ledger.recordReload("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
-		if was := a.fault.Load(); was != nil {
+		if was := a.reloadFault.Load(); was != nil {
 			f.since = was.since
 		}
-		a.fault.Store(f)
-		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.when)
+		a.reloadFault.Store(f)
+		a.log.Error("reload refused; the running configuration stays", "err", err, "since", f.since, "running_from", was.loadedAt)
 		return
 	}
-	if a.fault.Swap(nil) != nil {
-		a.log.Info("the configuration is good again")
+	if a.reloadFault.Swap(nil) != nil {
+		a.log.Info("the configuration is accepted again")
 	}
 	if same {
 		a.log.Info("read again; nothing has changed")
@@ -519,41 +496,41 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
-	a.recall(ctx)
-	a.set(both(c.Servers, was.config.Servers))
+	a.recallOffers(ctx)
+	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.ties.forget()
-	starting := a.fleet.Starting() // before their offers, as in refresh
-	a.swap(ctx, a.newState(r, a.fleet.Offers(), starting, was))
-	a.set(c.Servers)
+	a.tieLog.clear()
+	starting := a.fleet.Starting() // read before the offers, as in rebuildState
+	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
+	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
-	a.warn(r)
+	a.logWarnings(r)
 	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
-	a.records.reloaded(r.digest, changed, nil)
+	a.ledger.recordReload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
-// warn logs which parts of the configuration are faulty, and what is most likely a mistake in it.
-func (a *App) warn(r *reading) {
-	a.logFaulty(r)
+// logWarnings logs the faulty parts of the configuration and its probable mistakes.
+func (a *App) logWarnings(r *loadedConfig) {
+	a.logFaultyParts(r)
 	for _, w := range r.config.Warnings {
 		a.log.Warn("the configuration", "warning", w.String())
 	}
 }
 
-// logFaulty logs which parts of the configuration are faulty.
-func (a *App) logFaulty(r *reading) {
+// logFaultyParts logs the faulty parts of the configuration.
+func (a *App) logFaultyParts(r *loadedConfig) {
 	for _, p := range r.config.Faulty {
-		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faulty[p.Name], "err", p.Faults)
+		a.log.Error("a part of the configuration is faulty; the rest is in force", "part", p.Name, "so", p.State(), "since", r.faultySince[p.Name], "err", p.Faults)
 	}
 }
 
-// readAgain reads the configuration again. It returns the reading of was if nothing has
-// changed. The error says why the new configuration cannot replace the one that runs.
-func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
-	r, err := a.load(ctx, was.reading)
+// rereadConfig reads the configuration again. It returns the loadedConfig of was if nothing has
+// changed. The error says why the new configuration cannot replace the running one.
+func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfig, error) {
+	r, err := a.loadConfig(ctx, was.loadedConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -563,52 +540,52 @@ func (a *App) readAgain(ctx context.Context, was *state) (*reading, error) {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
-		return was.reading, nil
+		return was.loadedConfig, nil
 	case c.Keyless() != was.ring.Keyless():
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
-	r.inherit(was.reading)
-	r.digest = r.sum(a.configurationKey())
+	r.inheritTimes(was.loadedConfig)
+	r.digest = r.digestWith(a.configurationKey())
 	return r, nil
 }
 
-// configurationKey is the key for digests of configurations: that of all replicas, or ours
-// where there are none.
+// configurationKey returns the key for digests of configurations: the key that all replicas share,
+// or our own key if there are no others.
 func (a *App) configurationKey() []byte {
-	if key := a.cluster.Key(configurationKey); key != nil {
+	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
 	}
-	return []byte(a.records.offerKey.Reveal())
+	return []byte(a.ledger.offerKey.Reveal())
 }
 
-// load reads the configuration, and remembers what to watch. Parts that are faulty stay as they
-// are in was, which is nil at a start.
-func (a *App) load(ctx context.Context, was *reading) (*reading, error) {
-	seen := map[string]stamp{}
+// loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
+// that they have in was, which is nil at the start.
+func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
+	seen := map[string]fileStamp{}
 	o := config.Options{Watch: func(path string) {
-		if path = a.absolute(path); seen[path] == (stamp{}) {
-			seen[path] = stampOf(path) // before it is read: what changes meanwhile is found to differ
+		if path = a.absolutePath(path); seen[path] == (fileStamp{}) {
+			seen[path] = stampFile(path) // before the file is read, so that a later change is noticed
 		}
 	}}
-	l := newLayers(nil)
+	l := newCompiledLayers(nil)
 	if was != nil {
-		o.Was, l = was.config, newLayers(was.layers)
+		o.Was, l = was.config, newCompiledLayers(was.layers)
 	}
 	o.CheckPolicies = l.check
-	c, err := a.o.Load(ctx, o)
-	a.seen.Store(&seen)
+	c, err := a.options.Load(ctx, o)
+	a.loadedFiles.Store(&seen)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTenant(c, a.o.Tenant); err != nil {
+	if err := checkTenant(c, a.options.Tenant); err != nil {
 		return nil, err
 	}
-	return read(c, a.engine, l)
+	return compilePolicies(c, a.engine, l)
 }
 
-// both returns the new servers, and the old ones that are gone: these serve on
+// withRemoved returns the new servers and the old servers that were removed. The removed ones serve
 // until no decision names them.
-func both(now, before []switchboard.Server) []switchboard.Server {
+func withRemoved(now, before []switchboard.Server) []switchboard.Server {
 	all := append([]switchboard.Server(nil), now...)
 	in := map[switchboard.ServerID]bool{}
 	for _, s := range now {
@@ -622,7 +599,7 @@ func both(now, before []switchboard.Server) []switchboard.Server {
 	return all
 }
 
-// tenantNames are the tenants, sorted.
+// tenantNames returns the ids of the tenants, sorted.
 func tenantNames(c *config.Config) (names []string) {
 	for id := range c.Tenants {
 		names = append(names, string(id))
@@ -631,7 +608,8 @@ func tenantNames(c *config.Config) (names []string) {
 	return names
 }
 
-// checkTenant reports that nobody would be served, or that keyless callers would be nobody.
+// checkTenant returns an error if no tenant would be served, or if keyless callers would have no
+// tenant.
 func checkTenant(c *config.Config, local switchboard.TenantID) error {
 	switch {
 	case len(c.Tenants) == 0 && len(c.Refused) > 0, c.Refused[local] && c.Keyless():
@@ -644,25 +622,25 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 
 // Resolve implements run.Binder.
 func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return a.state.Load().resolve(p, task)
+	return a.state.Load().resolveTask(p, task)
 }
 
-// Bind implements run.Binder. It waits for no server.
+// Bind implements run.Binder. It does not wait for servers.
 func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
 	switch {
 	case was.Declared != nil:
 		task = was.Declared.ID
 	case task == "":
-		return a.state.Load().unbound(p, a.info), nil
+		return a.state.Load().unboundSurface(p, a.serverInfo), nil
 	}
 	st := a.state.Load()
-	s, err := st.bind(ctx, p, task, was, a.unfit(was), a.info, func(t *tenant, d *decide.Decision, refused error) func() recorded {
-		if len(t.own(st.starting)) == 0 { // else another tool may still come first
-			a.warnOfTies(d)
+	s, err := st.bindTask(ctx, p, task, was, a.unfitTools(was), a.serverInfo, func(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
+		if len(t.ownServers(st.starting)) == 0 { // otherwise another tool may still rank first
+			a.logTies(d)
 		}
-		return a.records.decision(t, d, refused)
+		return a.ledger.recordDecision(t, d, refused)
 	})
-	a.tidy()
+	a.freeMemorySoon()
 	if err != nil && s == nil {
 		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
 	}
@@ -671,15 +649,15 @@ func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboar
 
 // Starting implements run.Binder.
 func (a *App) Starting(id switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
-	w := a.waiting.Load()
-	if len(w.starting) == 0 {
-		return nil, w.next
+	w := a.starting.Load()
+	if len(w.servers) == 0 {
+		return nil, w.replaced
 	}
 	t := a.state.Load().tenants[id]
 	if t == nil {
-		return nil, w.next
+		return nil, w.replaced
 	}
-	return t.own(w.starting), w.next
+	return t.ownServers(w.servers), w.replaced
 }
 
 // Lasts implements run.Binder.
@@ -688,23 +666,23 @@ func (a *App) Lasts(id switchboard.TenantID) bool {
 	return p == nil || !p.ReadsClock()
 }
 
-// tidy gives memory back, soon, and not often. Reading the files, compiling
-// policies and deciding about many tools are rare and leave much that nobody
-// needs; the runtime would keep it for minutes.
-func (a *App) tidy() {
-	if !a.tidying.CompareAndSwap(false, true) {
+// freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
+// compiling policies and deciding about many tools happen rarely and leave much garbage; the
+// runtime would keep that memory for minutes.
+func (a *App) freeMemorySoon() {
+	if !a.freeScheduled.CompareAndSwap(false, true) {
 		return
 	}
-	last := time.Unix(0, a.tidied.Load())
-	time.AfterFunc(max(tidySoon, time.Until(last.Add(tidyEvery))), func() {
-		a.tidied.Store(time.Now().UnixNano())
-		a.tidying.Store(false)
-		runtime.GC() // a sync.Pool, such as of encoders, keeps what it has for one more
+	last := time.Unix(0, a.freedAt.Load())
+	time.AfterFunc(max(freeDelay, time.Until(last.Add(freeInterval))), func() {
+		a.freedAt.Store(time.Now().UnixNano())
+		a.freeScheduled.Store(false)
+		runtime.GC() // a sync.Pool keeps its values until the second collection
 		debug.FreeOSMemory()
 	})
 }
 
-// Ready waits until the servers have answered, or the start deadline is over.
+// Ready waits until the servers have answered or the start deadline is over.
 func (a *App) Ready(ctx context.Context) error {
 	select {
 	case <-a.ready:
@@ -714,7 +692,8 @@ func (a *App) Ready(ctx context.Context) error {
 	}
 }
 
-// listen opens an address for Serve. Beyond this machine it refuses to listen without keys.
+// listen opens an address for Serve. Without keys, it refuses addresses that other machines can
+// reach.
 func listen(addr string, keyless bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -736,7 +715,7 @@ func listen(addr string, keyless bool) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr is where Serve answers; nil where nothing is served over HTTP.
+// Addr returns the address that Serve listens on, or nil if nothing is served over HTTP.
 func (a *App) Addr() net.Addr {
 	if a.listener == nil {
 		return nil
@@ -744,18 +723,18 @@ func (a *App) Addr() net.Addr {
 	return a.listener.Addr()
 }
 
-// Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work,
-// lets what is under way finish, tells the clients of calls that have not, and
-// closes: all within the configuration's grace, of which Stop gets what is left.
+// Serve answers MCP over HTTP until ctx is done; see Options.Serves. Then it refuses new work, lets
+// calls in flight finish, answers the clients of calls that have not finished, and closes. All of
+// this happens within the configuration's grace; Stop gets the rest of that time.
 func (a *App) Serve(ctx context.Context) error {
 	s := &http.Server{
-		// No mux: it would answer paths that it finds odd before any of our
-		// checks. Neither may the server answer "OPTIONS *" itself.
+		// No mux: it would answer odd paths before our own checks run. For the same reason the server must
+		// not answer "OPTIONS *" itself.
 		Handler:                      a.gateway,
 		DisableGeneralOptionsHandler: true,
 
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withGuest(identity.WithConn(ctx, c), c)
+			return withConn(identity.WithConn(ctx, c), c)
 		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -763,26 +742,26 @@ func (a *App) Serve(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(newDoor(a.listener)) }()
+	go func() { served <- s.Serve(newConnLimiter(a.listener)) }()
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 	}
 	a.log.Info("stopping", "calls_in_flight", a.gateway.Calls())
-	noticed := time.After(a.untilNoticed())
-	// Until then it listens: whoever comes is told, not left to guess.
-	if n := a.gateway.Drain(a.stopping.over()); n > 0 {
+	noticed := time.After(a.drainNotice())
+	// It still listens, so that new clients get an answer instead of a broken connection.
+	if n := a.gateway.Drain(a.grace.endOfCalls()); n > 0 {
 		a.log.Warn("calls cut", "calls", n)
 	}
 	select {
 	case <-noticed:
-	case <-a.stopping.over():
+	case <-a.grace.endOfCalls():
 	}
-	last, cancel := context.WithTimeout(a.stopping.all, lastWords)
+	last, cancel := context.WithTimeout(a.grace.ctx, lastResponses)
 	defer cancel()
 	if err := s.Shutdown(last); err != nil {
-		_ = s.Close() // whoever has not read its answer by now
+		_ = s.Close() // also the connections of clients that have not read their answer
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -790,39 +769,39 @@ func (a *App) Serve(ctx context.Context) error {
 	return nil
 }
 
-// untilNoticed is how long we tell that we are stopping, at least, so that whoever sends
-// clients to one of several replicas has asked /readyz by then: a connection that it makes
-// as we close is lost, and it cannot know whether its request was.
-func (a *App) untilNoticed() time.Duration {
-	if !a.o.Replica || !a.state.Load().config.Store.Shared() {
+// drainNotice returns for how long, at least, /readyz must say that this replica stops. A load
+// balancer then has asked /readyz before we close. If it opened a connection while we close, it
+// could not know whether its request was executed.
+func (a *App) drainNotice() time.Duration {
+	if !a.options.Replica || !a.state.Load().config.Store.Shared() {
 		return 0
 	}
 	return 3 * time.Second
 }
 
-// ServeStdio answers MCP on in and out for the local principal of the tenant,
-// until in ends or ctx is done.
+// ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
+// is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().ring.Local() }, task)
+	local := func() switchboard.Principal { return a.state.Load().ring.Local() }
+	return a.gateway.ServeStdio(ctx, gateway.Stdio{In: in, Out: out, Principal: local, Task: task, Grace: a.grace.endOfCalls})
 }
 
-// Stop ends all connections and processes. Call it once, after Serve and
-// ServeStdio have returned.
+// Stop ends all connections and processes. Call it once, after Serve and ServeStdio have returned.
 func (a *App) Stop() {
 	a.stop()
 	if a.listener != nil {
 		_ = a.listener.Close() // unless Serve has
 	}
-	a.stopping.begin()
-	defer a.stopping.end()
+	a.grace.start()
+	defer a.grace.cancel()
 	a.gateway.Close()
-	a.cluster.Leave(a.stopping.all)
+	a.cluster.Leave(a.grace.ctx)
 	a.cluster.Close()
 	a.health.Close()
-	a.fleet.Close(a.stopping.all)
+	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
-	if err := a.records.close(a.stopping.all); err != nil {
+	if err := a.ledger.close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}
 	if err := a.store.Close(); err != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// PolicySources are the files of all layers of a configuration, the operator's
-// first, then the tenants' by id.
+// PolicySources returns the files of all layers of a configuration: first the operator's layer,
+// then those of the tenants by id.
 func PolicySources(c *config.Config) []*policy.Sources {
 	operator := &policy.Sources{Kind: policy.Operator, Name: "policies", Files: c.Policies}
 	if c.Policies == nil {
-		operator = &policy.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: shipped(), Shipped: true}
+		operator = &policy.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: shippedPolicies(), Shipped: true}
 	}
 	all := []*policy.Sources{operator}
 	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
@@ -31,10 +31,10 @@ func PolicySources(c *config.Config) []*policy.Sources {
 	return all
 }
 
-// PolicySourcesAt returns the layers of the policies at the paths, without a configuration. A
-// path is a file, or a folder with all files below it. A folder of a configuration stands
-// for its folders of policies. The files in tenants/<id>/policies are the layer of that
-// tenant. All other files are one layer, of the kind that its package says.
+// PolicySourcesAt returns the layers of the policies at the paths, without a configuration. A path
+// is a file, or a folder with all files below it. The folder of a configuration means its folders
+// of policies. The files in tenants/<id>/policies are the layer of that tenant. All other files are
+// one layer; the package that they declare says of which kind.
 func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 	var all []*policy.Sources
 	for _, given := range paths {
@@ -45,7 +45,7 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 				return nil, err
 			}
 			rules = rules || !isFolder(at) || slices.ContainsFunc(files, isRego)
-			s := layerAt(&all, tenantAt(at))
+			s := layerAt(&all, tenantOfPath(at))
 			s.Name = strings.TrimPrefix(s.Name+", "+filepath.Clean(at), ", ")
 			for _, f := range files {
 				if !slices.ContainsFunc(s.Files, func(o switchboard.PolicyFile) bool { return o.Name == f.Name }) {
@@ -60,7 +60,7 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 	for _, s := range all {
 		if s.Tenant == "" {
 			var err error
-			if s.Kind, err = kindOf(s.Files); err != nil {
+			if s.Kind, err = layerKind(s.Files); err != nil {
 				return nil, err
 			}
 		}
@@ -68,12 +68,12 @@ func PolicySourcesAt(paths []string) ([]*policy.Sources, error) {
 	return all, nil
 }
 
-// policyFolders returns the folders of policies of a folder of a configuration, of its tenants
-// or of one tenant, and any other path as it is.
+// policyFolders returns the policy folders if the path is the folder of a configuration, of its
+// tenants or of one tenant. It returns any other path unchanged.
 func policyFolders(at string) []string {
 	var patterns []string
-	switch whole := place(at); {
-	case exists(filepath.Join(at, "switchboard.yaml")) || exists(filepath.Join(at, "tenants")):
+	switch whole := slashPath(at); {
+	case fileExists(filepath.Join(at, "switchboard.yaml")) || fileExists(filepath.Join(at, "tenants")):
 		patterns = []string{"policies", "tenants/*/policies"}
 	case path.Base(whole) == "tenants":
 		patterns = []string{"*/policies"}
@@ -84,7 +84,7 @@ func policyFolders(at string) []string {
 	}
 	var folders []string
 	for _, p := range patterns {
-		found, _ := fs.Glob(os.DirFS(at), p) // its only error is a wrong pattern
+		found, _ := fs.Glob(os.DirFS(at), p) // its only error is a bad pattern
 		for _, f := range found {
 			folders = append(folders, filepath.Join(at, f))
 		}
@@ -99,17 +99,17 @@ func isFolder(at string) bool {
 
 func isRego(f switchboard.PolicyFile) bool { return path.Ext(f.Path) == ".rego" }
 
-// tenantAt returns the tenant of the last folder tenants/<id>/policies of a path; "" if the path
-// has no such folder.
-func tenantAt(at string) switchboard.TenantID {
-	before, _, ok := cutLast(place(at)+"/", "/policies/")
+// tenantOfPath returns the tenant of the last folder tenants/<id>/policies in a path, or "" if
+// there is no such folder.
+func tenantOfPath(at string) switchboard.TenantID {
+	before, _, ok := cutLast(slashPath(at)+"/", "/policies/")
 	if !ok {
 		return ""
 	}
-	return tenantOf(before + "/policies")
+	return tenantOfFolder(before + "/policies")
 }
 
-// layerAt returns the layer of the tenant among all, and adds it where there is none.
+// layerAt returns the tenant's layer among all. If there is none, it adds one.
 func layerAt(all *[]*policy.Sources, id switchboard.TenantID) *policy.Sources {
 	i := slices.IndexFunc(*all, func(s *policy.Sources) bool { return s.Tenant == id })
 	if i < 0 {
@@ -119,9 +119,9 @@ func layerAt(all *[]*policy.Sources, id switchboard.TenantID) *policy.Sources {
 	return (*all)[i]
 }
 
-// kindOf returns the kind of the layer by the packages of its rules. It is the operator's if
-// there are only tests and data, or files with errors.
-func kindOf(files []switchboard.PolicyFile) (policy.Kind, error) {
+// layerKind returns the kind of the layer, which the packages of its rules say. If there are only
+// tests and data, or files with errors, it is the operator's kind.
+func layerKind(files []switchboard.PolicyFile) (policy.Kind, error) {
 	first := map[policy.Kind]string{}
 	for _, f := range files {
 		if !isRego(f) || policy.IsTest(f.Path) {
@@ -142,8 +142,8 @@ func kindOf(files []switchboard.PolicyFile) (policy.Kind, error) {
 	return "", fmt.Errorf("%s is in the operator's package and %s in a tenant's; a layer is tested alone, so give the files of one layer", first[policy.Operator], first[policy.Tenant])
 }
 
-// Offered returns the tools that a tenant may use, and the servers that have not
-// said what they offer.
+// Offered returns the tools that a tenant may use, and the servers that have not listed their offer
+// yet.
 func (a *App) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, silent []switchboard.ServerID) {
 	s := a.state.Load()
 	t := s.tenants[id]

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// cacheTerms says on what terms results of the server are kept.
+// cacheTerms returns the terms on which results of the server are cached.
 func (a *App) cacheTerms(id switchboard.ServerID) cache.Terms {
 	c := a.state.Load().config
 	i := slices.IndexFunc(c.Servers, func(s switchboard.Server) bool { return s.ID == id })
@@ -26,20 +26,20 @@ func (a *App) cacheTerms(id switchboard.ServerID) cache.Terms {
 	}
 }
 
-// calledAs is the digest of where and as whom a server is called.
+// calledAs returns a digest of the server's address, command and credentials.
 func calledAs(s *switchboard.Server) (sum [sha256.Size]byte) {
 	h := sha256.New()
-	say := func(parts ...string) {
+	add := func(parts ...string) {
 		for _, p := range parts {
 			_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // it never fails
 		}
 	}
-	say(s.URL, s.Dir, fmt.Sprint(len(s.Command)))
-	say(s.Command...)
+	add(s.URL, s.Dir, fmt.Sprint(len(s.Command)))
+	add(s.Command...)
 	for _, all := range []map[string]switchboard.Secret{s.Headers, s.Env} {
-		say(fmt.Sprint(len(all)))
+		add(fmt.Sprint(len(all)))
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			say(name, all[name].Reveal())
+			add(name, all[name].Reveal())
 		}
 	}
 	return [sha256.Size]byte(h.Sum(nil))

@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// maxChanged bounds the names of one kind that a change names.
+// maxChanged limits the names of one kind that changedBy lists.
 const maxChanged = 5
 
-// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks, policies and so on
-// came (+), went (-) or are others now (~).
+// changedBy says in one line what a reload has changed: which servers, tenants, keys, tasks,
+// policies and so on were added (+), removed (-) or changed (~).
 func changedBy(was, now *config.Config) string {
 	var parts []string
 	add := func(kind string, before, after map[string]any) {
@@ -62,7 +62,7 @@ func changedBy(was, now *config.Config) string {
 	return strings.Join(parts, "; ")
 }
 
-// sameSettings compares what the operator's file says of Switchboard itself.
+// sameSettings compares the settings of Switchboard itself in the operator's file.
 func sameSettings(a, b *config.Config) bool {
 	return a.Listen == b.Listen && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Origins, b.Origins) && a.StartDeadline == b.StartDeadline &&
 		a.Grace == b.Grace && a.Tokenizer == b.Tokenizer && reflect.DeepEqual(a.Store, b.Store) && reflect.DeepEqual(a.Cluster, b.Cluster) &&
@@ -101,7 +101,7 @@ func keysOf(c *config.Config) map[string]any {
 	return all
 }
 
-// tenantsOf are the tenants' own settings, without their tasks.
+// tenantsOf returns the tenants' own settings, without their tasks.
 func tenantsOf(c *config.Config) map[string]any {
 	all := map[string]any{}
 	for id, t := range c.Tenants {
@@ -122,7 +122,7 @@ func tasksOf(c *config.Config) map[string]any {
 	return all
 }
 
-// policiesOf are the files of policy, by the name under which the configuration has them.
+// policiesOf returns the policy files by their names in the configuration.
 func policiesOf(c *config.Config) map[string]any {
 	all := map[string]any{}
 	for _, f := range c.Policies {

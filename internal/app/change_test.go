@@ -8,7 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestAReloadSaysAllThatItHasChanged(t *testing.T) {
+func TestAReloadLogsEverythingThatItChanged(t *testing.T) {
 	file := func(name, text string) switchboard.PolicyFile {
 		return switchboard.PolicyFile{Name: name, Path: name, Data: []byte(text)}
 	}

@@ -13,27 +13,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ours are the tools that Switchboard itself answers for a client of the principal's
-// which has bound no configured task.
-func (t *tenant) ours(p switchboard.Principal) []*switchboard.Tool {
-	if t == nil || len(t.Declare) == 0 || mayDeclare(p) != nil {
+// switchboardTools returns the tools that Switchboard itself answers for a client of the principal
+// that has bound no configured task.
+func (t *servedTenant) switchboardTools(p switchboard.Principal) []*switchboard.Tool {
+	if t == nil || len(t.Declare) == 0 || checkMayDeclare(p) != nil {
 		return []*switchboard.Tool{gateway.Status}
 	}
 	return []*switchboard.Tool{gateway.Status, lazyexpand.Declaring(t.Declare)}
 }
 
-// mayDeclare refuses a principal whose key names the tasks that it may bind: another
-// one would be more than the key allows.
-func mayDeclare(p switchboard.Principal) error {
+// checkMayDeclare refuses a principal if its key lists the tasks that it may bind: a declared task
+// would exceed the key.
+func checkMayDeclare(p switchboard.Principal) error {
 	if len(p.Tasks) == 0 {
 		return nil
 	}
-	return switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: your key names the tasks that it may bind, so it declares none")
+	return switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: your key names the tasks that it may bind, so you cannot declare another one")
 }
 
-// declare binds the run to the task that its client declares, under the operator's
-// ceiling.
-func (a *App) declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+// declareTask binds the run to the task that its client declares, within the operator's limits.
+func (a *App) declareTask(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error) {
 	task, err := lazyexpand.Declared(args)
 	if err != nil {
 		return lazyexpand.Reply{}, err
@@ -52,25 +51,25 @@ func (a *App) declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand.
 	return lazyexpand.Bound(r.Surface()), nil
 }
 
-// task returns the tenant's task of that id, or what a client has declared as its
-// ceiling allows it.
-func (t *tenant) task(was *switchboard.Task) (*switchboard.Task, error) {
+// allowedTask returns the tenant's task with that id. For a declared task it returns the part that
+// the operator's limits allow.
+func (t *servedTenant) allowedTask(was *switchboard.Task) (*switchboard.Task, error) {
 	if was.ID != switchboard.DeclaredTask {
 		return t.Tasks[was.ID], nil
 	}
 	return lazyexpand.Within(was, t.Declare, t.taxonomy, t.Budget(&switchboard.Task{}))
 }
 
-// unbound is what a client of the principal's sees that has no task.
-func (s *state) unbound(p switchboard.Principal, info []byte) *surface.Surface {
-	if now, err := s.current(p); err == nil {
+// unboundSurface returns the surface of a client that has no task.
+func (s *servingState) unboundSurface(p switchboard.Principal, info []byte) *surface.Surface {
+	if now, err := s.currentPrincipal(p); err == nil {
 		p = now
 	}
-	t, told := s.tenants[p.Tenant], ""
+	t, instructions := s.tenants[p.Tenant], ""
 	if t != nil {
-		if mine := t.tasksOf(p); len(mine) > 0 {
-			told = fmt.Sprintf("No task is bound here, so that only Switchboard's own tools are listed. The tasks are %s: connect to /mcp/tasks/%s, or start Switchboard with --task %s.", strings.Join(mine, ", "), mine[0], mine[0])
+		if mine := t.taskNames(p); len(mine) > 0 {
+			instructions = fmt.Sprintf("No task is bound here, so that only Switchboard's own tools are listed. The tasks are %s: connect to /mcp/tasks/%s, or start Switchboard with --task %s.", strings.Join(mine, ", "), mine[0], mine[0])
 		}
 	}
-	return surface.New(surface.Input{Own: t.ours(p), Info: info, Instructions: told})
+	return surface.New(surface.Input{Own: t.switchboardTools(p), Info: info, Instructions: instructions})
 }

@@ -21,45 +21,44 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Diff says what recorded decisions would have been under a proposal. Its
-// fields are what "switchboard policy diff --json" prints.
+// A Diff says how recorded decisions would change under a proposal. "switchboard policy diff
+// --json" prints its fields.
 type Diff struct {
 	Since     time.Time `json:"since"`
-	Decisions int       `json:"decisions"` // that were recorded since then
-	Calls     int       `json:"calls"`     // how many of these are of calls
+	Decisions int       `json:"decisions"` // recorded since then
+	Calls     int       `json:"calls"`     // decisions on calls among them
 	Replayed  int       `json:"replayed"`
-	Changed   int       `json:"changed"` // of the replayed
+	Changed   int       `json:"changed"` // among the replayed ones
 
 	// Changes are sorted by kind, tenant and tool.
-	Changes []Change `json:"changes"`
+	Changes []DecisionChange `json:"changes"`
 
-	// NotReplayed are the others, by the reason. Nobody knows what became of
-	// them.
+	// NotReplayed are the decisions that could not be replayed, by reason. Nothing is known about them.
 	NotReplayed []NotReplayed `json:"not_replayed,omitempty"`
 
-	// Broken are decisions that came out otherwise under the very rules by which
-	// they were made. That is a fault of Switchboard.
-	Broken []Broken `json:"broken,omitempty"`
+	// Broken are the decisions that a replay under their own rules did not reproduce. Each is a defect
+	// of Switchboard.
+	Broken []BrokenReplay `json:"broken,omitempty"`
 }
 
-// The kinds of changes, in the order in which they are told.
+// The kinds of changes, in the order of the output.
 const (
-	ChangeRefused = "refused" // the task may not start any more
-	ChangeStarts  = "starts"  // it may, now
-	ChangeDenied  = "denied"  // the tool is no candidate any more that could serve
-	ChangeAllowed = "allowed" // it is one, now
-	ChangeMoved   = "moved"   // what serves first is another
-	ChangeAsked   = "asked"   // policy asks something else of calls of the tool
-	ChangeOrder   = "order"   // what serves first is the same, what follows is not
-	ChangeTask    = "task"    // the task requires something else
+	ChangeRefused = "refused" // the task may no longer start
+	ChangeStarts  = "starts"  // the task may start now
+	ChangeDenied  = "denied"  // the tool can no longer serve
+	ChangeAllowed = "allowed" // the tool can serve now
+	ChangeMoved   = "moved"   // another server or tool serves first
+	ChangeAsked   = "asked"   // policy puts other obligations on calls of the tool
+	ChangeOrder   = "order"   // the same tool serves first, the order behind it changes
+	ChangeTask    = "task"    // the requirements of the task change
 )
 
 var changeKinds = []string{ChangeRefused, ChangeStarts, ChangeDenied, ChangeAllowed, ChangeMoved, ChangeAsked, ChangeOrder, ChangeTask}
 
-// A Change is what would become otherwise, and in how many decisions.
-type Change struct {
+// A DecisionChange is one change, and the number of decisions that it affects.
+type DecisionChange struct {
 	Kind        string               `json:"change"`
-	Of          string               `json:"of,omitempty"` // of what: "" is a decision for a task, "call" one on a call
+	Of          string               `json:"of,omitempty"` // the kind of decision: "" for a task, "call" for a call
 	Tenant      switchboard.TenantID `json:"tenant"`
 	Task        switchboard.TaskID   `json:"task,omitempty"`
 	Requirement string               `json:"requirement,omitempty"`
@@ -70,16 +69,16 @@ type Change struct {
 	Decisions   int                  `json:"decisions"`
 }
 
-// NotReplayed is why decisions could not be made again, and how many.
+// NotReplayed is one reason why decisions could not be replayed, and their number.
 type NotReplayed struct {
 	Why       string `json:"why"`
-	Of        string `json:"of,omitempty"` // as of a Change
+	Of        string `json:"of,omitempty"` // as in DecisionChange
 	Decisions int    `json:"decisions"`
 }
 
-// Broken is a decision whose replay is not what was recorded.
-type Broken struct {
-	Of       string               `json:"of,omitempty"` // as of a Change
+// BrokenReplay is a decision that came out differently when it was replayed.
+type BrokenReplay struct {
+	Of       string               `json:"of,omitempty"` // as in DecisionChange
 	Tenant   switchboard.TenantID `json:"tenant"`
 	Task     switchboard.TaskID   `json:"task"`
 	Recorded switchboard.Digest   `json:"recorded"`
@@ -89,47 +88,48 @@ type Broken struct {
 // Why a decision cannot be replayed.
 const (
 	whyDamaged = "the receipt is damaged"
-	whyGone    = "what it was decided from is not archived any more"
-	whyTime    = "a policy could not be evaluated then, or not now, as it may happen when it takes too long"
+	whyGone    = "the inputs of the decision are not archived any more"
+	whyTime    = "a policy could not be evaluated, either then or in the replay, which happens when an evaluation takes too long"
 )
 
-// Replaying has more time than serving.
-const replayLimit = 10 * time.Second
+// replayTimeout limits the evaluation of a policy in a replay. It is longer than the limit when
+// serving.
+const replayTimeout = 10 * time.Second
 
-// jobSize is how many decisions are replayed in one go, by one worker.
+// jobSize limits the number of decisions that one worker replays in one go.
 const jobSize = 256
 
-// Compare replays what was recorded since then, of the tenant ("" means of all), as it
-// was and under the proposal. progress, where not nil, is told from time to time how many
-// of how many are done.
+// Compare replays the decisions of the tenant ("" means all tenants) that were recorded since then:
+// once as they were made, and once under the proposal. If progress is not nil, it is called from
+// time to time with the number of decisions that are done and their total.
 func Compare(ctx context.Context, records Records, since time.Time, tenant switchboard.TenantID, p *Proposal, progress func(done, of int)) (*Diff, error) {
-	entries, damaged, err := entries(ctx, records, receipt.List(ctx, records, receipt.Query{Tenant: tenant, Since: since}), false)
+	entries, damaged, err := readRecords(ctx, records, receipt.List(ctx, records, receipt.Query{Tenant: tenant, Since: since}), false)
 	if err != nil {
 		return nil, err
 	}
-	return compare(ctx, records, entries, damaged, since, p, progress)
+	return compareRecords(ctx, records, entries, damaged, since, p, progress)
 }
 
-// Replay decides again what a receipt says that was decided: it shall be the same to the
-// byte. receipt.ErrNone says that there is no such receipt.
+// Replay makes the decisions of one receipt again. Each must come out the same to the byte. The
+// error receipt.ErrNone says that there is no such receipt.
 func Replay(ctx context.Context, records Records, id string) (*Diff, error) {
 	e, err := receipt.Find(ctx, records, id)
 	if err != nil {
 		return nil, err
 	}
-	entries, damaged, err := entries(ctx, records, func(yield func(receipt.Entry, error) bool) { yield(e, nil) }, true)
+	entries, damaged, err := readRecords(ctx, records, func(yield func(receipt.Entry, error) bool) { yield(e, nil) }, true)
 	if err != nil {
 		return nil, err
 	}
-	return compare(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
+	return compareRecords(ctx, records, entries, damaged, e.Receipt.Time, &Proposal{}, nil)
 }
 
-// compare replays entries.
-func compare(ctx context.Context, records Records, entries []*entry, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
-	slices.SortFunc(entries, byArchive)
+// compareRecords replays the decisions.
+func compareRecords(ctx context.Context, records Records, entries []*decisionRecord, damaged int, since time.Time, p *Proposal, progress func(done, of int)) (*Diff, error) {
+	slices.SortFunc(entries, compareByBasis)
 	c := &comparison{
-		proposal: p, of: len(entries), progress: progress,
-		changes: map[Change]int{}, unknown: map[NotReplayed]int{},
+		proposal: p, total: len(entries), progress: progress,
+		changes: map[DecisionChange]int{}, notReplayed: map[NotReplayed]int{},
 	}
 	for _, e := range entries {
 		if e.kind == kindCall {
@@ -137,21 +137,21 @@ func compare(ctx context.Context, records Records, entries []*entry, damaged int
 		}
 	}
 	if damaged > 0 {
-		c.unknown[NotReplayed{Why: whyDamaged}] = damaged
+		c.notReplayed[NotReplayed{Why: whyDamaged}] = damaged
 	}
-	jobs := make(chan []*entry)
+	jobs := make(chan []*decisionRecord)
 	var work sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
-			a := &archivist{records: records, engine: policy.NewEngine(replayLimit, 0)}
+			a := &basisReader{records: records, engine: policy.NewEngine(replayTimeout, 0)}
 			for job := range jobs {
-				c.job(ctx, a, job)
+				c.replayJob(ctx, a, job)
 			}
 		})
 	}
 	for len(entries) > 0 && ctx.Err() == nil {
-		n, key := 1, entries[0].key()
-		for n < min(len(entries), jobSize) && entries[n].key() == key {
+		n, key := 1, entries[0].basisKey()
+		for n < min(len(entries), jobSize) && entries[n].basisKey() == key {
 			n++
 		}
 		jobs <- entries[:n]
@@ -162,37 +162,38 @@ func compare(ctx context.Context, records Records, entries []*entry, damaged int
 	if err := cmp.Or(c.err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	return c.diff(since, c.of+damaged), nil
+	return c.result(since, c.total+damaged), nil
 }
 
-// A comparison gathers what workers find.
+// A comparison gathers the results of the workers.
 type comparison struct {
 	proposal *Proposal
 	progress func(done, of int)
-	of       int
-	calls    int // of these
+	total    int
+	calls    int // on calls
 
-	mu      sync.Mutex
-	done    int
-	err     error          // what is wrong with the proposal
-	changes map[Change]int // without their counts
-	changed int
-	unknown map[NotReplayed]int // likewise
-	broken  []Broken
+	mu          sync.Mutex
+	done        int
+	err         error                  // a fault in the proposal
+	changes     map[DecisionChange]int // the keys have no counts
+	changed     int
+	notReplayed map[NotReplayed]int // the keys have no counts
+	broken      []BrokenReplay
 }
 
-// skip counts n decisions of a kind that cannot be replayed.
-func (c *comparison) skip(why, kind string, n int) {
+// skipDecisions counts n decisions of a kind that cannot be replayed.
+func (c *comparison) skipDecisions(why, kind string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unknown[NotReplayed{Why: why, Of: kind}] += n
-	c.step(n)
+	c.notReplayed[NotReplayed{Why: why, Of: kind}] += n
+	c.advance(n)
 }
 
-// differs counts a decision of which the replay is text, and was not.
-func (c *comparison) differs(e *entry, text []byte, b Broken) {
-	if unsteady(text) || unsteady(e.text) {
-		c.skip(whyTime, e.kind, 1)
+// countDifference counts a decision that the replay did not reproduce. text is the record of the
+// replay.
+func (c *comparison) countDifference(e *decisionRecord, text []byte, b BrokenReplay) {
+	if policyFailed(text) || policyFailed(e.text) {
+		c.skipDecisions(whyTime, e.kind, 1)
 		return
 	}
 	b.Of, b.Recorded = e.kind, e.digest
@@ -202,11 +203,11 @@ func (c *comparison) differs(e *entry, text []byte, b Broken) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.broken = append(c.broken, b)
-	c.step(1)
+	c.advance(1)
 }
 
-// found counts a decision of which these are the changes.
-func (c *comparison) found(changes map[Change]bool) {
+// countChanges counts a replayed decision and its changes.
+func (c *comparison) countChanges(changes map[DecisionChange]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(changes) > 0 {
@@ -215,20 +216,20 @@ func (c *comparison) found(changes map[Change]bool) {
 	for change := range changes {
 		c.changes[change]++
 	}
-	c.step(1)
+	c.advance(1)
 }
 
-// step counts decisions that are done with. The caller holds c.mu.
-func (c *comparison) step(n int) {
+// advance reports that n more decisions are done. The caller holds c.mu.
+func (c *comparison) advance(n int) {
 	c.done += n
 	if c.progress != nil {
-		c.progress(c.done, c.of)
+		c.progress(c.done, c.total)
 	}
 }
 
-// job replays decisions that were made from the same.
-func (c *comparison) job(ctx context.Context, a *archivist, entries []*entry) {
-	r, err := a.replays.get(entries[0].key(), func() (*replay, error) { return c.replay(ctx, a, entries[0]) })
+// replayJob replays decisions that have the same basis.
+func (c *comparison) replayJob(ctx context.Context, a *basisReader, entries []*decisionRecord) {
+	r, err := a.replayers.get(entries[0].basisKey(), func() (*replayer, error) { return c.newReplayer(ctx, a, entries[0]) })
 	var wrong *proposalError
 	switch {
 	case errors.As(err, &wrong):
@@ -237,68 +238,68 @@ func (c *comparison) job(ctx context.Context, a *archivist, entries []*entry) {
 		c.err = cmp.Or(c.err, wrong.error)
 		return
 	case err != nil:
-		c.skip(whyOf(err), entries[0].kind, len(entries))
+		c.skipDecisions(skipReason(err), entries[0].kind, len(entries))
 		return
 	}
 	for i := range entries {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := a.read(ctx, entries[i]); err != nil {
-			c.skip(whyOf(err), entries[i].kind, 1)
+		if err := a.readText(ctx, entries[i]); err != nil {
+			c.skipDecisions(skipReason(err), entries[i].kind, 1)
 			continue
 		}
 		if entries[i].kind == kindCall {
-			c.call(ctx, r, entries[i])
+			c.replayCall(ctx, r, entries[i])
 		} else {
-			c.one(ctx, a, r, entries[i])
+			c.replayDecision(ctx, a, r, entries[i])
 		}
 	}
 }
 
-// whyOf says why something cannot be replayed.
-func whyOf(err error) string {
+// skipReason says why a decision cannot be replayed.
+func skipReason(err error) string {
 	if errors.Is(err, archive.ErrNone) {
 		return whyGone
 	}
 	return err.Error()
 }
 
-// A proposalError is what is wrong with the proposal.
+// A proposalError is a fault in the proposal.
 type proposalError struct{ error }
 
-// replay makes what decides again as it did, and as is proposed.
-func (c *comparison) replay(ctx context.Context, a *archivist, e *entry) (*replay, error) {
-	was, err := a.past(ctx, e)
+// newReplayer rebuilds the tenant as it was, and as it would be under the proposal.
+func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisionRecord) (*replayer, error) {
+	was, err := a.readBasis(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{}
-	if r.before, err = a.decider(was, 0); err != nil {
-		return nil, fmt.Errorf("what it was decided from is refused now: %w", err)
+	r := &replayer{}
+	if r.before, err = a.rebuildTenant(was, 0); err != nil {
+		return nil, fmt.Errorf("the archived inputs of the decision are refused now: %w", err)
 	}
-	if now := c.proposal.change(was); now != nil {
-		if r.after, err = a.decider(now, 1); err != nil {
+	if now := c.proposal.apply(was); now != nil {
+		if r.after, err = a.rebuildTenant(now, 1); err != nil {
 			return nil, &proposalError{err}
 		}
 		if c.proposal.config != nil {
-			r.state = c.proposal.state(r.after)
+			r.proposed = c.proposal.resolver(r.after)
 		}
 	}
 	return r, nil
 }
 
-// A replay makes decisions again, as they were made and as they would be.
-type replay struct {
-	before, after *tenant // after is nil where the tenant is gone
-	state         *state  // of after, where principals are others too
+// A replayer makes decisions again, under the recorded rules and under the proposed ones.
+type replayer struct {
+	before, after *servedTenant // after is nil if the proposal removes the tenant
+	proposed      *servingState // of after, if the proposal changes the principals too
 }
 
-// one replays one decision.
-func (c *comparison) one(ctx context.Context, a *archivist, r *replay, e *entry) {
+// replayDecision replays the decision for a task.
+func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *replayer, e *decisionRecord) {
 	of, err := decide.ReadRecord(e.text)
 	if err != nil {
-		c.skip(err.Error(), e.kind, 1)
+		c.skipDecisions(err.Error(), e.kind, 1)
 		return
 	}
 	task := r.before.Tasks[of.Task]
@@ -309,84 +310,84 @@ func (c *comparison) one(ctx context.Context, a *archivist, r *replay, e *entry)
 		}
 	}
 	if task == nil || err != nil {
-		c.skip("its task is not among those of the archived tenant", e.kind, 1)
+		c.skipDecisions("its task is not among those of the archived tenant", e.kind, 1)
 		return
 	}
-	was, err := r.before.decide(ctx, of.Principal, task, of.Unfit, of.Now)
+	was, err := r.before.runPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
 	var text []byte
 	if err == nil {
 		text = was.Canonical()
 	}
 	if !bytes.Equal(text, e.text) {
-		c.differs(e, text, Broken{Tenant: of.Tenant, Task: of.Task})
+		c.countDifference(e, text, BrokenReplay{Tenant: of.Tenant, Task: of.Task})
 		return
 	}
-	c.found(r.changes(ctx, &of, was, cmp.Or(of.Now, e.when)))
+	c.countChanges(r.decisionChanges(ctx, &of, was, cmp.Or(of.Now, e.when)))
 }
 
-// unsteady reports whether a policy could not be evaluated in a decision: whether
-// it can be may hang on how fast the machine is.
-func unsteady(text []byte) bool { return bytes.Contains(text, []byte("could not be evaluated")) }
+// policyFailed reports whether a policy could not be evaluated in the decision. That can depend on
+// the speed of the machine.
+func policyFailed(text []byte) bool { return bytes.Contains(text, []byte("could not be evaluated")) }
 
-// changes returns what would be otherwise.
-func (r *replay) changes(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) map[Change]bool {
-	out := changes{Change{Tenant: of.Tenant}, map[Change]bool{}}
-	now, err := r.again(ctx, of, was, when)
+// decisionChanges returns the changes that the proposal makes to a decision.
+func (r *replayer) decisionChanges(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) map[DecisionChange]bool {
+	out := changeSet{DecisionChange{Tenant: of.Tenant}, map[DecisionChange]bool{}}
+	now, err := r.decideProposed(ctx, of, was, when)
 	switch {
 	case err != nil:
 		if was.Err() == nil {
-			out.add(Change{Kind: ChangeRefused, Task: of.Task, Why: err.Error()})
+			out.add(DecisionChange{Kind: ChangeRefused, Task: of.Task, Why: err.Error()})
 		}
-	case now.Snapshot != was.Snapshot || r.state != nil: // else it is the same
-		out.compare(was, now)
+	case now.Snapshot != was.Snapshot || r.proposed != nil: // otherwise the decisions are equal
+		out.compareDecisions(was, now)
 	}
 	return out.found
 }
 
-// again makes the decision that would have been made.
-func (r *replay) again(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) (*decide.Decision, error) {
+// decideProposed makes the decision that the proposal would lead to.
+func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was *decide.Decision, when time.Time) (*decide.Decision, error) {
 	if r.after == nil {
 		return nil, errGone
 	}
-	if r.state == nil {
+	if r.proposed == nil {
 		if r.after.snapshot == r.before.snapshot {
 			return was, nil
 		}
-		task, err := r.after.task(was.Task)
+		task, err := r.after.allowedTask(was.Task)
 		if err != nil {
 			return nil, err
 		}
-		return r.after.decide(ctx, of.Principal, task, of.Unfit, when)
+		return r.after.runPipeline(ctx, of.Principal, task, of.Unfit, when)
 	}
 	if of.Task == switchboard.DeclaredTask {
-		return r.state.decideFor(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
+		return r.proposed.decideTask(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
 	}
-	if _, err := r.state.resolve(of.Principal, of.Task); err != nil {
+	if _, err := r.proposed.resolveTask(of.Principal, of.Task); err != nil {
 		return nil, err
 	}
-	return r.state.decide(ctx, of.Principal, of.Task, of.Unfit, when)
+	return r.proposed.decideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
 }
 
-var errGone = errors.New("the tenant is not there any more")
+var errGone = errors.New("the proposed configuration does not have the tenant")
 
-// changes gathers those of one decision.
-type changes struct {
-	base  Change
-	found map[Change]bool
+// A changeSet gathers the changes of one decision.
+type changeSet struct {
+	subject DecisionChange
+	found   map[DecisionChange]bool
 }
 
-func (cs *changes) add(c Change) {
-	c.Tenant, c.Of = cs.base.Tenant, cs.base.Of
+func (cs *changeSet) add(c DecisionChange) {
+	c.Tenant, c.Of = cs.subject.Tenant, cs.subject.Of
 	cs.found[c] = true
 }
 
-func (cs *changes) compare(was, now *decide.Decision) {
+func (cs *changeSet) compareDecisions(was, now *decide.Decision) {
 	task := was.Task.ID
 	switch before, after := was.Err(), now.Err(); {
 	case before == nil && after != nil:
-		cs.add(Change{Kind: ChangeRefused, Task: task, Why: after.Error()})
+		cs.add(DecisionChange{Kind: ChangeRefused, Task: task, Why: after.Error()})
 	case before != nil && after == nil:
-		cs.add(Change{Kind: ChangeStarts, Task: task, Why: "it was refused: " + before.Error()})
+		cs.add(DecisionChange{Kind: ChangeStarts, Task: task, Why: "it was refused: " + before.Error()})
 	}
 	later := slices.Clone(now.Outcomes)
 	for i := range was.Outcomes {
@@ -394,31 +395,31 @@ func (cs *changes) compare(was, now *decide.Decision) {
 		need := o.Requirement.String()
 		at := slices.IndexFunc(later, func(l decide.Outcome) bool { return l.Requirement.String() == need })
 		if at < 0 {
-			cs.add(Change{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is not required any more"})
+			cs.add(DecisionChange{Kind: ChangeTask, Task: task, Requirement: need, Why: "it is no longer required"})
 			continue
 		}
-		cs.outcome(o, &later[at])
+		cs.compareOutcome(o, &later[at])
 		later = slices.Delete(later, at, at+1)
 	}
 	for i := range later {
-		cs.add(Change{Kind: ChangeTask, Task: task, Requirement: later[i].Requirement.String(), Why: "it is required now"})
+		cs.add(DecisionChange{Kind: ChangeTask, Task: task, Requirement: later[i].Requirement.String(), Why: "it is required now"})
 	}
 }
 
-// outcome compares what became of one requirement.
-func (cs *changes) outcome(was, now *decide.Outcome) {
-	before, after := left(was), left(now)
+// compareOutcome compares the outcomes of one requirement.
+func (cs *changeSet) compareOutcome(was, now *decide.Outcome) {
+	before, after := servingTools(was), servingTools(now)
 	same := true
 	for _, id := range before {
 		if !slices.Contains(after, id) {
 			same = false
-			cs.add(Change{Kind: ChangeDenied, Tool: id.String(), Why: reason(now, id)})
+			cs.add(DecisionChange{Kind: ChangeDenied, Tool: id.String(), Why: dropReason(now, id)})
 		}
 	}
 	for _, id := range after {
 		if !slices.Contains(before, id) {
 			same = false
-			cs.add(Change{Kind: ChangeAllowed, Tool: id.String(), Why: "it was not: " + reason(was, id)})
+			cs.add(DecisionChange{Kind: ChangeAllowed, Tool: id.String(), Why: "it was not: " + dropReason(was, id)})
 		}
 	}
 	asked := map[switchboard.ToolID]switchboard.Obligations{}
@@ -428,37 +429,37 @@ func (cs *changes) outcome(was, now *decide.Outcome) {
 	for _, c := range slices.Concat(now.Selected, now.Others) {
 		from, ok := asked[c.Tool.ID]
 		if to := policy.ObligationsOf(c); ok && (!from.None() || !to.None()) {
-			cs.asked(c.Tool.ID.String(), from, to)
+			cs.compareObligations(c.Tool.ID.String(), from, to)
 		}
 	}
-	moved := Change{Kind: ChangeMoved, Requirement: was.Requirement.String(), From: first(was), To: first(now)}
+	moved := DecisionChange{Kind: ChangeMoved, Requirement: was.Requirement.String(), From: servedBy(was), To: servedBy(now)}
 	switch {
 	case moved.From == "" || moved.To == "" || moved.From == moved.To:
 		if same && !slices.Equal(before, after) {
-			cs.add(Change{Kind: ChangeOrder, Requirement: moved.Requirement, Why: "the same tools, in another order"})
+			cs.add(DecisionChange{Kind: ChangeOrder, Requirement: moved.Requirement, Why: "the same tools, in another order"})
 		}
 	case slices.Contains(after, before[0]):
 		moved.Why = "it ranks behind now"
 		cs.add(moved)
 	default:
-		moved.Why = reason(now, before[0])
+		moved.Why = dropReason(now, before[0])
 		cs.add(moved)
 	}
 }
 
-// asked notes that something else is asked of calls of a tool.
-func (cs *changes) asked(tool string, from, to switchboard.Obligations) {
-	if was, now := obligations(from), obligations(to); was != now {
-		cs.add(Change{Kind: ChangeAsked, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
+// compareObligations notes a change of the obligations on calls of a tool.
+func (cs *changeSet) compareObligations(tool string, from, to switchboard.Obligations) {
+	if was, now := describeObligations(from), describeObligations(to); was != now {
+		cs.add(DecisionChange{Kind: ChangeAsked, Tool: tool, From: was, To: now, Why: "obligations of the policies"})
 	}
 }
 
-// obligations gives them in words.
-func obligations(o switchboard.Obligations) string {
+// describeObligations returns the obligations in words.
+func describeObligations(o switchboard.Obligations) string {
 	var said []string
 	add := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	if a := o.Approval; a != nil {
-		add("approval%s, for %v", listed(" of ", a.Who), a.Expires)
+		add("approval%s, for %v", joinIfAny(" of ", a.Who), a.Expires)
 	}
 	if o.Timeout > 0 {
 		add("at most %v", o.Timeout)
@@ -466,11 +467,11 @@ func obligations(o switchboard.Obligations) string {
 	if o.Rate.Every > 0 {
 		add("one each %v, %d at once", o.Rate.Every, o.Rate.Burst)
 	}
-	add("%s", listed("redact ", o.Redact))
+	add("%s", joinIfAny("redact ", o.Redact))
 	if len(o.Detect) > 0 {
-		add("redact each %s", names(o.Detect))
+		add("redact each %s", joinNames(o.Detect))
 	}
-	add("%s", listed("notify ", o.Notify))
+	add("%s", joinIfAny("notify ", o.Notify))
 	if o.Log != "" {
 		add("log %s", o.Log)
 	}
@@ -478,24 +479,24 @@ func obligations(o switchboard.Obligations) string {
 	return cmp.Or(strings.Join(said, "; "), "nothing")
 }
 
-func listed(what string, list []string) string {
+func joinIfAny(what string, list []string) string {
 	if len(list) == 0 {
 		return ""
 	}
 	return what + strings.Join(list, ", ")
 }
 
-// left are the tools that could serve, the best first.
-func left(o *decide.Outcome) (ids []switchboard.ToolID) {
+// servingTools returns the tools that could serve, best first.
+func servingTools(o *decide.Outcome) (ids []switchboard.ToolID) {
 	for _, c := range slices.Concat(o.Selected, o.Others) {
 		ids = append(ids, c.Tool.ID)
 	}
 	return ids
 }
 
-// first is what serves: a server, or one tool where that is all that is taken.
-// What is required by name is all taken, and is served by no one.
-func first(o *decide.Outcome) string {
+// servedBy returns what serves the requirement first: a server, or a tool if only one tool is
+// selected. It is "" for a requirement by name, because all tools that it names are selected.
+func servedBy(o *decide.Outcome) string {
 	switch {
 	case len(o.Selected) == 0:
 		return ""
@@ -507,31 +508,31 @@ func first(o *decide.Outcome) string {
 	return string(o.Selected[0].Tool.ID.Server)
 }
 
-// reason says why the tool is not left.
-func reason(o *decide.Outcome, id switchboard.ToolID) string {
+// dropReason says why the tool cannot serve.
+func dropReason(o *decide.Outcome, id switchboard.ToolID) string {
 	for _, d := range o.Dropped {
 		if d.Tool.ID == id {
 			return d.Stage + ": " + d.Reason.String()
 		}
 	}
-	return "it is none of the tools that the requirement means"
+	return "it is not one of the tools that the requirement names"
 }
 
-// diff puts together what was found.
-func (c *comparison) diff(since time.Time, all int) *Diff {
-	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []Change{}}
-	for why, n := range c.unknown {
+// result puts the findings together.
+func (c *comparison) result(since time.Time, all int) *Diff {
+	d := &Diff{Since: since, Decisions: all, Calls: c.calls, Replayed: all, Changed: c.changed, Broken: c.broken, Changes: []DecisionChange{}}
+	for why, n := range c.notReplayed {
 		why.Decisions = n
 		d.NotReplayed = append(d.NotReplayed, why)
 		d.Replayed -= n
 	}
 	slices.SortFunc(d.NotReplayed, func(a, b NotReplayed) int { return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Why, b.Why)) })
-	slices.SortFunc(d.Broken, func(a, b Broken) int { return cmp.Compare(a.Recorded, b.Recorded) })
+	slices.SortFunc(d.Broken, func(a, b BrokenReplay) int { return cmp.Compare(a.Recorded, b.Recorded) })
 	for change, n := range c.changes {
 		change.Decisions = n
 		d.Changes = append(d.Changes, change)
 	}
-	slices.SortFunc(d.Changes, func(a, b Change) int {
+	slices.SortFunc(d.Changes, func(a, b DecisionChange) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(changeKinds, a.Kind), slices.Index(changeKinds, b.Kind)), cmp.Compare(a.Of, b.Of),
 			cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Tool, b.Tool),

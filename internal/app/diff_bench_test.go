@@ -14,10 +14,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// BenchmarkCompare replays 10,000 decisions: of 20 tenants with 50 principals and
-// 10 tasks each, of two requirements with 40 candidates of 10 servers each (200
-// tools), under the shipped policies and one of the tenant's own, which looks at
-// who asks or does not. What is proposed denies one server.
+// BenchmarkCompare replays 10,000 decisions: of 20 tenants with 50 principals and 10 tasks each.
+// Each task has two requirements with 40 candidates of 10 servers (200 tools). The policies are the
+// shipped ones and one of the tenant, which reads the principal or does not. The proposal denies
+// one server.
 func BenchmarkCompare(b *testing.B) {
 	b.Run("anybody", func(b *testing.B) { benchmarkCompare(b, "true", "false") })
 	b.Run("each", func(b *testing.B) { benchmarkCompare(b, `input.principal.id != "mallory"`, "false") })
@@ -53,7 +53,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		offers = append(offers, o)
 	}
 	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\t" + condition + "\n}\n")}}
-	c.Policies = append(shipped(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
+	c.Policies = append(shippedPolicies(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
 	for i := range tenants {
 		id := switchboard.TenantID(fmt.Sprint("tenant-", i))
 		t := &switchboard.Tenant{ID: id, Servers: ids, Tasks: map[switchboard.TaskID]*switchboard.Task{}, Policy: []byte(`{"deny":["*/delete_*"]}`)}
@@ -66,57 +66,57 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		}
 		c.Tenants[id], c.TenantPolicies[id] = t, own
 	}
-	reading, err := read(c, policy.NewEngine(time.Minute, 0), newLayers(nil))
+	reading, err := compilePolicies(c, policy.NewEngine(time.Minute, 0), newCompiledLayers(nil))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for id, p := range reading.policies {
-		reading.policies[id] = p.Recalling() // for what is measured needs decisions, however they were made
+		reading.policies[id] = p.Recalling() // the recording is not measured, so it may be fast
 	}
-	st := newState(reading, "tenant-0", offers, nil, nil)
-	dir := newNotes(b)
+	st := newServingState(reading, "tenant-0", offers, nil, nil)
+	dir := newMemoryRecords(b)
 	for id, t := range st.tenants {
 		for who := range principals {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
-				d, err := t.decide(b.Context(), p, task, nil, time.Now())
+				d, err := t.runPipeline(b.Context(), p, task, nil, time.Now())
 				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}
-				dir.add(t.record(d, time.Now()))
+				dir.add(t.newDecisionRecord(d, time.Now()))
 			}
 		}
 	}
-	dir.written(b)
+	dir.readAll(b)
 	proposed := switchboard.PolicyFile{Name: "veto.rego", Path: "veto.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"no more\" if { some c in input.candidate_tools; c.server == \"server-0\" }\n")}
-	began := burnt(b)
+	began := processorTime(b)
 	for b.Loop() {
 		d, err := Compare(b.Context(), dir, time.Time{}, "", &Proposal{file: &proposed}, nil)
 		if err != nil || d.Replayed != tenants*principals*tasks || d.Changed != d.Replayed || len(d.Broken) > 0 {
 			b.Fatalf("%v: %+v", err, d)
 		}
 	}
-	b.ReportMetric((burnt(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+	b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "cpu-s/op")
 }
 
-// BenchmarkReplayCalls replays 10,000 receipts of calls, each with arguments of its own at
-// which policy looks, as they are and under a rule that denies one in ten.
+// BenchmarkReplayCalls replays 10,000 receipts of calls, each with its own arguments that policy
+// reads: as they are, and under a rule that denies one in ten.
 func BenchmarkReplayCalls(b *testing.B) {
 	const calls = 10_000
-	dir := newNotes(b)
-	_, call := callers(b, dir, pathRule, true)
+	dir := newMemoryRecords(b)
+	_, call := newPathCaller(b, dir, pathRule, true)
 	for i := range calls {
 		call(fmt.Sprintf(`{"path":"/w/%d"}`, i))
 		if i%1000 == 999 {
-			dir.records.archive.Close() // its queue holds fewer
-			dir.records.archive = archive.New(dir, time.Hour, nil)
+			dir.recorder.archive.Close() // its queue holds fewer
+			dir.recorder.archive = archive.New(dir, time.Hour, nil)
 		}
 	}
-	dir.written(b)
+	dir.readAll(b)
 	flipped := &Proposal{file: &switchboard.PolicyFile{Name: "new.rego", Path: "new.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"seven\" if { some c in input.candidate_tools; endswith(input.call.arguments.path, \"7\") }\n")}}
 	for name, p := range map[string]*Proposal{"as they are": {}, "flipped": flipped} {
 		b.Run(name, func(b *testing.B) {
-			began := burnt(b)
+			began := processorTime(b)
 			for b.Loop() {
 				d, err := Compare(b.Context(), dir, time.Time{}, "", p, nil)
 				changed := 0
@@ -127,14 +127,14 @@ func BenchmarkReplayCalls(b *testing.B) {
 					b.Fatalf("%v: %+v", err, d)
 				}
 			}
-			b.ReportMetric((burnt(b)-began).Seconds()/float64(b.N), "cpu-s/op")
+			b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "cpu-s/op")
 		})
 	}
 }
 
-// burnt is the time that this process has had of processors, which other work
-// beside it changes less than the time by the clock.
-func burnt(b *testing.B) time.Duration {
+// processorTime returns the processor time of this process. Other work on the machine changes it
+// less than the time by the clock.
+func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)

@@ -23,16 +23,16 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// allowing are rules of which each layer has one.
-var allowing = []string{
+// allowRules are rules that allow tools. Each layer has one of them.
+var allowRules = []string{
 	`allowed_tools contains c.id if some c in input.candidate_tools`,
 	`allowed_tools contains c.id if { some c in input.candidate_tools; c.trust == "operator" }`,
 	`allowed_tools contains c.id if { some c in input.candidate_tools; c.trust == "nobody" }`,
 	`allowed_tools := [c.id | some c in input.candidate_tools; c.tool != "y"]`,
 }
 
-// rules are policies that read what a policy can read, each in a file of its own.
-var rules = []string{
+// denyRules are rules that read every input of a policy, each in a file of its own.
+var denyRules = []string{
 	`deny[c.id] contains sprintf("not for %s", [input.principal.id]) if { some c in input.candidate_tools; not "admin" in input.principal.roles }`,
 	`deny[c.id] contains "tier" if { some c in input.candidate_tools; input.user_tier == "free"; c.class == "paid" }`,
 	`deny[c.id] contains input.mode if { some c in input.candidate_tools; input.mode != "autopilot" }`,
@@ -58,8 +58,8 @@ var rules = []string{
 
 func drawPolicies(t *rapid.T, label, pkg string) []switchboard.PolicyFile {
 	files := []switchboard.PolicyFile{{Name: "notes_test.rego", Path: "notes_test.rego", Data: []byte("never compiled")}}
-	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(rules), 0, 6, rapid.ID).Draw(t, label)
-	for i, rule := range append(drawn, rapid.SampledFrom(allowing).Draw(t, label+" allows")) {
+	drawn := rapid.SliceOfNDistinct(rapid.SampledFrom(denyRules), 0, 6, rapid.ID).Draw(t, label)
+	for i, rule := range append(drawn, rapid.SampledFrom(allowRules).Draw(t, label+" allows")) {
 		name := fmt.Sprintf("%d.rego", i)
 		files = append(files, switchboard.PolicyFile{Name: label + "/" + name, Path: name, Data: []byte("package " + pkg + "\n\n" + rule + "\n")})
 	}
@@ -165,14 +165,14 @@ func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 	return offers
 }
 
-// decided makes decisions of every tenant and task at several instants, records
-// them, and returns how many there are.
-func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer) int {
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+// decideAndRecord makes decisions for every tenant and task at several times, records them, and
+// returns their number.
+func decideAndRecord(t *rapid.T, in *memoryRecords, c *config.Config, offers []switchboard.Offer) int {
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil, nil)
+	st := newServingState(r, "acme", offers, nil, nil)
 	n := 0
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
@@ -182,21 +182,21 @@ func decided(t *rapid.T, in *notes, c *config.Config, offers []switchboard.Offer
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.decide(t.Context(), p, task, nil, at)
+			d, err := st.decideConfigured(t.Context(), p, task, nil, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			in.add(st.tenants[p.Tenant].record(d, at))
+			in.add(st.tenants[p.Tenant].newDecisionRecord(d, at))
 			n++
 		}
 	}
-	if all := in.written(t); len(all) != n {
+	if all := in.readAll(t); len(all) != n {
 		t.Fatalf("recorded %d, want %d", len(all), n)
 	}
 	return n
 }
 
-// tester is a test of either kind.
+// A tester is a *testing.T or a *rapid.T.
 type tester interface {
 	Fatal(args ...any)
 	Context() context.Context
@@ -210,15 +210,15 @@ func compareAll(t tester, of Records, p *Proposal) *Diff {
 	return d
 }
 
-func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
+func TestAReplayReproducesEveryDecisionToTheByte(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	if err := flag.Set("rapid.checks", "30"); err != nil { // each writes to the disk, and waits for it
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		dir := newNotes(t)
+		dir := newMemoryRecords(t)
 		c := drawConfig(t)
-		n := decided(t, dir, c, drawOffers(t))
+		n := decideAndRecord(t, dir, c, drawOffers(t))
 		for name, p := range map[string]*Proposal{"nothing": {}, "the configuration as it is": {config: c}} {
 			d := compareAll(t, dir, p)
 			if d.Decisions != n || d.Replayed != n || len(d.NotReplayed)+len(d.Broken) > 0 {
@@ -231,10 +231,10 @@ func TestWhatIsRecordedIsReplayedToTheByte(t *testing.T) {
 	})
 }
 
-func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
+func TestALostServerDoesNotChangeTheArchivedCatalog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, offers := drawConfig(t), drawOffers(t)
-		r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 			for i := range offers {
 				offers[i].Stale = away
 			}
-			digests = append(digests, newState(r, "acme", offers, nil, nil).tenants["acme"].texts()[textCatalog].Digest)
+			digests = append(digests, newServingState(r, "acme", offers, nil, nil).tenants["acme"].basisTexts()[textCatalog].Digest)
 		}
 		if digests[0] != digests[1] {
 			t.Fatalf("archived twice: %s", digests)
@@ -251,14 +251,14 @@ func TestAServerThatIsAwayIsArchivedAsTheSame(t *testing.T) {
 	})
 }
 
-// one has the records of one configuration.
-func one(t *testing.T) (dir *notes, n int) {
+// sampleRecords returns the records of one configuration, and their number.
+func sampleRecords(t *testing.T) (dir *memoryRecords, n int) {
 	t.Helper()
-	dir = newNotes(t)
+	dir = newMemoryRecords(t)
 	rapid.Custom(func(t *rapid.T) int {
 		c := drawConfig(t)
 		c.Policies, c.TenantPolicies = nil, nil
-		n = decided(t, dir, c, drawOffers(t))
+		n = decideAndRecord(t, dir, c, drawOffers(t))
 		return n
 	}).Example(1)
 	return dir, n
@@ -267,7 +267,7 @@ func one(t *testing.T) (dir *notes, n int) {
 func TestNoSecretIsRecorded(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	const secret = "hunter2-hunter2"
-	dir := newNotes(t)
+	dir := newMemoryRecords(t)
 	rapid.Custom(func(t *rapid.T) int {
 		c := drawConfig(t)
 		for i := range c.Servers {
@@ -277,9 +277,9 @@ func TestNoSecretIsRecorded(t *testing.T) {
 		for i := range c.Keys {
 			copy(c.Keys[i].Hash[:], secret)
 		}
-		return decided(t, dir, c, drawOffers(t))
+		return decideAndRecord(t, dir, c, drawOffers(t))
 	}).Example(1)
-	all := dir.written(t)
+	all := dir.readAll(t)
 	if len(all) == 0 {
 		t.Fatal("nothing was recorded")
 	}
@@ -302,9 +302,9 @@ func TestNoSecretIsRecorded(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
-	dir, n := one(t)
-	all := dir.written(t)
+func TestDecisionsThatCannotBeReplayedAreCountedByReason(t *testing.T) {
+	dir, n := sampleRecords(t)
+	all := dir.readAll(t)
 	put := func(d switchboard.Digest, data []byte) {
 		t.Helper()
 		if _, err := dir.Apply(t.Context(), store.Change{Group: "archive/" + string(d), Writes: []store.Write{{Name: "text", Was: store.Any, Data: data}}}); err != nil {
@@ -328,9 +328,9 @@ func TestWhatCannotBeReplayedIsCountedWithTheReason(t *testing.T) {
 	}
 }
 
-func TestAReplayThatDiffersIsAFaultOfOurs(t *testing.T) {
-	dir, n := one(t)
-	e := dir.written(t)[0]
+func TestAReplayThatDiffersIsReportedAsBroken(t *testing.T) {
+	dir, n := sampleRecords(t)
+	e := dir.readAll(t)[0]
 	text, err := archive.Read(t.Context(), dir, e.digest)
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
+func TestReplicasWithTheSameConfigurationHaveTheSameDigest(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	digest := func(key, top, server, tenant, secret, rego string) string {
 		t.Helper()
@@ -22,11 +22,11 @@ func TestReplicasHaveOneDigestWhereWhatTheyHaveInCommonIsTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(r.sum([]byte(key)))
+		return string(r.digestWith([]byte(key)))
 	}
 	const env = `env: {TOKEN: "${file:secret}"}`
 	one := digest("k", "", env, "", "xyzzy", "")

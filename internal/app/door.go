@@ -13,83 +13,83 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 )
 
-// Bounds of the connections over which nobody has said yet who they are.
+// Limits on connections that have not yet sent an authenticated request.
 const (
-	maxStrangersEach = 1024 // from one network, of those that had strangerGrace
-	maxStrangers     = 4096 // in all
-	strangerGrace    = 5 * time.Second
+	maxUnknownPerNetwork = 1024 // from one network, of connections older than unknownGrace
+	maxUnknown           = 4096 // of all networks
+	unknownGrace         = 5 * time.Second
 )
 
-// A door is a listener that bounds the connections of strangers. Where one network has too
-// many, those are closed that have been there for longest, once they have had time to send a
-// request. Where there are too many in all, one of these goes, or else the one that comes. A
-// connection over which somebody was known once counts no more. It is safe for concurrent
-// use.
-type door struct {
+// A connLimiter is a listener that limits unknown connections: those that have not yet sent an
+// authenticated request. If one network has too many, the limiter closes its oldest ones, but none
+// that is younger than unknownGrace. If there are too many in all, it closes the oldest one, or the
+// new one if none is old enough. A connection that was authenticated once is not counted any more.
+// It is safe for concurrent use.
+type connLimiter struct {
 	net.Listener
 
-	mu   sync.Mutex
-	all  list.List // of *guest; the first has been there for longest
-	each map[netip.Prefix]*list.List
+	mu               sync.Mutex
+	unknown          list.List // of *limitedConn, oldest first
+	unknownByNetwork map[netip.Prefix]*list.List
 }
 
-func newDoor(l net.Listener) *door {
-	return &door{Listener: l, each: map[netip.Prefix]*list.List{}}
+func newConnLimiter(l net.Listener) *connLimiter {
+	return &connLimiter{Listener: l, unknownByNetwork: map[netip.Prefix]*list.List{}}
 }
 
-// A guest is a connection through a door.
-type guest struct {
+// A limitedConn is a connection that a connLimiter accepted.
+type limitedConn struct {
 	net.Conn
 
-	door  *door
-	from  netip.Prefix
-	since time.Time
-	known atomic.Bool
+	limiter *connLimiter
+	network netip.Prefix
+	since   time.Time
+	known   atomic.Bool
 
-	heads   gateway.Heads
-	refused bool   // what the client sends is not read any more
-	instead string // what is read in its place, as far as it has not been read
+	heads       gateway.Heads
+	refused     bool   // the client's bytes are not read any more
+	replacement string // the bytes to read in their place that are left
 
-	inAll, inEach *list.Element // nil once it is no stranger
+	inAll, inNetwork *list.Element // nil once it is not counted
 }
 
 // Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (d *connLimiter) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{Conn: c, door: d, from: gateway.Network(c.RemoteAddr().String()), since: time.Now()}
-	for _, over := range d.let(g) {
+	g := &limitedConn{Conn: c, limiter: d, network: gateway.Network(c.RemoteAddr().String()), since: time.Now()}
+	for _, over := range d.countUnknown(g) {
 		_ = over.Close()
 	}
 	return g, nil
 }
 
-// let counts a stranger in, and returns those that have to go.
-func (d *door) let(g *guest) (over []*guest) {
+// countUnknown counts a new connection and returns the connections that must be closed.
+func (d *connLimiter) countUnknown(g *limitedConn) (over []*limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	same := d.each[g.from]
+	same := d.unknownByNetwork[g.network]
 	if same == nil {
 		same = list.New()
-		d.each[g.from] = same
+		d.unknownByNetwork[g.network] = same
 	}
-	g.inAll, g.inEach = d.all.PushBack(g), same.PushBack(g)
-	leave := func(one *guest) {
+	g.inAll, g.inNetwork = d.unknown.PushBack(g), same.PushBack(g)
+	leave := func(one *limitedConn) {
 		over = append(over, one)
 		d.remove(one)
 	}
-	for same.Len() > maxStrangersEach {
-		oldest := same.Front().Value.(*guest)
-		if g.since.Sub(oldest.since) < strangerGrace {
+	for same.Len() > maxUnknownPerNetwork {
+		oldest := same.Front().Value.(*limitedConn)
+		if g.since.Sub(oldest.since) < unknownGrace {
 			break
 		}
 		leave(oldest)
 	}
-	if d.all.Len() > maxStrangers {
-		oldest := d.all.Front().Value.(*guest)
-		if g.since.Sub(oldest.since) < strangerGrace {
+	if d.unknown.Len() > maxUnknown {
+		oldest := d.unknown.Front().Value.(*limitedConn)
+		if g.since.Sub(oldest.since) < unknownGrace {
 			oldest = g
 		}
 		leave(oldest)
@@ -97,76 +97,77 @@ func (d *door) let(g *guest) (over []*guest) {
 	return over
 }
 
-// forget counts a stranger out.
-func (d *door) forget(g *guest) {
+// uncount stops counting a connection.
+func (d *connLimiter) uncount(g *limitedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(g)
 }
 
-// remove takes a stranger out of the lists, where it is in them. The caller holds d.mu.
-func (d *door) remove(g *guest) {
+// remove takes a connection out of the lists if it is in them. The caller holds d.mu.
+func (d *connLimiter) remove(g *limitedConn) {
 	if g.inAll == nil {
 		return
 	}
-	d.all.Remove(g.inAll)
-	same := d.each[g.from]
-	if same.Remove(g.inEach); same.Len() == 0 {
-		delete(d.each, g.from)
+	d.unknown.Remove(g.inAll)
+	same := d.unknownByNetwork[g.network]
+	if same.Remove(g.inNetwork); same.Len() == 0 {
+		delete(d.unknownByNetwork, g.network)
 	}
-	g.inAll, g.inEach = nil, nil
+	g.inAll, g.inNetwork = nil, nil
 }
 
-// Read implements net.Conn. In place of a request whose head gateway.Heads refuses, one is read that net/http answers with 400.
-func (g *guest) Read(p []byte) (int, error) {
+// Read implements net.Conn. If gateway.Heads refuses the head of a request, Read returns another
+// request in its place, which net/http answers with 400.
+func (g *limitedConn) Read(p []byte) (int, error) {
 	if !g.refused {
 		n, err := g.Conn.Read(p)
 		good, ok := g.heads.Check(p[:n])
 		if ok {
 			return n, err
 		}
-		g.refused, g.instead = true, gateway.Refused
+		g.refused, g.replacement = true, gateway.Refused
 		if good > 0 {
 			return good, nil
 		}
 	}
-	if g.instead == "" {
+	if g.replacement == "" {
 		return 0, io.EOF
 	}
-	n := copy(p, g.instead)
-	g.instead = g.instead[n:]
+	n := copy(p, g.replacement)
+	g.replacement = g.replacement[n:]
 	return n, nil
 }
 
 // Close implements net.Conn.
-func (g *guest) Close() error {
-	g.door.forget(g)
+func (g *limitedConn) Close() error {
+	g.limiter.uncount(g)
 	return g.Conn.Close()
 }
 
-// CloseWrite ends what is written, so that a client reads an answer for which not all of
-// its request was read: net/http looks for it.
-func (g *guest) CloseWrite() error {
+// CloseWrite ends the writing side, so that a client can read an answer although its request was
+// not read to the end: net/http looks for this method.
+func (g *limitedConn) CloseWrite() error {
 	if c, ok := g.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}
 	return nil
 }
 
-type guestKey struct{}
+type connKey struct{}
 
-// withGuest keeps the connection of requests, for known.
-func withGuest(ctx context.Context, c net.Conn) context.Context {
-	g, ok := c.(*guest)
+// withConn puts the connection into the context of its requests, for markKnown.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	g, ok := c.(*limitedConn)
 	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, guestKey{}, g)
+	return context.WithValue(ctx, connKey{}, g)
 }
 
-// known notes that a request over the connection has said who sends it.
-func known(ctx context.Context) {
-	if g, ok := ctx.Value(guestKey{}).(*guest); ok && !g.known.Swap(true) {
-		g.door.forget(g)
+// markKnown notes that a request over the connection was authenticated.
+func markKnown(ctx context.Context) {
+	if g, ok := ctx.Value(connKey{}).(*limitedConn); ok && !g.known.Swap(true) {
+		g.limiter.uncount(g)
 	}
 }

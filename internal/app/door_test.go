@@ -23,53 +23,53 @@ func (c *fromAddress) RemoteAddr() net.Addr {
 }
 func (c *fromAddress) Close() error { return nil }
 
-type calling struct{ next chan net.Conn }
+type fakeListener struct{ next chan net.Conn }
 
-func (l *calling) Accept() (net.Conn, error) { return <-l.next, nil }
-func (l *calling) Close() error              { return nil }
-func (l *calling) Addr() net.Addr            { return nil }
+func (l *fakeListener) Accept() (net.Conn, error) { return <-l.next, nil }
+func (l *fakeListener) Close() error              { return nil }
+func (l *fakeListener) Addr() net.Addr            { return nil }
 
 func TestAttack2StrangersAreCountedByNetworkAndTheKnownAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &calling{make(chan net.Conn, 1)}
-		d := newDoor(l)
-		come := func(from string) *guest {
+		l := &fakeListener{make(chan net.Conn, 1)}
+		d := newConnLimiter(l)
+		come := func(from string) *limitedConn {
 			l.next <- &fromAddress{from: from}
 			c, err := d.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
-			return c.(*guest)
+			return c.(*limitedConn)
 		}
-		for i := range maxStrangersEach + 50 {
-			known(withGuest(context.Background(), come("192.0.2.1:1")))
+		for i := range maxUnknownPerNetwork + 50 {
+			markKnown(withConn(context.Background(), come("192.0.2.1:1")))
 			come("192.0.2.2:1")
 			come(fmt.Sprintf("[2001:db8::%x]:1", i)) // one /64
 		}
-		if n := d.all.Len(); n != 2*(maxStrangersEach+50) || len(d.each) != 2 {
-			t.Errorf("at once: %d strangers of %d networks; all but those that are known have time", n, len(d.each))
+		if n := d.unknown.Len(); n != 2*(maxUnknownPerNetwork+50) || len(d.unknownByNetwork) != 2 {
+			t.Errorf("at once: %d unknown connections of %d networks; each must have unknownGrace", n, len(d.unknownByNetwork))
 		}
-		time.Sleep(strangerGrace)
-		first, last := d.each[gateway.Network("192.0.2.2:1")].Front().Value.(*guest), come("192.0.2.2:1")
-		if n := last.door.each[last.from].Len(); n != maxStrangersEach || first.inAll != nil || last.inAll == nil {
-			t.Errorf("after their time: %d strangers of a network, want %d, and the oldest gone", n, maxStrangersEach)
+		time.Sleep(unknownGrace)
+		first, last := d.unknownByNetwork[gateway.Network("192.0.2.2:1")].Front().Value.(*limitedConn), come("192.0.2.2:1")
+		if n := last.limiter.unknownByNetwork[last.network].Len(); n != maxUnknownPerNetwork || first.inAll != nil || last.inAll == nil {
+			t.Errorf("after unknownGrace: %d unknown connections of a network, want %d, and the oldest one closed", n, maxUnknownPerNetwork)
 		}
-		for i := range maxStrangers {
+		for i := range maxUnknown {
 			come(fmt.Sprintf("[2001:db8:%x::1]:1", i+1))
 		}
-		if n := d.all.Len(); n != maxStrangers {
-			t.Errorf("%d strangers in all, want %d", n, maxStrangers)
+		if n := d.unknown.Len(); n != maxUnknown {
+			t.Errorf("%d unknown connections in all, want %d", n, maxUnknown)
 		}
-		if late := come("198.51.100.1:1"); late.inAll != nil { // those that were older have gone by now
-			t.Error("where none has had its time, the one that comes has to go")
+		if late := come("198.51.100.1:1"); late.inAll != nil { // the older ones are closed by now
+			t.Error("no connection is old enough, and the new one was not closed")
 		}
-		for e := d.all.Front(); e != nil; e = d.all.Front() {
-			g := e.Value.(*guest)
+		for e := d.unknown.Front(); e != nil; e = d.unknown.Front() {
+			g := e.Value.(*limitedConn)
 			_ = g.Close()
 			_ = g.Close() // once more does nothing
 		}
-		if d.all.Len()+len(d.each) != 0 {
-			t.Errorf("%d strangers of %d networks are left", d.all.Len(), len(d.each))
+		if d.unknown.Len()+len(d.unknownByNetwork) != 0 {
+			t.Errorf("%d unknown connections of %d networks are left", d.unknown.Len(), len(d.unknownByNetwork))
 		}
 	})
 }

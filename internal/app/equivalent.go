@@ -10,14 +10,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// movable returns the selected tools of the decision with their equivalents: of
-// the candidates of the same requirements those to which calls may move. First
-// come those that were fit to serve, in order.
-func (t *tenant) movable(d *decide.Decision) []decide.Selected {
+// withEquivalents returns the selected tools of the decision, each with its equivalents: the
+// candidates of the same requirements to which its calls may move. Candidates that were fit to
+// serve come first, in order.
+func (t *servedTenant) withEquivalents(d *decide.Decision) []decide.Selected {
 	groups := make([]*contract.Group, len(d.Outcomes))
 	others := make([][]switchboard.ToolID, len(d.Outcomes))
 	for i := range d.Outcomes {
-		candidates := reached(&d.Outcomes[i])
+		candidates := passedPolicy(&d.Outcomes[i])
 		groups[i] = t.equivalents.Among(candidates)
 		if !d.Outcomes[i].Requirement.ByName() {
 			others[i] = otherServers(candidates)
@@ -44,7 +44,7 @@ func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 			}
 		}
 		for at := range s.Equivalents {
-			if e := &s.Equivalents[at]; judgments[e.Tool] != nil { // a veto for any requirement counts, wherever the call goes
+			if e := &s.Equivalents[at]; judgments[e.Tool] != nil { // a veto for any requirement counts, to any server that the call moves to
 				e.Judgments = judgments[e.Tool]
 			}
 		}
@@ -52,11 +52,11 @@ func (t *tenant) movable(d *decide.Decision) []decide.Selected {
 	return selected
 }
 
-// maxOthers bounds the servers that are remembered as able to take the place of another.
+// maxOthers limits the servers that a tool remembers as possible replacements of its own.
 const maxOthers = 4
 
-// otherServers returns the first candidate of each server but the first, which is the one that is
-// selected.
+// otherServers returns the first candidate of each server, without the server of the first
+// candidate, which is the selected one.
 func otherServers(candidates []switchboard.Equivalent) (others []switchboard.ToolID) {
 	for _, c := range candidates {
 		id := c.Tool.ID
@@ -68,8 +68,8 @@ func otherServers(candidates []switchboard.Equivalent) (others []switchboard.Too
 	return others
 }
 
-// reached are the candidates that policy has let pass.
-func reached(o *decide.Outcome) []switchboard.Equivalent {
+// passedPolicy returns the candidates that policy allows.
+func passedPolicy(o *decide.Outcome) []switchboard.Equivalent {
 	n := o.Considered()
 	list := make([]switchboard.Equivalent, 0, n)
 	judged := make([]*switchboard.Judgment, 0, n)
@@ -95,13 +95,13 @@ func reached(o *decide.Outcome) []switchboard.Equivalent {
 	return list
 }
 
-// undeclared are what is wrong with the equivalents that are declared for the
-// tenant; "" means for all.
-func (s *state) undeclared(id switchboard.TenantID) []contract.Fault {
+// equivalentFaults returns the faults of the equivalents that are declared for the tenant; "" means
+// all tenants.
+func (s *servingState) equivalentFaults(id switchboard.TenantID) []contract.Fault {
 	var found []contract.Fault
 	t := s.tenants[id]
-	for _, f := range s.declared.Faults() {
-		if id == "" || t != nil && t.serves(f.Tool.Server) {
+	for _, f := range s.declaredEquivalents.Faults() {
+		if id == "" || t != nil && t.mayUseServer(f.Tool.Server) {
 			found = append(found, f)
 		}
 	}

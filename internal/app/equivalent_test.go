@@ -11,8 +11,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// threeServers is a state of the servers a, b and c of trusted operators with one tool each, whose capabilities and names are given.
-func threeServers(t *testing.T, rego string, tools ...string) *state {
+// threeServers returns a state with the trusted servers a, b and c. Each has one of the given
+// tools.
+func threeServers(t *testing.T, rego string, tools ...string) *servingState {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a], trust: operator}, b: {transport: stdio, command: [b], trust: operator}, c: {transport: stdio, command: [c], trust: operator}}\npolicies: {veto: task}\ntenants: {acme: {servers: [a, b, c], allow: [by_name]}}\n")},
@@ -23,7 +24,7 @@ func threeServers(t *testing.T, rego string, tools ...string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := read(c, policy.NewEngine(time.Minute, 0), newLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(time.Minute, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +32,11 @@ func threeServers(t *testing.T, rego string, tools ...string) *state {
 	for i, id := range []switchboard.ServerID{"a", "b", "c"} {
 		offers = append(offers, switchboard.Offer{Server: id, Tools: [][]byte{[]byte(tools[i])}})
 	}
-	return newState(r, "acme", offers, nil, nil)
+	return newServingState(r, "acme", offers, nil, nil)
 }
 
-// A call that moves is judged for every requirement that the tool could serve to which it moves.
+// When a call moves to another tool, policy judges it for every requirement that this tool could
+// serve.
 func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 	tool := func(name string, verbs ...string) string {
 		caps := ""
@@ -46,16 +48,16 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 	s := threeServers(t, "package switchboard\nallowed_tools contains c.id if some c in input.candidate_tools\ndeny[c.id] contains \"no\" if {\n"+
 		"\tinput.phase == \"call\"\n\tsome c in input.candidate_tools\n\tinput.requirement.verb == \"read\"\n\tc.server == \"b\"\n}\n",
 		tool("search", "search"), tool("search", "search", "read"), tool("reader", "read"))
-	p, err := s.current(switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal})
+	p, err := s.currentPrincipal(switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.decide(t.Context(), p, "work", nil, time.Now())
+	d, err := s.decideConfigured(t.Context(), p, "work", nil, time.Now())
 	if err != nil || d.Err() != nil {
 		t.Fatal(err, d.Err())
 	}
 	own, moves := s.tenants["acme"], 0
-	for _, sel := range own.movable(d) {
+	for _, sel := range own.withEquivalents(d) {
 		for _, e := range sel.Equivalents {
 			moves++
 			call := &switchboard.Call{Principal: p, Task: "work", Server: e.Tool.ID.Server, Method: "tools/call", Tool: e.Tool, Judgments: e.Judgments, Params: []byte(`{"name":"x","arguments":{}}`)}
@@ -65,6 +67,6 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 		}
 	}
 	if moves == 0 {
-		t.Error("nothing moves")
+		t.Error("no tool has an equivalent")
 	}
 }

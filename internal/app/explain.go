@@ -17,46 +17,45 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An Explanation says what was decided for a task, and why, for people and
-// programs. Its fields are what "switchboard explain --json" prints.
+// An Explanation says how the decision for a task was made, for people and programs. "switchboard
+// explain --json" prints its fields.
 type Explanation struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	Task   switchboard.TaskID   `json:"task"`
 	Digest switchboard.Digest   `json:"digest,omitempty"`
 
-	// Requirements say what happened to every candidate. They are the
-	// operator's: a caller who is known by a key does not get them.
-	Requirements []Explained `json:"requirements,omitempty"`
+	// Requirements say what happened to every candidate. Only the operator gets them: a caller with a
+	// key does not.
+	Requirements []ExplainedRequirement `json:"requirements,omitempty"`
 
-	// Faults are what is wrong with what is said of the tools of servers that
-	// the task could use: why a tool is missing here, or is not labelled as
-	// somebody wrote. They are the operator's too.
-	Faults []Fault `json:"faults,omitempty"`
+	// Faults are the faults in the descriptions of tools that the task could use. They say why a tool
+	// is missing here, or lacks a label that somebody gave it. Only the operator gets them.
+	Faults []ToolFault `json:"faults,omitempty"`
 
-	// Tools are what the client sees, in its order; none where Refused says
-	// why the task may not start.
-	Tools []Exposed `json:"tools"`
+	// Tools are the tools in the client's list, in its order. There are none if Refused says why the
+	// task may not start.
+	Tools []ExplainedTool `json:"tools"`
 
-	// Instructions is what the instructions cost that a model is given at first, in tokens,
-	// where that was asked.
+	// Instructions is the number of tokens of the instructions that a model gets first, if the query
+	// asked for tokens.
 	Instructions int `json:"instructions_tokens,omitempty"`
 
-	Bill    *Bill              `json:"bill,omitempty"`
+	Bill    *TokenBill         `json:"bill,omitempty"`
 	Refused *switchboard.Error `json:"-"`
 	Why     string             `json:"refused,omitempty"`
 
-	// Starting are the tenant's servers that are starting and have no known offer. Their
-	// tools can change the decision.
+	// Starting are the tenant's servers that are starting and have no known offer. Their tools can
+	// change the decision.
 	Starting []switchboard.ServerID `json:"starting,omitempty"`
 
-	// Whole are the servers whose resources and prompts the client sees too.
+	// Whole are the servers that also offer resources or prompts to the client.
 	Whole []switchboard.ServerID `json:"whole,omitempty"`
 
-	// Servers are those of candidates that are not healthy, or whose calls others
-	// have served.
+	// Servers are the servers of candidates that are not healthy, or that other servers replaced in
+	// calls.
 	Servers []ServerHealth `json:"servers,omitempty"`
 
-	// Decision is the record itself, in canonical form.
+	// Decision is the record of the decision, in canonical form.
 	Decision json.RawMessage `json:"decision,omitempty"`
 }
 
@@ -66,84 +65,85 @@ type ServerHealth struct {
 	health.Status
 }
 
-// Explained is one requirement and its candidates.
-type Explained struct {
-	Requirement string      `json:"requirement"`
-	Optional    bool        `json:"optional,omitempty"`
-	Selected    []Candidate `json:"selected,omitempty"`
-	Others      []Candidate `json:"others,omitempty"`
-	Dropped     []Dropped   `json:"dropped,omitempty"`
-	Unmet       string      `json:"unmet,omitempty"`
+// ExplainedRequirement is one requirement and its candidates.
+type ExplainedRequirement struct {
+	Requirement string               `json:"requirement"`
+	Optional    bool                 `json:"optional,omitempty"`
+	Selected    []ExplainedCandidate `json:"selected,omitempty"`
+	Others      []ExplainedCandidate `json:"others,omitempty"`
+	Dropped     []ExplainedDrop      `json:"dropped,omitempty"`
+	Unmet       string               `json:"unmet,omitempty"`
 
-	// Tied are the tools behind the selected tool of "select: tool" that the ranking puts in
-	// no order, and Warning says what to do about it.
+	// Tied are the tools that the ranking does not order behind the selected tool of
+	// "select: tool". Warning says how to choose.
 	Tied    []string `json:"tied,omitempty"`
 	Warning string   `json:"warning,omitempty"`
 
-	// Unknown are ids that a policy names and that are no candidates.
+	// Unknown are ids that a policy names although they are no candidates.
 	Unknown []string `json:"policy_names_no_candidate,omitempty"`
 }
 
-// A Candidate is a tool that reached the end of the decision.
-type Candidate struct {
+// An ExplainedCandidate is a tool that no stage dropped.
+type ExplainedCandidate struct {
 	Tool         string   `json:"tool"`
 	Capabilities []string `json:"capabilities,omitempty"`
 	Score        int      `json:"score"`
-	Preferred    int      `json:"preferred,omitempty"` // its place in the row that prefers it, from 1
+	Preferred    int      `json:"preferred,omitempty"` // its position in the row that prefers it, from 1
 	Stale        bool     `json:"stale,omitempty"`
 
-	// Repeatable says whether calling the tool again is harmless, though the
-	// first call may have been executed, and Repeat who says so.
+	// Repeatable says whether calling the tool again is harmless, even if the first call was executed.
+	// Repeat names the source of that.
 	Repeatable bool   `json:"repeat_is_harmless"`
 	Repeat     string `json:"repeat"`
 
-	// Declared says why "readonly" counts although only the server says it; "" where a person vouches for it, or it does not count.
+	// Declared says why "readonly" counts although only the server declares it. It is "" if a person
+	// vouches for it, or if it does not count.
 	Declared string `json:"declared,omitempty"`
 
-	// Redacted says what the operator's overlay has removed from its results, and whether that enforces pii_safe.
+	// Redacted says what the operator's overlay removes from the tool's results, and whether that
+	// enforces pii_safe.
 	Redacted string `json:"redacted,omitempty"`
 
 	// MovesTo are the other candidates to which its calls may move, in order.
 	MovesTo []string `json:"moves_to,omitempty"`
 }
 
-// A Dropped is a candidate that did not.
-type Dropped struct {
+// An ExplainedDrop is a candidate that a stage dropped.
+type ExplainedDrop struct {
 	Tool   string `json:"tool"`
 	Stage  string `json:"stage"`
 	Reason string `json:"reason"`
 
-	// Code is what the reason is refused with, where it is not SB-CAP-004, and
-	// Rules are those of policies that had a part in it.
+	// Code is the error code of the refusal if it is not SB-CAP-004. Rules are the rules of policies
+	// that had a part in it.
 	Code  switchboard.Code `json:"code,omitempty"`
 	Rules []policy.Cause   `json:"rules,omitempty"`
 }
 
-// A Fault is something wrong with what is said of a server's tool, or of the
-// server, in words.
-type Fault struct {
+// A ToolFault is a fault in the description of a server or of its tool, in words.
+type ToolFault struct {
 	Server switchboard.ServerID `json:"server"`
 	Tool   string               `json:"tool,omitempty"`
 	Why    string               `json:"why"`
 }
 
-// Exposed is a tool as the client sees it, and whose it is.
-type Exposed struct {
+// ExplainedTool is a tool as the client sees it, and its server.
+type ExplainedTool struct {
 	Name        string               `json:"name"`
 	Server      switchboard.ServerID `json:"server,omitempty"` // "" for one of Switchboard's own
 	Tool        string               `json:"tool,omitempty"`
 	Description string               `json:"description,omitempty"`
 	Role        string               `json:"listed"`               // always, on demand, stub, own
-	Group       string               `json:"group,omitempty"`      // that it is on demand in, or stands for
-	Tokens      int                  `json:"tokens,omitempty"`     // that its definition costs, where that was asked
-	Definition  json.RawMessage      `json:"definition,omitempty"` // as the client gets it, where that was asked
+	Group       string               `json:"group,omitempty"`      // the group that it belongs to, or is the stub of
+	Tokens      int                  `json:"tokens,omitempty"`     // of its definition, if the query asked for tokens
+	Definition  json.RawMessage      `json:"definition,omitempty"` // as the client gets it, if the query asked for definitions
 }
 
-// An Asking is what is to be explained.
-type Asking struct {
+// An ExplainQuery says which task to explain, and how.
+type ExplainQuery struct {
 	Task switchboard.TaskID // "" means the default task
 
-	// Tokens asks for the bill, under Budget where that is not 0.
+	// Tokens asks for the bill. Budget, if not 0, replaces the task's token budget.
 	Tokens bool
 	Budget int
 
@@ -151,44 +151,45 @@ type Asking struct {
 	Definitions bool
 }
 
-// A Bill is what a task's tools cost, in tokens.
-type Bill struct {
+// A TokenBill is the cost of a task's tools, in tokens.
+type TokenBill struct {
 	Tokenizer string `json:"tokenizer"`
 	Budget    int    `json:"token_budget"`
-	Listed    int    `json:"listed"` // at first
+	Listed    int    `json:"listed"` // in the first list
 	Left      int    `json:"left"`
-	Whole     int    `json:"all_tools"` // if all were listed, without stubs
+	Whole     int    `json:"all_tools"` // if all tools were listed, without stubs
 }
 
-// Explain makes the decision for a task that p may bind, and says what happened. That the task may not start is no error: see
-// Explanation.Refused. It waits for no server: see Explanation.Starting.
-func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) (*Explanation, error) {
-	starting, _ := a.Starting(p.Tenant) // before the state, which may hold more answers
+// Explain makes the decision for a task that p may bind, and explains it. It returns no error if
+// the task may not start: see Explanation.Refused. It does not wait for servers: see
+// Explanation.Starting.
+func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
+	starting, _ := a.Starting(p.Tenant) // read before the state, which may hold more answers
 	st := a.state.Load()
-	task, err := st.resolve(p, ask.Task)
+	task, err := st.resolveTask(p, ask.Task)
 	if err != nil {
 		return nil, err
 	}
 	if task == "" {
 		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
-		if p, known := st.current(p); known == nil && st.tenants[p.Tenant] != nil {
-			if mine := st.tenants[p.Tenant].tasksOf(p); len(mine) > 0 {
+		if p, known := st.currentPrincipal(p); known == nil && st.tenants[p.Tenant] != nil {
+			if mine := st.tenants[p.Tenant].taskNames(p); len(mine) > 0 {
 				err.Hint = "its tasks are " + strings.Join(mine, ", ")
 			}
 		}
 		return nil, err
 	}
-	d, err := st.decide(ctx, p, task, a.unfit(run.Before{}), time.Now())
+	d, err := st.decideConfigured(ctx, p, task, a.unfitTools(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []Exposed{}, Servers: a.ailing(st, p, d), Starting: starting}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: a.ailingServers(st, p, d), Starting: starting}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
-			x.Requirements = append(x.Requirements, st.explained(ctx, d, &d.Outcomes[i]))
+			x.Requirements = append(x.Requirements, st.explainOutcome(ctx, d, &d.Outcomes[i]))
 		}
-		x.Faults = st.faults(p.Tenant, d.Task)
+		x.Faults = st.taskFaults(p.Tenant, d.Task)
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
@@ -200,7 +201,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		}
 		return x, nil
 	}
-	shown, err := st.show(d, nil, nil, ask.Budget, nil)
+	shown, err := st.makeSurface(d, nil, nil, ask.Budget, nil)
 	if err != nil {
 		if !errors.As(err, &x.Refused) {
 			return nil, err
@@ -213,10 +214,10 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	}
 	if ask.Tokens {
 		x.Instructions = shown.InstructionTokens()
-		x.Bill = &Bill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
+		x.Bill = &TokenBill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
 	}
 	for e := range shown.All() {
-		show := Exposed{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
+		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
 		if show.Server != "" {
 			show.Tool = e.Tool.ID.Name
 		}
@@ -239,7 +240,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 		x.Bill.Whole += x.Instructions
 		x.Bill.Left = max(0, x.Bill.Budget-x.Bill.Listed)
 	}
-	for _, o := range st.whole(p.Tenant, d) {
+	for _, o := range st.wholeOffers(p.Tenant, d) {
 		if len(o.Resources)+len(o.Templates)+len(o.Prompts) > 0 {
 			x.Whole = append(x.Whole, o.Server)
 		}
@@ -247,9 +248,9 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask Asking) 
 	return x, nil
 }
 
-// ailing are the servers of the decision's candidates of which there is something
-// to tell, as p may know it.
-func (a *App) ailing(st *state, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+// ailingServers returns the health of the decision's servers that are not simply healthy, reduced
+// to what p may know.
+func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
 	met := map[switchboard.ServerID]bool{}
 	meet := func(id switchboard.ServerID) {
 		if met[id] {
@@ -284,20 +285,20 @@ func (a *App) ailing(st *state, p switchboard.Principal, d *decide.Decision) (al
 	return all
 }
 
-func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Outcome) Explained {
-	x := Explained{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
-	group := s.tenants[d.Tenant].equivalents.Among(reached(o))
+func (s *servingState) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
+	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
+	group := s.tenants[d.Tenant].equivalents.Among(passedPolicy(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, s.candidate(c, d, group))
+		x.Selected = append(x.Selected, s.explainCandidate(c, d, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, s.candidate(c, d, group))
+		x.Others = append(x.Others, s.explainCandidate(c, d, group))
 	}
-	x.Tied, x.Warning = tie(o)
-	rules, unknown := s.judged(ctx, d, o)
+	x.Tied, x.Warning = findTie(o)
+	rules, unknown := s.explainPolicy(ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {
-		gone := Dropped{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
+		gone := ExplainedDrop{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
 		if c.Stage == policy.StageName {
 			gone.Rules = rules[c.Tool.ID]
 		}
@@ -309,9 +310,9 @@ func (s *state) explained(ctx context.Context, d *decide.Decision, o *decide.Out
 	return x
 }
 
-// judged asks policy once more about the candidates that came to it: for the
-// rules by which it dropped some, and for what it names that is no candidate.
-func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
+// explainPolicy asks policy again about the candidates that reached it. It returns the rules that
+// dropped candidates, and the ids that a policy names although they are no candidates.
+func (s *servingState) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -329,22 +330,23 @@ func (s *state) judged(ctx context.Context, d *decide.Decision, o *decide.Outcom
 	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
 }
 
-func (s *state) candidate(c decide.Candidate, d *decide.Decision, group *contract.Group) Candidate {
-	x := Candidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
-	x.Repeatable, x.Repeat = repeat(&c.Tool.Contract)
+func (s *servingState) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {
+	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
+	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
 		x.MovesTo = append(x.MovesTo, e.Tool.ID.String())
 	}
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
-	x.Declared = s.declaredWord(c.Tool, d)
-	x.Redacted = redaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
+	x.Declared = s.explainDeclared(c.Tool, d)
+	x.Redacted = explainRedaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
 	return x
 }
 
-// declaredWord says why the server's own word that a tool is readonly counts in the decision; "" where it does not, or need not.
-func (s *state) declaredWord(t *switchboard.Tool, d *decide.Decision) string {
+// explainDeclared says why the server's own declaration that a tool is readonly counts in the
+// decision. It returns "" if the declaration does not count, or is not needed.
+func (s *servingState) explainDeclared(t *switchboard.Tool, d *decide.Decision) string {
 	tenant := s.tenants[d.Tenant]
 	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
 		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
@@ -359,19 +361,20 @@ func (s *state) declaredWord(t *switchboard.Tool, d *decide.Decision) string {
 	}
 }
 
-// redaction says what the operator's overlay has removed from the results of the tool, and what that enforces.
-func redaction(t *switchboard.Tool, where string) string {
+// explainRedaction says what the operator's overlay removes from the tool's results, and what that
+// enforces.
+func explainRedaction(t *switchboard.Tool, where string) string {
 	if len(t.Redact) == 0 {
 		return ""
 	}
-	redacts := where + " redacts " + names(t.Redact)
+	redacts := where + " redacts " + joinNames(t.Redact)
 	if t.Enforces(switchboard.PIISafe) {
 		return string(switchboard.PIISafe) + " (" + string(switchboard.FromEnforcement) + ": " + redacts + ")"
 	}
-	return redacts + ", which is not all that " + string(switchboard.PIISafe) + " takes: " + names(switchboard.PersonalData)
+	return redacts + ", which is not everything that " + string(switchboard.PIISafe) + " requires: " + joinNames(switchboard.PersonalData)
 }
 
-func names[T ~string](list []T) string {
+func joinNames[T ~string](list []T) string {
 	texts := make([]string, len(list))
 	for i, t := range list {
 		texts[i] = string(t)
@@ -379,8 +382,9 @@ func names[T ~string](list []T) string {
 	return strings.Join(texts, ", ")
 }
 
-// repeat says whether a repeat of the tool's calls is harmless, and who says so.
-func repeat(c *switchboard.Contract) (harmless bool, why string) {
+// explainRepeat says whether repeating the tool's calls is harmless, and which source declares
+// that.
+func explainRepeat(c *switchboard.Contract) (harmless bool, why string) {
 	by := func(what string, f switchboard.Fact) string { return what + " (" + string(f.Source) + ")" }
 	switch {
 	case c.Stateful.Holds:
@@ -396,29 +400,29 @@ func repeat(c *switchboard.Contract) (harmless bool, why string) {
 	case c.Idempotent.Holds:
 		return false, by("idempotent", c.Idempotent) + " is not trusted"
 	}
-	return false, "nobody says otherwise"
+	return false, "nothing declares it"
 }
 
-// faults are those of the servers whose tools the task could use, sorted as the
-// catalog has them; what the tenant's own overlays have wrong comes last.
-func (s *state) faults(id switchboard.TenantID, task *switchboard.Task) (found []Fault) {
+// taskFaults returns the faults of servers that the task could use, in the order of the catalog.
+// Faults in the tenant's own overlays come last.
+func (s *servingState) taskFaults(id switchboard.TenantID, task *switchboard.Task) (found []ToolFault) {
 	t := s.tenants[id]
 	for _, f := range slices.Concat(s.catalog.Faults(), t.view.Faults()) {
-		if t.serves(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Server) }) {
-			found = append(found, Fault{f.Server, f.Tool, f.Error()})
+		if t.mayUseServer(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Server) }) {
+			found = append(found, ToolFault{f.Server, f.Tool, f.Error()})
 		}
 	}
-	for _, f := range s.undeclared(id) {
-		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return mayUse(&r, f.Tool.Server) }) {
-			found = append(found, Fault{f.Tool.Server, f.Tool.Name, f.Error()})
+	for _, f := range s.equivalentFaults(id) {
+		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Tool.Server) }) {
+			found = append(found, ToolFault{f.Tool.Server, f.Tool.Name, f.Error()})
 		}
 	}
 	return found
 }
 
-// mayUse reports whether a tool of the server could meet the requirement: one
-// by name says whose tools it wants, and a capability can be anybody's.
-func mayUse(r *switchboard.Requirement, id switchboard.ServerID) bool {
+// couldServe reports whether a tool of the server could meet the requirement. A requirement by name
+// says which servers it means; a capability can come from any server.
+func couldServe(r *switchboard.Requirement, id switchboard.ServerID) bool {
 	return !r.ByName() || slices.ContainsFunc(r.Tools, func(pattern string) bool {
 		server, _, _ := strings.Cut(pattern, "/")
 		return switchboard.MatchPattern(server, string(id))

@@ -14,14 +14,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// set makes servers those that are connected to and kept watch of.
-func (a *App) set(servers []switchboard.Server) {
+// setServers replaces the servers that Switchboard connects to and monitors.
+func (a *App) setServers(servers []switchboard.Server) {
 	a.health.Set(servers)
 	a.fleet.Set(servers)
 }
 
-// linked tells health of a connection.
-func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
+// reportLink reports to health that a connection to a server is up or down.
+func (a *App) reportLink(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	var cause health.Cause
 	if why != nil {
 		cause = health.Cause{Stage: string(why.Stage), Message: why.Message, Since: why.Since, Gone: why.Gone}
@@ -29,8 +29,8 @@ func (a *App) linked(id switchboard.ServerID, up bool, why *upstream.Failure) {
 	a.health.Link(id, up, cause)
 }
 
-// probe asks a server whether it is well, in all the ways that are configured.
-func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
+// probeServer probes a server in all the ways that are configured.
+func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	if err := a.fleet.Probe(ctx, s.ID); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
 	if tool == nil {
 		return nil
 	}
-	params := []byte(`{"name":` + string(encode(tool.ID.Name)))
+	params := []byte(`{"name":` + string(encodeJSON(tool.ID.Name)))
 	if s.Probe.Arguments != nil {
 		params = append(append(params, `,"arguments":`...), s.Probe.Arguments...)
 	}
@@ -54,9 +54,9 @@ func (a *App) probe(ctx context.Context, s *switchboard.Server) error {
 	return nil
 }
 
-// probeFaults are why servers that have said what they offer are not probed as they
-// are configured.
-func (s *state) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
+// probeFaults says which servers are not probed as configured, and why. It covers only servers with
+// a known offer.
+func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
 	for i := range s.config.Servers {
 		server := &s.config.Servers[i]
 		if _, heard := s.offers[server.ID]; !heard || !concerns(server.ID) {
@@ -69,9 +69,9 @@ func (s *state) probeFaults(concerns func(switchboard.ServerID) bool) (faults []
 	return faults
 }
 
-// probeTool is the tool by which the server is probed; or why there is none though
-// it is configured: nobody whom the operator trusts says that it only reads.
-func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
+// probeTool returns the tool that probes the server. If one is configured but may not be used, why
+// says so: only a tool that is readonly on trusted authority may be called for a probe.
+func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
 	if of.Probe.Tool == "" {
 		return nil, ""
 	}
@@ -80,24 +80,25 @@ func (s *state) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why s
 	case !ok:
 		return nil, fmt.Sprintf("health: it has no tool %q", of.Probe.Tool)
 	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
-		return nil, fmt.Sprintf("health: only a tool that changes nothing is called to see whether a server is well; say in an overlay that %q is readonly", of.Probe.Tool)
+		return nil, fmt.Sprintf("health: a probe calls only a tool that changes nothing; declare in an overlay that %q is readonly", of.Probe.Tool)
 	}
 	return tool, ""
 }
 
-// unfit is what is not fit to serve now, for a run that showed was. What it shows
-// stays while its server blinks; what it has left is not gone back to.
-func (a *App) unfit(was run.Before) decide.Unfit { return unfitFor(a.health.Unfit(), was) }
+// unfitTools returns the tools that are not fit to serve now, for a run that showed was. Tools on
+// its surface stay while their server is down for a moment. The run does not return to servers that
+// it has left.
+func (a *App) unfitTools(was run.Before) decide.Unfit { return unfitForRun(a.health.Unfit(), was) }
 
-func unfitFor(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
+func unfitForRun(now map[switchboard.ToolID]health.State, was run.Before) decide.Unfit {
 	if len(now) == 0 && len(was.Left) == 0 {
 		return nil
 	}
-	bound := servers(was.Surface)
+	bound := serversOnSurface(was.Surface)
 	unfit := decide.Unfit{}
 	for id, state := range now {
 		if state == health.Starting {
-			continue // calls wait for it
+			continue // calls wait until it has started
 		}
 		if !slices.Contains(bound, id.Server) || slices.Contains(was.Left, id.Server) {
 			unfit[id] = string(state)
@@ -107,18 +108,18 @@ func unfitFor(now map[switchboard.ToolID]health.State, was run.Before) decide.Un
 		switch id := (switchboard.ToolID{Server: server}); {
 		case unfit[id] == "":
 			unfit[id] = health.Left
-		case slices.Contains(bound, server): // it is being given up
+		case slices.Contains(bound, server): // the run is just leaving it
 			unfit[id] = health.Bound
 		}
 	}
 	return unfit
 }
 
-// ownUnfit is unfit without what is none of the tenant's.
-func (t *tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
+// ownUnfit returns the part of unfit that concerns the tenant's servers.
+func (t *servedTenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	var own decide.Unfit
 	for id, state := range unfit {
-		if !t.serves(id.Server) {
+		if !t.mayUseServer(id.Server) {
 			continue
 		}
 		if own == nil {
@@ -129,8 +130,8 @@ func (t *tenant) ownUnfit(unfit decide.Unfit) decide.Unfit {
 	return own
 }
 
-// servers are those of the tools that are shown.
-func servers(s *surface.Surface) (ids []switchboard.ServerID) {
+// serversOnSurface returns the servers of the tools on a surface.
+func serversOnSurface(s *surface.Surface) (ids []switchboard.ServerID) {
 	if s == nil {
 		return nil
 	}
@@ -142,21 +143,20 @@ func servers(s *surface.Surface) (ids []switchboard.ServerID) {
 	return ids
 }
 
-// lost are the servers that are shown, and that cannot serve: each is out of
-// service and has a tool that no equivalent stands in for; or none of its tools
-// can be called.
-func (a *App) lost(s *surface.Surface) []switchboard.ServerID {
-	return lostOf(a.health.Unfit(), a.health.Fit, s)
+// lostServers returns the servers on the surface that cannot serve. Such a server is out of service
+// and has a tool without a fit equivalent, or none of its tools can be called.
+func (a *App) lostServers(s *surface.Surface) []switchboard.ServerID {
+	return findLostServers(a.health.Unfit(), a.health.Fit, s)
 }
 
-func lostOf(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
+func findLostServers(unfit map[switchboard.ToolID]health.State, fit func(switchboard.ToolID) bool, s *surface.Surface) (ids []switchboard.ServerID) {
 	if len(unfit) == 0 {
 		return nil
 	}
 	out := func(id switchboard.ToolID) bool {
 		return unfit[id] == health.Lost || unfit[id] == health.Quarantine || unfit[id] == health.Disabled
 	}
-	for _, id := range servers(s) {
+	for _, id := range serversOnSurface(s) {
 		all, some := true, false
 		for _, e := range s.Entries() {
 			if e.Tool.ID.Server != id {

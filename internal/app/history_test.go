@@ -24,8 +24,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// edits are the configurations that a history goes through, one after the other.
-var edits = []string{
+// tenantEdits are the configurations of the tenant that a history switches between.
+var tenantEdits = []string{
 	"ranking: {classes: [paid, free]}",
 	"ranking: {classes: [free, paid]}",
 	"servers: [a, b]",
@@ -33,8 +33,8 @@ var edits = []string{
 	"policy: {deny: [\"*/fetch\"]}",
 }
 
-// needs are the requirements of its task.
-var needs = []string{
+// taskNeeds are the requirements of its task.
+var taskNeeds = []string{
 	"{verb: search, resource: internet}",
 	"{verb: search, resource: internet, select: tool, as: find}",
 	"{verb: search, resource: internet}, {verb: read, resource: fs, optional: true}",
@@ -42,18 +42,18 @@ var needs = []string{
 	"{tools: [\"*/*\"]}",
 }
 
-// definitions are what a server may offer under the name of a tool.
+// definitions are the definitions that a server may offer for a tool.
 var definitions = []string{
 	`{"name":%q,"inputSchema":{"type":"object","properties":{"query":{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
 	`{"name":%q,"description":"other words","inputSchema":{"type":"object","properties":{"query":{"type":"string"}}},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
 	`{"name":%q,"inputSchema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]},"_meta":{"x-summit-capabilities":[{"verb":%q,"resource":%q}]}}`,
 }
 
-// readings are of all edits with all needs.
-func readings(t *testing.T) (all []*reading) {
+// loadAllConfigs loads a configuration for every edit with every need.
+func loadAllConfigs(t *testing.T) (all []*loadedConfig) {
 	t.Helper()
-	for _, edit := range edits {
-		for _, need := range needs {
+	for _, edit := range tenantEdits {
+		for _, need := range taskNeeds {
 			c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 				"switchboard.yaml": {Data: []byte("servers:\n  a: {transport: stdio, command: [a], class: paid}\n  b: {transport: stdio, command: [b], class: free}\n  c: {transport: stdio, command: [c], class: free}\n" +
 					"tenants: {acme: {servers: [\"*\"], allow: [by_name]}}\n")},
@@ -63,7 +63,7 @@ func readings(t *testing.T) (all []*reading) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+			r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,20 +76,20 @@ func readings(t *testing.T) (all []*reading) {
 // With the race detector, 10,000 histories take more than a minute: go test -run Histories -histories 10000.
 var histories = flag.Int("histories", 2500, "how many random histories TestNamesHoldInRandomHistories goes through")
 
-// A town is a configuration, servers and how they fare: a Binder as App is one.
-type town struct {
+// A world is a configuration, servers and their health. It is a run.Binder, as App is.
+type world struct {
 	*rand.Rand
-	all    []*reading
-	at     *reading
-	offers map[switchboard.ServerID]map[string]string // definitions by tool
-	ailing map[switchboard.ToolID]health.State
-	state  *state
+	all     []*loadedConfig
+	current *loadedConfig
+	offers  map[switchboard.ServerID]map[string]string // definitions by tool
+	ailing  map[switchboard.ToolID]health.State
+	state   *servingState
 }
 
-var me = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
+var localUser = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
 
-// settle makes the state of what is so now.
-func (w *town) settle() {
+// rebuild builds the state of the present configuration and offers.
+func (w *world) rebuild() {
 	var offers []switchboard.Offer
 	for _, id := range slices.Sorted(maps.Keys(w.offers)) {
 		o := switchboard.Offer{Server: id, Tools: [][]byte{}}
@@ -98,11 +98,11 @@ func (w *town) settle() {
 		}
 		offers = append(offers, o)
 	}
-	w.state = newState(w.at, "acme", offers, nil, w.state)
+	w.state = newServingState(w.current, "acme", offers, nil, w.state)
 }
 
-// offer has the server offer something else.
-func (w *town) offer(id switchboard.ServerID) {
+// changeOffer gives the server a new random offer.
+func (w *world) changeOffer(id switchboard.ServerID) {
 	tools := map[string]string{}
 	for _, what := range [][3]string{{"web_search", "search", "internet"}, {"google", "search", "internet"}, {"fetch", "read", "fs"}, {"b__web_search", "read", "fs"}} {
 		if w.IntN(3) > 0 {
@@ -112,40 +112,40 @@ func (w *town) offer(id switchboard.ServerID) {
 	w.offers[id] = tools
 }
 
-func (w *town) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return w.state.resolve(p, task)
+func (w *world) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	return w.state.resolveTask(p, task)
 }
 
-func (w *town) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	return w.state.bind(ctx, p, task, was, unfitFor(w.ailing, was), nil, func(*tenant, *decide.Decision, error) func() recorded {
-		return func() recorded { return recorded{} }
+func (w *world) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
+	return w.state.bindTask(ctx, p, task, was, unfitForRun(w.ailing, was), nil, func(*servedTenant, *decide.Decision, error) func() lastRecord {
+		return func() lastRecord { return lastRecord{} }
 	})
 }
 
-func (*town) Lasts(switchboard.TenantID) bool { return true }
+func (*world) Lasts(switchboard.TenantID) bool { return true }
 
-func (*town) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
+func (*world) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
 	return nil, nil
 }
 
-// A viewer is one client, and what it knows.
-type viewer struct {
+// A listClient is one client and the entries that it was shown.
+type listClient struct {
 	id   switchboard.RunID // of its run; "" for the base run
 	name string            // of a client of the base run
 	seen map[string]surface.Entry
 }
 
-// change is one of the changes that happen in histories.
-func (w *town) change(ctx context.Context, g *run.Registry) {
+// change makes one random change.
+func (w *world) change(ctx context.Context, g *run.Registry) {
 	servers := []switchboard.ServerID{"a", "b", "c"}
 	id := servers[w.IntN(len(servers))]
 	switch w.IntN(5) {
 	case 0:
-		w.at = w.all[w.IntN(len(w.all))]
+		w.current = w.all[w.IntN(len(w.all))]
 	case 1:
-		w.offer(id)
+		w.changeOffer(id)
 	case 2:
-		delete(w.offers, id) // it has never answered since a restart
+		delete(w.offers, id) // as if it had not answered since a restart
 	case 3:
 		if server := (switchboard.ToolID{Server: id}); w.ailing[server] == "" {
 			w.ailing = map[switchboard.ToolID]health.State{server: []health.State{health.Lost, health.Quarantine}[w.IntN(2)]}
@@ -153,20 +153,20 @@ func (w *town) change(ctx context.Context, g *run.Registry) {
 			w.ailing = map[switchboard.ToolID]health.State{}
 		}
 		g.Leave(ctx, func(s *surface.Surface) []switchboard.ServerID {
-			return lostOf(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
+			return findLostServers(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
 		})
 		return
 	default:
 		return
 	}
-	w.settle()
+	w.rebuild()
 	g.Rebind(ctx)
 }
 
-func (w *town) runOf(t *testing.T, g *run.Registry, v *viewer) *run.Run {
-	r, err := g.Base(t.Context(), me, "t")
+func (w *world) runOf(t *testing.T, g *run.Registry, v *listClient) *run.Run {
+	r, err := g.Base(t.Context(), localUser, "t")
 	if v.id != "" {
-		r, err = g.Find(t.Context(), me, v.id)
+		r, err = g.Find(t.Context(), localUser, v.id)
 	}
 	if err != nil || r == nil || r.Err() != nil {
 		return nil
@@ -174,41 +174,42 @@ func (w *town) runOf(t *testing.T, g *run.Registry, v *viewer) *run.Run {
 	return r
 }
 
-// Whatever is edited, killed, restarted or reloaded: a client that has expanded nothing gets the list that a
-// fresh client gets which is bound to the same tools. A name that a client was ever shown leads to a tool
-// that the decision selects: the one that it was last shown for, or one that may stand in for it; or the
-// client is told what serves it, that nothing does, or that there is no such tool.
+// After any edits, crashes, restarts and reloads, a client that has expanded nothing gets the same
+// list as a new client that is bound to the same tools. A name that a client was ever shown leads
+// to a selected tool: the tool that it was last shown for, or one that may stand in for it.
+// Otherwise the client is told which tool serves the requirement, that none does, or that there is
+// no such tool.
 func TestNamesHoldInRandomHistories(t *testing.T) {
 	law.Hold(t, law.OneDecision)
-	all := readings(t)
+	all := loadAllConfigs(t)
 	calls := map[surface.Way]int{}
 	for seed := range uint64(*histories) {
-		w := &town{Rand: rand.New(rand.NewPCG(seed, 17)), all: all, at: all[0], offers: map[switchboard.ServerID]map[string]string{}, ailing: map[switchboard.ToolID]health.State{}}
-		history(t, w, calls)
+		w := &world{Rand: rand.New(rand.NewPCG(seed, 17)), all: all, current: all[0], offers: map[switchboard.ServerID]map[string]string{}, ailing: map[switchboard.ToolID]health.State{}}
+		runHistory(t, w, calls)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("calls by where they went: %v", calls)
+	t.Logf("calls by surface.Way: %v", calls)
 	for way := range surface.Unmet + 1 {
 		if calls[way] < *histories/100 {
-			t.Errorf("%d calls went way %d: too few to say anything", calls[way], way)
+			t.Errorf("%d calls went way %d: too few for a claim", calls[way], way)
 		}
 	}
 }
 
-func history(t *testing.T, w *town, calls map[surface.Way]int) {
+func runHistory(t *testing.T, w *world, calls map[surface.Way]int) {
 	ctx := t.Context()
 	for _, id := range []switchboard.ServerID{"a", "b", "c"} {
-		w.offer(id)
+		w.changeOffer(id)
 	}
-	w.settle()
+	w.rebuild()
 	st := store.NewMemory()
 	nothing := surface.New(surface.Input{})
 	g := run.New(w, nothing, st)
-	viewers := []*viewer{{name: "one", seen: map[string]surface.Entry{}}, {name: "two", seen: map[string]surface.Entry{}}}
-	if r, err := g.Open(ctx, me, "t"); err == nil {
-		viewers = append(viewers, &viewer{id: r.ID(), seen: map[string]surface.Entry{}})
+	viewers := []*listClient{{name: "one", seen: map[string]surface.Entry{}}, {name: "two", seen: map[string]surface.Entry{}}}
+	if r, err := g.Open(ctx, localUser, "t"); err == nil {
+		viewers = append(viewers, &listClient{id: r.ID(), seen: map[string]surface.Entry{}})
 	}
 	for range 6 + w.IntN(6) {
 		switch w.IntN(3) {
@@ -218,7 +219,7 @@ func history(t *testing.T, w *town, calls map[surface.Way]int) {
 			if w.IntN(4) == 0 { // a restart
 				g = run.New(w, nothing, st)
 				if w.IntN(2) == 0 {
-					w.settle()
+					w.rebuild()
 				}
 			}
 		}
@@ -234,8 +235,8 @@ func history(t *testing.T, w *town, calls map[surface.Way]int) {
 	}
 }
 
-// list lists for the viewer, and compares with what a fresh client gets.
-func (w *town) list(t *testing.T, g *run.Registry, r *run.Run, v *viewer) {
+// list lists the tools for the client, and compares with the list of a new client.
+func (w *world) list(t *testing.T, g *run.Registry, r *run.Run, v *listClient) {
 	s := r.Surface()
 	modern := v.id == ""
 	g.Listed(t.Context(), r, v.name, s.Table(modern))
@@ -244,7 +245,7 @@ func (w *town) list(t *testing.T, g *run.Registry, r *run.Run, v *viewer) {
 			v.seen[e.Name] = e
 		}
 	}
-	fresh, err := run.New(w, surface.New(surface.Input{}), store.NewMemory()).Base(t.Context(), me, "t")
+	fresh, err := run.New(w, surface.New(surface.Input{}), store.NewMemory()).Base(t.Context(), localUser, "t")
 	if err != nil || len(s.Expanded()) > 0 {
 		return
 	}
@@ -255,12 +256,12 @@ func (w *town) list(t *testing.T, g *run.Registry, r *run.Run, v *viewer) {
 		return ids
 	}
 	if slices.Equal(ids(s), ids(fresh.Surface())) && string(s.List(switchboard.Tools, modern)) != string(fresh.Surface().List(switchboard.Tools, modern)) {
-		t.Errorf("a fresh client gets\n%s\nand the old one\n%s", fresh.Surface().List(switchboard.Tools, modern), s.List(switchboard.Tools, modern))
+		t.Errorf("a new client gets\n%s\nand the old one\n%s", fresh.Surface().List(switchboard.Tools, modern), s.List(switchboard.Tools, modern))
 	}
 }
 
-// call calls a name that the viewer was shown, and holds the way that it goes against what may be.
-func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls map[surface.Way]int) {
+// call calls a name that the client was shown, and checks where the call goes.
+func (w *world) call(t *testing.T, g *run.Registry, r *run.Run, v *listClient, calls map[surface.Way]int) {
 	names := slices.Sorted(maps.Keys(v.seen))
 	if len(names) == 0 {
 		return
@@ -271,7 +272,7 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 	calls[way.Way]++
 	e := way.Entry
 	if now, listed := s.Lookup(name); listed && now.Usable() && now.Tool.ID == o.Tool.ID && now.Tool.Digest == o.Tool.Digest && (way.Way != surface.Forward || e.Tool.ID != o.Tool.ID) {
-		t.Errorf("%s is %s as it was shown, and a call does not go there", name, o.Tool.ID)
+		t.Errorf("%s is still %s, as it was shown, but the call goes elsewhere", name, o.Tool.ID)
 	}
 	if way.Way == surface.Forward || way.Way == surface.Changed {
 		if now, ok := s.Lookup(e.Name); !ok || now.Tool != e.Tool {
@@ -295,7 +296,7 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 			}
 		}
 	case surface.Unknown:
-		d, err := w.state.decide(t.Context(), me, "t", nil, time.Now())
+		d, err := w.state.decideConfigured(t.Context(), localUser, "t", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,11 +304,11 @@ func (w *town) call(t *testing.T, g *run.Registry, r *run.Run, v *viewer, calls 
 		for _, out := range d.Outcomes {
 			denied = denied || slices.ContainsFunc(out.Dropped, func(c decide.Dropped) bool { return c.Stage == policy.StageName && c.Tool.ID == o.Tool.ID })
 			if slices.ContainsFunc(slices.Concat(out.Selected, out.Others), func(c decide.Candidate) bool { return c.Tool.ID == o.Tool.ID }) {
-				t.Errorf("%s was shown for %s and is unknown, and policy lets that serve %s", name, o.Tool.ID, out.Requirement)
+				t.Errorf("%s was shown for %s and is unknown, although policy lets the tool serve %s", name, o.Tool.ID, out.Requirement)
 			}
 		}
 		if bound := !slices.Contains(w.state.tenants["acme"].Servers, o.Tool.ID.Server); !denied && !bound {
-			t.Errorf("%s was shown for %s and is unknown, and neither policy nor a bound has removed it", name, o.Tool.ID)
+			t.Errorf("%s was shown for %s and is unknown, although neither policy nor the tenant's bound has removed the tool", name, o.Tool.ID)
 		}
 	}
 }

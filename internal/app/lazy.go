@@ -21,27 +21,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
-// show gives what the decision shows, within its budget of tokens, or within that
-// which is given where it is not 0. Where nothing is
-// configured but servers, and all of their tools together are over the budget, one
-// stub takes their place.
-func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
+// makeSurface returns the surface of the decision, within its token budget or, if it is not 0,
+// within the given budget. If the configuration names only servers and all of their tools together
+// exceed the budget, one stub takes their place.
+func (s *servingState) makeSurface(d *decide.Decision, prev *surface.Surface, serverInfo []byte, budget int, decided func() (decision, basis switchboard.Digest)) (*surface.Surface, error) {
 	t := s.tenants[d.Tenant]
 	in := surface.Input{
-		Task: d.Task, Selected: t.movable(d), Whole: s.whole(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
-		StandsIn: s.standsIn(t), Removed: s.removed(t, d),
+		Task: d.Task, Selected: t.withEquivalents(d), Whole: s.wholeOffers(d.Tenant, d), Prev: prev, Info: serverInfo, Decided: decided,
+		StandsIn: s.standsIn(t), Removed: s.removedTools(t, d),
 		Count: s.tokens.Count, Budget: cmp.Or(budget, t.Budget(d.Task)), CollapseOldest: t.OnFull == switchboard.OnFullCollapse,
 	}
-	servers, words := s.words(in.Selected)
-	plan := func(task *switchboard.Task, told bool) *surface.Surface {
+	servers, instructions := s.serverInstructions(in.Selected)
+	plan := func(task *switchboard.Task, instruct bool) *surface.Surface {
 		in.Places, in.Groups = lazyexpand.Plan(task, in.Selected, s.services, s.tokens.Count)
 		in.Instructions = ""
-		if told {
-			in.Instructions = lazyexpand.Instructions(servers, t.own(s.starting), in.Groups, words, in.Budget, s.tokens.Count)
+		if instruct {
+			in.Instructions = lazyexpand.Instructions(servers, t.ownServers(s.starting), in.Groups, instructions, in.Budget, s.tokens.Count)
 		}
 		switch {
 		case task.ID == switchboard.DeclaredTask:
-			in.Own, in.Unlisted = t.ours(d.Principal), true
+			in.Own, in.Unlisted = t.switchboardTools(d.Principal), true
 		case in.Groups != nil:
 			in.Own = []*switchboard.Tool{gateway.Status}
 		}
@@ -57,14 +56,15 @@ func (s *state) show(d *decide.Decision, prev *surface.Surface, serverInfo []byt
 		shown = plan(task, true)
 	}
 	if !lazyexpand.Fits(shown) {
-		shown = plan(task, false) // tools come first
+		shown = plan(task, false) // tools are more important than instructions
 	}
 	return lazyexpand.Fit(shown, prev)
 }
 
-// standsIn says for the tenant which tool may stand in for one that a client was shown. Another
-// process may have shown it: then only its digest is known, and the catalog may have the definition.
-func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
+// standsIn returns the function that says which tool may stand in for one that a client was shown.
+// If another replica showed it, only its digest is known, and the definition comes from the
+// catalog.
+func (s *servingState) standsIn(t *servedTenant) func(now, shown *switchboard.Tool) bool {
 	return func(now, shown *switchboard.Tool) bool {
 		if shown.Definition == nil {
 			offered, ok := s.catalog.Tool(shown.ID)
@@ -77,26 +77,27 @@ func (s *state) standsIn(t *tenant) func(now, shown *switchboard.Tool) bool {
 	}
 }
 
-// removed says which tools policy has denied to each requirement of the decision that they could
-// serve, and which are of servers that are configured and not the tenant's. What policy could not judge is not removed.
-func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) bool {
-	denied, left := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
+// removedTools returns the function that says which tools were removed from the tenant: tools that
+// policy denies to every requirement of the decision that they could serve, and tools of configured
+// servers that the tenant may not use. A tool that policy could not judge is not removed.
+func (s *servingState) removedTools(t *servedTenant, d *decide.Decision) func(switchboard.ToolID) bool {
+	denied, usable := map[switchboard.ToolID]bool{}, map[switchboard.ToolID]bool{}
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
 		for _, c := range o.Dropped {
 			switch {
-			case c.Stage == decide.StageFilter || c.Stage == matcher.StagePrune: // it could not serve that one
+			case c.Stage == decide.StageFilter || c.Stage == matcher.StagePrune: // it could not serve that requirement
 			case c.Stage == policy.StageName && c.Reason.Code != switchboard.CodePolicyFailed:
 				denied[c.Tool.ID] = true
 			default:
-				left[c.Tool.ID] = true
+				usable[c.Tool.ID] = true
 			}
 		}
 		for _, c := range slices.Concat(o.Selected, o.Others) {
-			left[c.Tool.ID] = true
+			usable[c.Tool.ID] = true
 		}
 	}
-	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return left[id] })
+	maps.DeleteFunc(denied, func(id switchboard.ToolID, _ bool) bool { return usable[id] })
 	configured, own := s.servers, t.Tenant
 	return func(id switchboard.ToolID) bool {
 		_, exists := configured[id.Server]
@@ -105,8 +106,9 @@ func (s *state) removed(t *tenant, d *decide.Decision) func(switchboard.ToolID) 
 	}
 }
 
-// words are the servers of the tools, sorted, and what each tells models of itself.
-func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerID, words []lazyexpand.Words) {
+// serverInstructions returns the servers of the tools, sorted, and the instructions that they give
+// to models.
+func (s *servingState) serverInstructions(selected []decide.Selected) (servers []switchboard.ServerID, instructions []lazyexpand.Words) {
 	for _, use := range selected {
 		servers = append(servers, use.Tool.ID.Server)
 	}
@@ -114,14 +116,14 @@ func (s *state) words(selected []decide.Selected) (servers []switchboard.ServerI
 	servers = slices.Compact(servers)
 	for _, id := range servers {
 		if o := s.offers[id]; o.Instructions != "" && !s.servers[id].NoInstructions {
-			words = append(words, lazyexpand.Words{Server: id, Text: o.Instructions})
+			instructions = append(instructions, lazyexpand.Words{Server: id, Text: o.Instructions})
 		}
 	}
-	return servers, words
+	return servers, instructions
 }
 
-// counter counts in the encoding that is configured, which has been checked.
-func counter(encoding string) *token.Counter {
+// newTokenCounter returns a counter for the configured encoding, which was checked before.
+func newTokenCounter(encoding string) *token.Counter {
 	c, err := token.New(cmp.Or(encoding, switchboard.Tokenizers[0]))
 	if err != nil {
 		panic(err.Error())
@@ -129,15 +131,15 @@ func counter(encoding string) *token.Counter {
 	return c
 }
 
-// services are a server's own split of its tools.
-func (s *state) services(id switchboard.ServerID) []switchboard.Service {
+// services returns the server's own division of its tools.
+func (s *servingState) services(id switchboard.ServerID) []switchboard.Service {
 	if server := s.servers[id]; server != nil {
 		return server.Services
 	}
 	return nil
 }
 
-// resultBound is how many bytes of text of one result the client of the call gets at once.
+// resultBound returns how many bytes of the text of one result the client of the call gets at once.
 func (a *App) resultBound(c *switchboard.Call) int {
 	t := a.state.Load().tenants[c.Principal.Tenant]
 	if t == nil {
@@ -146,37 +148,38 @@ func (a *App) resultBound(c *switchboard.Call) int {
 	return t.ResultBound(c.Principal, t.Tasks[c.Task])
 }
 
-// tokens counts the tokens of the text.
-func (a *App) tokens(text []byte) int { return a.state.Load().tokens.Count(text) }
+// countTokens counts the tokens of the text.
+func (a *App) countTokens(text []byte) int { return a.state.Load().tokens.Count(text) }
 
-// checkOf says how arguments are held to the schemas of the server's tools now.
-func (a *App) checkOf(id switchboard.ServerID) switchboard.InputCheck {
+// inputCheck returns how strictly arguments for the server's tools are checked now.
+func (a *App) inputCheck(id switchboard.ServerID) switchboard.InputCheck {
 	if server := a.state.Load().servers[id]; server != nil {
 		return server.CheckInput
 	}
 	return switchboard.CheckDefault
 }
 
-// checkArguments says why the arguments do not fit the tool, as strictly as its server's are held now.
+// checkArguments returns an error if the arguments do not fit the tool, as strictly as its server's
+// arguments are checked now.
 func (a *App) checkArguments(tool *switchboard.Tool, args []byte) error {
-	return contract.Check(a.checkOf(tool.ID.Server), tool, args)
+	return contract.Check(a.inputCheck(tool.ID.Server), tool, args)
 }
 
-// permit asks policy whether tools of groups may be found or expanded now. It is a
+// permitEntries asks policy whether tools of groups may be found or expanded now. It is a
 // lazyexpand.Permit.
-func (a *App) permit(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
+func (a *App) permitEntries(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error {
 	errs := make([]error, len(entries))
-	who, p, err := a.current(who)
+	who, p, err := a.currentPolicy(who)
 	if err != nil {
 		for i := range errs {
 			errs[i] = err
 		}
 		return errs
 	}
-	return permit(ctx, p, phase, who, entries)
+	return permitWith(ctx, p, phase, who, entries)
 }
 
-func permit(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
+func permitWith(ctx context.Context, p *policy.Policy, phase string, who switchboard.Principal, entries []surface.Entry) []error {
 	errs := make([]error, len(entries))
 	asked := make([]policy.Asked, len(entries))
 	for i, e := range entries {
@@ -189,14 +192,14 @@ func permit(ctx context.Context, p *policy.Policy, phase string, who switchboard
 		err := &switchboard.Error{Code: why.Code, Stage: policy.StageName, Cause: errors.New(why.String()), Text: "policy denies it"}
 		if why.Code != switchboard.CodeDenied {
 			err.Text = "it could not be decided whether this is allowed, so it was not done"
-			err.Hint = "try again later; if it stays so, tell whoever runs Switchboard: the log says why"
+			err.Hint = "try again later; if it stays so, tell the operator of Switchboard: the log says why"
 		}
 		errs[i] = err
 	}
 	return errs
 }
 
-// RunStatus is how one run stands, as its client may know it.
+// RunStatus is the status of one run, as its client may know it.
 type RunStatus struct {
 	Task   switchboard.TaskID `json:"task"`
 	Why    string             `json:"shows_nothing_because,omitempty"`
@@ -204,25 +207,25 @@ type RunStatus struct {
 	Used   int                `json:"tokens_used"`
 	Left   int                `json:"tokens_left"`
 
-	// Instructions is what the instructions cost that the model was given at first.
+	// Instructions is the number of tokens of the instructions that the model was given first.
 	Instructions int `json:"instructions_tokens,omitempty"`
 
-	// Context is what the run has cost the model of its client until now.
-	Context Context `json:"context"`
+	// Context is the number of tokens that the run has cost its client's model until now.
+	Context ContextBill `json:"context"`
 
-	// Listed is all that is charged besides, in the list's order.
-	Listed   []Listed      `json:"listed"`
+	// Listed are the charged tools, in the list's order.
+	Listed   []ListedTool  `json:"listed"`
 	Groups   []GroupStatus `json:"groups,omitempty"`
-	Withheld []Listed      `json:"withheld,omitempty"` // for want of room
+	Withheld []ListedTool  `json:"withheld,omitempty"` // they exceed the budget
 
 	// Ailing are the servers of its tools that are not fit to serve.
 	Ailing map[switchboard.ServerID]string `json:"ailing_servers,omitempty"`
 }
 
-// Context is what one run or several have cost their models, in tokens, since they are known to
-// this process.
-type Context struct {
-	Tokens       int64      `json:"tokens"` // of all that follows but the last
+// ContextBill is the number of tokens that runs have cost their models, since this process knows
+// them.
+type ContextBill struct {
+	Tokens       int64      `json:"tokens"` // the sum of the following, without FullLists
 	Instructions run.Charge `json:"instructions"`
 	Lists        run.Charge `json:"lists"`
 	Searches     run.Charge `json:"searches"`
@@ -233,8 +236,8 @@ type Context struct {
 	FullLists run.Charge `json:"full_lists"`
 }
 
-// add adds what the run has cost.
-func (c *Context) add(r *run.Run) {
+// add adds the costs of the run.
+func (c *ContextBill) add(r *run.Run) {
 	for it, to := range map[run.Item]*run.Charge{
 		run.Instructions: &c.Instructions, run.Lists: &c.Lists, run.Searches: &c.Searches,
 		run.Definitions: &c.Definitions, run.Results: &c.Results, run.FullLists: &c.FullLists,
@@ -244,8 +247,8 @@ func (c *Context) add(r *run.Run) {
 	c.Tokens = c.Instructions.Tokens + c.Lists.Tokens + c.Searches.Tokens + c.Definitions.Tokens + c.Results.Tokens
 }
 
-// Listed is one tool and what it costs.
-type Listed struct {
+// ListedTool is one tool and its cost.
+type ListedTool struct {
 	Name   string `json:"name"`
 	Tokens int    `json:"tokens"`
 }
@@ -258,18 +261,18 @@ type GroupStatus struct {
 	Expanded []string `json:"expanded"` // by name
 }
 
-// statusOf is switchboard_status: how things stand for a client of the run, and for
-// its principal where no task is bound.
-func (a *App) statusOf(p switchboard.Principal, r *run.Run) []byte {
+// runStatusText is switchboard_status for a client of the run. If no task is bound, it is the
+// status of the principal.
+func (a *App) runStatusText(p switchboard.Principal, r *run.Run) []byte {
 	if r.Task() == "" {
 		return a.statusText(p)
 	}
-	return encode(a.runStatus(r))
+	return encodeJSON(a.runStatus(r))
 }
 
 func (a *App) runStatus(r *run.Run) RunStatus {
 	s := r.Surface()
-	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []Listed{}}
+	st := RunStatus{Task: r.Task(), Budget: s.Budget(), Listed: []ListedTool{}}
 	a.meter.Wake()
 	st.Context.add(r)
 	if err := r.Err(); err != nil {
@@ -282,7 +285,7 @@ func (a *App) runStatus(r *run.Run) RunStatus {
 	st.Instructions = st.Used
 	for e, n := range s.Charged() {
 		st.Used += n
-		st.Listed = append(st.Listed, Listed{e.Name, n})
+		st.Listed = append(st.Listed, ListedTool{e.Name, n})
 	}
 	st.Left = max(0, st.Budget-st.Used)
 	for _, stub := range s.Stubs() {
@@ -297,10 +300,10 @@ func (a *App) runStatus(r *run.Run) RunStatus {
 		}
 		st.Groups = append(st.Groups, g)
 	}
-	unfit := a.unfit(run.Before{})
+	unfit := a.unfitTools(run.Before{})
 	for _, e := range s.Entries() {
 		if e.Withheld {
-			st.Withheld = append(st.Withheld, Listed{e.Name, s.Cost(e.Name)})
+			st.Withheld = append(st.Withheld, ListedTool{e.Name, s.Cost(e.Name)})
 		}
 		if state := unfit.Why(e.Tool.ID); state != "" {
 			if st.Ailing == nil {

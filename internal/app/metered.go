@@ -9,14 +9,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 )
 
-// metered counts what is asked of a store, how that ends and how long it takes.
-type metered struct {
+// A meteredStore counts the operations of a store, their outcomes and their durations.
+type meteredStore struct {
 	store.Store
 	counts *telemetry.Recorder
 }
 
-// note counts one operation that began then, for a defer.
-func (m *metered) note(operation string, began time.Time, err *error) {
+// count counts one operation that began at the given time. Use it in a defer.
+func (m *meteredStore) count(operation string, began time.Time, err *error) {
 	outcome := "ok"
 	switch {
 	case *err == nil:
@@ -35,43 +35,43 @@ func (m *metered) note(operation string, began time.Time, err *error) {
 }
 
 // Value implements store.Store.
-func (m *metered) Value(ctx context.Context, k store.Key) (v store.Value, err error) {
-	defer m.note("value", time.Now(), &err)
+func (m *meteredStore) Value(ctx context.Context, k store.Key) (v store.Value, err error) {
+	defer m.count("value", time.Now(), &err)
 	return m.Store.Value(ctx, k)
 }
 
 // List implements store.Store.
-func (m *metered) List(ctx context.Context, group string) (all []store.Named, err error) {
-	defer m.note("list", time.Now(), &err)
+func (m *meteredStore) List(ctx context.Context, group string) (all []store.Named, err error) {
+	defer m.count("list", time.Now(), &err)
 	return m.Store.List(ctx, group)
 }
 
 // Apply implements store.Store.
-func (m *metered) Apply(ctx context.Context, c store.Change) (v store.Version, err error) {
-	defer m.note("apply", time.Now(), &err)
+func (m *meteredStore) Apply(ctx context.Context, c store.Change) (v store.Version, err error) {
+	defer m.count("apply", time.Now(), &err)
 	return m.Store.Apply(ctx, c)
 }
 
 // Take implements store.Store.
-func (m *metered) Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error) {
-	defer m.note("take", time.Now(), &err)
+func (m *meteredStore) Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error) {
+	defer m.count("take", time.Now(), &err)
 	return m.Store.Take(ctx, group, want, limits...)
 }
 
 // Append implements store.Store.
-func (m *metered) Append(ctx context.Context, log string, after uint64, entries ...[]byte) (err error) {
-	defer m.note("append", time.Now(), &err)
+func (m *meteredStore) Append(ctx context.Context, log string, after uint64, entries ...[]byte) (err error) {
+	defer m.count("append", time.Now(), &err)
 	return m.Store.Append(ctx, log, after, entries...)
 }
 
 // Read implements store.Store.
-func (m *metered) Read(ctx context.Context, log string, after uint64, limit int) (all []store.Entry, err error) {
-	defer m.note("read", time.Now(), &err)
+func (m *meteredStore) Read(ctx context.Context, log string, after uint64, limit int) (all []store.Entry, err error) {
+	defer m.count("read", time.Now(), &err)
 	return m.Store.Read(ctx, log, after, limit)
 }
 
 // Publish implements store.Store.
-func (m *metered) Publish(ctx context.Context, topic string, data []byte) (err error) {
-	defer m.note("publish", time.Now(), &err)
+func (m *meteredStore) Publish(ctx context.Context, topic string, data []byte) (err error) {
+	defer m.count("publish", time.Now(), &err)
 	return m.Store.Publish(ctx, topic, data)
 }

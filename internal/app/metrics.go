@@ -8,23 +8,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 )
 
-// scrape is /metrics. The local principal is the operator, and is told
-// everything; whoever has a key is told of their tenant, and of its servers what
-// is no tale of others' calls.
-func (a *App) scrape(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
+// scrapeMetrics answers /metrics. The local principal is the operator and gets everything. A caller
+// with a key gets the figures of its tenant and of that tenant's servers, without figures about the
+// calls of others.
+func (a *App) scrapeMetrics(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
 	st := a.state.Load()
-	v := telemetry.View{Version: a.o.Version, All: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
+	v := telemetry.View{Version: a.options.Version, All: p.Auth == switchboard.AuthLocal, Tenant: p.Tenant}
 	for _, s := range health.States {
 		v.States = append(v.States, string(s))
 	}
 	mine := st.tenants[p.Tenant]
 	for _, t := range st.catalog.Tools() {
-		if v.All || mine != nil && mine.serves(t.ID.Server) {
+		if v.All || mine != nil && mine.mayUseServer(t.ID.Server) {
 			v.Tools++
 		}
 	}
 	for _, s := range a.fleet.Status() {
-		if !v.All && (mine == nil || !mine.serves(s.ID)) {
+		if !v.All && (mine == nil || !mine.mayUseServer(s.ID)) {
 			continue
 		}
 		fit, _ := a.health.Status(s.ID)
@@ -32,12 +32,12 @@ func (a *App) scrape(p switchboard.Principal, accept http.Header) (contentType s
 			ID: s.ID, State: string(fit.State), Connections: s.Connections, InFlight: s.InFlight - s.Waiting, Waiting: s.Waiting, Restarts: int64(s.Restarts),
 		})
 	}
-	v.Configuration, v.Refused, v.Faulty = st.digest, a.fault.Load() != nil, len(st.config.Faulty)
+	v.Configuration, v.Refused, v.Faulty = st.digest, a.reloadFault.Load() != nil, len(st.config.Faulty)
 	v.Runs = len(a.runs.All())
 	v.Sessions, v.Streams = a.gateway.Open()
 	v.TakenOver, v.Restored = a.gateway.TakenOver(), a.runs.Restored()
 	v.Evaluations, v.Unjudged, v.RanOver, v.Overdue = a.engine.Counts()
-	if r := a.records.status(); r != nil {
+	if r := a.ledger.status(); r != nil {
 		v.Unrecorded = r.Receipts.Lost + int64(r.Archive.Lost)
 		v.Unwritten = r.Receipts.Waiting
 	}
@@ -46,8 +46,8 @@ func (a *App) scrape(p switchboard.Principal, accept http.Header) (contentType s
 	return a.metrics.Scrape(&v, accept)
 }
 
-// count counts a change of a server's health, or of a tool's.
-func (a *App) count(t health.Transition) {
+// countTransition counts a change of the health of a server or of a tool.
+func (a *App) countTransition(t health.Transition) {
 	stage := ""
 	if t.Cause != nil {
 		stage = t.Cause.Stage
@@ -55,7 +55,7 @@ func (a *App) count(t health.Transition) {
 	a.metrics.Changed(t.Server, t.Tool != "", string(t.To), stage)
 }
 
-// countMove counts a call that was moved.
-func (a *App) countMove(m health.Move) {
+// countMovedCall counts a call that was moved.
+func (a *App) countMovedCall(m health.Move) {
 	a.metrics.Moved(m.Tool.Server, m.To.Server)
 }

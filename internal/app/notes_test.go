@@ -10,26 +10,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// notes are receipts, and what they refer to, in memory.
-type notes struct {
+// memoryRecords holds receipts and their archive in memory.
+type memoryRecords struct {
 	*store.Memory
-	records *recorder
-	book    *receipt.Book
+	recorder *recorder
+	book     *receipt.Book
 }
 
-func newNotes(t tester) *notes {
+func newMemoryRecords(t tester) *memoryRecords {
 	st := store.NewMemory()
 	book, err := receipt.Open(t.Context(), st, receipt.Options{Node: "t", Key: receipt.NewKey(), DigestKey: receipt.NewKey(), Linger: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &notes{st, &recorder{add: book.Add, archive: archive.New(st, time.Hour, nil), known: map[switchboard.Digest]recorded{}}, book}
+	return &memoryRecords{st, &recorder{addReceipt: book.Add, archive: archive.New(st, time.Hour, nil), latest: map[switchboard.Digest]lastRecord{}}, book}
 }
 
-// add has receipts of what was decided.
-func (n *notes) add(all ...*entry) {
+// add writes receipts of the decisions.
+func (n *memoryRecords) add(all ...*decisionRecord) {
 	for _, e := range all {
-		was := n.records.keep(e, nil)
+		was := n.recorder.recordOnce(e, nil)
 		r := &receipt.Receipt{Kind: receipt.Decision, Decision: was.digest, Basis: was.basis}
 		if e.kind == kindCall {
 			r = &receipt.Receipt{Kind: receipt.Call, Rulings: []switchboard.Digest{was.digest}}
@@ -38,16 +38,16 @@ func (n *notes) add(all ...*entry) {
 	}
 }
 
-// written waits until all is, and reads it.
-func (n *notes) written(t tester) []*entry {
-	n.records.archive.Close()
+// readAll waits until everything is written, and reads it.
+func (n *memoryRecords) readAll(t tester) []*decisionRecord {
+	n.recorder.archive.Close()
 	if err := n.book.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if s := n.records.archive.Status(); s.Lost > 0 {
+	if s := n.recorder.archive.Status(); s.Lost > 0 {
 		t.Fatal(s)
 	}
-	all, damaged, err := entries(t.Context(), n, receipt.List(t.Context(), n, receipt.Query{}), false)
+	all, damaged, err := readRecords(t.Context(), n, receipt.List(t.Context(), n, receipt.Query{}), false)
 	if err != nil || damaged > 0 {
 		t.Fatal(damaged, err)
 	}

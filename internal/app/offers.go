@@ -9,31 +9,32 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A server may tell one replica alone that it offers something else: the one whose
-// call has changed it, say. That one tells the others, who ask the server too. Who
-// finds nothing new says nothing, so that it ends.
+// A server may send its notification of a changed offer to one replica only, for example
+// to the one that made the call that changed it. That replica publishes a notice, and the
+// others list the server too. A replica that finds no change publishes nothing, so the exchange ends.
 
 const topicOffers = "offers"
 
-// offerNotice says that a server offers something else.
+// offerNotice says that a server's offer has changed.
 type offerNotice struct {
 	Server switchboard.ServerID `json:"server"`
 	From   string               `json:"from"`
 }
 
-// news are the servers of which the others are to be told. Use newNews.
-type news struct {
+// changedServers are the servers that still have to be handled after a change. Use
+// newChangedServers.
+type changedServers struct {
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]bool
 	wake    chan struct{}
 }
 
-func newNews() *news {
-	return &news{servers: map[switchboard.ServerID]bool{}, wake: make(chan struct{}, 1)}
+func newChangedServers() *changedServers {
+	return &changedServers{servers: map[switchboard.ServerID]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// add notes that a server offers something else.
-func (n *news) add(id switchboard.ServerID) {
+// add adds a server and wakes the goroutine that handles it.
+func (n *changedServers) add(id switchboard.ServerID) {
 	n.mu.Lock()
 	n.servers[id] = true
 	n.mu.Unlock()
@@ -43,8 +44,8 @@ func (n *news) add(id switchboard.ServerID) {
 	}
 }
 
-// take returns what was noted since it was last taken.
-func (n *news) take() map[switchboard.ServerID]bool {
+// take returns the servers that were added since the last take.
+func (n *changedServers) take() map[switchboard.ServerID]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	servers := n.servers
@@ -52,15 +53,15 @@ func (n *news) take() map[switchboard.ServerID]bool {
 	return servers
 }
 
-// tellOffers tells the other replicas of servers that offer something else, and asks
-// servers of which they tell, until ctx is done.
-func (a *App) tellOffers(ctx context.Context) {
+// publishOffers publishes to the other replicas which servers have changed their offers, and lists
+// the servers again that others publish, until ctx is done.
+func (a *App) publishOffers(ctx context.Context) {
 	self := rand.Text()
 	defer a.store.Subscribe(topicOffers, func(data []byte) {
 		var n offerNotice
 		switch {
 		case data == nil || json.Unmarshal(data, &n) != nil:
-			a.fleet.Relist("") // some may have been missed
+			a.fleet.Relist("") // notices may have been lost
 		case n.From != self:
 			a.fleet.Relist(n.Server)
 		}
@@ -69,15 +70,15 @@ func (a *App) tellOffers(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.offers.wake:
+		case <-a.changedOffers.wake:
 		}
-		for id := range a.offers.take() {
+		for id := range a.changedOffers.take() {
 			notice, err := json.Marshal(offerNotice{id, self})
 			if err == nil {
 				err = a.store.Publish(ctx, topicOffers, notice)
 			}
 			if err != nil {
-				a.log.Warn("the other replicas are not told that a server offers something else", "server", id, "err", err)
+				a.log.Warn("the notice that a server's offer has changed is not published to the other replicas", "server", id, "err", err)
 			}
 		}
 	}

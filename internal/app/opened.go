@@ -11,32 +11,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A PolicyVersion is the policy that a receipt's decision was made by, as it is archived.
+// A PolicyVersion is the archived policy that made a receipt's decision.
 type PolicyVersion struct {
-	// Digest tells it from others: status has the same of the policy in force. "" where the decision is not archived.
+	// Digest identifies it: status reports the same digest for the policy in force. "" means that the
+	// decision is not archived.
 	Digest switchboard.Digest `json:"digest,omitempty"`
 	Layers []PolicyLayer      `json:"layers"`
 }
 
-// A PolicyLayer is one layer of it: the files that it was compiled from.
+// A PolicyLayer is one layer of a policy: the files that it was compiled from.
 type PolicyLayer struct {
 	Layer  string             `json:"layer"` // "operator" or "tenant"
 	Digest switchboard.Digest `json:"digest"`
-	Files  []PolicyFile       `json:"files"`
+	Files  []PolicyFileDigest `json:"files"`
 
-	// Why says why the files are not known; "" where they are.
+	// Why says why the files are not known. It is "" if they are known.
 	Why string `json:"why,omitempty"`
 }
 
-// A PolicyFile is one file of a layer.
-type PolicyFile struct {
+// A PolicyFileDigest identifies one file of a layer.
+type PolicyFileDigest struct {
 	Path   string             `json:"path"`
 	Digest switchboard.Digest `json:"digest"` // SHA-256 of its bytes
 	Bytes  int                `json:"bytes"`
 }
 
-// PolicyVersions opens the digests of a receipt: it returns the policies by which what the receipt says was decided, in the order
-// of the receipt. A receipt of which policy was not asked has none.
+// PolicyVersions looks up the digests of a receipt. It returns the policies that made its
+// decisions, in the order of the receipt. A receipt has none if policy was not asked.
 func PolicyVersions(ctx context.Context, records Records, r *receipt.Receipt) (all []PolicyVersion) {
 	type decided struct{ decision, basis switchboard.Digest }
 	var by []decided
@@ -76,7 +77,7 @@ func policyVersion(ctx context.Context, records Records, decision, basis switchb
 		v.Layers = []PolicyLayer{{Layer: "operator", Why: err.Error()}}
 		return v
 	}
-	for _, l := range []struct{ name, text string }{{"operator", textOperator}, {"tenant", textOwn}} {
+	for _, l := range []struct{ name, text string }{{"operator", textOperator}, {"tenant", textTenantPolicy}} {
 		if refs[l.text] == "" {
 			continue
 		}
@@ -90,7 +91,7 @@ func policyVersion(ctx context.Context, records Records, decision, basis switchb
 			layer.Why = err.Error()
 		}
 		for _, f := range files {
-			layer.Files = append(layer.Files, PolicyFile{f.Path, canonical.Sum(f.Data), len(f.Data)})
+			layer.Files = append(layer.Files, PolicyFileDigest{f.Path, canonical.Sum(f.Data), len(f.Data)})
 		}
 		v.Layers = append(v.Layers, layer)
 	}

@@ -12,57 +12,58 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Operated is what has come of something that an operator did to a server.
-type Operated struct {
+// OperationResult is the result of an operator's action on a server.
+type OperationResult struct {
 	Server switchboard.ServerID `json:"server"`
 	State  string               `json:"state"` // now
 	Note   string               `json:"note"`
 }
 
-// operateTime is how long the store may take to keep what an operator does.
-const operateTime = 2 * time.Second
+// operateTimeout limits how long the store may take to write an operator's action.
+const operateTimeout = 2 * time.Second
 
-// operations are what operators do to servers.
+// operations are the actions of operators on servers.
 var operations = map[string]func(a *App, by switchboard.Principal, id switchboard.ServerID, reason string) (note string, err error){
-	"disable": (*App).disable,
-	"enable":  (*App).enable,
-	"restart": (*App).restart,
+	"disable": (*App).disableServer,
+	"enable":  (*App).enableServer,
+	"restart": (*App).restartServer,
 }
 
-// operate does what the local principal asks, who has the token of operators, and notes it in the log.
-func (a *App) operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
+// operateServer performs an action of the local principal, who must present the token of operators,
+// and logs it.
+func (a *App) operateServer(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
 	if by.Auth != switchboard.AuthLocal {
-		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only whoever runs Switchboard, on its machine and while no key exists, may do that to a server")
+		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may do that to a server")
 	}
 	if err := a.operator.Check(head); err != nil {
 		return nil, err
 	}
 	was, ok := a.health.Status(id)
 	if !ok {
-		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" says which there are", id)
+		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" shows the servers", id)
 	}
-	note, err := a.recordedAs(receipt.Receipt{
-		Tenant: by.Tenant, Principal: principalOf(by), Server: id, Method: what, Note: reason,
+	note, err := a.doWithReceipts(receipt.Receipt{
+		Tenant: by.Tenant, Principal: receiptPrincipal(by), Server: id, Method: what, Note: reason,
 	}, func() (string, error) { return operations[what](a, by, id, reason) })
 	if err != nil {
 		return nil, err
 	}
 	now, _ := a.health.Status(id)
 	a.log.Info("operator", "did", what, "server", id, "by", by.ID, "reason", reason, "was", was.State, "is", now.State)
-	return encode(Operated{id, string(now.State), note}), nil
+	return encodeJSON(OperationResult{id, string(now.State), note}), nil
 }
 
-// recordedAs does something of an operator's that r is to say, once r is durable; it is
-// refused where that cannot be (SB-RCPT-001). Another receipt says what has come of it.
-func (a *App) recordedAs(r receipt.Receipt, do func() (string, error)) (string, error) {
-	if a.records.add == nil {
+// doWithReceipts performs an operator's action after the receipt r, its intent, is durable. If r
+// cannot be written, the action is refused (SB-RCPT-001). A second receipt records the result.
+func (a *App) doWithReceipts(r receipt.Receipt, do func() (string, error)) (string, error) {
+	if a.ledger.addReceipt == nil {
 		return do()
 	}
 	r.Kind = receipt.Admin
-	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+	ctx, cancel := context.WithTimeout(a.grace.ctx, operateTimeout)
 	defer cancel()
 	intent := r
-	id, err := a.records.now.Load().Write(ctx, &intent)
+	id, err := a.ledger.chain.Load().Write(ctx, &intent)
 	if err != nil {
 		return "", err
 	}
@@ -74,29 +75,29 @@ func (a *App) recordedAs(r receipt.Receipt, do func() (string, error)) (string, 
 			r.Code = own.Code
 		}
 	}
-	return note, switchboard.Receipted(err, a.records.add(&r))
+	return note, switchboard.Receipted(err, a.ledger.addReceipt(&r))
 }
 
-// reloaded has a receipt of a configuration that was put in force, with its digest and what has
-// changed, or that was refused with err. Who has changed the files is not known.
-func (r *recorder) reloaded(digest switchboard.Digest, changed string, err error) {
-	if r.add == nil {
+// recordReload writes a receipt of a reload: the digest of the new configuration and what has
+// changed, or the error that refused it. It is not known who changed the files.
+func (r *recorder) recordReload(digest switchboard.Digest, changed string, err error) {
+	if r.addReceipt == nil {
 		return
 	}
 	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK, Configuration: digest, Note: changed}
 	if err != nil {
 		own.Outcome, own.Code = receipt.Refused, switchboard.CodeConfig
 	}
-	r.add(own)
+	r.addReceipt(own)
 }
 
-// disable takes a server out of service.
-func (a *App) disable(by switchboard.Principal, id switchboard.ServerID, reason string) (string, error) {
+// disableServer takes a server out of service.
+func (a *App) disableServer(by switchboard.Principal, id switchboard.ServerID, reason string) (string, error) {
 	why := "disabled by " + by.ID
 	if reason != "" {
 		why += ": " + reason
 	}
-	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+	ctx, cancel := context.WithTimeout(a.grace.ctx, operateTimeout)
 	defer cancel()
 	if err := a.health.Disable(ctx, id, why); err != nil {
 		return "", err
@@ -108,14 +109,14 @@ func (a *App) disable(by switchboard.Principal, id switchboard.ServerID, reason 
 	case a.store.Status().Survives == "nothing":
 		note += ", or until Switchboard is started again"
 	}
-	if n := a.inFlight(id); n > 0 {
+	if n := a.callsInFlight(id); n > 0 {
 		note += fmt.Sprintf("; calls that are under way (%d) go on", n)
 	}
 	return note, nil
 }
 
-func (a *App) enable(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
-	ctx, cancel := context.WithTimeout(a.stopping.all, operateTime)
+func (a *App) enableServer(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+	ctx, cancel := context.WithTimeout(a.grace.ctx, operateTimeout)
 	defer cancel()
 	if err := a.health.Enable(ctx, id); err != nil {
 		return "", err
@@ -126,15 +127,15 @@ func (a *App) enable(_ switchboard.Principal, id switchboard.ServerID, _ string)
 	return "it takes calls again", nil
 }
 
-func (a *App) restart(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
+func (a *App) restartServer(_ switchboard.Principal, id switchboard.ServerID, _ string) (string, error) {
 	if err := a.fleet.Restart(id); err != nil {
 		return "", err
 	}
-	return "its processes and sessions end, once their calls have ended or after a moment, and are made anew", nil
+	return "its processes and sessions end when their calls have ended, or soon in any case, and new ones are started", nil
 }
 
-// inFlight is how many calls are under way at the server.
-func (a *App) inFlight(id switchboard.ServerID) int {
+// callsInFlight returns how many calls are in flight at the server.
+func (a *App) callsInFlight(id switchboard.ServerID) int {
 	for _, s := range a.fleet.Status() {
 		if s.ID == id {
 			return s.InFlight

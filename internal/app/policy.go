@@ -19,26 +19,25 @@ import (
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
-// A reading is one reading of all files, and what was checked and made of them
-// before anything live is touched.
-type reading struct {
-	config   *config.Config
-	when     time.Time
-	faulty   map[string]time.Time // by name of a part, since which reading it is
-	layers   *layers
-	policies map[switchboard.TenantID]*policy.Policy
-	since    map[switchboard.TenantID]time.Time // of which reading each of the policies is
-	digest   switchboard.Digest                 // see sum
+// A loadedConfig is one reading of all files, with everything that is checked and compiled before
+// anything live is changed.
+type loadedConfig struct {
+	config      *config.Config
+	loadedAt    time.Time
+	faultySince map[string]time.Time // by the name of the part, the reading that found it faulty first
+	layers      *compiledLayers
+	policies    map[switchboard.TenantID]*policy.Policy
+	policySince map[switchboard.TenantID]time.Time // the reading that brought each of the policies
+	digest      switchboard.Digest                 // see digestWith
 }
 
-// configurationKey is for what the replicas' key for digests of configurations is.
-const configurationKey = "digests of configurations"
+// configurationKeyPurpose is the purpose of the replicas' key for digests of configurations.
+const configurationKeyPurpose = "digests of configurations"
 
-// sum is the digest of all that replicas have to have in common, so that they can be
-// compared: what the files say, but for the addresses and paths that are each replica's
-// own. It covers secrets that could be guessed, and so is made with a key that nobody else
-// has.
-func (r *reading) sum(key []byte) switchboard.Digest {
+// digestWith returns a digest of everything that replicas must have in common, so that they can be
+// compared: the content of the files without the addresses and paths that belong to one replica. It
+// covers secrets that could be guessed, so it needs a key that only the replicas have.
+func (r *loadedConfig) digestWith(key []byte) switchboard.Digest {
 	c := *r.config
 	values, manifests, judges := map[string]string{}, map[switchboard.ServerID]switchboard.Digest{}, map[switchboard.TenantID]switchboard.Digest{}
 	for _, s := range c.Servers {
@@ -55,49 +54,50 @@ func (r *reading) sum(key []byte) switchboard.Digest {
 	for id, p := range r.policies {
 		judges[id] = p.Digest()
 	}
-	all := []any{values, manifests, judges, terms(c.Taxonomy)}
+	all := []any{values, manifests, judges, taxonomyTerms(c.Taxonomy)}
 	c.Manifests, c.Policies, c.TenantPolicies, c.Taxonomy = nil, nil, nil, nil
 	c.Faulty, c.Warnings = nil, nil // they name files of this machine
 	c.Listen, c.Cluster, c.Store.URL, c.Receipts.Anchor, c.Watch = "", config.Cluster{}, switchboard.Secret{}, "", nil
 	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write(encode(append(all, c))) // it never fails
+	_, _ = mac.Write(encodeJSON(append(all, c))) // it never fails
 	return canonical.Sum(mac.Sum(nil))
 }
 
-// inherit notes which policies are those of the reading before, and which parts were faulty in it.
-func (r *reading) inherit(was *reading) {
-	for name := range r.faulty {
-		if since, ok := was.faulty[name]; ok {
-			r.faulty[name] = since
+// inheritTimes keeps the times of was for policies that have not changed and for parts that were
+// faulty before.
+func (r *loadedConfig) inheritTimes(was *loadedConfig) {
+	for name := range r.faultySince {
+		if since, ok := was.faultySince[name]; ok {
+			r.faultySince[name] = since
 		}
 	}
 	for id, p := range r.policies {
 		if before := was.policies[id]; before != nil && before.Digest() == p.Digest() {
-			r.since[id] = was.since[id]
+			r.policySince[id] = was.policySince[id]
 		}
 	}
 }
 
-// status says which policies the tenant has, "" meaning all of them.
-func (r *reading) status(id switchboard.TenantID) []PolicyStatus {
+// policyStatuses returns the policies of the tenant; "" means all tenants.
+func (r *loadedConfig) policyStatuses(id switchboard.TenantID) []PolicyStatus {
 	all := []PolicyStatus{}
 	for _, t := range slices.Sorted(maps.Keys(r.policies)) {
 		if id == "" || id == t {
-			all = append(all, PolicyStatus{t, r.policies[t].Digest(), r.since[t]})
+			all = append(all, PolicyStatus{t, r.policies[t].Digest(), r.policySince[t]})
 		}
 	}
 	return all
 }
 
-// Check loads a configuration and reports every fault of it, also those that leave the rest as it
-// is, and those of its policies. The error is switchboard.Faults.
+// Check loads a configuration and reports every fault in it, also those that affect only one part,
+// and those of its policies. The error is switchboard.Faults.
 func Check(ctx context.Context, load func(context.Context, config.Options) (*config.Config, error)) (*config.Config, error) {
-	l := newLayers(nil)
+	l := newCompiledLayers(nil)
 	c, err := load(ctx, config.Options{CheckPolicies: l.check})
 	if err != nil {
 		return nil, err
 	}
-	_, err = read(c, policy.NewEngine(0, 0), l)
+	_, err = compilePolicies(c, policy.NewEngine(0, 0), l)
 	if parts, ok := errors.AsType[switchboard.Faults](c.Err()); ok {
 		found, _ := errors.AsType[switchboard.Faults](err)
 		return nil, append(parts, found...)
@@ -105,29 +105,29 @@ func Check(ctx context.Context, load func(context.Context, config.Options) (*con
 	return c, err
 }
 
-// layers are the compiled layers of policy of one reading. A layer whose files are those of the
+// compiledLayers are the policy layers of one reading. A layer with the same files as in the
 // reading before is not compiled again.
-type layers struct {
-	was, now map[switchboard.TenantID]compiled // "" is the operator
+type compiledLayers struct {
+	was, now map[switchboard.TenantID]compiledLayer // "" is the operator
 }
 
-// compiled are files and the layer that they make.
-type compiled struct {
+// A compiledLayer is a layer and the files that it was compiled from.
+type compiledLayer struct {
 	files []switchboard.PolicyFile
 	layer *policy.Layer
 }
 
-func newLayers(was *layers) *layers {
-	l := &layers{now: map[switchboard.TenantID]compiled{}}
+func newCompiledLayers(was *compiledLayers) *compiledLayers {
+	l := &compiledLayers{now: map[switchboard.TenantID]compiledLayer{}}
 	if was != nil {
 		l.was = was.now
 	}
 	return l
 }
 
-// compile returns the layer of a tenant, or, for "", the operator's. The error is switchboard.Faults.
-func (l *layers) compile(id switchboard.TenantID, files []switchboard.PolicyFile) (*policy.Layer, error) {
-	for _, known := range []compiled{l.now[id], l.was[id]} {
+// compile returns the layer of a tenant; "" means the operator. The error is switchboard.Faults.
+func (l *compiledLayers) compile(id switchboard.TenantID, files []switchboard.PolicyFile) (*policy.Layer, error) {
+	for _, known := range []compiledLayer{l.now[id], l.was[id]} {
 		if known.layer != nil && slices.EqualFunc(known.files, files, samePolicyFile) {
 			l.now[id] = known
 			return known.layer, nil
@@ -144,12 +144,12 @@ func (l *layers) compile(id switchboard.TenantID, files []switchboard.PolicyFile
 		}
 		return nil, err
 	}
-	l.now[id] = compiled{files, layer}
+	l.now[id] = compiledLayer{files, layer}
 	return layer, nil
 }
 
 // check is config.Options.CheckPolicies.
-func (l *layers) check(id switchboard.TenantID, files []switchboard.PolicyFile) error {
+func (l *compiledLayers) check(id switchboard.TenantID, files []switchboard.PolicyFile) error {
 	_, err := l.compile(id, files)
 	return err
 }
@@ -158,12 +158,12 @@ func samePolicyFile(a, b switchboard.PolicyFile) bool {
 	return a.Name == b.Name && a.Path == b.Path && bytes.Equal(a.Data, b.Data)
 }
 
-// read makes the policy of every tenant. The error is switchboard.Faults: all that
-// there are, of all layers.
-func read(c *config.Config, engine *policy.Engine, l *layers) (*reading, error) {
+// compilePolicies compiles the policy of every tenant. The error is switchboard.Faults, with the
+// faults of all layers.
+func compilePolicies(c *config.Config, engine *policy.Engine, l *compiledLayers) (*loadedConfig, error) {
 	files := c.Policies
 	if files == nil {
-		files = shipped()
+		files = shippedPolicies()
 	}
 	var faults switchboard.Faults
 	layer := func(id switchboard.TenantID, files []switchboard.PolicyFile) *policy.Layer {
@@ -174,9 +174,9 @@ func read(c *config.Config, engine *policy.Engine, l *layers) (*reading, error) 
 		return layer
 	}
 	operator := layer("", files)
-	r := &reading{config: c, when: time.Now(), faulty: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, since: map[switchboard.TenantID]time.Time{}}
+	r := &loadedConfig{config: c, loadedAt: time.Now(), faultySince: map[string]time.Time{}, layers: l, policies: map[switchboard.TenantID]*policy.Policy{}, policySince: map[switchboard.TenantID]time.Time{}}
 	for _, p := range c.Faulty {
-		r.faulty[p.Name] = r.when
+		r.faultySince[p.Name] = r.loadedAt
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Tenants)) {
 		var own *policy.Layer
@@ -190,7 +190,7 @@ func read(c *config.Config, engine *policy.Engine, l *layers) (*reading, error) 
 		if err != nil {
 			return nil, err
 		}
-		r.policies[id], r.since[id] = p, r.when
+		r.policies[id], r.policySince[id] = p, r.loadedAt
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -198,26 +198,27 @@ func read(c *config.Config, engine *policy.Engine, l *layers) (*reading, error) 
 	return r, nil
 }
 
-// shipped are the files of the operator's layer where there are none.
-func shipped() (files []switchboard.PolicyFile) {
+// shippedPolicies returns the files of the operator's layer for a configuration that has none.
+func shippedPolicies() (files []switchboard.PolicyFile) {
 	names, err := fs.Glob(policies.Shipped, "*")
 	if err != nil {
-		panic(err) // the pattern is good
+		panic(err) // the pattern is constant
 	}
 	for _, name := range names {
 		text, err := policies.Shipped.ReadFile(name)
 		if err != nil {
-			panic(err) // it is in the binary
+			panic(err) // the file is embedded
 		}
 		files = append(files, switchboard.PolicyFile{Name: "policies/" + name, Path: name, Data: text})
 	}
 	return files
 }
 
-// current is what decides about calls; see policy.Current.
-func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
+// currentPolicy returns the principal and the policy that decide about calls now. It is a
+// policy.Current.
+func (a *App) currentPolicy(p switchboard.Principal) (switchboard.Principal, *policy.Policy, error) {
 	s := a.state.Load()
-	p, err := s.current(p)
+	p, err := s.currentPrincipal(p)
 	if err != nil {
 		return p, nil, err
 	}
@@ -228,15 +229,17 @@ func (a *App) current(p switchboard.Principal) (switchboard.Principal, *policy.P
 	return p, t.policy, nil
 }
 
-// cleans reports whether the operator wants a server's results cleaned (results: clean).
-func (a *App) cleans(id switchboard.ServerID) bool {
+// cleansResults reports whether the operator wants the results of the server cleaned (results:
+// clean).
+func (a *App) cleansResults(id switchboard.ServerID) bool {
 	s := a.state.Load().servers[id]
 	return s != nil && s.CleanResults
 }
 
-// mayAsk says whether the client of a call may be asked something by the call's server. It is a question.Permit.
-func (a *App) mayAsk(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
-	who, p, err := a.current(c.Principal)
+// permitQuestion asks policy whether the server of a call may ask the call's client something. It
+// is a question.Permit.
+func (a *App) permitQuestion(ctx context.Context, c *switchboard.Call, method string, params []byte) error {
+	who, p, err := a.currentPolicy(c.Principal)
 	if err != nil {
 		return err
 	}
@@ -245,9 +248,9 @@ func (a *App) mayAsk(ctx context.Context, c *switchboard.Call, method string, pa
 	return p.PermitAsk(ctx, &own, policy.Ask{Method: method, Params: params}, time.Now())
 }
 
-// subscribe is the fleet's, where policy has nothing against it.
-func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	who, p, err := a.current(c.Principal)
+// subscribeResource subscribes through the fleet if policy allows it.
+func (a *App) subscribeResource(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
+	who, p, err := a.currentPolicy(c.Principal)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +259,7 @@ func (a *App) subscribe(ctx context.Context, c *switchboard.Call, updated func(u
 	now := time.Now()
 	r := p.Rule(ctx, &own, now)
 	if r.Asked || r.Err != nil {
-		a.noteRuling(&own, p, now, r)
+		a.recordRuling(&own, p, now, r)
 	}
 	if r.Err != nil {
 		return nil, r.Err

@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// allSettings is what the example tenant and docs/policies.md say to the shipped
-// policies, all of it.
+// allSettings are all settings of the shipped policies that the example tenant and docs/policies.md
+// use.
 const allSettings = `{
 	"deny": ["*/*_delete_bucket"],
 	"tiers": {"order": ["free", "pro"], "needs": [{"class": "paid_api", "tier": "pro"}]},
@@ -23,11 +23,10 @@ const allSettings = `{
 		{"tool": "files/*", "arguments": ["path"], "roots": ["/srv/data"]}]
 }`
 
-// BenchmarkSettings asks the shipped policies about 100 candidates, under all of
-// the example's settings, within business hours: when they are selected, and when
-// one of them is called.
+// BenchmarkSettings asks the shipped policies about 100 candidates, with all of the example's
+// settings, within business hours: for their selection, and for a call of one of them.
 func BenchmarkSettings(b *testing.B) {
-	operator, err := policy.Compile(policy.Operator, shipped())
+	operator, err := policy.Compile(policy.Operator, shippedPolicies())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,64 +17,63 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Proposal is what takes the place of some of what decisions were made from.
-// All that it does not speak of stays as it was then.
+// A Proposal replaces a part of what decisions were made from. Everything else stays as it was
+// recorded.
 type Proposal struct {
 	config *config.Config // a whole configuration
 
-	// Folders of policies, which take the place of those that were there: the
-	// operator's (nil: stays), and of some tenants.
-	operator []switchboard.PolicyFile
-	own      map[switchboard.TenantID][]switchboard.PolicyFile
+	// Folders of policies that replace the recorded ones: the operator's folder
+	// (nil keeps the recorded one), and those of some tenants.
+	operator       []switchboard.PolicyFile
+	tenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
-	// file is one more file of a layer, or another in the place of that of the
-	// same path; of is whose layer, "" for the operator's.
-	file *switchboard.PolicyFile
-	of   switchboard.TenantID
+	// file is added to a layer, or replaces the layer's file with the same path.
+	// fileOwner is the tenant of that layer; "" means the operator.
+	file      *switchboard.PolicyFile
+	fileOwner switchboard.TenantID
 }
 
-// ReadProposal reads what is at the path:
+// ReadProposal reads the proposal at the path:
 //
 //   - a folder with a switchboard.yaml is a whole configuration, which load reads;
-//   - a folder with policies/ or tenants/<id>/policies/ has those;
-//   - any other folder, and a file, is or belongs to a folder of policies: that
-//     of tenants/<id>/policies where it stands there, else of the layer whose
-//     package it has, which may be that of the tenant ("" where none is given).
+//   - a folder with policies/ or tenants/<id>/policies/ has those policies;
+//   - any other folder is a folder of policies, and a file belongs to one. If its
+//     path is in tenants/<id>/policies, it is the layer of that tenant. Otherwise
+//     its package says which layer it is, the operator's or that of tenant.
 //
-// The error is switchboard.Faults where it can be read, and something is wrong with
-// it.
+// The error is switchboard.Faults if the proposal can be read and has faults.
 func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string, o config.Options) (*config.Config, error)) (*Proposal, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	p := &Proposal{own: map[switchboard.TenantID][]switchboard.PolicyFile{}}
+	p := &Proposal{tenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{}}
 	if !info.IsDir() {
 		return p, p.readFile(path, tenant)
 	}
-	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
+	if file := filepath.Join(path, "switchboard.yaml"); fileExists(file) {
 		p.config, err = Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return load(ctx, file, o) })
 		return p, err
 	}
 	if err := p.readFolders(path); err != nil {
 		return nil, err
 	}
-	if p.operator == nil && len(p.own) == 0 {
+	if p.operator == nil && len(p.tenantPolicies) == 0 {
 		if err := p.readLoose(path, tenant); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.check()
+	return p, p.checkPolicies()
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
 // readFolders reads policies/ and tenants/<id>/policies/ of a folder.
 func (p *Proposal) readFolders(path string) (err error) {
-	if folder := filepath.Join(path, "policies"); exists(folder) {
+	if folder := filepath.Join(path, "policies"); fileExists(folder) {
 		if p.operator, err = config.Policies(folder); err != nil {
 			return err
 		}
@@ -85,11 +84,11 @@ func (p *Proposal) readFolders(path string) (err error) {
 	}
 	for _, t := range tenants {
 		home := filepath.Join(path, "tenants", t.Name())
-		if exists(filepath.Join(home, "tenant.yaml")) {
-			return fmt.Errorf("%s: what a tenant chooses is checked against the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
+		if fileExists(filepath.Join(home, "tenant.yaml")) {
+			return fmt.Errorf("%s: a tenant.yaml can only be checked together with the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
 		}
-		if folder := filepath.Join(home, "policies"); exists(folder) {
-			if p.own[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
+		if folder := filepath.Join(home, "policies"); fileExists(folder) {
+			if p.tenantPolicies[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
 				return err
 			}
 		}
@@ -107,14 +106,14 @@ func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	if at < 0 {
 		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
 	}
-	of, err := ownerOf(files[at], path, tenant)
+	of, err := layerOwner(files[at], path, tenant)
 	if err != nil {
 		return err
 	}
 	if of == "" {
 		p.operator = files
 	} else {
-		p.own[of] = files
+		p.tenantPolicies[of] = files
 	}
 	return nil
 }
@@ -126,48 +125,48 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 		return err
 	}
 	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
-	if before, rel, ok := cutLast(place(path), "/policies/"); ok {
+	if before, rel, ok := cutLast(slashPath(path), "/policies/"); ok {
 		p.file.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
-		return fmt.Errorf("%s: data stands in a folder of policies; put it there, or give the folder", path)
+		return fmt.Errorf("%s: a data file belongs in a folder of policies; put it there, or give the folder", path)
 	}
-	if filepath.Ext(p.file.Path) == ".rego" || tenantOf(path) != "" {
-		p.of, err = ownerOf(*p.file, path, tenant)
+	if filepath.Ext(p.file.Path) == ".rego" || tenantOfFolder(path) != "" {
+		p.fileOwner, err = layerOwner(*p.file, path, tenant)
 	}
 	return err
 }
 
-// ownerOf returns whose layer a file is of that stands in the folder; "" means
-// the operator's.
-func ownerOf(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
-	if t := tenantOf(folder); t != "" {
+// layerOwner returns the tenant of the layer that the file in the folder belongs to; "" means the
+// operator.
+func layerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
+	if t := tenantOfFolder(folder); t != "" {
 		return t, nil
 	}
 	if _, err := policy.Parse(policy.Operator, f); err == nil {
 		return "", nil
 	}
 	if _, err := policy.Parse(policy.Tenant, f); err != nil {
-		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // says what is wrong
+		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // for its error
 		return "", err
 	}
 	if tenant == "" {
-		return "", fmt.Errorf("%s: it is of a tenant's layer; say whose with --tenant", f.Name)
+		return "", fmt.Errorf("%s: it belongs to a tenant's layer; name the tenant with --tenant", f.Name)
 	}
 	return tenant, nil
 }
 
-// tenantOf returns whose policies stand in the folder by its place; "" where that
-// is not said.
-func tenantOf(folder string) switchboard.TenantID {
-	parts := strings.Split(place(folder), "/")
+// tenantOfFolder returns the tenant of a folder tenants/<id>/policies, or "" if the path has
+// another form.
+func tenantOfFolder(folder string) switchboard.TenantID {
+	parts := strings.Split(slashPath(folder), "/")
 	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
 		return switchboard.TenantID(parts[n-2])
 	}
 	return ""
 }
 
-// place is the whole path of a file, with slashes.
-func place(path string) string {
+// slashPath returns the absolute path of a file, with slashes.
+func slashPath(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
@@ -182,8 +181,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// check compiles what takes the place of whole layers.
-func (p *Proposal) check() error {
+// checkPolicies compiles the layers that the proposal replaces.
+func (p *Proposal) checkPolicies() error {
 	var all switchboard.Faults
 	compile := func(kind policy.Kind, files []switchboard.PolicyFile) error {
 		_, err := policy.Compile(kind, files)
@@ -199,8 +198,8 @@ func (p *Proposal) check() error {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.own)) {
-		if err := compile(policy.Tenant, p.own[id]); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(p.tenantPolicies)) {
+		if err := compile(policy.Tenant, p.tenantPolicies[id]); err != nil {
 			return err
 		}
 	}
@@ -210,9 +209,9 @@ func (p *Proposal) check() error {
 	return nil
 }
 
-// change returns what decisions are made from instead of p. It is nil where the
-// tenant is gone.
-func (p *Proposal) change(was *past) *past {
+// apply returns the basis that the proposal makes of was. It is nil if the proposal removes the
+// tenant.
+func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 	now := *was
 	id := was.tenant.ID
 	if c := p.config; c != nil {
@@ -221,24 +220,24 @@ func (p *Proposal) change(was *past) *past {
 			return nil
 		}
 		now.tenant, now.taxonomy = t, c.Taxonomy
-		now.tools = p.tools(was.tools, t)
+		now.tools = p.toolsFor(was.tools, t)
 		if now.operator = c.Policies; now.operator == nil {
-			now.operator = shipped()
+			now.operator = shippedPolicies()
 		}
 		now.own = c.TenantPolicies[id]
 	}
 	if p.operator != nil {
 		now.operator = p.operator
 	}
-	if own, ok := p.own[id]; ok {
+	if own, ok := p.tenantPolicies[id]; ok {
 		now.own = own
 	}
 	switch {
 	case p.file == nil:
-	case p.of == "":
-		now.operator = with(now.operator, *p.file)
-	case p.of == id:
-		now.own = with(now.own, *p.file)
+	case p.fileOwner == "":
+		now.operator = withFile(now.operator, *p.file)
+	case p.fileOwner == id:
+		now.own = withFile(now.own, *p.file)
 	}
 	now.operator = withoutTests(now.operator)
 	if now.own != nil {
@@ -247,15 +246,16 @@ func (p *Proposal) change(was *past) *past {
 	return &now
 }
 
-// with returns files with f among them, in the place of what has its path.
-func with(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
+// withFile returns the files with f in the place of the file with the same path, if there is one.
+func withFile(files []switchboard.PolicyFile, f switchboard.PolicyFile) []switchboard.PolicyFile {
 	rest := slices.DeleteFunc(slices.Clone(files), func(o switchboard.PolicyFile) bool { return o.Path == f.Path })
 	return append(rest, f)
 }
 
-// tools are those that the tenant may use now, with what is said of their servers
-// now. What servers and overlays say of the tools is as it was.
-func (p *Proposal) tools(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
+// toolsFor returns the tools that the tenant may use under the proposal, with the classes and trust
+// that it gives to their servers. What servers and overlays declare about the tools stays as
+// recorded.
+func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now []*switchboard.Tool) {
 	for _, s := range p.config.Servers {
 		if !slices.Contains(t.Servers, s.ID) {
 			continue
@@ -275,11 +275,11 @@ func (p *Proposal) tools(was []*switchboard.Tool, t *switchboard.Tenant) (now []
 	return now
 }
 
-// state is what a principal's decision is made in, under a configuration.
-func (p *Proposal) state(t *tenant) *state {
+// resolver returns the state that resolves principals and tasks under the proposed configuration.
+func (p *Proposal) resolver(t *servedTenant) *servingState {
 	keys := make([]identity.Key, len(p.config.Keys))
 	for i, k := range p.config.Keys {
 		keys[i] = identity.Key(k)
 	}
-	return &state{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*tenant{t.ID: t}}
+	return &servingState{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*servedTenant{t.ID: t}}
 }

@@ -24,41 +24,41 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The names under which an entry refers to what its decision was made from.
+// The names of the texts in the basis of a decision.
 const (
-	textCatalog  = "catalog"
-	textTenant   = "tenant"
-	textTaxonomy = "taxonomy"
-	textOperator = "operator" // the files of its layer
-	textOwn      = "tenant_policy"
-	textTask     = "task" // that a client has declared
+	textCatalog      = "catalog"
+	textTenant       = "tenant"
+	textTaxonomy     = "taxonomy"
+	textOperator     = "operator" // the files of the operator's layer
+	textTenantPolicy = "tenant_policy"
+	textTask         = "task" // declared by a client
 )
 
-// texts are what a tenant's decisions are made from, as it is archived.
-type texts map[string]archive.Text
+// basisTexts are the texts that a tenant's decisions are made from, by name.
+type basisTexts map[string]archive.Text
 
-// texts encodes nothing but to digest it: what is archived already is not
-// needed again.
-func (r *reading) texts(t *tenant) texts {
+// basisTexts returns the texts with their digests. Each is encoded again when it has to be written:
+// most are in the archive already.
+func (r *loadedConfig) basisTexts(t *servedTenant) basisTexts {
 	files := r.config.Policies
 	if files == nil {
-		files = shipped()
+		files = shippedPolicies()
 	}
-	out := texts{}
+	out := basisTexts{}
 	add := func(name string, data func() []byte) {
 		out[name] = archive.Text{Digest: canonical.Sum(data()), Data: data}
 	}
-	add(textCatalog, func() []byte { return encode(archivedTools(t.view.Named("*/*"))) })
-	add(textTenant, func() []byte { return encode(t.Tenant) })
-	add(textTaxonomy, func() []byte { return encode(terms(r.config.Taxonomy)) })
-	add(textOperator, func() []byte { return encode(withoutTests(files)) })
+	add(textCatalog, func() []byte { return encodeJSON(archivedTools(t.view.Named("*/*"))) })
+	add(textTenant, func() []byte { return encodeJSON(t.Tenant) })
+	add(textTaxonomy, func() []byte { return encodeJSON(taxonomyTerms(r.config.Taxonomy)) })
+	add(textOperator, func() []byte { return encodeJSON(withoutTests(files)) })
 	if own, ok := r.config.TenantPolicies[t.ID]; ok {
-		add(textOwn, func() []byte { return encode(withoutTests(own)) })
+		add(textTenantPolicy, func() []byte { return encodeJSON(withoutTests(own)) })
 	}
 	return out
 }
 
-// An archivedTool has its definition as text, which packs better.
+// An archivedTool has its definition as text, which compresses better.
 type archivedTool struct {
 	switchboard.Tool
 	Definition string
@@ -68,7 +68,7 @@ func archivedTools(tools []*switchboard.Tool) []archivedTool {
 	out := make([]archivedTool, len(tools))
 	for i, t := range tools {
 		out[i] = archivedTool{*t, string(t.Definition)}
-		out[i].Stale = false // as decisions see it
+		out[i].Stale = false // decisions do not see it
 	}
 	return out
 }
@@ -77,75 +77,76 @@ func withoutTests(files []switchboard.PolicyFile) []switchboard.PolicyFile {
 	return slices.DeleteFunc(slices.Clone(files), func(f switchboard.PolicyFile) bool { return policy.IsTest(f.Path) })
 }
 
-// The kinds of what is recorded.
+// The kinds of decisions that are recorded.
 const (
 	kindDecision = ""     // which tools a task gets
 	kindCall     = "call" // whether one call may be made
 )
 
-// An entry is something that was decided: as it is recorded, and as it is replayed.
-type entry struct {
+// A decisionRecord is one decision, as it is recorded and as it is replayed.
+type decisionRecord struct {
 	kind   string
 	when   time.Time
 	digest switchboard.Digest
-	text   []byte             // of which digest is; nil where it has not been read yet
-	basis  switchboard.Digest // of refs
+	text   []byte             // nil if it has not been read yet
+	basis  switchboard.Digest // the digest of refs
 
-	// refs say by which texts it was decided.
+	// refs are the digests of the texts in its basis.
 	refs map[string]switchboard.Digest
 
-	// While it is recorded: whose decision it is, the digest of what it says but for
-	// the instant, and the texts of refs.
-	of    string
-	same  switchboard.Digest
-	texts []archive.Text
+	// These are set only while it is recorded: the subject (tenant, principal and task),
+	// the digest of the decision without its time, and the texts of refs.
+	subject string
+	content switchboard.Digest
+	texts   []archive.Text
 }
 
-// again is after what time the same is recorded again, so that what is decided all the
-// time is in every part of the receipts.
-const again = 24 * time.Hour
+// recordInterval: an unchanged decision is recorded again after a day, so that each day's receipts
+// hold it.
+const recordInterval = 24 * time.Hour
 
-// maxRecorded bounds of whom is remembered what was recorded last.
+// maxRecorded limits how many subjects (tenant, principal, task) the recorder remembers the latest
+// record of.
 const maxRecorded = 1 << 15
 
-// A recorder has receipts of decisions, and what they were made from archived. It is safe
-// for concurrent use.
+// A recorder writes receipts of decisions, and archives what they were made from. It is safe for
+// concurrent use.
 type recorder struct {
-	add     func(*receipt.Receipt) (id string) // nil where there are no receipts, nor an archive
-	archive *archive.Archive
+	addReceipt func(*receipt.Receipt) (id string) // nil if there are no receipts and no archive
+	archive    *archive.Archive
 
-	mu    sync.Mutex
-	known map[switchboard.Digest]recorded // by the digest of entry.of
+	mu     sync.Mutex
+	latest map[switchboard.Digest]lastRecord // by the digest of the subject
 
-	ending sync.Mutex // guards closed, and that nothing is added to work then
-	closed bool
-	work   sync.WaitGroup // what is being recorded
+	closeMu sync.Mutex // guards closed; nothing is added to pending after that
+	closed  bool
+	pending sync.WaitGroup // records that are being written
 }
 
-// recorded is what was recorded last of somebody.
-type recorded struct {
-	same, digest, basis switchboard.Digest
-	when                time.Time
-	receipt             string // the id of its own, if it has one
+// lastRecord is the latest record of a subject.
+type lastRecord struct {
+	content, digest, basis switchboard.Digest
+	when                   time.Time
+	receipt                string // the id of its receipt, if it has one of its own
 }
 
-// keep has e archived, and own written, where that is not nil, unless e says what was
-// recorded of the same already. It returns what is recorded.
-func (r *recorder) keep(e *entry, own *receipt.Receipt) (was recorded) {
-	of := canonical.Sum([]byte(e.of))
+// recordOnce archives e, and writes own if it is not nil, unless the latest record of the same
+// subject has the same content. It returns the latest record.
+func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was lastRecord) {
+	of := canonical.Sum([]byte(e.subject))
 	r.mu.Lock()
-	was = r.known[of]
-	fresh := was.same != e.same || e.when.Sub(was.when) > again
+	was = r.latest[of]
+	fresh := was.content != e.content || e.when.Sub(was.when) > recordInterval
 	if fresh {
-		if len(r.known) >= maxRecorded {
-			clear(r.known)
+		if len(r.latest) >= maxRecorded {
+			clear(r.latest)
 		}
-		was = recorded{e.same, e.digest, e.basis, e.when, ""}
+		was = lastRecord{e.content, e.digest, e.basis, e.when, ""}
 		if own != nil {
 			own.Decision, own.Basis = e.digest, e.basis
-			was.receipt = r.add(own)
+			was.receipt = r.addReceipt(own)
 		}
-		r.known[of] = was
+		r.latest[of] = was
 	}
 	r.mu.Unlock()
 	if fresh {
@@ -154,70 +155,71 @@ func (r *recorder) keep(e *entry, own *receipt.Receipt) (was recorded) {
 	return was
 }
 
-// decision has a decision recorded, soon, and with what error it was refused, which is nil
-// where it was not. What it returns says where that stands.
-func (r *recorder) decision(t *tenant, d *decide.Decision, refused error) func() recorded {
-	if r.add == nil {
-		return func() recorded { return recorded{} }
+// recordDecision records a decision in the background. refused is the error that refused it, or
+// nil. The function that it returns waits for the record and returns it.
+func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
+	if r.addReceipt == nil {
+		return func() lastRecord { return lastRecord{} }
 	}
 	when := time.Now()
-	once := sync.OnceValue(func() recorded {
-		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: principalOf(d.Principal), Outcome: receipt.OK}
-		e := t.record(d, when)
+	once := sync.OnceValue(func() lastRecord {
+		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: receiptPrincipal(d.Principal), Outcome: receipt.OK}
+		e := t.newDecisionRecord(d, when)
 		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
 			own.Outcome, own.Code = receipt.Refused, err.Code
-			e.same = canonical.Sum(append([]byte(e.same), err.Code...)) // what it shows may be refused, and not the decision
+			e.content = canonical.Sum(append([]byte(e.content), err.Code...)) // its surface may be refused although the decision stays the same
 		}
-		return r.keep(e, own)
+		return r.recordOnce(e, own)
 	})
-	r.ending.Lock()
-	defer r.ending.Unlock()
+	r.closeMu.Lock()
+	defer r.closeMu.Unlock()
 	if r.closed {
-		go once() // it is counted as lost
+		go once() // its archive texts are counted as lost
 	} else {
-		r.work.Go(func() { once() }) // it takes a while, for which nobody waits but who is refused
+		r.pending.Go(func() { once() }) // it takes a while; only a refused client waits for it
 	}
 	return once
 }
 
-// close waits for what is being recorded, and has all of it archived.
+// close waits for records that are being written, and for the archive.
 func (r *recorder) close() {
-	r.ending.Lock()
+	r.closeMu.Lock()
 	r.closed = true
-	r.ending.Unlock()
-	r.work.Wait()
+	r.closeMu.Unlock()
+	r.pending.Wait()
 	r.archive.Close()
 }
 
-// principalOf is who it was done for.
-func principalOf(p switchboard.Principal) receipt.Principal {
+// receiptPrincipal returns the principal as receipts name it.
+func receiptPrincipal(p switchboard.Principal) receipt.Principal {
 	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
 }
 
-// denied has a receipt of a call by name that could not be made, and returns its id. It holds the name that
-// was asked for, whether or not there is such a tool, so that who guesses names is seen.
-func (a *App) denied(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
-	if a.records.add == nil {
+// recordDeniedCall writes a receipt of a call that was refused because its client has no tool of
+// that name, and returns the receipt's id. The receipt holds the requested name, whether or not
+// there is such a tool, so that guessing of names is visible.
+func (a *App) recordDeniedCall(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
+	if a.ledger.addReceipt == nil {
 		return ""
 	}
 	own := &receipt.Receipt{
 		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
-		Principal: principalOf(p), Outcome: receipt.Refused, Code: code,
+		Principal: receiptPrincipal(p), Outcome: receipt.Refused, Code: code,
 	}
-	own.Tool = a.records.digests.Name(p.Tenant, name)
+	own.Tool = a.ledger.digests.Name(p.Tenant, name)
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.records.add(own)
+	return a.ledger.addReceipt(own)
 }
 
-// expanded has a receipt of what a client has had expanded or collapsed, or was refused, and
-// returns its id.
-func (a *App) expanded(of *run.Run, did lazyexpand.Deed) string {
-	if a.records.add == nil {
+// recordExpansion writes a receipt of tools that a client expanded or collapsed, or tried to, and
+// returns the receipt's id.
+func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
+	if a.ledger.addReceipt == nil {
 		return ""
 	}
 	p := of.Principal()
 	own := &receipt.Receipt{
-		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: principalOf(p), Outcome: receipt.OK,
+		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: receiptPrincipal(p), Outcome: receipt.OK,
 		Note: "group " + did.Group,
 	}
 	for _, id := range did.Tools {
@@ -230,29 +232,29 @@ func (a *App) expanded(of *run.Run, did lazyexpand.Deed) string {
 		own.Outcome, own.Code = receipt.Refused, did.Err.Code
 	}
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.records.add(own)
+	return a.ledger.addReceipt(own)
 }
 
-// record makes the record of a decision of the tenant's.
-func (t *tenant) record(d *decide.Decision, when time.Time) *entry {
+// newDecisionRecord makes the record of a decision of the tenant.
+func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *decisionRecord {
 	text := d.Canonical()
 	timeless := *d
 	timeless.Now = time.Time{}
-	e := &entry{
-		when: when, of: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), same: timeless.Digest(),
+	e := &decisionRecord{
+		when: when, subject: "decision/" + string(d.Tenant) + "/" + d.Principal.ID + "/" + string(d.Task.ID), content: timeless.Digest(),
 		text: text, digest: canonical.Sum(text),
 	}
 	if d.Task.ID == switchboard.DeclaredTask {
-		return t.archived(e, encode(d.Task))
+		return t.addBasis(e, encodeJSON(d.Task))
 	}
-	return t.archived(e, nil)
+	return t.addBasis(e, nil)
 }
 
-// archived completes an entry that was made of this, and of a task that is none of the
-// tenant's where that is not nil.
-func (t *tenant) archived(e *entry, task []byte) *entry {
+// addBasis adds the basis of a decision to its record. task is a task that a client declared, or
+// nil.
+func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord {
 	e.refs = map[string]switchboard.Digest{}
-	for name, text := range t.texts() {
+	for name, text := range t.basisTexts() {
 		e.refs[name] = text.Digest
 		e.texts = append(e.texts, text)
 	}
@@ -261,26 +263,26 @@ func (t *tenant) archived(e *entry, task []byte) *entry {
 		e.refs[textTask] = own.Digest
 		e.texts = append(e.texts, own)
 	}
-	basis := archive.Of(encode(e.refs)) // of a map it is sorted
+	basis := archive.Of(encodeJSON(e.refs)) // a map is encoded in sorted order
 	e.basis = basis.Digest
 	e.texts = append(e.texts, basis)
 	return e
 }
 
-// Records are where receipts, and what they refer to, are read.
+// Records is where receipts and their archive are read.
 type Records interface {
 	receipt.Reader
 	archive.Reader
 }
 
-// entries reads what the receipts say that was decided, and how many of these cannot be
-// read. What was decided alike on one day counts once. With selections, the decision counts
-// too that a called tool was selected by.
-func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*entry, damaged int, err error) {
+// readRecords reads the decisions that the receipts record, and counts damaged receipts. Equal
+// decisions of one day count once. With selections, it also reads the decision that selected the
+// tool of a call.
+func readRecords(ctx context.Context, records Records, receipts iter.Seq2[receipt.Entry, error], selections bool) (all []*decisionRecord, damaged int, err error) {
 	bases := map[switchboard.Digest]map[string]switchboard.Digest{}
 	seen := map[string]bool{}
-	add := func(e *entry) {
-		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(again)); !seen[id] {
+	add := func(e *decisionRecord) {
+		if id := fmt.Sprint(e.kind, e.digest, e.basis, e.when.Truncate(recordInterval)); !seen[id] {
 			seen[id] = true
 			all = append(all, e)
 		}
@@ -291,7 +293,7 @@ func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.En
 		}
 		var refs map[string]switchboard.Digest
 		if text, err := archive.Read(ctx, records, basis); err == nil {
-			_ = json.Unmarshal(text, &refs) // what is not there is missed where it is needed
+			_ = json.Unmarshal(text, &refs) // a missing text is reported where it is needed
 		}
 		bases[basis] = refs
 		return refs
@@ -304,15 +306,15 @@ func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.En
 		case r.Fault != nil:
 			damaged++
 		case r.Receipt.Kind == receipt.Decision, selections && r.Receipt.Decision != "":
-			add(&entry{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
+			add(&decisionRecord{when: r.Receipt.Time, digest: r.Receipt.Decision, basis: r.Receipt.Basis, refs: refs(r.Receipt.Basis)})
 		}
 		if r.Fault == nil && r.Receipt.Kind == receipt.Call {
 			for _, d := range r.Receipt.Rulings {
-				e := &entry{kind: kindCall, when: r.Receipt.Time, digest: d}
-				if seen[fmt.Sprint(d, e.when.Truncate(again))] {
+				e := &decisionRecord{kind: kindCall, when: r.Receipt.Time, digest: d}
+				if seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] {
 					continue
 				}
-				seen[fmt.Sprint(d, e.when.Truncate(again))] = true
+				seen[fmt.Sprint(d, e.when.Truncate(recordInterval))] = true
 				var said archivedRuling
 				if text, err := archive.Read(ctx, records, d); err == nil && json.Unmarshal(text, &said) == nil {
 					e.text, e.basis, e.refs = said.Ruling, said.Basis, refs(said.Basis)
@@ -324,33 +326,32 @@ func entries(ctx context.Context, records Records, receipts iter.Seq2[receipt.En
 	return all, damaged, nil
 }
 
-// A past is what decisions were made from, once more.
-type past struct {
+// An archivedBasis holds the inputs of decisions, read from the archive.
+type archivedBasis struct {
 	tenant        *switchboard.Tenant
 	tools         []*switchboard.Tool // sorted by id
 	taxonomy      *switchboard.Taxonomy
-	operator, own []switchboard.PolicyFile // own is nil where the tenant had no layer
+	operator, own []switchboard.PolicyFile // own is nil if the tenant had no layer
 }
 
-// An archivist reads what was archived, and keeps what it read last of the
-// larger texts: those who ask go through the log in an order in which that helps.
-// It is for one goroutine.
-type archivist struct {
-	records Records
-	engine  *policy.Engine
-	replays last[string, *replay] // by what they are made from
-	tools   last[switchboard.Digest, []*switchboard.Tool]
-	layers  [2]last[switchboard.Digest, *policy.Layer] // of the operator
-	layersT [2]last[switchboard.Digest, *policy.Layer] // of tenants
+// A basisReader reads archived texts and rebuilds tenants from them. It keeps the larger values
+// that it made last: compareByBasis orders decisions so that this helps. It is for one goroutine.
+type basisReader struct {
+	records        Records
+	engine         *policy.Engine
+	replayers      lastMade[string, *replayer] // by decisionRecord.basisKey
+	tools          lastMade[switchboard.Digest, []*switchboard.Tool]
+	operatorLayers [2]lastMade[switchboard.Digest, *policy.Layer] // see rebuildTenant
+	tenantLayers   [2]lastMade[switchboard.Digest, *policy.Layer] // likewise
 }
 
-// last remembers what was made last.
-type last[K comparable, V any] struct {
+// lastMade keeps the value that was made last.
+type lastMade[K comparable, V any] struct {
 	key   K
 	value V
 }
 
-func (l *last[K, V]) get(key K, make func() (V, error)) (V, error) {
+func (l *lastMade[K, V]) get(key K, make func() (V, error)) (V, error) {
 	if l.key == key {
 		return l.value, nil
 	}
@@ -361,9 +362,9 @@ func (l *last[K, V]) get(key K, make func() (V, error)) (V, error) {
 	return v, err
 }
 
-// past reads what an entry refers to.
-func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
-	p = &past{}
+// readBasis reads the basis of a decision.
+func (a *basisReader) readBasis(ctx context.Context, e *decisionRecord) (p *archivedBasis, err error) {
+	p = &archivedBasis{}
 	refs := e.refs
 	read := func(name string, v any) {
 		if err != nil {
@@ -379,8 +380,8 @@ func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
 	}
 	read(textTenant, &p.tenant)
 	read(textOperator, &p.operator)
-	if refs[textOwn] != "" {
-		read(textOwn, &p.own)
+	if refs[textTenantPolicy] != "" {
+		read(textTenantPolicy, &p.own)
 	}
 	var words archivedTerms
 	read(textTaxonomy, &words)
@@ -388,7 +389,7 @@ func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
 		return nil, err
 	}
 	if p.tenant == nil {
-		return nil, errors.New("archive of the tenant: it holds none")
+		return nil, errors.New("archive of the tenant: it is empty")
 	}
 	if p.taxonomy, err = switchboard.NewTaxonomy(words.parents, words.constraints); err != nil {
 		return nil, fmt.Errorf("archive of the taxonomy: %w", err)
@@ -406,7 +407,7 @@ func (a *archivist) past(ctx context.Context, e *entry) (p *past, err error) {
 	return p, err
 }
 
-// archivedTerms is a taxonomy as terms gives it.
+// archivedTerms is a taxonomy in the form of taxonomyTerms.
 type archivedTerms struct {
 	parents     map[switchboard.Resource]switchboard.Resource
 	constraints []switchboard.Constraint
@@ -417,19 +418,19 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&t.parents, &t.constraints})
 }
 
-// decider makes of p what decides. which says whether it is that of records or of
-// a proposal: the layers of each are kept.
-func (a *archivist) decider(p *past, which int) (*tenant, error) {
-	layer := func(kind policy.Kind, of *last[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
-		return of.get(digest(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
+// rebuildTenant rebuilds the tenant that p describes. which picks the cache of compiled layers: 0
+// for recorded policies, 1 for the proposal's.
+func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant, error) {
+	layer := func(kind policy.Kind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
+		return of.get(digestJSON(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
 	}
-	operator, err := layer(policy.Operator, &a.layers[which], p.operator)
+	operator, err := layer(policy.Operator, &a.operatorLayers[which], p.operator)
 	if err != nil {
 		return nil, err
 	}
 	var own *policy.Layer
 	if p.own != nil {
-		if own, err = layer(policy.Tenant, &a.layersT[which], p.own); err != nil {
+		if own, err = layer(policy.Tenant, &a.tenantLayers[which], p.own); err != nil {
 			return nil, err
 		}
 	}
@@ -438,15 +439,15 @@ func (a *archivist) decider(p *past, which int) (*tenant, error) {
 		return nil, err
 	}
 	rules = rules.Recalling()
-	return newTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digest(terms(p.taxonomy)), rules), nil
+	return newServedTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digestJSON(taxonomyTerms(p.taxonomy)), rules), nil
 }
 
-// byArchive orders entries so that those which refer to the same stand together.
-func byArchive(a, b *entry) int {
+// compareByBasis orders decisions so that those with the same basis follow each other.
+func compareByBasis(a, b *decisionRecord) int {
 	return cmp.Or(
 		cmp.Compare(a.refs[textOperator], b.refs[textOperator]),
 		cmp.Compare(a.refs[textCatalog], b.refs[textCatalog]),
-		cmp.Compare(a.refs[textOwn], b.refs[textOwn]),
+		cmp.Compare(a.refs[textTenantPolicy], b.refs[textTenantPolicy]),
 		cmp.Compare(a.refs[textTenant], b.refs[textTenant]),
 		cmp.Compare(a.refs[textTaxonomy], b.refs[textTaxonomy]),
 		cmp.Compare(a.kind, b.kind),
@@ -455,13 +456,13 @@ func byArchive(a, b *entry) int {
 	)
 }
 
-// key tells apart what was decided from other things, but for a task of its own.
-func (e *entry) key() string {
-	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textOwn])
+// basisKey is equal for decisions that were made from the same texts. It ignores a declared task.
+func (e *decisionRecord) basisKey() string {
+	return fmt.Sprint(e.kind, e.refs[textCatalog], e.refs[textTenant], e.refs[textTaxonomy], e.refs[textOperator], e.refs[textTenantPolicy])
 }
 
-// read reads the text of an entry.
-func (a *archivist) read(ctx context.Context, e *entry) (err error) {
+// readText reads the text of a decision.
+func (a *basisReader) readText(ctx context.Context, e *decisionRecord) (err error) {
 	if e.text == nil {
 		e.text, err = archive.Read(ctx, a.records, e.digest)
 	}

@@ -20,31 +20,31 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// keptArguments bounds the arguments of which values are recorded, in bytes.
-const keptArguments = 64 << 10
+// maxRecordedArguments limits the recorded values of a call's arguments, in bytes.
+const maxRecordedArguments = 64 << 10
 
-// A ruling is policy's word on one call as it is recorded: in canonical form, with
-// empty members left out.
-type ruling struct {
+// A callRuling is policy's ruling on one call as it is recorded: in canonical form, without empty
+// members.
+type callRuling struct {
 	V         int                      `json:"v"`
 	Tenant    switchboard.TenantID     `json:"tenant"`
 	Principal recordedPrincipal        `json:"principal"`
 	Task      switchboard.TaskID       `json:"task"`
 	Snapshot  decide.Snapshot          `json:"snapshot"`
-	Now       time.Time                `json:"now,omitzero"` // where a policy looks at it
+	Now       time.Time                `json:"now,omitzero"` // if a policy reads it
 	Method    string                   `json:"method"`
 	Server    switchboard.ServerID     `json:"server"`
 	Tool      string                   `json:"tool,omitempty"`
-	Item      *recordedItem            `json:"item,omitempty"` // of a call that is none of a tool
-	Needs     []string                 `json:"requirements"`   // that selected it
+	Item      *recordedItem            `json:"item,omitempty"` // of a call that is not a tool's
+	Needs     []string                 `json:"requirements"`   // the requirements that selected it
 	Arguments recordedArguments        `json:"arguments"`
-	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means allowed
+	Code      switchboard.Code         `json:"code,omitempty"` // of the refusal; "" means that the call is allowed
 	Why       string                   `json:"why,omitempty"`
 	Asks      *switchboard.Obligations `json:"obligations,omitempty"`
-	Mixed     bool                     `json:"mixed,omitempty"` // what it was selected from was replaced meanwhile
+	Mixed     bool                     `json:"mixed,omitempty"` // the configuration was replaced between selection and call
 }
 
-// rulingVersion is the version of the form of a ruling.
+// rulingVersion is the format version of a callRuling.
 const rulingVersion = 1
 
 type recordedPrincipal struct {
@@ -55,33 +55,34 @@ type recordedPrincipal struct {
 	Tier  string           `json:"tier"`
 }
 
-// recordedArguments are the digest of a call's arguments, as it stands in receipts, and
-// where the tenant wants it (record: policy_inputs) what stands at the paths at
-// which its policies look. Values is nil where nothing is kept.
+// recordedArguments are the digest of a call's arguments, as in receipts. If the tenant wants it
+// (record: policy_inputs), they also hold the values at the paths that its policies read. Values is
+// nil if no values are kept.
 type recordedArguments struct {
 	Digest string          `json:"digest"`
 	Paths  [][]string      `json:"paths,omitempty"`
 	Values json.RawMessage `json:"values,omitempty"`
 }
 
-// A recordedItem is what a call that is none of a tool asks for. A URI is kept only where the tenant wants its arguments kept, and no
-// secret stands in it.
+// A recordedItem is the object of a call that is not a tool's: a resource or a prompt. A URI is
+// kept only if the tenant wants arguments kept and the URI holds no secret.
 type recordedItem struct {
 	Kind switchboard.CandidateKind `json:"kind"`
-	Name string                    `json:"name,omitempty"` // not of a resource: that is its URI
+	Name string                    `json:"name,omitempty"` // not of a resource, because its name is its URI
 	URI  string                    `json:"uri,omitempty"`
 }
 
-// whyNoURI is why a ruling on a resource cannot be replayed.
+// whyNoURI says why a ruling on a resource cannot be replayed.
 const whyNoURI = "its URI was not recorded; record: policy_inputs in tenant.yaml keeps URIs"
 
-// unnamed reports whether a resource was asked for of which nothing is kept that the policy looks at. The id of a listed resource has its URI.
-func (r *recordedItem) unnamed(p *policy.Policy) bool {
+// lacksURI reports whether policy needs the URI of the item and it was not kept. The id of a listed
+// resource contains its URI.
+func (r *recordedItem) lacksURI(p *policy.Policy) bool {
 	return r != nil && r.URI == "" && (r.Kind == switchboard.KindResource || r.Kind == switchboard.KindTemplate && p.ReadsURI())
 }
 
-// item is what is recorded of a call that is none of a tool.
-func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
+// recordItem returns the recorded form of the item of a call, or nil for a tool's call.
+func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedItem {
 	if c.Tool != nil || c.Item.Kind == "" {
 		return nil
 	}
@@ -89,14 +90,14 @@ func (t *tenant) item(c *switchboard.Call, hide []string) *recordedItem {
 	if out.Kind == switchboard.KindResource {
 		out.Name = ""
 	}
-	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !secret(encode(c.Item.URI), hide) {
+	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !holdsSecret(encodeJSON(c.Item.URI), hide) {
 		out.URI = c.Item.URI
 	}
 	return out
 }
 
-// asked is what a recorded item was.
-func (r *recordedItem) asked(arguments []byte) switchboard.Item {
+// item returns the item as policy saw it.
+func (r *recordedItem) item(arguments []byte) switchboard.Item {
 	it := switchboard.Item{Kind: r.Kind, Name: r.Name, URI: r.URI, Arguments: arguments}
 	if r.Kind == switchboard.KindResource {
 		it.Name = r.URI
@@ -104,35 +105,35 @@ func (r *recordedItem) asked(arguments []byte) switchboard.Item {
 	return it
 }
 
-// An archivedRuling is a ruling as it is archived, with what it was made from.
+// An archivedRuling is a ruling and the digest of its basis, in the form of the archive.
 type archivedRuling struct {
 	Basis  switchboard.Digest `json:"basis"`
 	Ruling json.RawMessage    `json:"ruling"`
 }
 
-// noteRuling has policy's word on a call recorded. It is a policy.Note.
-func (a *App) noteRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
+// recordRuling records policy's ruling on a call. It is a policy.Note.
+func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
 	s := a.state.Load()
 	t := s.tenants[c.Principal.Tenant]
-	if t == nil || a.records.add == nil {
+	if t == nil || a.ledger.addReceipt == nil {
 		return
 	}
 	var hide []string
 	if t.RecordInputs {
-		hide = secrets(s.config)
+		hide = serverSecrets(s.config)
 	}
-	c.Trail.Ruled(a.records.keep(t.recordRuling(c, p, now, r, a.records.digests.Asked(c), hide), nil).digest)
+	c.Trail.Ruled(a.ledger.recordOnce(t.newRulingRecord(c, p, now, r, a.ledger.digests.Asked(c), hide), nil).digest)
 }
 
-// recordRuling makes the record of policy's word on a call, of whose arguments that is the
-// digest.
-func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *entry {
-	own := t.ruling(c, now, r)
-	own.Mixed = r.Mixed || t.policy != p || !t.knows(c)
-	own.Arguments, own.Item = t.arguments(argumentsOf(c), hide), t.item(c, hide)
+// newRulingRecord makes the record of policy's ruling on a call. arguments is the digest of the
+// call's arguments.
+func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *decisionRecord {
+	own := t.newCallRuling(c, now, r)
+	own.Mixed = r.Mixed || t.policy != p || !t.knowsJudged(c)
+	own.Arguments, own.Item = t.recordArguments(argumentsOf(c), hide), t.recordItem(c, hide)
 	own.Arguments.Digest = arguments
-	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.unnamed(p) {
-		own.Why, own.Asks = "", nil // they may say what the arguments are
+	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.lacksURI(p) {
+		own.Why, own.Asks = "", nil // they may contain arguments
 	}
 	text := own.canonical()
 	same := canonical.Sum(text)
@@ -142,16 +143,16 @@ func (t *tenant) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Ti
 		same = canonical.Sum(timeless.canonical())
 	}
 	of := []string{"call", string(own.Tenant), own.Principal.ID, string(own.Task), own.Method, string(own.Server), own.Tool, arguments}
-	e := t.archived(&entry{kind: kindCall, when: now, of: strings.Join(of, "/"), same: same}, nil)
-	e.text = encode(archivedRuling{e.basis, text})
+	e := t.addBasis(&decisionRecord{kind: kindCall, when: now, subject: strings.Join(of, "/"), content: same}, nil)
+	e.text = encodeJSON(archivedRuling{e.basis, text})
 	e.digest = canonical.Sum(e.text)
 	return e
 }
 
-// ruling is policy's word on a call, without its arguments.
-func (t *tenant) ruling(c *switchboard.Call, now time.Time, r policy.Ruling) ruling {
+// newCallRuling returns policy's ruling on a call, without its arguments.
+func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r policy.Ruling) callRuling {
 	p := c.Principal
-	own := ruling{
+	own := callRuling{
 		V: rulingVersion, Tenant: p.Tenant, Task: c.Task, Snapshot: t.snapshot, Method: c.Method, Server: c.Server,
 		Principal: recordedPrincipal{p.Auth, p.ID, p.Mode.Narrower(switchboard.Autopilot), p.Roles, p.Tier},
 	}
@@ -180,14 +181,14 @@ func (t *tenant) ruling(c *switchboard.Call, now time.Time, r policy.Ruling) rul
 	return own
 }
 
-// knows reports whether all that a call was judged by is of this state.
-func (t *tenant) knows(c *switchboard.Call) bool {
+// knowsJudged reports whether all tools that the call was judged with belong to this state.
+func (t *servedTenant) knowsJudged(c *switchboard.Call) bool {
 	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
 		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.view.Tool(tool.ID); return now != tool })
 	})
 }
 
-// argumentsOf are the arguments of a call, as policies read them.
+// argumentsOf returns the arguments of a call as policies read them.
 func argumentsOf(c *switchboard.Call) []byte {
 	raw, ok := c.Item.Arguments, c.Item.Arguments != nil
 	if c.Tool != nil {
@@ -199,29 +200,29 @@ func argumentsOf(c *switchboard.Call) []byte {
 	return raw
 }
 
-// arguments is what is recorded of a call's arguments, but for their digest.
-func (t *tenant) arguments(raw []byte, hide []string) (out recordedArguments) {
+// recordArguments returns the recorded form of a call's arguments, without their digest.
+func (t *servedTenant) recordArguments(raw []byte, hide []string) (out recordedArguments) {
 	paths := t.policy.Arguments()
 	if !t.RecordInputs || len(paths) == 0 {
 		return out
 	}
 	values, err := policy.Only(raw, paths)
-	if err != nil || len(values) > keptArguments || secret(values, hide) {
+	if err != nil || len(values) > maxRecordedArguments || holdsSecret(values, hide) {
 		return out
 	}
 	out.Paths, out.Values = paths, values
 	return out
 }
 
-// minSecret is the shortest secret that is looked for: shorter ones ("1", "true")
-// stand in everything.
-const minSecret = 6
+// minSecretLength is the length of the shortest secret that is searched for: shorter ones ("1",
+// "true") occur everywhere.
+const minSecretLength = 6
 
-// secrets are those that servers are given.
-func secrets(c *config.Config) (all []string) {
+// serverSecrets returns the secrets that servers get.
+func serverSecrets(c *config.Config) (all []string) {
 	add := func(name, text string) {
 		for word := range strings.FieldsSeq(text) {
-			if len(word) >= minSecret && (name == "" || switchboard.CredentialName(name) || switchboard.CredentialValue(text)) {
+			if len(word) >= minSecretLength && (name == "" || switchboard.CredentialName(name) || switchboard.CredentialValue(text)) {
 				all = append(all, word)
 			}
 		}
@@ -237,9 +238,9 @@ func secrets(c *config.Config) (all []string) {
 	return all
 }
 
-// secret reports whether a JSON text holds one of the secrets, a key of ours, or
-// what looks like a credential.
-func secret(text []byte, secrets []string) bool {
+// holdsSecret reports whether a JSON text holds one of the secrets, a Switchboard key, or a text
+// that looks like a credential.
+func holdsSecret(text []byte, secrets []string) bool {
 	var v any
 	if json.Unmarshal(text, &v) != nil {
 		return true
@@ -266,35 +267,34 @@ func secret(text []byte, secrets []string) bool {
 	return in("", v)
 }
 
-func (r *ruling) canonical() []byte { return canonicalOf(r) }
+func (r *callRuling) canonical() []byte { return canonicalOf(r) }
 
-// canonicalOf is v's canonical form.
+// canonicalOf returns the canonical form of v.
 func canonicalOf(v any) []byte {
-	text, err := canonical.Append(nil, encode(v))
+	text, err := canonical.Append(nil, encodeJSON(v))
 	if err != nil {
-		panic("canonical form: " + err.Error()) // it is made of what was strictly parsed
+		panic("canonical form: " + err.Error()) // its parts were parsed strictly
 	}
 	return text
 }
 
-func readRuling(text []byte) (r ruling, err error) {
+func readRuling(text []byte) (r callRuling, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fmt.Errorf("record of a call: %w", err)
 	}
 	if r.V != rulingVersion {
-		return r, fmt.Errorf("record of a call: its form is version %d; %d is read here", r.V, rulingVersion)
+		return r, fmt.Errorf("record of a call: its format is version %d; this program reads version %d", r.V, rulingVersion)
 	}
 	return r, nil
 }
 
-func (r *ruling) principal() switchboard.Principal {
+func (r *callRuling) principal() switchboard.Principal {
 	p := r.Principal
 	return switchboard.Principal{Tenant: r.Tenant, Auth: p.Auth, ID: p.ID, Mode: p.Mode, Roles: p.Roles, Tier: p.Tier}
 }
 
-// sufficient reports whether what was kept of the arguments is all that the policy
-// looks at.
-func (a *recordedArguments) sufficient(p *policy.Policy) bool {
+// covers reports whether the kept arguments are all that the policy reads.
+func (a *recordedArguments) covers(p *policy.Policy) bool {
 	return !slices.ContainsFunc(p.Arguments(), func(path []string) bool {
 		return !slices.ContainsFunc(a.Paths, func(kept []string) bool {
 			return len(kept) <= len(path) && slices.Equal(kept, path[:len(kept)])
@@ -302,19 +302,19 @@ func (a *recordedArguments) sufficient(p *policy.Policy) bool {
 	})
 }
 
-// rule asks t's policy about the call of r, made by who. It gives no ruling where
-// the call could not come about any more, and why.
-func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
+// ruleAgain asks t's policy about the recorded call, made by the principal who. The error says why
+// the call is no longer possible.
+func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
 	task := t.Tasks[r.Task]
 	if task == nil {
-		return nil, policy.Ruling{}, errors.New("its task is not there any more")
+		return nil, policy.Ruling{}, errors.New("its task does not exist any more")
 	}
 	c := &switchboard.Call{
 		Principal: who, Task: r.Task, Server: r.Server, Method: r.Method,
 		Params: fmt.Appendf(nil, `{"arguments":%s}`, cmp.Or(string(r.Arguments.Values), "{}")),
 	}
 	if r.Item != nil {
-		c.Item = r.Item.asked([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
+		c.Item = r.Item.item([]byte(cmp.Or(string(r.Arguments.Values), "{}")))
 	}
 	for _, need := range r.Needs {
 		at := slices.IndexFunc(task.Requirements, func(n switchboard.Requirement) bool { return n.String() == need })
@@ -322,7 +322,7 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 			continue
 		}
 		n := &task.Requirements[at]
-		candidates, err := t.candidates(ctx, who, task, n)
+		candidates, err := t.policyCandidates(ctx, who, task, n)
 		if err != nil {
 			return nil, policy.Ruling{}, err
 		}
@@ -336,13 +336,13 @@ func (t *tenant) rule(ctx context.Context, r *ruling, who switchboard.Principal,
 		c.Judgments = append(c.Judgments, policy.Judged(task, n, candidates))
 	}
 	if len(c.Judgments) < len(r.Needs) {
-		return nil, policy.Ruling{}, errors.New("the tool is none of those any more that its requirement means")
+		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
 	return c, t.policy.Rule(ctx, c, when), nil
 }
 
-// candidates are the tools of which policy is asked for a requirement.
-func (t *tenant) candidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
+// policyCandidates returns the tools that policy is asked about for a requirement.
+func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
 	q := &decide.Question{Tenant: t.Tenant, Principal: who, Task: task, Requirement: r}
 	var in []decide.Candidate
 	for _, s := range t.pipeline {
@@ -350,7 +350,7 @@ func (t *tenant) candidates(ctx context.Context, who switchboard.Principal, task
 			break
 		}
 		var err error
-		if in, err = s.Apply(ctx, q, in, nil); err != nil {
+		if in, err = s.Apply(ctx, q, in, decide.Ignore); err != nil {
 			return nil, err
 		}
 	}
@@ -363,90 +363,90 @@ func (t *tenant) candidates(ctx context.Context, who switchboard.Principal, task
 
 // Why a call cannot be judged again.
 const (
-	whyMixed       = "the configuration was replaced while the call was under way"
-	whyNoArguments = "their arguments were not recorded; tenant.yaml says with record: policy_inputs that they are, and what looks like a credential never is"
+	whyMixed       = "the configuration was replaced during the call"
+	whyNoArguments = "their arguments were not recorded; record: policy_inputs in tenant.yaml records them, but never a value that looks like a credential"
 	whyArguments   = "the proposed policies look at arguments that were not recorded"
 )
 
-// call replays policy's word on one call.
-func (c *comparison) call(ctx context.Context, r *replay, e *entry) {
+// replayCall replays policy's ruling on one call.
+func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRecord) {
 	was, err := readRuling(e.text)
 	switch {
 	case err != nil:
-		c.skip(err.Error(), e.kind, 1)
+		c.skipDecisions(err.Error(), e.kind, 1)
 		return
 	case was.Mixed:
-		c.skip(whyMixed, e.kind, 1)
+		c.skipDecisions(whyMixed, e.kind, 1)
 		return
-	case !was.Arguments.sufficient(r.before.policy):
-		c.skip(whyNoArguments, e.kind, 1)
+	case !was.Arguments.covers(r.before.policy):
+		c.skipDecisions(whyNoArguments, e.kind, 1)
 		return
-	case was.Item.unnamed(r.before.policy):
-		c.skip(whyNoURI, e.kind, 1)
+	case was.Item.lacksURI(r.before.policy):
+		c.skipDecisions(whyNoURI, e.kind, 1)
 		return
 	}
-	again, now, err := r.before.rule(ctx, &was, was.principal(), was.Now)
+	again, now, err := r.before.ruleAgain(ctx, &was, was.principal(), was.Now)
 	var text []byte
 	if err == nil {
-		same := r.before.ruling(again, was.Now, now)
+		same := r.before.newCallRuling(again, was.Now, now)
 		same.Arguments, same.Item = was.Arguments, was.Item
 		text = same.canonical()
 	}
 	if !bytes.Equal(text, e.text) {
-		c.differs(e, text, Broken{Tenant: was.Tenant, Task: was.Task})
+		c.countDifference(e, text, BrokenReplay{Tenant: was.Tenant, Task: was.Task})
 		return
 	}
-	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.sufficient(r.after.policy) {
-		c.skip(whyArguments, e.kind, 1)
+	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.covers(r.after.policy) {
+		c.skipDecisions(whyArguments, e.kind, 1)
 		return
 	}
-	c.found(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
+	c.countChanges(r.callChanges(ctx, &was, cmp.Or(was.Now, e.when)))
 }
 
-// callChanges returns what would be otherwise of a call.
-func (r *replay) callChanges(ctx context.Context, was *ruling, when time.Time) map[Change]bool {
-	out := changes{Change{Tenant: was.Tenant, Of: kindCall}, map[Change]bool{}}
-	if r.after != nil && r.state == nil && r.after.snapshot == r.before.snapshot {
+// callChanges returns the changes that the proposal makes to the ruling on a call.
+func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.Time) map[DecisionChange]bool {
+	out := changeSet{DecisionChange{Tenant: was.Tenant, Of: kindCall}, map[DecisionChange]bool{}}
+	if r.after != nil && r.proposed == nil && r.after.snapshot == r.before.snapshot {
 		return nil
 	}
-	now, err := r.callAgain(ctx, was, when)
+	now, err := r.ruleProposed(ctx, was, when)
 	if err != nil {
-		now = ruling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
+		now = callRuling{Code: switchboard.CodeNoSuchTool, Why: err.Error()}
 	}
 	of := cmp.Or(was.Tool, was.Method+" at "+string(was.Server))
 	switch {
 	case was.Code == "" && now.Code != "":
-		out.add(Change{Kind: ChangeDenied, Tool: of, Why: fmt.Sprintf("%s: %s", now.Code, now.Why)})
+		out.add(DecisionChange{Kind: ChangeDenied, Tool: of, Why: fmt.Sprintf("%s: %s", now.Code, now.Why)})
 	case was.Code != "" && now.Code == "":
-		out.add(Change{Kind: ChangeAllowed, Tool: of, Why: fmt.Sprintf("it was not: %s: %s", was.Code, was.Why)})
+		out.add(DecisionChange{Kind: ChangeAllowed, Tool: of, Why: fmt.Sprintf("it was not: %s: %s", was.Code, was.Why)})
 	case was.Code == "":
-		out.asked(of, was.asks(), now.asks())
+		out.compareObligations(of, was.obligations(), now.obligations())
 	}
 	return out.found
 }
 
-// callAgain is what would have become of a call.
-func (r *replay) callAgain(ctx context.Context, was *ruling, when time.Time) (now ruling, err error) {
+// ruleProposed returns the ruling on a call under the proposal.
+func (r *replayer) ruleProposed(ctx context.Context, was *callRuling, when time.Time) (now callRuling, err error) {
 	if r.after == nil {
 		return now, errGone
 	}
 	who := was.principal()
-	if r.state != nil {
-		if _, err := r.state.resolve(who, was.Task); err != nil {
+	if r.proposed != nil {
+		if _, err := r.proposed.resolveTask(who, was.Task); err != nil {
 			return now, err
 		}
-		if who, err = r.state.current(who); err != nil {
+		if who, err = r.proposed.currentPrincipal(who); err != nil {
 			return now, err
 		}
 	}
-	c, said, err := r.after.rule(ctx, was, who, when)
+	c, said, err := r.after.ruleAgain(ctx, was, who, when)
 	if err != nil {
 		return now, err
 	}
-	return r.after.ruling(c, when, said), nil
+	return r.after.newCallRuling(c, when, said), nil
 }
 
-func (r *ruling) asks() (o switchboard.Obligations) {
+func (r *callRuling) obligations() (o switchboard.Obligations) {
 	if r.Asks != nil {
 		o = *r.Asks
 	}

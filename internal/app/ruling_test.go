@@ -19,29 +19,28 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// keyed is the digest of the arguments of a call.
-var keyed = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
+// argumentDigest returns the digest of the arguments of a call.
+var argumentDigest = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
 var callArguments = []string{
 	`{"path":"/etc/passwd","n":4.0}`, `{"path":"/w","n":1e1,"opts":{"deep":true,"other":"x"}}`, `{"opts":{"deep":[{"x":null}]}}`, `{"z":"x"}`, `{}`,
 }
 
-// calls makes calls of all that the configuration lets everybody see, records
-// policy's words on them, and returns how many there are, of which so many
-// can be replayed.
-func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer) (n, replayable int) {
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+// callAndRecord calls every tool that the configuration shows, and records policy's rulings. It
+// returns the number of records, and how many of them can be replayed.
+func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []switchboard.Offer) (n, replayable int) {
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", offers, nil, nil)
+	st := newServingState(r, "acme", offers, nil, nil)
 	for _, p := range []switchboard.Principal{{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, {Tenant: "umbrella", ID: "ci", Auth: switchboard.AuthAPIKey}} {
-		p, err := st.current(p)
+		p, err := st.currentPrincipal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		own := st.tenants[p.Tenant]
-		d, err := st.decide(t.Context(), p, "a", nil, time.Now())
+		d, err := st.decideConfigured(t.Context(), p, "a", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,34 +57,34 @@ func calls(t *rapid.T, dir *notes, c *config.Config, offers []switchboard.Offer)
 			if !ruling.Asked && ruling.Err == nil {
 				continue
 			}
-			made := own.recordRuling(call, own.policy, at, ruling, keyed(call), nil)
+			made := own.newRulingRecord(call, own.policy, at, ruling, argumentDigest(call), nil)
 			dir.add(made)
 			n++
 			if own.RecordInputs || len(own.policy.Arguments()) == 0 {
 				replayable++
 			} else if bytes.Contains(made.text, []byte("/etc")) {
-				t.Fatalf("arguments are recorded, which nobody wants: %s", made.text)
+				t.Fatalf("arguments are recorded although the tenant does not want them: %s", made.text)
 			}
 		}
 	}
-	// The same call may be made twice, of two tools that are one prompt's server.
-	entries := dir.written(t)
+	// Two tools of one server may lead to the same call of a prompt.
+	entries := dir.readAll(t)
 	if len(entries) < n {
 		replayable = -1
 	}
 	return len(entries), replayable
 }
 
-func TestWhatWasSaidOfACallIsReplayedToTheByte(t *testing.T) {
+func TestAReplayReproducesEveryRulingOnACallToTheByte(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	if err := flag.Set("rapid.checks", "300"); err != nil { // each writes to the disk; of 60, one run in six made no call that could be replayed
 		t.Fatal(err)
 	}
 	some := 0
 	rapid.Check(t, func(t *rapid.T) {
-		dir := newNotes(t)
+		dir := newMemoryRecords(t)
 		c := drawConfig(t)
-		n, replayable := calls(t, dir, c, drawOffers(t))
+		n, replayable := callAndRecord(t, dir, c, drawOffers(t))
 		for name, p := range map[string]*Proposal{"nothing": {}, "the configuration as it is": {config: c}} {
 			d := compareAll(t, dir, p)
 			if d.Decisions != n || d.Calls != n || replayable >= 0 && d.Replayed != replayable || len(d.Broken) > 0 {
@@ -107,9 +106,9 @@ func TestWhatWasSaidOfACallIsReplayedToTheByte(t *testing.T) {
 	}
 }
 
-// callers is a tenant whose policy looks at a path, and a function that calls its
-// tool a/x with arguments and records what policy says.
-func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(arguments string, secrets ...string) *entry) {
+// newPathCaller returns a tenant whose policy is rego, and a function that calls its tool a/x with
+// arguments and records policy's ruling.
+func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (*servedTenant, func(arguments string, secrets ...string) *decisionRecord) {
 	t.Helper()
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -118,31 +117,31 @@ func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(
 	file := func(text string) []switchboard.PolicyFile {
 		return []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n" + text)}}
 	}
-	r, err := read(&config.Config{
+	r, err := compilePolicies(&config.Config{
 		Taxonomy: tax, Servers: []switchboard.Server{{ID: "a"}}, Policies: file(rego),
 		Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": {
 			ID: "acme", Servers: []switchboard.ServerID{"a"}, ByName: true, RecordInputs: inputs,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{"all": {ID: "all", Requirements: []switchboard.Requirement{{Tools: []string{"a/*"}}}}},
 		}},
-	}, policy.NewEngine(0, 0), newLayers(nil))
+	}, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := newState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
+	st := newServingState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
 	own := st.tenants["acme"]
 	who := switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
-	d, err := own.decide(t.Context(), who, own.Tasks["all"], nil, time.Now())
+	d, err := own.runPipeline(t.Context(), who, own.Tasks["all"], nil, time.Now())
 	if err != nil || len(d.Selected) != 1 {
 		t.Fatal(d, err)
 	}
-	return own, func(arguments string, secrets ...string) *entry {
+	return own, func(arguments string, secrets ...string) *decisionRecord {
 		t.Helper()
 		c := &switchboard.Call{
 			Principal: who, Task: "all", Server: "a", Method: "tools/call", Tool: d.Selected[0].Tool, Judgments: d.Selected[0].Judgments,
 			Params: []byte(`{"name":"x","arguments":` + arguments + `}`),
 		}
 		now := time.Now()
-		made := own.recordRuling(c, own.policy, now, own.policy.Rule(t.Context(), c, now), keyed(c), secrets)
+		made := own.newRulingRecord(c, own.policy, now, own.policy.Rule(t.Context(), c, now), argumentDigest(c), secrets)
 		dir.add(made)
 		return made
 	}
@@ -151,15 +150,15 @@ func callers(t testing.TB, dir *notes, rego string, inputs bool) (*tenant, func(
 const pathRule = `deny[c.id] contains sprintf("outside: %s", [input.call.arguments.path]) if { some c in input.candidate_tools; not startswith(object.get(input, ["call", "arguments", "path"], "/w"), "/w") }`
 
 func TestAProposedRuleOnArgumentsSaysWhichCallsItWouldDeny(t *testing.T) {
-	dir := newNotes(t)
-	_, call := callers(t, dir, `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.path == "/w/secret" }`, true)
+	dir := newMemoryRecords(t)
+	_, call := newPathCaller(t, dir, `deny[c.id] contains "no" if { some c in input.candidate_tools; input.call.arguments.path == "/w/secret" }`, true)
 	call(`{"path":"/w/a"}`)
 	call(`{"path":"/etc"}`)
-	call(`{"path":"/etc"}`) // the same again
+	call(`{"path":"/etc"}`) // the same call
 	call(`{"path":"/tmp"}`)
 	call(`{"path":"/w/secret"}`)
-	dir.written(t)
-	for file, want := range map[string][]Change{
+	dir.readAll(t)
+	for file, want := range map[string][]DecisionChange{
 		"denies more": {
 			{Kind: ChangeDenied, Of: kindCall, Tenant: "acme", Tool: "a/x", Why: "SB-POL-001: the operator's policy denies it: outside: /etc", Decisions: 1},
 			{Kind: ChangeDenied, Of: kindCall, Tenant: "acme", Tool: "a/x", Why: "SB-POL-001: the operator's policy denies it: outside: /tmp", Decisions: 1},
@@ -199,7 +198,7 @@ func TestAProposedRuleOnArgumentsSaysWhichCallsItWouldDeny(t *testing.T) {
 	}
 }
 
-func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
+func TestOnlyTheArgumentsThatPoliciesReadAreRecorded(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	const path = `deny[c.id] contains input.call.arguments.path if { some c in input.candidate_tools; not startswith(input.call.arguments.path, "/w") }`
 	for name, tt := range map[string]struct {
@@ -218,18 +217,18 @@ func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
 		"no value of such a name":  {`deny[c.id] contains "x" if { some c in input.candidate_tools; input.call.arguments.auth.password == "x" }`, `{"auth":{"password":"guess"}}`, true, nil, ``, false},
 		"no key of ours":           {path, `{"path":"/etc/swb_x"}`, true, nil, ``, false},
 		"no secret of a server":    {path, `{"path":"/etc/hunter2"}`, true, []string{"hunter2"}, ``, false},
-		"nothing that is large":    {path, `{"path":"` + strings.Repeat("x", keptArguments) + `"}`, true, nil, ``, false},
+		"nothing that is large":    {path, `{"path":"` + strings.Repeat("x", maxRecordedArguments) + `"}`, true, nil, ``, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := newNotes(t)
-			_, call := callers(t, dir, tt.rego, tt.inputs)
+			dir := newMemoryRecords(t)
+			_, call := newPathCaller(t, dir, tt.rego, tt.inputs)
 			made := call(tt.arguments, tt.secrets...)
 			var said archivedRuling
-			var r ruling
+			var r callRuling
 			if err := errors.Join(json.Unmarshal(made.text, &said), json.Unmarshal(said.Ruling, &r)); err != nil {
 				t.Fatal(err)
 			}
-			dir.written(t)
+			dir.readAll(t)
 			if string(r.Arguments.Values) != tt.values || (r.Why != "") != tt.why || r.Arguments.Digest == "" || bytes.Contains(made.text, []byte("private")) {
 				t.Errorf("recorded is %s", made.text)
 			}
@@ -244,26 +243,26 @@ func TestOfArgumentsNoMoreIsRecordedThanPoliciesLookAt(t *testing.T) {
 	}
 }
 
-func TestACallThatAReloadCameBetweenIsNotReplayed(t *testing.T) {
-	dir := newNotes(t)
-	own, _ := callers(t, dir, pathRule, true)
-	d, err := own.decide(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
+func TestACallDuringAReloadIsNotReplayed(t *testing.T) {
+	dir := newMemoryRecords(t)
+	own, _ := newPathCaller(t, dir, pathRule, true)
+	d, err := own.runPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &switchboard.Call{Principal: d.Principal, Task: "all", Server: "a", Method: "tools/call", Tool: d.Selected[0].Tool, Judgments: d.Selected[0].Judgments, Params: []byte(`{}`)}
-	other, _ := callers(t, newNotes(t), pathRule, true)
+	other, _ := newPathCaller(t, newMemoryRecords(t), pathRule, true)
 	stranger := *c
 	stranger.Judgments = []*switchboard.Judgment{policy.Judged(own.Tasks["all"], c.Judgments[0].Requirement, []*switchboard.Tool{{ID: c.Tool.ID}})}
-	for name, made := range map[string]*entry{
-		"by another policy than is in force":    own.recordRuling(c, other.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
-		"selected under another":                own.recordRuling(c, own.policy, time.Now(), policy.Ruling{Asked: true, Mixed: true}, keyed(c), nil),
-		"of a tool that is not the same":        own.recordRuling(&stranger, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
-		"of what is known, which is no mixture": own.recordRuling(c, own.policy, time.Now(), policy.Ruling{Asked: true}, keyed(c), nil),
+	for name, made := range map[string]*decisionRecord{
+		"by another policy than is in force":    own.newRulingRecord(c, other.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
+		"selected under another":                own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true, Mixed: true}, argumentDigest(c), nil),
+		"of a tool that is not the same":        own.newRulingRecord(&stranger, own.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
+		"of what is known, which is no mixture": own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
 	} {
-		dir := newNotes(t)
+		dir := newMemoryRecords(t)
 		dir.add(made)
-		dir.written(t)
+		dir.readAll(t)
 		d := compareAll(t, dir, &Proposal{})
 		if want := []NotReplayed{{Why: whyMixed, Of: kindCall, Decisions: 1}}; slices.Equal(d.NotReplayed, want) == strings.Contains(name, "no mixture") || len(d.Broken) > 0 {
 			t.Errorf("%s: %+v", name, d)

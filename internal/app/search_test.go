@@ -8,7 +8,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-func TestEverythingIsIndexedAgainWhenTheCatalogIsAnother(t *testing.T) {
+func TestTheSearchIndexIsBuiltAgainWhenTheCatalogChanges(t *testing.T) {
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -20,10 +20,10 @@ func TestEverythingIsIndexedAgainWhenTheCatalogIsAnother(t *testing.T) {
 		}
 		return catalog.Build([]catalog.Source{{Offer: o}}, nil, tax)
 	}
-	var e everything
+	var e toolSearch
 	before, after := with("read_file", "old_tool"), with("read_file", "new_tool")
 	if first := e.index(before); e.index(before) != first {
-		t.Error("the same catalog is indexed twice")
+		t.Error("the same catalog was indexed twice")
 	}
 	for _, c := range []struct {
 		of    *catalog.Snapshot

@@ -25,17 +25,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
-// A state is all that a decision reads: one reading of the configuration and
-// what the servers offered at one moment. It is immutable, and replaced whole.
-type state struct {
-	*reading
-	ring         *identity.Ring
-	catalog      *catalog.Snapshot
-	declared     *contract.Set // the equivalents that the operator declares
-	offers       map[switchboard.ServerID]switchboard.Offer
-	tenants      map[switchboard.TenantID]*tenant
-	servers      map[switchboard.ServerID]*switchboard.Server
-	wholeResults bool // clients get results of any length whole
+// A servingState is everything that a decision reads: one reading of the configuration and the
+// servers' offers at one moment. It is immutable, and is replaced as a whole.
+type servingState struct {
+	*loadedConfig
+	ring                *identity.Ring
+	catalog             *catalog.Snapshot
+	declaredEquivalents *contract.Set // equivalents that the operator declares
+	offers              map[switchboard.ServerID]switchboard.Offer
+	tenants             map[switchboard.TenantID]*servedTenant
+	servers             map[switchboard.ServerID]*switchboard.Server
+	wholeResults        bool // clients get results of any length in full
 
 	// starting are the servers that are starting and have no known offer.
 	starting []switchboard.ServerID
@@ -43,8 +43,8 @@ type state struct {
 	tokens *token.Counter
 }
 
-// A tenant is what the decisions of one tenant's tasks are made with.
-type tenant struct {
+// A servedTenant holds everything that the decisions of one tenant's tasks need.
+type servedTenant struct {
 	*switchboard.Tenant
 	view     *catalog.View
 	pipeline decide.Pipeline
@@ -52,30 +52,30 @@ type tenant struct {
 	policy   *policy.Policy
 	taxonomy *switchboard.Taxonomy
 
-	equivalents *contract.Set // the operator's too
+	equivalents *contract.Set // including the operator's
 
-	texts func() texts // all of this as records archive it
+	basisTexts func() basisTexts // the basis of decisions, for the archive
 }
 
-// newState makes the state of this App.
-func (a *App) newState(r *reading, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
-	s := newState(r, a.o.Tenant, offers, starting, was)
-	s.wholeResults = a.o.WholeResults
+// newState builds the state of this App.
+func (a *App) newState(r *loadedConfig, offers []switchboard.Offer, starting []switchboard.ServerID, was *servingState) *servingState {
+	s := newServingState(r, a.options.Tenant, offers, starting, was)
+	s.wholeResults = a.options.WholeResults
 	return s
 }
 
-// newState builds a state. was, where not nil, is the one before: what has not
-// changed is not worked out again.
-func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *state) *state {
+// newServingState builds a state. was, if not nil, is the state before: unchanged parts are taken
+// from it.
+func newServingState(r *loadedConfig, local switchboard.TenantID, offers []switchboard.Offer, starting []switchboard.ServerID, was *servingState) *servingState {
 	c := r.config
-	s := &state{reading: r, servers: map[switchboard.ServerID]*switchboard.Server{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*tenant{}}
+	s := &servingState{loadedConfig: r, servers: map[switchboard.ServerID]*switchboard.Server{}, starting: starting, offers: map[switchboard.ServerID]switchboard.Offer{}, tenants: map[switchboard.TenantID]*servedTenant{}}
 	keys := make([]identity.Key, len(c.Keys))
 	for i, k := range c.Keys {
 		keys[i] = identity.Key(k)
 	}
 	mine := c.Tenants[local]
 	if mine == nil {
-		mine = &switchboard.Tenant{ID: local} // everybody has a key
+		mine = &switchboard.Tenant{ID: local} // all callers have keys
 	}
 	s.ring = identity.New(keys, mine, c.Keyless())
 
@@ -86,7 +86,7 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 	for _, o := range offers {
 		server := s.servers[o.Server]
 		if server == nil {
-			continue // it was removed by the reload that this state is built for
+			continue // the reload that builds this state removed it
 		}
 		s.offers[o.Server] = o
 		src := catalog.Source{Offer: o, Class: server.Class, Trust: server.Trust}
@@ -101,29 +101,29 @@ func newState(r *reading, local switchboard.TenantID, offers []switchboard.Offer
 		s.catalog = was.catalog.Rebuild(sources, c.Overlays, c.Taxonomy)
 	}
 	if was == nil {
-		was = &state{}
+		was = &servingState{}
 	}
 	if s.tokens = was.tokens; s.tokens == nil || was.config.Tokenizer != c.Tokenizer {
-		s.tokens = counter(c.Tokenizer)
+		s.tokens = newTokenCounter(c.Tokenizer)
 	}
-	s.declared = contract.New(s.catalog, c.Overlays, s.catalog.Heard, nil, was.declared)
-	taxonomy := digest(terms(c.Taxonomy))
+	s.declaredEquivalents = contract.New(s.catalog, c.Overlays, s.catalog.Heard, nil, was.declaredEquivalents)
+	taxonomy := digestJSON(taxonomyTerms(c.Taxonomy))
 	for id, t := range c.Tenants {
 		view := s.catalog.For(t)
-		s.tenants[id] = newTenant(t, view, c.Taxonomy, taxonomy, r.policies[id])
+		s.tenants[id] = newServedTenant(t, view, c.Taxonomy, taxonomy, r.policies[id])
 		var before *contract.Set
 		if old := was.tenants[id]; old != nil {
 			before = old.equivalents
 		}
-		s.tenants[id].equivalents = contract.New(view, t.Overlays, s.catalog.Heard, s.declared, before)
-		s.tenants[id].texts = sync.OnceValue(func() texts { return r.texts(s.tenants[id]) })
+		s.tenants[id].equivalents = contract.New(view, t.Overlays, s.catalog.Heard, s.declaredEquivalents, before)
+		s.tenants[id].basisTexts = sync.OnceValue(func() basisTexts { return r.basisTexts(s.tenants[id]) })
 	}
 	return s
 }
 
-func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *tenant {
+func newServedTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *servedTenant {
 	index := matcher.New(view, tax)
-	return &tenant{
+	return &servedTenant{
 		Tenant: t,
 		view:   view,
 		pipeline: decide.Pipeline{
@@ -133,14 +133,14 @@ func newTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxon
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,
 		},
-		snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digest(t), Taxonomy: taxDigest, Policy: p.Digest()},
+		snapshot: decide.Snapshot{Catalog: view.Digest(), Tenant: digestJSON(t), Taxonomy: taxDigest, Policy: p.Digest()},
 		policy:   p,
 		taxonomy: tax,
 	}
 }
 
-// terms is a taxonomy as it goes into a digest.
-func terms(t *switchboard.Taxonomy) any {
+// taxonomyTerms returns the form of a taxonomy that digests cover.
+func taxonomyTerms(t *switchboard.Taxonomy) any {
 	parents := map[switchboard.Resource]switchboard.Resource{}
 	for _, r := range t.Resources() {
 		parents[r] = t.Parent(r)
@@ -148,31 +148,31 @@ func terms(t *switchboard.Taxonomy) any {
 	return []any{parents, t.Constraints()}
 }
 
-// digest is of v's JSON.
-func digest(v any) switchboard.Digest { return canonical.Sum(encode(v)) }
+// digestJSON returns a digest of v's JSON.
+func digestJSON(v any) switchboard.Digest { return canonical.Sum(encodeJSON(v)) }
 
-// current is p by what the configuration says now. A run goes on for longer than
-// that of the moment when its principal became known.
-func (s *state) current(p switchboard.Principal) (switchboard.Principal, error) {
+// currentPrincipal returns p by the present configuration. A run can outlive the configuration that
+// its principal was authenticated by.
+func (s *servingState) currentPrincipal(p switchboard.Principal) (switchboard.Principal, error) {
 	return s.ring.Current(p)
 }
 
-// tenant is the tenant of a principal, if it is served.
-func (s *state) tenant(id switchboard.TenantID) (*tenant, error) {
+// tenant returns the tenant of a principal, or an error if it is not served.
+func (s *servingState) tenant(id switchboard.TenantID) (*servedTenant, error) {
 	switch t := s.tenants[id]; {
 	case t != nil:
 		return t, nil
 	case s.config.Refused[id]:
-		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, since its configuration is faulty", id)
-		err.Hint = "whoever keeps the tenant's files sees what is wrong with: switchboard validate"
+		err := switchboard.Refuse(switchboard.CodeConfig, "tenant %q is not served, because its configuration is faulty", id)
+		err.Hint = "the owner of the tenant's files finds the faults with: switchboard validate"
 		return nil, err
 	}
 	return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "tenant %q is not served here", id)
 }
 
-// resolve says which task p means; see run.Binder.
-func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	p, err := s.current(p)
+// resolveTask returns the task that p means; see run.Binder.
+func (s *servingState) resolveTask(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
+	p, err := s.currentPrincipal(p)
 	if err != nil {
 		return "", err
 	}
@@ -188,7 +188,7 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 		len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || task == t.DefaultTask)
 	if !exists || !may {
 		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
-		if mine := t.tasksOf(p); len(mine) > 0 {
+		if mine := t.taskNames(p); len(mine) > 0 {
 			err.Hint = "your tasks are " + strings.Join(mine, ", ")
 		}
 		return "", err
@@ -196,8 +196,8 @@ func (s *state) resolve(p switchboard.Principal, task switchboard.TaskID) (switc
 	return task, nil
 }
 
-// tasksOf are the tasks that p may bind, sorted, a bounded number of them.
-func (t *tenant) tasksOf(p switchboard.Principal) (names []string) {
+// taskNames returns the tasks that p may bind, sorted, but no more than 20.
+func (t *servedTenant) taskNames(p switchboard.Principal) (names []string) {
 	const most = 20
 	for id := range t.Tasks {
 		if slices.Contains(p.Tasks, id) || len(p.Tasks) == 0 && (p.Auth == switchboard.AuthLocal || id == t.DefaultTask) {
@@ -208,9 +208,10 @@ func (t *tenant) tasksOf(p switchboard.Principal) (names []string) {
 	return names[:min(len(names), most)]
 }
 
-// decide makes the decision for a task that resolve gave.
-func (s *state) decide(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
-	p, err := s.current(p)
+// decideConfigured decides for a configured task that resolveTask returned. It checks the principal
+// and the task by the present configuration.
+func (s *servingState) decideConfigured(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+	p, err := s.currentPrincipal(p)
 	if err != nil {
 		return nil, err
 	}
@@ -218,16 +219,16 @@ func (s *state) decide(ctx context.Context, p switchboard.Principal, task switch
 	if t == nil || t.Tasks[task] == nil {
 		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "there is no task %.40q for you", task)
 	}
-	return t.decide(ctx, p, t.Tasks[task], unfit, now)
+	return t.runPipeline(ctx, p, t.Tasks[task], unfit, now)
 }
 
-// decideFor is decide, for the task that a client has declared where that is not
-// nil.
-func (s *state) decideFor(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+// decideTask decides for the declared task if it is not nil, within the operator's limits, and for
+// the configured task otherwise.
+func (s *servingState) decideTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, declared *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	if declared == nil {
-		return s.decide(ctx, p, task, unfit, now)
+		return s.decideConfigured(ctx, p, task, unfit, now)
 	}
-	p, err := s.current(p)
+	p, err := s.currentPrincipal(p)
 	if err != nil {
 		return nil, err
 	}
@@ -235,17 +236,17 @@ func (s *state) decideFor(ctx context.Context, p switchboard.Principal, task swi
 	if err != nil {
 		return nil, err
 	}
-	if err := mayDeclare(p); err != nil {
+	if err := checkMayDeclare(p); err != nil {
 		return nil, err
 	}
-	if declared, err = t.task(declared); err != nil {
+	if declared, err = t.allowedTask(declared); err != nil {
 		return nil, err
 	}
-	return t.decide(ctx, p, declared, unfit, now)
+	return t.runPipeline(ctx, p, declared, unfit, now)
 }
 
-// decide makes the decision for one of the tenant's tasks.
-func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
+// runPipeline runs the stages for one task of the tenant, without any check of the principal.
+func (t *servedTenant) runPipeline(ctx context.Context, p switchboard.Principal, task *switchboard.Task, unfit decide.Unfit, now time.Time) (*decide.Decision, error) {
 	in := decide.Input{Tenant: t.Tenant, Principal: p, Task: task, Snapshot: t.snapshot, Unfit: t.ownUnfit(unfit)}
 	if t.policy.ReadsClock() {
 		in.Now = now
@@ -257,41 +258,41 @@ func (t *tenant) decide(ctx context.Context, p switchboard.Principal, task *swit
 	return d, nil
 }
 
-// bind decides for a task, has the decision noted, and gives what it shows; see
+// bindTask decides for a task, passes the decision to record, and returns its surface; see
 // run.Binder.
-func (s *state) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, note func(*tenant, *decide.Decision, error) func() recorded) (*surface.Surface, error) {
-	d, err := s.decideFor(ctx, p, task, was.Declared, unfit, time.Now())
+func (s *servingState) bindTask(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before, unfit decide.Unfit, serverInfo []byte, record func(*servedTenant, *decide.Decision, error) func() lastRecord) (*surface.Surface, error) {
+	d, err := s.decideTask(ctx, p, task, was.Declared, unfit, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if d.Err() != nil {
-		if servers := s.tenants[p.Tenant].own(s.starting); len(servers) > 0 {
-			told := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.tokens.Count)
-			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo, Instructions: told}), &run.Starting{Task: d.Task.ID, Servers: servers}
+		if servers := s.tenants[p.Tenant].ownServers(s.starting); len(servers) > 0 {
+			instructions := lazyexpand.Instructions(nil, servers, nil, nil, 0, s.tokens.Count)
+			return surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: serverInfo, Instructions: instructions}), &run.Starting{Task: d.Task.ID, Servers: servers}
 		}
 	}
 	var shown *surface.Surface
-	var decided func() recorded
+	var decided func() lastRecord
 	if err = d.Err(); err == nil {
-		shown, err = s.show(d, was.Surface, serverInfo, 0, func() (decision, basis switchboard.Digest) {
+		shown, err = s.makeSurface(d, was.Surface, serverInfo, 0, func() (decision, basis switchboard.Digest) {
 			was := decided()
 			return was.digest, was.basis
 		})
 	}
-	if decided = note(s.tenants[p.Tenant], d, err); err != nil {
+	if decided = record(s.tenants[p.Tenant], d, err); err != nil {
 		return nil, switchboard.Receipted(err, decided().receipt)
 	}
 	return s.collapseDenied(ctx, p, shown), nil
 }
 
 // collapseDenied returns the surface without the expansions that policy denies now.
-func (s *state) collapseDenied(ctx context.Context, p switchboard.Principal, shown *surface.Surface) *surface.Surface {
+func (s *servingState) collapseDenied(ctx context.Context, p switchboard.Principal, shown *surface.Surface) *surface.Surface {
 	if len(shown.Expanded()) == 0 {
 		return shown
 	}
-	p, err := s.current(p)
+	p, err := s.currentPrincipal(p)
 	if err != nil {
-		return shown // nothing of it can be called
+		return shown // the principal cannot call anything
 	}
 	var entries []surface.Entry
 	for _, e := range shown.Entries() {
@@ -299,7 +300,7 @@ func (s *state) collapseDenied(ctx context.Context, p switchboard.Principal, sho
 			entries = append(entries, e)
 		}
 	}
-	denied := permit(ctx, s.tenants[p.Tenant].policy, lazyexpand.PhaseExpand, p, entries)
+	denied := permitWith(ctx, s.tenants[p.Tenant].policy, lazyexpand.PhaseExpand, p, entries)
 	var left []*surface.Expansion
 	for _, x := range shown.Expanded() {
 		i := slices.IndexFunc(entries, func(e surface.Entry) bool { return e.Expanded == x })
@@ -313,8 +314,8 @@ func (s *state) collapseDenied(ctx context.Context, p switchboard.Principal, sho
 	return shown.With(left, shown.Withheld())
 }
 
-// whole returns what the servers offer that the decision takes as a whole.
-func (s *state) whole(id switchboard.TenantID, d *decide.Decision) []switchboard.Offer {
+// wholeOffers returns the offers of the servers that the decision uses as a whole.
+func (s *servingState) wholeOffers(id switchboard.TenantID, d *decide.Decision) []switchboard.Offer {
 	var toolless []switchboard.ServerID
 	for _, server := range s.tenants[id].Servers {
 		if o, ok := s.offers[server]; ok && len(o.Tools) == 0 {
@@ -332,18 +333,18 @@ func (s *state) whole(id switchboard.TenantID, d *decide.Decision) []switchboard
 	return offers
 }
 
-// own returns those of the servers that the tenant may use.
-func (t *tenant) own(servers []switchboard.ServerID) (own []switchboard.ServerID) {
+// ownServers returns the servers of the list that the tenant may use.
+func (t *servedTenant) ownServers(servers []switchboard.ServerID) (own []switchboard.ServerID) {
 	for _, id := range servers {
-		if t.serves(id) {
+		if t.mayUseServer(id) {
 			own = append(own, id)
 		}
 	}
 	return own
 }
 
-// serves reports whether the tenant may use the server.
-func (t *tenant) serves(id switchboard.ServerID) bool {
+// mayUseServer reports whether the tenant may use the server.
+func (t *servedTenant) mayUseServer(id switchboard.ServerID) bool {
 	_, ok := slices.BinarySearch(t.Servers, id)
 	return ok
 }

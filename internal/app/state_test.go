@@ -13,8 +13,8 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// stateOf is the state of a configuration of one server, with no offers.
-func stateOf(t *testing.T, bound, tenant string) *state {
+// stateOf returns the state of a configuration with one server and no offers.
+func stateOf(t *testing.T, bound, tenant string) *servingState {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], " + bound + "}}\n")},
@@ -25,23 +25,23 @@ func stateOf(t *testing.T, bound, tenant string) *state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := read(c, policy.NewEngine(0, 0), newLayers(nil))
+	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newState(r, "acme", nil, nil, nil)
+	return newServingState(r, "acme", nil, nil, nil)
 }
 
-// A run is bound again by what its principal may do now, not by what it might
-// do when it was opened.
-func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
+// A run is bound again by what its principal may do now, not by the rights that it had when the run
+// was opened.
+func TestDecisionsUseThePresentRightsOfThePrincipal(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	const hash = `hash: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"`
 	for name, tt := range map[string]struct {
 		was           switchboard.Principal
 		bound, tenant string
 		want          switchboard.Principal
-		code          switchboard.Code // in place of want
+		code          switchboard.Code // if want is not set
 	}{
 		"a key that was narrowed": {
 			was: switchboard.Principal{
@@ -74,7 +74,7 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(t, tt.bound, tt.tenant)
-			task, err := s.resolve(tt.was, "work")
+			task, err := s.resolveTask(tt.was, "work")
 			if tt.code != "" {
 				if got := codeOf(err); got != tt.code {
 					t.Errorf("resolve = %q, %v; want %s", task, err, tt.code)
@@ -84,15 +84,15 @@ func TestDecisionsAreMadeForWhoThePrincipalIsNow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.decide(context.Background(), tt.was, task, nil, time.Now())
+			d, err := s.decideConfigured(context.Background(), tt.was, task, nil, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").decide(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
-		t.Errorf("a decision for a key that is gone: %v", err)
+	if _, err := stateOf(t, "", "").decideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
+		t.Errorf("a decision for a removed key: %v", err)
 	}
 }
 

@@ -18,29 +18,29 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-// Status is what Switchboard says of itself.
-type Status struct {
-	Version string    `json:"version"`
-	PID     int       `json:"pid,omitzero"` // the operator's to know
-	Started time.Time `json:"started"`
-	Loaded  time.Time `json:"configuration_loaded"`
-	Refused *Refused  `json:"configuration_refused,omitempty"`
+// A StatusReport is the status of Switchboard.
+type StatusReport struct {
+	Version string         `json:"version"`
+	PID     int            `json:"pid,omitzero"` // only for the operator
+	Started time.Time      `json:"started"`
+	Loaded  time.Time      `json:"configuration_loaded"`
+	Refused *RefusedReload `json:"configuration_refused,omitempty"`
 
-	// Faulty are the parts of the configuration that are faulty.
+	// Faulty are the faulty parts of the configuration.
 	Faulty []PartStatus `json:"configuration_faulty_parts,omitempty"`
 
-	// Digest is of the configuration that is served, the same at all replicas that serve
-	// the same.
+	// Digest is a digest of the configuration that is served. It is equal at all replicas that serve
+	// the same one.
 	Digest switchboard.Digest `json:"configuration_digest,omitempty"`
 
-	// Records says how recording goes; the operator's to know.
+	// Records is the status of receipts; only for the operator.
 	Records *RecordStatus `json:"records,omitempty"`
 
-	// Warnings are what is most likely a mistake in the configuration; the operator's to know.
+	// Warnings are probable mistakes in the configuration; only for the operator.
 	Warnings []string `json:"warnings,omitempty"`
 
-	// Store says how the store fares, Replica which one this is, and Replicas which others
-	// share it, by the names that they have since their start; the operator's to know.
+	// Store is the status of the store, Replica is this replica, and Replicas are the others that share
+	// the store, each by the name that it got at its start; only for the operator.
 	Store    *store.Status     `json:"store,omitempty"`
 	Replica  *cluster.Replica  `json:"replica,omitempty"`
 	Replicas []cluster.Replica `json:"other_replicas,omitempty"`
@@ -48,16 +48,16 @@ type Status struct {
 	Catalog struct {
 		Digest switchboard.Digest `json:"digest"`
 		Tools  int                `json:"tools"`
-		Faults []string           `json:"faults,omitzero"` // the operator's to know; nil where they are not said
+		Faults []string           `json:"faults,omitzero"` // only for the operator; otherwise nil
 	} `json:"catalog"`
 	Policies []PolicyStatus `json:"policies"`
 	Servers  []ServerStatus `json:"servers"`
 	Tasks    []TaskStatus   `json:"tasks"`
 }
 
-// Differing names the other replicas that serve another configuration than this one, each
+// DifferingReplicas names the other replicas that serve another configuration than this one, each
 // with its digest.
-func (s *Status) Differing() (others []string) {
+func (s *StatusReport) DifferingReplicas() (others []string) {
 	for _, r := range s.Replicas {
 		if r.Serves != s.Digest {
 			others = append(others, fmt.Sprintf("%s's is %.19s", r.ID, cmp.Or(r.Serves, "unknown")))
@@ -66,31 +66,31 @@ func (s *Status) Differing() (others []string) {
 	return others
 }
 
-// Refused says that the last reload did not happen.
-type Refused struct {
+// RefusedReload says that the last reload was refused.
+type RefusedReload struct {
 	When  time.Time `json:"when"`
-	Since time.Time `json:"since"`         // of all that were refused one after the other, the first
-	Why   string    `json:"why,omitempty"` // for the operator alone: the faults may be of any tenant's files
+	Since time.Time `json:"since"`         // the first of the reloads that were refused in a row
+	Why   string    `json:"why,omitempty"` // only for the operator: the faults may be in any tenant's files
 }
 
-// PartStatus is a part of the configuration that is faulty, and what becomes of it.
+// PartStatus is a faulty part of the configuration, and how Switchboard handles it.
 type PartStatus struct {
 	Part   string               `json:"part"`
-	Tenant switchboard.TenantID `json:"tenant,omitempty"` // whose it is; "" means the operator's
+	Tenant switchboard.TenantID `json:"tenant,omitempty"` // its owner; "" means the operator
 	State  string               `json:"state"`
 	Since  time.Time            `json:"since"`
-	Faults []string             `json:"faults,omitempty"` // for who keeps the files alone
+	Faults []string             `json:"faults,omitempty"` // only for the owner of the files
 }
 
-// PolicyStatus is which policy a tenant has, and since when it is this one.
+// PolicyStatus is the policy of a tenant, and since when it has been in force.
 type PolicyStatus struct {
 	Tenant switchboard.TenantID `json:"tenant"`
 	Digest switchboard.Digest   `json:"digest"`
 	Loaded time.Time            `json:"loaded"`
 }
 
-// ServerStatus is how one server fares, and how many of its tools are fit to be
-// offered, of those that the catalog was made of; the rest is refused.
+// ServerStatus is the status of one server, with the number of its tools that the catalog accepted,
+// and of those that it refused.
 type ServerStatus struct {
 	upstream.ServerStatus
 	Health  health.Status `json:"health"`
@@ -105,51 +105,50 @@ type TaskStatus struct {
 	Runs   int                  `json:"runs"`
 	Tools  int                  `json:"tools"`
 
-	// Context is what these runs have cost their models.
-	Context Context `json:"context"`
+	// Context is the number of tokens that these runs have cost their models.
+	Context ContextBill `json:"context"`
 
-	// Withheld are tools that have grown beyond what the budget of tokens has room
-	// for, by name.
+	// Withheld are tools that have grown beyond the token budget, by name.
 	Withheld []string `json:"withheld,omitempty"`
 
-	Why string `json:"why,omitempty"` // it shows nothing
+	Why string `json:"why,omitempty"` // why it shows nothing
 }
 
-// othersTime is how long the store may take to say which other replicas there are.
-const othersTime = 500 * time.Millisecond
+// othersTimeout limits how long the store may take to list the other replicas.
+const othersTimeout = 500 * time.Millisecond
 
-// Status says how things are for the tenant: its servers and its tasks. The
-// empty tenant means all of them, for the operator.
-func (a *App) Status(id switchboard.TenantID) Status {
+// Status returns the status of the tenant's servers and tasks. The empty tenant means all of them,
+// for the operator.
+func (a *App) Status(id switchboard.TenantID) StatusReport {
 	st := a.state.Load()
-	s := Status{Version: a.o.Version, PID: os.Getpid(), Started: a.started, Loaded: st.when, Digest: st.digest, Policies: st.status(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+	s := StatusReport{Version: a.options.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loadedAt, Digest: st.digest, Policies: st.policyStatuses(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
 		for _, w := range st.config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())
 		}
 		if !identity.KnowsPeers && st.ring.Keyless() && a.listener != nil {
-			s.Warnings = append(s.Warnings, "no key exists, and on this system nothing tells which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
+			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
-		s.Records = a.records.status()
+		s.Records = a.ledger.status()
 		kept := a.store.Status()
 		s.Store = &kept
-		ctx, cancel := context.WithTimeout(a.stopping.all, othersTime)
+		ctx, cancel := context.WithTimeout(a.grace.ctx, othersTimeout)
 		defer cancel()
 		if self := a.cluster.Self(); self != "" {
 			s.Replica = &cluster.Replica{ID: self, Address: a.cluster.Address(), Serves: st.digest}
 		}
-		s.Replicas, _ = a.cluster.Others(ctx) // where they cannot be told, Store says why
+		s.Replicas, _ = a.cluster.Others(ctx) // on an error, Store says why
 	}
-	if f := a.fault.Load(); f != nil {
-		s.Refused = &Refused{When: f.when, Since: f.since}
+	if f := a.reloadFault.Load(); f != nil {
+		s.Refused = &RefusedReload{When: f.when, Since: f.since}
 		if id == "" {
 			s.Refused.Why = f.err.Error()
 		}
 	}
 	s.Faulty = st.faultyParts(id)
 	mine := func(server switchboard.ServerID) bool {
-		return id == "" || st.tenants[id] != nil && st.tenants[id].serves(server)
+		return id == "" || st.tenants[id] != nil && st.tenants[id].mayUseServer(server)
 	}
 	s.Catalog.Digest = st.catalog.Digest()
 	if t := st.tenants[id]; t != nil {
@@ -168,7 +167,7 @@ func (a *App) Status(id switchboard.TenantID) Status {
 		}
 	}
 	s.Catalog.Faults = append(s.Catalog.Faults, st.probeFaults(mine)...)
-	for _, f := range st.undeclared(id) {
+	for _, f := range st.equivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
 	for _, server := range a.fleet.Status() {
@@ -178,17 +177,17 @@ func (a *App) Status(id switchboard.TenantID) Status {
 			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.offers[server.ID].Tools) - n})
 		}
 	}
-	s.Tasks = a.tasks(id)
+	s.Tasks = a.taskStatuses(id)
 	return s
 }
 
-// faultyParts are those of the tenant, or, for "", all.
-func (s *state) faultyParts(id switchboard.TenantID) (all []PartStatus) {
+// faultyParts returns the faulty parts of the tenant; "" means all tenants and the operator.
+func (s *servingState) faultyParts(id switchboard.TenantID) (all []PartStatus) {
 	for _, p := range s.config.Faulty {
 		if id != "" && id != p.Tenant {
 			continue
 		}
-		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faulty[p.Name]}
+		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faultySince[p.Name]}
 		for _, f := range p.Faults {
 			one.Faults = append(one.Faults, f.String())
 		}
@@ -197,13 +196,13 @@ func (s *state) faultyParts(id switchboard.TenantID) (all []PartStatus) {
 	return all
 }
 
-// fitness is what /readyz answers with, to anybody: no word of any tenant's.
-func (a *App) fitness() (ready bool, text []byte) {
+// readiness is the answer of /readyz. Anybody may read it, so it holds nothing about tenants.
+func (a *App) readiness() (ready bool, text []byte) {
 	var f struct {
-		Ready   bool `json:"ready"`
-		Refused *age `json:"configuration_refused,omitempty"`
-		Faulty  int  `json:"configuration_faulty_parts,omitempty"`
-		Store   *out `json:"store,omitempty"`
+		Ready   bool         `json:"ready"`
+		Refused *reloadAge   `json:"configuration_refused,omitempty"`
+		Faulty  int          `json:"configuration_faulty_parts,omitempty"`
+		Store   *storeOutage `json:"store,omitempty"`
 	}
 	f.Faulty = len(a.state.Load().config.Faulty)
 	select {
@@ -211,31 +210,31 @@ func (a *App) fitness() (ready bool, text []byte) {
 		f.Ready = true
 	default:
 	}
-	if fault := a.fault.Load(); fault != nil {
-		f.Refused = &age{int64(time.Since(fault.since).Seconds())}
+	if fault := a.reloadFault.Load(); fault != nil {
+		f.Refused = &reloadAge{int64(time.Since(fault.since).Seconds())}
 	}
 	if kept := a.store.Status(); kept.Fault != "" {
-		f.Store = &out{kept.Since, kept.Lost} // still ready: what needs no store is served
+		f.Store = &storeOutage{kept.Since, kept.Lost} // still ready: calls that need no store are served
 	}
-	return f.Ready, encode(f)
+	return f.Ready, encodeJSON(f)
 }
 
-type out struct {
+type storeOutage struct {
 	Since time.Time `json:"unavailable_since"`
 	Lost  bool      `json:"lost,omitempty"` // see store.Status
 }
 
-type age struct {
+type reloadAge struct {
 	Seconds int64 `json:"age_seconds"`
 }
 
-// statusText is switchboard_status: what a principal may know.
-func (a *App) statusText(p switchboard.Principal) []byte { return encode(a.statusFor(p)) }
+// statusText is switchboard_status: the status that a principal may know.
+func (a *App) statusText(p switchboard.Principal) []byte { return encodeJSON(a.statusFor(p)) }
 
-// statusFor is Status as a client of p may see it. Messages of failures are the operator's:
-// they hold the words of servers and of the system. Remedies and the lines of stderr are for
-// the operator's own commands alone: switchboard_status never has them.
-func (a *App) statusFor(p switchboard.Principal) Status {
+// statusFor is Status as a client of p may see it. Only the operator sees the messages of failures,
+// because they hold texts of servers and of the system. Only the operator's own commands show
+// remedies and lines of stderr; switchboard_status never does.
+func (a *App) statusFor(p switchboard.Principal) StatusReport {
 	s := a.Status(p.Tenant)
 	for i := range s.Servers {
 		if f := s.Servers[i].LastFailure; f != nil {
@@ -261,14 +260,14 @@ func (a *App) statusFor(p switchboard.Principal) Status {
 // inspectStatus is Status over HTTP. The local principal is the operator.
 func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
 	if p.Auth == switchboard.AuthLocal {
-		return encode(a.Status("")), nil
+		return encodeJSON(a.Status("")), nil
 	}
 	return a.statusText(p), nil
 }
 
-// inspectExplain is Explain over HTTP, of the task that the query names.
+// inspectExplain is Explain over HTTP, for the task that the query names.
 func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
-	ask := Asking{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
+	ask := ExplainQuery{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
 	if text := q.Get("budget"); text != "" {
 		var err error
 		if ask.Budget, err = strconv.Atoi(text); err != nil || ask.Budget < 1 {
@@ -279,12 +278,12 @@ func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url
 	if err != nil {
 		return nil, err
 	}
-	return encode(x), nil
+	return encodeJSON(x), nil
 }
 
-// encode returns v's JSON. v is made of our own types, which always encode, and
-// the same way every time: maps are sorted.
-func encode(v any) []byte {
+// encodeJSON returns v's JSON. v consists of our own types, which always encode, and always in the
+// same way: maps are sorted.
+func encodeJSON(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic("encode: " + err.Error())

@@ -7,49 +7,50 @@ import (
 	"time"
 )
 
-// afterwords is how much of the grace is kept for what comes after the calls:
-// for clients to hear that theirs was cut, and for servers to end.
-const afterwords = 2 * time.Second
+// graceAfterCalls is the part of the grace that is left after the calls, for clients to read that
+// their calls were cut and for servers to end.
+const graceAfterCalls = 2 * time.Second
 
-// A stopping is how much time is left. It counts from when somebody first asks.
-// The zero value is not to be used; see newStopping.
-type stopping struct {
-	begin func()
-	calls chan struct{}      // closed when calls under way have had their time
-	all   context.Context    // ends when everything has
-	end   context.CancelFunc // of all
+// A gracePeriod limits the time of stopping. It starts when stopping starts. Use newGracePeriod;
+// the zero value does not work.
+type gracePeriod struct {
+	start     func()
+	callsOver chan struct{}      // closed when the time of calls in flight is over
+	ctx       context.Context    // done when the whole grace is over
+	cancel    context.CancelFunc // of ctx
 }
 
-// newStopping returns a stopping that takes grace, or what is left of it once
-// hurry says something.
-func newStopping(grace func() time.Duration, hurry <-chan os.Signal) *stopping {
-	s := &stopping{calls: make(chan struct{})}
-	s.all, s.end = context.WithCancel(context.Background())
-	s.begin = sync.OnceFunc(func() {
+// newGracePeriod returns a gracePeriod of the given length. A signal from hurry ends the time of
+// the calls at once.
+func newGracePeriod(grace func() time.Duration, hurry <-chan os.Signal) *gracePeriod {
+	s := &gracePeriod{callsOver: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.start = sync.OnceFunc(func() {
 		all := grace()
-		after := min(afterwords, all/2)
+		after := min(graceAfterCalls, all/2)
 		go func() {
-			defer s.end()
+			defer s.cancel()
 			timer := time.NewTimer(all - after)
 			defer timer.Stop()
 			select {
 			case <-timer.C:
 			case <-hurry:
-			case <-s.all.Done():
+			case <-s.ctx.Done():
 			}
-			close(s.calls)
+			close(s.callsOver)
 			timer.Reset(after)
 			select {
 			case <-timer.C:
-			case <-s.all.Done():
+			case <-s.ctx.Done():
 			}
 		}()
 	})
 	return s
 }
 
-// over returns what is closed when calls under way have had their time.
-func (s *stopping) over() <-chan struct{} {
-	s.begin()
-	return s.calls
+// endOfCalls starts the grace, and returns a channel that is closed when the time of calls in
+// flight is over.
+func (s *gracePeriod) endOfCalls() <-chan struct{} {
+	s.start()
+	return s.callsOver
 }

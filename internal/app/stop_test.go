@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
+func TestCallsGetTheGraceWithoutItsLastPart(t *testing.T) {
 	for _, tt := range []struct {
 		grace, hurry, calls, all time.Duration
 	}{
@@ -19,30 +19,30 @@ func TestCallsGetTheGraceButForWhatComesAfterThem(t *testing.T) {
 		t.Run(tt.grace.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hurry := make(chan os.Signal, 1)
-				s := newStopping(func() time.Duration { return tt.grace }, hurry)
-				time.Sleep(time.Minute) // nobody stops yet
+				s := newGracePeriod(func() time.Duration { return tt.grace }, hurry)
+				time.Sleep(time.Minute) // stopping has not begun
 				start := time.Now()
-				over := s.over()
+				over := s.endOfCalls()
 				if tt.hurry > 0 {
 					time.AfterFunc(tt.hurry, func() { hurry <- syscall.SIGTERM })
 				}
 				<-over
 				calls := time.Since(start)
-				<-s.over()
-				<-s.all.Done()
+				<-s.endOfCalls()
+				<-s.ctx.Done()
 				if all := time.Since(start); calls != tt.calls || all != tt.all {
-					t.Errorf("calls got %v, and all %v; want %v and %v", calls, all, tt.calls, tt.all)
+					t.Errorf("the calls got %v, and everything %v; want %v and %v", calls, all, tt.calls, tt.all)
 				}
 			})
 		})
 	}
 }
 
-func TestWhatHasEndedWaitsForNothing(t *testing.T) {
+func TestAnEndedGracePeriodLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(*testing.T) {
-		s := newStopping(func() time.Duration { return time.Hour }, nil)
-		s.begin()
-		s.end()
-		<-s.over() // and the bubble has no goroutine left
+		s := newGracePeriod(func() time.Duration { return time.Hour }, nil)
+		s.start()
+		s.cancel()
+		<-s.endOfCalls() // and the bubble has no goroutine left
 	})
 }

@@ -21,12 +21,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// storeFile is the store in the data folder, where the configuration names no
-// other.
+// storeFile is the store in the data folder, if the configuration names no other one.
 const storeFile = "store.db"
 
-// openStore opens what the configuration says, or the file in the data folder; or,
-// where there is no such folder, one that survives nothing.
+// openStore opens the configured store, or the file in the data folder, or, without a data folder,
+// a store in memory.
 func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, error) {
 	where := StoreURL(o.Data, c.Store)
 	st, err := store.Open(ctx, where, store.Options{File: store.FileOptions{Log: o.Log}, Redis: store.RedisOptions{Relaxed: c.Store.Relaxed, Log: o.Log}})
@@ -39,16 +38,16 @@ func openStore(ctx context.Context, o Options, c *config.Config) (store.Store, e
 	return st, nil
 }
 
-// checkPrivate refuses a data folder, or a token of operators in it, that other users may read or write. A folder that is not there yet will be
-// made for our user alone.
+// checkPrivate refuses a data folder, or a token of operators in it, that other users may read or
+// write. A folder that does not exist yet will be made for our user alone.
 func checkPrivate(dir string) error {
 	if dir == "" {
-		return nil // there is none
+		return nil // there is no data folder
 	}
 	for what, name := range map[string]string{"data folder": dir, "token of operators": filepath.Join(dir, identity.OperatorFile)} {
 		info, err := os.Stat(name)
 		if err != nil {
-			continue // whoever opens it next reports that
+			continue // the code that opens it reports the error
 		}
 		if err := switchboard.CheckPrivate(name, info); err != nil {
 			return fmt.Errorf("%s: %s %s: %w", switchboard.CodeConfig, what, name, err)
@@ -57,17 +56,17 @@ func checkPrivate(dir string) error {
 	return nil
 }
 
-// plainGroups are the groups of the store whose values are not sealed, because a forged value changes no answer and no call.
-// docs/threats.md says what it does instead.
+// plainGroups are the groups of the store that are not sealed, because a forged value in them
+// changes no answer and no call. docs/threats.md says what it can do.
 var plainGroups = []string{
 	archive.Groups, // each text is checked against the digest that a receipt names
-	cluster.Group,  // replicas prove to each other that they have the secret
-	health.Group,   // whether servers fare well, and which an operator has disabled: to be there is what counts
-	groupNodes,     // which process writes which chain of receipts: likewise
+	cluster.Group,  // replicas prove to each other by TLS that they have the secret
+	health.Group,   // the health of servers, and which ones an operator has disabled: only the presence of a value counts
+	groupChains,    // which process writes which chain of receipts: only the presence of a value counts
 }
 
-// SealStore returns the store with its values sealed by the secret that all replicas have. A store that no other machine
-// reaches stays as it is: the key would stand beside its file.
+// SealStore returns the store with its values sealed by the secret that all replicas share. A store
+// that other machines cannot reach stays as it is, because the key would be stored beside its file.
 func SealStore(st store.Store, secret switchboard.Secret, log *slog.Logger) (store.Store, error) {
 	if st.Status().Kind != "redis" {
 		return st, nil
@@ -86,8 +85,8 @@ func SealStore(st store.Store, secret switchboard.Secret, log *slog.Logger) (sto
 	return sealed, nil
 }
 
-// StoreURL is where the store is that the configuration names, or the file in the data
-// folder; "memory:" where there is no such folder.
+// StoreURL returns the URL of the configured store, or of the file in the data folder. Without a
+// data folder it is "memory:".
 func StoreURL(data string, c config.Store) string {
 	switch {
 	case data == "":
@@ -98,12 +97,12 @@ func StoreURL(data string, c config.Store) string {
 	return c.URL.Reveal()
 }
 
-// storePath is the path of a store that is a file.
+// storePath returns the path of a store that is a file.
 func storePath(o Options, c config.Store) string {
 	return strings.TrimPrefix(StoreURL(o.Data, c), "file:")
 }
 
-// openCluster reaches the other replicas, where the store has room for them.
+// openCluster connects to the other replicas, if the store can be shared.
 func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcome string)) (*cluster.Cluster, error) {
 	if !c.Store.Shared() || !o.Replica {
 		return &cluster.Cluster{}, nil
@@ -113,16 +112,16 @@ func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcom
 	})
 }
 
-// authenticate says who has sent r: what another replica has found out of those whose
-// request it forwards, as it is by what is configured here.
+// authenticate returns the principal that sent r. For a request that another replica forwards, it
+// is the principal that the replica has authenticated, by our present configuration.
 func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
 	s := a.state.Load()
 	if p, ok := cluster.Principal(r); ok {
-		return s.current(p)
+		return s.currentPrincipal(p)
 	}
 	p, err := s.ring.Authenticate(r)
 	if err == nil {
-		known(r.Context())
+		markKnown(r.Context())
 	}
 	return p, err
 }

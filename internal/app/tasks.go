@@ -7,8 +7,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tasks counts the runs by tenant and task, in byte order.
-func (a *App) tasks(id switchboard.TenantID) []TaskStatus {
+// taskStatuses counts the runs by tenant and task, in byte order.
+func (a *App) taskStatuses(id switchboard.TenantID) []TaskStatus {
 	type key struct {
 		tenant switchboard.TenantID
 		task   switchboard.TaskID

@@ -10,12 +10,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxTied bounds the tools that the warning of a tie names.
+// maxTied limits the tools that the warning of a tie names.
 const maxTied = 5
 
-// tie returns the tools that the ranking puts in no order with the one tool of
-// "select: tool", and the warning with the ways to choose; nothing if there are none.
-func tie(o *decide.Outcome) (tied []string, warning string) {
+// findTie returns the tools that the ranking does not order behind the one tool of "select: tool",
+// and a warning that says how to choose. It returns nothing if there are none.
+func findTie(o *decide.Outcome) (tied []string, warning string) {
 	behind := o.Tied()
 	if len(behind) == 0 {
 		return nil, ""
@@ -39,12 +39,12 @@ func tie(o *decide.Outcome) (tied []string, warning string) {
 	return tied, fmt.Sprintf("only its name puts %s before %s; to choose, %s", first, named, strings.Join(ways, ", or "))
 }
 
-// maxTies bounds the ties that are remembered.
+// maxTies limits the ties that are remembered.
 const maxTies = 1000
 
-// ties remembers the ties that the log has. Its zero value is ready for use, and safe for
+// A tieLog remembers which ties were logged. Its zero value is ready for use, and safe for
 // concurrent use.
-type ties struct {
+type tieLog struct {
 	mu     sync.Mutex
 	logged map[tieKey]bool
 }
@@ -56,8 +56,8 @@ type tieKey struct {
 	need, warning string
 }
 
-// first reports whether the tie is new since the last call of forget.
-func (t *ties) first(k tieKey) bool {
+// addNew adds the tie and reports whether it is new since the last clear.
+func (t *tieLog) addNew(k tieKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.logged[k] {
@@ -70,24 +70,24 @@ func (t *ties) first(k tieKey) bool {
 	return true
 }
 
-// forget makes each tie new again, since the configuration is another.
-func (t *ties) forget() {
+// clear forgets all ties, because the configuration has changed.
+func (t *tieLog) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logged = nil
 }
 
-// warnOfTies logs the ties of the decision. It logs each tie once, and again after a change of
-// the tie or of the configuration.
-func (a *App) warnOfTies(d *decide.Decision) {
+// logTies logs the ties of the decision, each once, and again after a change of the tie or of the
+// configuration.
+func (a *App) logTies(d *decide.Decision) {
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
-		_, warning := tie(o)
+		_, warning := findTie(o)
 		if warning == "" {
 			continue
 		}
 		need := o.Requirement.String()
-		if a.ties.first(tieKey{d.Tenant, d.Task.ID, need, warning}) {
+		if a.tieLog.addNew(tieKey{d.Tenant, d.Task.ID, need, warning}) {
 			a.log.Warn("a name alone decides which tool serves a requirement", "tenant", d.Tenant, "task", d.Task.ID, "requirement", need, "why", warning)
 		}
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// offered is a first stage that finds these tools for every requirement.
-type offered []*switchboard.Tool
+// offeredTools is a first stage that finds these tools for every requirement.
+type offeredTools []*switchboard.Tool
 
-func (offered) Name() string { return decide.StageFilter }
+func (offeredTools) Name() string { return decide.StageFilter }
 
-func (o offered) Apply(_ context.Context, _ *decide.Question, in []decide.Candidate, _ decide.Drop) ([]decide.Candidate, error) {
+func (o offeredTools) Apply(_ context.Context, _ *decide.Question, in []decide.Candidate, _ decide.Drop) ([]decide.Candidate, error) {
 	for _, t := range o {
 		in = append(in, decide.Candidate{Tool: t})
 	}
 	return in, nil
 }
 
-func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
+func TestToolsTieIfOnlyTheirNamesOrderThem(t *testing.T) {
 	read := switchboard.Requirement{Verb: "read", Resource: "fs", Select: switchboard.SelectTool}
 	named := switchboard.Requirement{Tools: []string{"*/*"}, Select: switchboard.SelectTool}
 	server := switchboard.Requirement{Verb: "read", Resource: "fs"}
@@ -40,7 +40,7 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 		tools []string // in the order of their ids
 		tied  []string
 		says  []string
-		not   string // that it says this
+		not   string // the warning must not contain it
 	}{
 		{"two servers", read, switchboard.Ranking{}, []string{"a/x", "b/x"}, []string{"b/x"}, []string{"only its name puts a/x before b/x;", rank, `tools: ["a/x"]`, constraint}, ""},
 		{"two tools of one server", read, switchboard.Ranking{}, []string{"a/x", "a/y"}, []string{"a/y"}, []string{"a/x before a/y;", `tools: ["a/x"]`, constraint}, rank},
@@ -55,7 +55,7 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 		{"many", read, switchboard.Ranking{}, []string{"a/x", "b/x", "c/x", "d/x", "e/x", "f/x", "g/x"}, []string{"b/x", "c/x", "d/x", "e/x", "f/x", "g/x"}, []string{"before b/x, c/x, d/x, e/x, f/x and 1 more;"}, "g/x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var tools offered
+			var tools offeredTools
 			for _, s := range tt.tools {
 				id, err := switchboard.ParseToolID(s)
 				if err != nil {
@@ -70,7 +70,7 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tied, warning := tie(&d.Outcomes[0])
+			tied, warning := findTie(&d.Outcomes[0])
 			if !slices.Equal(tied, tt.tied) || (warning == "") != (tied == nil) {
 				t.Errorf("tied are %q, want %q: %s", tied, tt.tied, warning)
 			}
@@ -86,8 +86,8 @@ func TestATieIsWhereOnlyANameChoosesTheOneTool(t *testing.T) {
 	}
 }
 
-func TestATieIsToldOncePerChange(t *testing.T) {
-	var all ties
+func TestATieIsLoggedOncePerChange(t *testing.T) {
+	var all tieLog
 	one := tieKey{"acme", "work", "read fs", "only its name puts a/x before b/x"}
 	other := one
 	other.warning = "only its name puts a/x before c/x"
@@ -95,17 +95,17 @@ func TestATieIsToldOncePerChange(t *testing.T) {
 		k    tieKey
 		want bool
 	}{{one, true}, {one, false}, {other, true}, {one, false}} {
-		if got := all.first(tt.k); got != tt.want {
+		if got := all.addNew(tt.k); got != tt.want {
 			t.Errorf("%d: %v is new: %v, want %v", i, tt.k, got, tt.want)
 		}
 	}
-	all.forget()
-	if !all.first(one) {
-		t.Error("under another configuration a tie is not told again")
+	all.clear()
+	if !all.addNew(one) {
+		t.Error("after clear, the tie is not new")
 	}
 	for range maxTies + 1 {
 		other.warning += "."
-		all.first(other)
+		all.addNew(other)
 	}
 	if len(all.logged) > maxTies {
 		t.Errorf("%d ties are remembered", len(all.logged))

@@ -19,56 +19,57 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// settle is how long files must be quiet before they are read again: editors
-// write one file in several steps, and deployments several files.
-const settle = 200 * time.Millisecond
+// quietPeriod is how long files must stay unchanged before they are read again: editors write one
+// file in several steps, and deployments write several files.
+const quietPeriod = 200 * time.Millisecond
 
-// patience is how long a read is put off at most: a file that is written all the time must not keep the
-// others from being read.
-const patience = 2 * time.Second
+// maxReadDelay limits how long a read is delayed: a file that is written all the time must not
+// prevent the reading of the others.
+const maxReadDelay = 2 * time.Second
 
-// lookEvery is the interval at which the files are compared with what was read, without the watcher.
-// The watcher hears nothing of network file systems, nor of a folder that is mounted or linked elsewhere.
-const lookEvery = time.Minute
+// compareInterval is how often the files are compared with the last reading, without the watcher.
+// The watcher gets no events from network file systems, nor from a folder that is mounted or linked
+// elsewhere.
+const compareInterval = time.Minute
 
-// tellEvery is how often others are told of a reload until that goes well.
-const tellEvery = time.Second
+// publishRetry is how long to wait before a reload is published again, if that failed.
+const publishRetry = time.Second
 
-// topicReloads is where a process says that it has found another configuration, or was told
-// to look, so that the others read theirs.
+// topicReloads is the topic of reload notices. A replica publishes one when it finds another
+// configuration or is asked to reload, so that the others read their files.
 const topicReloads = "reloads"
 
-// Watch reloads whenever one of the configuration's files changes, reload
-// receives, or another replica has reason to, until ctx is done. It watches folders,
-// not files, since editors replace files by renaming. Every lookEvery it begins to watch anew,
-// and compares the files with what was read.
+// Watch reloads whenever one of the configuration's files changes, reload receives, or another
+// replica publishes a reload, until ctx is done. It watches folders, not files, because editors
+// replace files by renaming them. Every compareInterval it makes a new watcher and compares the
+// files with the last reading.
 //
-// The others are told of what was asked for here, and of files that were found to say
-// something else, and never of what was heard: so a reload is told once, and not passed on.
+// It publishes reloads that were asked for here, and changes that it found in the files here. It
+// never publishes a reload that another replica has published, so notices are not passed on.
 func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) {
 	a.watch(ctx, reload, fsnotify.NewWatcher)
 }
 
 func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
-	w := &watcher{a: a, begin: newWatcher}
+	w := &folderWatcher{a: a, newWatcher: newWatcher}
 	defer w.close()
 	feed := a.newReloadFeed()
-	defer feed.hear()()
-	quiet := time.NewTimer(settle)
+	defer feed.subscribe()()
+	quiet := time.NewTimer(quietPeriod)
 	quiet.Stop()
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(compareInterval)
 	defer look.Stop()
-	var waiting, changed, asked bool // to read again, since files here have changed, or on demand
-	var first time.Time              // when waiting began
+	var waiting, changed, asked bool // a read is due; files here have changed; a reload was asked for
+	var first time.Time              // when the read became due
 	readSoon := func() {
 		if !waiting {
 			waiting, first = true, time.Now()
 		}
-		quiet.Reset(min(settle, patience-time.Since(first)))
+		quiet.Reset(min(quietPeriod, maxReadDelay-time.Since(first)))
 	}
 	compare := func() {
 		w.renew()
-		if a.differs() {
+		if a.filesDiffer() {
 			changed = true
 			readSoon()
 		}
@@ -83,7 +84,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				w.errors = nil
 				continue
 			}
-			a.log.Warn("watching the configuration", "err", err) // it may have missed something
+			a.log.Warn("watching the configuration", "err", err) // events may be lost
 			changed = true
 			readSoon()
 		case e, ok := <-w.events:
@@ -91,7 +92,7 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 				w.events = nil
 				continue
 			}
-			if e.Op != fsnotify.Chmod && a.concerns(e.Name) {
+			if e.Op != fsnotify.Chmod && a.concernsConfig(e.Name) {
 				changed = true
 				readSoon()
 			}
@@ -100,82 +101,82 @@ func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher fun
 		case <-reload:
 			waiting, asked = true, true
 			quiet.Reset(0)
-		case <-feed.heard:
+		case <-feed.notices:
 			if !waiting {
 				readSoon()
 			}
-		case <-feed.again:
-			feed.tell(ctx)
+		case <-feed.retry:
+			feed.publish(ctx)
 		case <-quiet.C:
 			found := changed && !asked
 			if asked {
-				feed.tell(ctx)
+				feed.publish(ctx)
 			}
 			waiting, changed, asked = false, false, false
-			a.goHome()
+			a.enterStartFolder()
 			a.reload(ctx, func() {
 				if found {
-					feed.tell(ctx)
+					feed.publish(ctx)
 				}
 			})
-			if w.follow() {
-				changed = true // a folder is new, and may have changed before it was watched
+			if w.watchFolders() {
+				changed = true // a new folder may have changed before it was watched
 				readSoon()
 			}
 		}
 	}
 }
 
-// A reloadFeed is what the processes that share a store tell each other of reloads.
+// A reloadFeed exchanges reload notices between the replicas that share a store.
 type reloadFeed struct {
-	a     *App
-	self  string
-	heard chan struct{}    // another has told of one, or may have; takes one
-	again <-chan time.Time // when to tell what could not be told
+	a       *App
+	self    string
+	notices chan struct{}    // holds one signal when another replica has published a reload, or may have
+	retry   <-chan time.Time // when to publish again after a failure
 }
 
 func (a *App) newReloadFeed() *reloadFeed {
-	return &reloadFeed{a: a, self: rand.Text(), heard: make(chan struct{}, 1)}
+	return &reloadFeed{a: a, self: rand.Text(), notices: make(chan struct{}, 1)}
 }
 
-// hear rings heard until stop is called.
-func (f *reloadFeed) hear() (stop func()) {
+// subscribe sends to notices until stop is called.
+func (f *reloadFeed) subscribe() (stop func()) {
 	return f.a.store.Subscribe(topicReloads, func(from []byte) {
 		if string(from) == f.self {
 			return
 		}
 		select {
-		case f.heard <- struct{}{}:
+		case f.notices <- struct{}{}:
 		default:
 		}
 	})
 }
 
-// tell has the others read their own files again.
-func (f *reloadFeed) tell(ctx context.Context) {
+// publish makes the other replicas read their own files again.
+func (f *reloadFeed) publish(ctx context.Context) {
 	err := f.a.store.Publish(ctx, topicReloads, []byte(f.self))
 	if err == nil {
-		f.again = nil
+		f.retry = nil
 		return
 	}
-	if f.again == nil {
-		f.a.log.Warn("the other replicas cannot be told to read their configuration again; they will be", "err", err)
+	if f.retry == nil {
+		f.a.log.Warn("the reload cannot be published to the other replicas; Switchboard tries again each second", "err", err)
 	}
-	f.again = time.After(tellEvery)
+	f.retry = time.After(publishRetry)
 }
 
-// concerns reports whether a change of the file can change the configuration:
-// it was looked at, or something in it was, or it stands in a folder that was and is of a
-// kind that is read there. (A mounted volume of a container is swapped by its "..data".)
-// Others, such as our own log, must not: each reload would cause the next.
-func (a *App) concerns(file string) bool {
-	seen := *a.seen.Load()
+// concernsConfig reports whether a change of the file can change the configuration: the last load
+// read it, or a file below it, or the file is in a folder that was read and has a name that is read
+// there. (A container swaps a mounted volume by its "..data".) Other files, such as our own log,
+// must not cause a reload: each reload would cause the next.
+func (a *App) concernsConfig(file string) bool {
+	seen := *a.loadedFiles.Load()
 	if _, ok := seen[file]; ok {
 		return true
 	}
 	if _, ok := seen[filepath.Dir(file)]; ok {
 		info, err := os.Stat(file)
-		return isRead(file, err == nil && info.IsDir())
+		return isConfigName(file, err == nil && info.IsDir())
 	}
 	for name := range seen {
 		for ; len(name) > len(file); name = filepath.Dir(name) {
@@ -184,32 +185,35 @@ func (a *App) concerns(file string) bool {
 			return true
 		}
 	}
-	return filepath.Base(file) == mounted
+	return filepath.Base(file) == mountLink
 }
 
-// mounted is a link in a mounted volume of a container. The container swaps the volume by it.
-const mounted = "..data"
+// mountLink is a link in a mounted volume of a container, which the container replaces to swap the
+// volume.
+const mountLink = "..data"
 
-// isRead reports whether what is called so can be read where a folder is. A folder whose name begins with a point is
-// none of the configuration: our own data may be in one.
-func isRead(name string, isFolder bool) bool {
-	return isFolder && !strings.HasPrefix(filepath.Base(name), ".") || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mounted
+// isConfigName reports whether a file or folder of that name can be read as a part of the
+// configuration. A folder with a name that begins with a point is no part of it: our own data may
+// be in one.
+func isConfigName(name string, isFolder bool) bool {
+	return isFolder && !strings.HasPrefix(filepath.Base(name), ".") || slices.Contains([]string{".yaml", ".yml", ".json", ".rego"}, filepath.Ext(name)) || filepath.Base(name) == mountLink
 }
 
-// A watcher hears of changes in the folders of the configuration. While it cannot watch, its
-// channels are nil.
-type watcher struct {
-	a       *App
-	begin   func() (*fsnotify.Watcher, error)
-	folders *fsnotify.Watcher
-	events  chan fsnotify.Event
-	errors  chan error
-	failed  bool // begin has
+// A folderWatcher watches the folders of the configuration. While it cannot watch, its channels are
+// nil.
+type folderWatcher struct {
+	a          *App
+	newWatcher func() (*fsnotify.Watcher, error)
+	folders    *fsnotify.Watcher
+	events     chan fsnotify.Event
+	errors     chan error
+	failed     bool // newWatcher has failed
 }
 
-// renew watches anew: what was watched may not be the folders of these names any more.
-func (w *watcher) renew() {
-	folders, err := w.begin()
+// renew makes a new watcher, because the names of the watched folders may belong to other folders
+// by now.
+func (w *folderWatcher) renew() {
+	folders, err := w.newWatcher()
 	if err != nil {
 		if !w.failed {
 			w.a.log.Warn("the files of the configuration cannot be watched; they are compared each minute, and SIGHUP reads them at once", "err", err)
@@ -219,19 +223,19 @@ func (w *watcher) renew() {
 	}
 	w.close()
 	w.folders, w.events, w.errors, w.failed = folders, folders.Events, folders.Errors, false
-	w.follow()
+	w.watchFolders()
 }
 
-func (w *watcher) close() {
+func (w *folderWatcher) close() {
 	if w.folders != nil {
-		_ = w.folders.Close() // nothing is lost with it
+		_ = w.folders.Close() // the error changes nothing
 	}
 }
 
-// follow adds the folders that the last load looked at, and those of the files, and reports
-// whether one is new. If a folder is gone, follow adds the nearest folder above it: there the
-// gone folder may be made again.
-func (w *watcher) follow() (grown bool) {
+// watchFolders adds the folders that the last load read, and those of its files, and reports
+// whether one is new. If a folder is gone, it adds the nearest folder above it, because the gone
+// folder may be made again there.
+func (w *folderWatcher) watchFolders() (grown bool) {
 	if w.folders == nil {
 		return false
 	}
@@ -239,7 +243,7 @@ func (w *watcher) follow() (grown bool) {
 	for _, name := range w.folders.WatchList() {
 		before[name] = true
 	}
-	for name := range *w.a.seen.Load() {
+	for name := range *w.a.loadedFiles.Load() {
 		for name != filepath.Dir(name) {
 			if info, err := os.Stat(name); err == nil && info.IsDir() {
 				break
@@ -249,7 +253,7 @@ func (w *watcher) follow() (grown bool) {
 		switch err := w.folders.Add(name); {
 		case err == nil:
 			grown = grown || !before[name]
-		case errors.Is(err, fs.ErrNotExist): // it is gone this moment
+		case errors.Is(err, fs.ErrNotExist): // the folder has just been removed
 			grown = true
 		default:
 			w.a.log.Warn("a folder of the configuration cannot be watched; it is compared each minute, and SIGHUP reads it at once", "folder", name, "err", err)
@@ -258,14 +262,14 @@ func (w *watcher) follow() (grown bool) {
 	return grown
 }
 
-// A stamp tells apart what was found at a path: the bytes of a file, the names in a folder, or
-// nothing.
-type stamp [sha256.Size]byte
+// A fileStamp is a digest of the bytes of a file, of the names in a folder, or of the error.
+type fileStamp [sha256.Size]byte
 
-// mostStamped is how many bytes of a file are compared: more than may be in one that is read.
-const mostStamped = 2 * config.MaxManifestBytes
+// maxStampedBytes limits the bytes of a file that are compared. It exceeds the size of every file
+// that may be read.
+const maxStampedBytes = 2 * config.MaxManifestBytes
 
-func stampOf(path string) (s stamp) {
+func stampFile(path string) (s fileStamp) {
 	sum := sha256.New()
 	info, err := os.Stat(path)
 	switch {
@@ -279,52 +283,53 @@ func stampOf(path string) (s stamp) {
 				info, err := os.Stat(filepath.Join(path, e.Name()))
 				isFolder = err == nil && info.IsDir()
 			}
-			if isRead(e.Name(), isFolder) {
+			if isConfigName(e.Name(), isFolder) {
 				_, _ = fmt.Fprintf(sum, "%q %t ", e.Name(), isFolder)
 			}
 		}
-	case !info.Mode().IsRegular(): // to open a pipe is to wait
+	case !info.Mode().IsRegular(): // opening a pipe would block
 	default:
 		_, _ = fmt.Fprintf(sum, "file %d ", info.Size())
 		if f, err := os.Open(path); err == nil {
-			_, _ = io.Copy(sum, io.LimitReader(f, mostStamped))
-			_ = f.Close() // it was only read from
+			_, _ = io.Copy(sum, io.LimitReader(f, maxStampedBytes))
+			_ = f.Close() // reading only
 		}
 	}
 	sum.Sum(s[:0])
 	return s
 }
 
-// differs reports whether the files are not as they were when they were last read.
-func (a *App) differs() bool {
-	a.goHome()
-	for path, was := range *a.seen.Load() {
-		if stampOf(path) != was {
+// filesDiffer reports whether the files have changed since they were last read.
+func (a *App) filesDiffer() bool {
+	a.enterStartFolder()
+	for path, was := range *a.loadedFiles.Load() {
+		if stampFile(path) != was {
 			return true
 		}
 	}
 	return false
 }
 
-// absolute returns the path as an absolute one. A relative path begins in the folder in which we were started.
-func (a *App) absolute(path string) string {
+// absolutePath returns the path as an absolute one. A relative path begins in the working directory
+// at the start.
+func (a *App) absolutePath(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}
-	return filepath.Join(a.home, path)
+	return filepath.Join(a.startFolder, path)
 }
 
-// goHome enters the folder in which we were started, if that was removed and made again.
-// Otherwise relative paths lead nowhere.
-func (a *App) goHome() {
-	there, err := os.Stat(a.home)
+// enterStartFolder enters the working directory of the start again if it was removed and made
+// again. Otherwise relative paths would lead nowhere.
+func (a *App) enterStartFolder() {
+	there, err := os.Stat(a.startFolder)
 	if err != nil {
 		return
 	}
 	if here, err := os.Stat("."); err == nil && os.SameFile(here, there) {
 		return
 	}
-	if err := os.Chdir(a.home); err != nil {
-		a.log.Warn("the folder in which Switchboard was started was made anew, and cannot be entered", "folder", a.home, "err", err)
+	if err := os.Chdir(a.startFolder); err != nil {
+		a.log.Warn("the folder in which Switchboard was started was replaced, and the new one cannot be entered", "folder", a.startFolder, "err", err)
 	}
 }

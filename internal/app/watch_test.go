@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
+func TestOnlyFilesThatALoadReadCauseAReload(t *testing.T) {
 	dir := t.TempDir()
 	for _, folder := range []string{"tenants", "tenants/new", "policies", "logs", "tenants/.data"} {
 		if err := os.Mkdir(filepath.Join(dir, folder), 0o755); err != nil {
@@ -23,16 +23,16 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		}
 	}
 	var a App
-	seen := map[string]stamp{}
+	seen := map[string]fileStamp{}
 	for _, name := range []string{
 		"switchboard.yaml",
 		"taxonomy.yaml", // it is not there yet
 		"tenants", "secrets/key", "policies",
-		"gone/tenant/key", // nor is its folder
+		"gone/tenant/key", // its folder is not there yet
 	} {
-		seen[filepath.Join(dir, name)] = stamp{}
+		seen[filepath.Join(dir, name)] = fileStamp{}
 	}
-	a.seen.Store(&seen)
+	a.loadedFiles.Store(&seen)
 	for name, want := range map[string]bool{
 		"switchboard.yaml":     true,
 		"taxonomy.yaml":        true,
@@ -46,25 +46,25 @@ func TestOnlyWhatALoadLookedAtCausesTheNext(t *testing.T) {
 		"tenants/x.yaml":       true,
 		"policies/new.rego":    true,
 		"policies/new.txt":     false,
-		"..data":               true, // a mounted volume is swapped by it
+		"..data":               true, // a container replaces it to swap the volume
 		"tenants/..data":       true,
 		"switchboard.log":      false,
-		"tenants/.data":        false, // what we write ourselves may be in one
+		"tenants/.data":        false, // our own data may be in one
 		"switchboard.yaml.swp": false,
 		"tenants/x.yaml~":      false,
 		"logs/other.yaml":      false,
 	} {
-		if got := a.concerns(filepath.Join(dir, name)); got != want {
+		if got := a.concernsConfig(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	if !a.concerns(dir) || !a.concerns(filepath.Dir(dir)) {
-		t.Error("the folder itself does not concern us, nor the one above")
+	if !a.concernsConfig(dir) || !a.concernsConfig(filepath.Dir(dir)) {
+		t.Error("changes of the folder itself, or of the folder above it, are ignored")
 	}
 }
 
-// files lays out a small configuration, and returns what its file of a task is called and says.
-func files(t *testing.T, dir string) (task string, text []byte) {
+// writeConfig writes a small configuration, and returns the path and the text of its task file.
+func writeConfig(t *testing.T, dir string) (task string, text []byte) {
 	t.Helper()
 	task = filepath.Join(dir, "tenants/default/tasks/t.yaml")
 	text = []byte("task_id: t\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n")
@@ -73,20 +73,20 @@ func files(t *testing.T, dir string) (task string, text []byte) {
 		"tenants/default/tenant.yaml":  "tenant: default\ndefault_task: t\n",
 		"tenants/default/tasks/t.yaml": string(text),
 	} {
-		put(t, filepath.Join(dir, name), []byte(text))
+		writeFile(t, filepath.Join(dir, name), []byte(text))
 	}
 	return task, text
 }
 
-func put(t *testing.T, file string, text []byte) {
+func writeFile(t *testing.T, file string, text []byte) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// running starts an App on the files in dir.
-func running(t *testing.T, dir string) *App {
+// startApp starts an App on the files in dir.
+func startApp(t *testing.T, dir string) *App {
 	t.Helper()
 	a, err := New(t.Context(), Options{
 		Log: slog.New(slog.DiscardHandler),
@@ -102,9 +102,9 @@ func running(t *testing.T, dir string) *App {
 
 func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 	dir := t.TempDir()
-	task, text := files(t, dir)
+	task, text := writeConfig(t, dir)
 	synctest.Test(t, func(t *testing.T) {
-		a := running(t, dir)
+		a := startApp(t, dir)
 		ctx, stop := context.WithCancel(t.Context())
 		watched := make(chan struct{})
 		go func() {
@@ -112,54 +112,54 @@ func TestNames15WithoutAWatcherAChangeCountsAfterAMinuteAtMost(t *testing.T) {
 			a.watch(ctx, nil, func() (*fsnotify.Watcher, error) { return nil, errors.New("no more of them") })
 		}()
 		defer func() { stop(); <-watched; a.Stop() }()
-		loaded := func() time.Time { synctest.Wait(); return a.state.Load().when }
+		loaded := func() time.Time { synctest.Wait(); return a.state.Load().loadedAt }
 		first := loaded()
-		<-time.After(10 * lookEvery)
+		<-time.After(10 * compareInterval)
 		if !loaded().Equal(first) {
-			t.Error("nothing has changed, and all was read again")
+			t.Error("the files were read again although nothing had changed")
 		}
 		for _, change := range []func(){
-			func() { put(t, task, append(text, "token_budget: 5000\n"...)) },
-			func() { put(t, task, append(text, "token_budget: 6000\n"...)) }, // of the same length
+			func() { writeFile(t, task, append(text, "token_budget: 5000\n"...)) },
+			func() { writeFile(t, task, append(text, "token_budget: 6000\n"...)) }, // the length does not change
 			func() {
-				put(t, filepath.Join(filepath.Dir(task), "more.yaml"), []byte("task_id: more\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n"))
+				writeFile(t, filepath.Join(filepath.Dir(task), "more.yaml"), []byte("task_id: more\nrequired_capabilities: [{verb: search, resource: internet, optional: true}]\n"))
 			},
-			func() { // a folder that stands elsewhere
+			func() { // a link to a folder elsewhere
 				elsewhere := filepath.Join(t.TempDir(), "other")
-				put(t, filepath.Join(elsewhere, "x.txt"), nil)
+				writeFile(t, filepath.Join(elsewhere, "x.txt"), nil)
 				_ = os.Symlink(elsewhere, filepath.Join(dir, "tenants/other"))
 			},
 			func() { _ = os.Remove(filepath.Join(dir, "tenants/other")) },
-			func() { _ = os.RemoveAll(dir) }, // which is refused
-			func() { files(t, dir) },
+			func() { _ = os.RemoveAll(dir) }, // the reload is refused
+			func() { writeConfig(t, dir) },
 		} {
-			was, fault := loaded(), a.fault.Load()
+			was, fault := loaded(), a.reloadFault.Load()
 			change()
-			<-time.After(lookEvery + settle)
-			if loaded().Equal(was) && a.fault.Load() == fault {
+			<-time.After(compareInterval + quietPeriod)
+			if loaded().Equal(was) && a.reloadFault.Load() == fault {
 				t.Fatal("the change was not found")
 			}
 		}
 	})
 }
 
-// A file that is written all the time does not keep others from being read.
+// A file that is written all the time does not prevent others from being read.
 func TestNames15AFileThatIsAlwaysWrittenDelaysAReadByTwoSecondsAtMost(t *testing.T) {
 	dir := t.TempDir()
-	task, text := files(t, dir)
-	a := running(t, dir)
+	task, text := writeConfig(t, dir)
+	a := startApp(t, dir)
 	defer a.Stop()
 	ctx, stop := context.WithCancel(t.Context())
 	watched := make(chan struct{})
 	go func() { defer close(watched); a.Watch(ctx, nil) }()
 	defer func() { stop(); <-watched }()
-	first := a.state.Load().when
-	put(t, task, append(text, "token_budget: 5000\n"...))
-	for began := time.Now(); a.state.Load().when.Equal(first); {
+	first := a.state.Load().loadedAt
+	writeFile(t, task, append(text, "token_budget: 5000\n"...))
+	for began := time.Now(); a.state.Load().loadedAt.Equal(first); {
 		if time.Since(began) > 20*time.Second {
 			t.Fatal("the change was not read while another file was being written")
 		}
-		put(t, filepath.Join(dir, "notes.json"), []byte("{}"))
-		<-time.After(settle / 4)
+		writeFile(t, filepath.Join(dir, "notes.json"), []byte("{}"))
+		<-time.After(quietPeriod / 4)
 	}
 }

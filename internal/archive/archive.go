@@ -1,9 +1,9 @@
-// Package archive keeps the texts that receipts refer to by their digest, each once:
-// what was decided, and what from.
+// Package archive stores the texts that receipts refer to by their digest, each once: decisions,
+// and the inputs that they were made from.
 //
-// It decides when a text is written, and for how long it is kept. Nobody waits for
-// it: where the store takes nothing, or not soon enough, a text is missing, is counted, and
-// what refers to it cannot be replayed.
+// It decides when a text is written, and how long it is kept. No caller waits for it: if the store
+// does not take a text, or not soon enough, the text is missing and counted as lost, and decisions
+// that refer to it cannot be replayed.
 package archive
 
 import (
@@ -29,77 +29,76 @@ type Reader interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 }
 
-// A Store keeps archives. A store.Store is one.
+// A Store stores archives. A store.Store is one.
 type Store interface {
 	Reader
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 }
 
-// ErrNone says that there is no text of the digest, or none any more.
+// ErrNone says that the archive has no text with that digest, or not any more.
 var ErrNone = errors.New("it is not archived any more")
 
 // Bounds.
 const (
 	maxText  = 1 << 30 // bytes of a text, unpacked
-	maxKnown = 1 << 16 // texts of which is remembered when they were written
+	maxKnown = 1 << 16 // texts with a remembered time of writing
 
-	// again is after what time a text that is still referred to is written again, which
-	// is how it is kept for longer.
-	again = 24 * time.Hour
+	// rewriteInterval: a text that is still referred to is written again after a day, which moves its
+	// expiry.
+	rewriteInterval = 24 * time.Hour
 
-	patience  = 5 * time.Second // with the store, for one text
-	hush      = time.Minute     // between two words in the log on the same trouble
-	maxQueue  = 4096            // texts that wait
-	queueSize = 16 << 20        // bytes that they say that they hold
+	writeTimeout   = 5 * time.Second // for one text
+	logInterval    = time.Minute     // between two log lines on the same failure
+	maxQueue       = 4096            // texts in the queue
+	maxQueuedBytes = 16 << 20        // the sum of their Holds
 )
 
-// A Text is one that is archived.
+// A Text is a text to be archived.
 type Text struct {
 	Digest switchboard.Digest
-	Data   func() []byte // the text; called, soon, where it is not there yet
-	Holds  int           // bytes that are kept in memory for Data until then
+	Data   func() []byte // returns the text; it is called soon if the text has to be written
+	Holds  int           // bytes that Data keeps in memory until then
 }
 
-// Of returns the Text of what is in memory anyway.
+// Of returns the Text of bytes that are in memory already.
 func Of(data []byte) Text {
 	return Text{canonical.Sum(data), func() []byte { return data }, len(data)}
 }
 
-// Status says how archiving goes.
+// Status is the status of archiving.
 type Status struct {
 	Written int    `json:"written"`
-	Lost    int    `json:"lost"`            // what could not be written, or not soon enough
-	Fault   string `json:"fault,omitempty"` // why nothing can be written now
+	Lost    int    `json:"lost"`            // texts that could not be written, or not soon enough
+	Fault   string `json:"fault,omitempty"` // why the last text could not be written
 }
 
-// An Archive writes texts. Use New. A nil Archive takes nothing. It is safe for
-// concurrent use.
+// An Archive writes texts. Use New. A nil Archive ignores them. It is safe for concurrent use.
 type Archive struct {
-	store Store
-	keep  time.Duration
-	log   *slog.Logger
-	done  chan struct{}
+	store     Store
+	retention time.Duration
+	log       *slog.Logger
+	done      chan struct{}
 
-	mu     sync.Mutex
-	queue  chan Text // nil once closed
-	held   int
-	known  map[switchboard.Digest]time.Time
-	status Status
-	spoken time.Time
+	mu          sync.Mutex
+	queue       chan Text // nil once closed
+	queuedBytes int
+	writtenAt   map[switchboard.Digest]time.Time
+	status      Status
+	loggedAt    time.Time
 }
 
-// New returns an Archive that keeps texts for so long after they were last put, and a
-// day more. A nil log means none.
+// New returns an Archive that keeps each text until keep and one day have passed since its last
+// Put. A nil log means none.
 func New(st Store, keep time.Duration, log *slog.Logger) *Archive {
 	a := &Archive{
-		store: st, keep: keep + again, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
-		done: make(chan struct{}), queue: make(chan Text, maxQueue), known: map[switchboard.Digest]time.Time{},
+		store: st, retention: keep + rewriteInterval, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		done: make(chan struct{}), queue: make(chan Text, maxQueue), writtenAt: map[switchboard.Digest]time.Time{},
 	}
-	go a.run(a.queue)
+	go a.writeQueued(a.queue)
 	return a
 }
 
-// Put has the texts written, those that were not lately. It does not wait.
+// Put queues the texts that were not written in the last day. It does not wait.
 func (a *Archive) Put(texts ...Text) {
 	if a == nil {
 		return
@@ -107,64 +106,64 @@ func (a *Archive) Put(texts ...Text) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, t := range texts {
-		if a.queue == nil || time.Since(a.known[t.Digest]) < again {
+		if a.queue == nil || time.Since(a.writtenAt[t.Digest]) < rewriteInterval {
 			continue
 		}
-		if a.held+t.Holds > queueSize {
-			a.lost("more is decided than is written", nil)
+		if a.queuedBytes+t.Holds > maxQueuedBytes {
+			a.countLost("the queue is full", nil)
 			continue
 		}
 		select {
 		case a.queue <- t:
-			a.held += t.Holds
-			a.remember(t.Digest)
+			a.queuedBytes += t.Holds
+			a.markWritten(t.Digest)
 		default:
-			a.lost("more is decided than is written", nil)
+			a.countLost("the queue is full", nil)
 		}
 	}
 }
 
-// remember notes that a text is there, or will be. The caller holds a.mu.
-func (a *Archive) remember(d switchboard.Digest) {
-	if len(a.known) >= maxKnown {
-		maps.DeleteFunc(a.known, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > again })
-		if len(a.known) >= maxKnown {
-			clear(a.known)
+// markWritten notes that a text is written, or will be. The caller holds a.mu.
+func (a *Archive) markWritten(d switchboard.Digest) {
+	if len(a.writtenAt) >= maxKnown {
+		maps.DeleteFunc(a.writtenAt, func(_ switchboard.Digest, when time.Time) bool { return time.Since(when) > rewriteInterval })
+		if len(a.writtenAt) >= maxKnown {
+			clear(a.writtenAt)
 		}
 	}
-	a.known[d] = time.Now()
+	a.writtenAt[d] = time.Now()
 }
 
-// lost counts a text that is not written, and says so. The caller holds a.mu.
-func (a *Archive) lost(why string, err error) {
+// countLost counts a text that is not written, and logs it. The caller holds a.mu.
+func (a *Archive) countLost(why string, err error) {
 	a.status.Lost++
 	if err != nil {
 		a.status.Fault = err.Error()
 	}
-	if time.Since(a.spoken) > hush {
-		a.spoken = time.Now()
-		a.log.Warn("what was decided from is not archived, and cannot be replayed", "why", why, "err", err, "lost", a.status.Lost)
+	if time.Since(a.loggedAt) > logInterval {
+		a.loggedAt = time.Now()
+		a.log.Warn("inputs of decisions are not archived, and these decisions cannot be replayed", "why", why, "err", err, "lost", a.status.Lost)
 	}
 }
 
-func (a *Archive) run(queue <-chan Text) {
+func (a *Archive) writeQueued(queue <-chan Text) {
 	defer close(a.done)
 	for t := range queue {
-		err := a.write(t)
+		err := a.writeText(t)
 		a.mu.Lock()
-		a.held -= t.Holds
+		a.queuedBytes -= t.Holds
 		if err == nil {
 			a.status.Written++
 			a.status.Fault = ""
 		} else {
-			delete(a.known, t.Digest) // the next time
-			a.lost("the store does not take it", err)
+			delete(a.writtenAt, t.Digest) // so that the next Put writes it
+			a.countLost("the store does not take it", err)
 		}
 		a.mu.Unlock()
 	}
 }
 
-func (a *Archive) write(t Text) error {
+func (a *Archive) writeText(t Text) error {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if _, err := z.Write(t.Data()); err != nil {
@@ -173,14 +172,14 @@ func (a *Archive) write(t Text) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	k := key(t.Digest)
-	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.keep}}})
+	k := textKey(t.Digest)
+	_, err := a.store.Apply(ctx, store.Change{Group: k.Group, Writes: []store.Write{{Name: k.Name, Was: store.Any, Data: b.Bytes(), TTL: a.retention}}})
 	return err
 }
 
-// Status says how it goes.
+// Status returns the present status.
 func (a *Archive) Status() Status {
 	if a == nil {
 		return Status{}
@@ -190,7 +189,7 @@ func (a *Archive) Status() Status {
 	return a.status
 }
 
-// Close writes what waits, unless the store takes too long.
+// Close writes the queued texts, unless the store takes too long.
 func (a *Archive) Close() {
 	if a == nil {
 		return
@@ -203,20 +202,20 @@ func (a *Archive) Close() {
 	a.mu.Unlock()
 	select {
 	case <-a.done:
-	case <-time.After(patience):
+	case <-time.After(writeTimeout):
 	}
 }
 
-// Groups begins the names of the groups in which texts stand.
+// Groups is the prefix of the groups that hold texts.
 const Groups = "archive/"
 
-func key(d switchboard.Digest) store.Key {
+func textKey(d switchboard.Digest) store.Key {
 	return store.Key{Group: Groups + string(d), Name: "text"}
 }
 
-// Read returns the text of the digest.
+// Read returns the text with that digest.
 func Read(ctx context.Context, st Reader, d switchboard.Digest) ([]byte, error) {
-	v, err := st.Value(ctx, key(d))
+	v, err := st.Value(ctx, textKey(d))
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +231,7 @@ func Read(ctx context.Context, st Reader, d switchboard.Digest) ([]byte, error) 
 		return nil, fmt.Errorf("archive %s: %w", d, err)
 	}
 	if canonical.Sum(text) != d {
-		return nil, fmt.Errorf("archive %s: it holds something else", d)
+		return nil, fmt.Errorf("archive %s: it holds another text", d)
 	}
 	return text, nil
 }

@@ -29,7 +29,7 @@ func TestATextIsWrittenOnceAndReadByItsDigest(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if _, err := archive.Read(t.Context(), st, canonical.Sum(nil)); !errors.Is(err, archive.ErrNone) {
-		t.Errorf("of what was never there: %v", err)
+		t.Errorf("reading a text that was never written: %v", err)
 	}
 }
 
@@ -49,12 +49,12 @@ func TestATextIsKeptAsLongAsItIsReferredTo(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := archive.Read(t.Context(), st, unused.Digest); !errors.Is(err, archive.ErrNone) {
-			t.Errorf("what nobody refers to any more: %v", err)
+			t.Errorf("reading a text that is not referred to any more: %v", err)
 		}
 	})
 }
 
-// broken takes nothing while it is set.
+// A broken store refuses all writes while now is set.
 type broken struct {
 	*store.Memory
 	now bool
@@ -67,7 +67,7 @@ func (b *broken) Apply(ctx context.Context, c store.Change) (store.Version, erro
 	return b.Memory.Apply(ctx, c)
 }
 
-func TestWhatTheStoreDoesNotTakeIsCountedAndTakenTheNextTime(t *testing.T) {
+func TestATextThatTheStoreRefusesIsCountedAndWrittenAtTheNextPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &broken{store.NewMemory(), true}
 		a := archive.New(st, time.Hour, nil)
@@ -87,7 +87,7 @@ func TestWhatTheStoreDoesNotTakeIsCountedAndTakenTheNextTime(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotItsDigestIsNotGiven(t *testing.T) {
+func TestATextWithAnotherDigestIsNotReturned(t *testing.T) {
 	st := store.NewMemory()
 	a := archive.New(st, time.Hour, nil)
 	lie := archive.Of([]byte("what was said"))

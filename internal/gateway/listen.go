@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -10,45 +11,42 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A listener is the other end of a stream of changes.
-type listener struct {
-	still func() bool // whether it may still listen; nil means always
-	say   func(message []byte) error
-	beat  func() error // keeps the connection alive; nil where that is not needed
-	tag   []byte       // a member of the _meta of what it is told; nil means none
+// A changeListener is the receiver of a stream of changes.
+type changeListener struct {
+	stillAllowed func() bool // whether the client is still authorized; nil means always
+	write        func(message []byte) error
+	keepAlive    func() error // keeps the connection alive; nil if there is no need
+	metaMember   []byte       // a member for the _meta of each notification; nil means none
 }
 
-// tell tells it the news. Whoever comes next shall hear of them where this one
-// did not.
-func (l listener) tell(ctx context.Context, n *news) bool {
-	changed, updated, asked := n.take()
-	if ctx.Err() == nil && (l.still == nil || l.still()) {
-		said := true
-		for _, m := range slices.Concat(messages(changed, updated, l.tag), asked) {
-			said = said && l.say(m) == nil
-		}
-		if said {
-			return true
-		}
-	}
-	n.add(changed, updated...)
-	for _, m := range asked {
-		n.say(m)
-	}
-	return false
+// deliver sends the queued notifications to l, and reports whether it did. If it fails, they stay
+// queued for the next listener.
+func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
+	return q.Deliver(ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()), l.metaMember, l.write)
 }
 
-// follow tells l the news, until ctx is done, l is lost or may no longer
-// listen, or the gateway closes. Only the last is reported as an end.
-func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool) {
+// A notifier sends clients the changes that they subscribed to.
+type notifier struct {
+	servers   Servers
+	finder    *runFinder
+	enc       *encoder
+	rechecked broadcast // sent when any key may have been revoked
+	closing   <-chan struct{}
+	log       *slog.Logger
+}
+
+// followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
+// more, or the gateway closes. It returns true only in the last case.
+func (nt *notifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
-	rung := g.judged.next()
-	if l.still != nil && !l.still() { // the bell may have rung since it was let in
+	rung := nt.rechecked.wait()
+	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
 	for {
@@ -56,120 +54,113 @@ func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool
 		case <-ctx.Done():
 			return false
 		case <-rung:
-			rung = g.judged.next()
-			if l.still != nil && !l.still() {
+			rung = nt.rechecked.wait()
+			if l.stillAllowed != nil && !l.stillAllowed() {
 				return false
 			}
-		case <-g.closing:
+		case <-nt.closing:
 			select {
-			case <-n.ready:
-				return l.tell(ctx, n)
+			case <-n.Ready():
+				return l.deliver(ctx, n)
 			default:
 				return true
 			}
-		case <-n.ready:
-			if !l.tell(ctx, n) {
+		case <-n.Ready():
+			if !l.deliver(ctx, n) {
 				return false
 			}
 		case <-tick.C:
-			if l.still != nil && !l.still() || l.beat != nil && l.beat() != nil {
+			if l.stillAllowed != nil && !l.stillAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
 				return false
 			}
 		}
 	}
 }
 
-// A bell tells all who wait for it at once. The zero value is ready. It is safe for
-// concurrent use.
-type bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
+// A broadcast wakes all goroutines that wait for it. The zero value is ready for use. It is safe
+// for concurrent use.
+type broadcast struct {
+	mu     sync.Mutex
+	signal chan struct{}
 }
 
-// next returns what is closed when the bell rings for the next time.
-func (b *bell) next() <-chan struct{} {
+// wait returns a channel that the next send closes.
+func (b *broadcast) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
+	if b.signal == nil {
+		b.signal = make(chan struct{})
 	}
-	return b.rung
+	return b.signal
 }
 
-func (b *bell) ring() {
+func (b *broadcast) send() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	if b.signal != nil {
+		close(b.signal)
+		b.signal = nil
 	}
 }
 
-// Recheck ends the streams of those whom Options.Authenticate does not know any more.
-// What is under way for them is left to finish.
-func (g *Gateway) Recheck() { g.judged.ring() }
+// Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
+// finish.
+func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
 
-// still reports whether r would be let in now as the same principal: a key that
-// was revoked hears no more.
-func (g *Gateway) still(r *http.Request, p switchboard.Principal) bool {
-	now, err := g.authenticate(r)
-	return err == nil && ownerOf(now) == ownerOf(p)
-}
-
-// listen answers subscriptions/listen: what is granted is acknowledged, and
-// each change is told under the id of the request.
-func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, send func(...[]byte) error, beat func() error) (a answer) {
+// answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
+// under the id of the request.
+func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
-			a = answer{failure: internal}
+			nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			a = rpcAnswer{failure: internalFailure}
 		}
 	}()
 	if f := checkMeta(q); f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
 	wanted, ok := q.Param("notifications")
 	if !ok || wanted[0] != '{' {
-		return answer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
+		return rpcAnswer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	tag := `"` + wire.MetaSubscriptionID + `":` + string(q.ID)
-	granted, n, stop, f := g.grant(ctx, q, r, wanted)
+	granted, n, stop, f := nt.grantSubscriptions(ctx, q, r, wanted)
 	if f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
-	defer stop() // it was begun before anything is said, so that no change is missed
+	defer stop() // began before the acknowledgement, so that no change is missed
 	ack := wire.AppendNotification(nil, wire.MethodListenAcknowledged, []byte(`{"_meta":{`+tag+`},"notifications":`+string(granted)+`}`))
 	if send(ack) != nil {
-		return answer{}
+		return rpcAnswer{}
 	}
 	if string(granted) != "{}" {
 		say := func(m []byte) error { return send(m) }
-		if !g.follow(ctx, n, listener{still: still, say: say, beat: beat, tag: []byte(tag)}) {
-			return answer{}
+		if !nt.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
+			return rpcAnswer{}
 		}
 	}
-	return answer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.meta(tag)...), '}')}
+	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), nt.enc.ownMeta(tag)...), '}')}
 }
 
-// grant begins to collect what the client wants to hear of, as far as there is
-// something to hear, and says what that is.
-func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []byte) (granted []byte, n *news, stop func(), f *failure) {
+// grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
+// as granted.
+func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
-	for _, c := range changes {
-		if wish, _ := wire.Field(wanted, c.wish); string(wish) == "true" {
-			kinds |= c.kinds
-			edits = append(edits, wire.Edit{Name: c.wish, Value: wish})
+	for _, c := range session.ListChanges {
+		if wish, _ := wire.Field(wanted, c.Member); string(wish) == "true" {
+			kinds |= c.Kinds
+			edits = append(edits, wire.Edit{Name: c.Member, Value: wish})
 		}
 	}
-	n = newNews(kinds)
+	n = session.NewQueue(kinds)
 	unwatch := r.Watch(n, true)
-	subs := subscriptions{news: n}
-	stop = func() { unwatch(); subs.end() }
+	subs := session.NewSubscriptions(n)
+	stop = func() { unwatch(); subs.End() }
 	raw, ok := wire.Field(wanted, wishResources)
 	if !ok {
 		return wire.Rewrite(nil, nil, edits...), n, stop, nil
@@ -182,17 +173,16 @@ func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []by
 		}
 		wishes = append(wishes, element)
 	}
-	if uris := g.grantResources(ctx, q, r, &subs, wishes); len(uris) > 0 {
+	if uris := nt.grantResources(ctx, q, r, subs, wishes); len(uris) > 0 {
 		list := append(append([]byte("["), bytes.Join(uris, []byte(","))...), ']')
 		edits = append(edits, wire.Edit{Name: wishResources, Value: list})
 	}
 	return wire.Rewrite(nil, nil, edits...), n, stop, nil
 }
 
-// grantResources subscribes to the resources, and returns those, as they are
-// spelt, of which the client will hear. One server that takes its time holds up
-// no other.
-func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
+// grantResources subscribes to the resources, and returns those that were granted, as the client
+// spells them. A slow server does not delay the subscriptions at others.
+func (nt *notifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup
@@ -201,9 +191,9 @@ func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, su
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, run.ListPatience, lists(uri)) // it is acknowledged after that
-			if err := subs.add(ctx, g, q, r, uri); err != nil {
-				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
+			nt.finder.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
+			if err := subs.Add(ctx, nt.subscriber(q), r, uri); err != nil {
+				nt.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return
 			}
 			granted[i] = wish
@@ -213,28 +203,31 @@ func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, su
 	return slices.DeleteFunc(granted, func(wish []byte) bool { return wish == nil })
 }
 
-// wishResources is the filter's list of resources to hear of.
+// maxBeginning is how many subscriptions of one request start at once.
+const maxBeginning = 16
+
+// wishResources is the member that lists the resources.
 const wishResources = "resourceSubscriptions"
 
 // serveListen answers subscriptions/listen over HTTP.
-func (x *exchange) serveListen(q *request) {
+func (x *exchange) serveListen(q *clientRequest) {
 	if !x.accepts.events {
-		x.fail(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
+		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
 		return
 	}
-	account := x.g.account(x.principal)
-	if !take(&account.streams, MaxStreamsEach) {
-		x.g.refuseStream(x.w, q.ID)
+	account := x.g.accounts.accountOf(x.principal)
+	if !takeIfBelow(&account.streams, MaxStreamsEach) {
+		x.refuseStream()
 		return
 	}
 	defer account.streams.Add(-1)
 	e := events{w: x.w, c: http.NewResponseController(x.w)}
-	a := x.g.listen(x.r.Context(), q, func() bool { return x.g.still(x.r, x.principal) }, e.send, e.comment)
+	a := x.g.notifier.answerListen(x.r.Context(), q, x.isStillAllowed, e.send, e.comment)
 	switch {
 	case a.none():
 	case e.started:
-		_ = e.send(a.parts(q.ID)...) // the last word: where it is lost, so is the client
+		_ = e.send(a.parts(q.ID)...) // if this write fails, the client is gone
 	default:
-		x.fail(a.failure.status(true), a.failure)
+		x.refuse(a.failure.status(true), a.failure)
 	}
 }

@@ -1,12 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"sync/atomic"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -14,11 +11,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/preview"
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// StatusTool is the tool of our own that says how the run stands.
+// StatusTool is Switchboard's own tool that reports the state of the run.
 const StatusTool = "switchboard_status"
 
 // Status is StatusTool as lists show it.
@@ -27,9 +25,8 @@ var Status = &switchboard.Tool{ID: switchboard.ToolID{Name: StatusTool}, Definit
 	`"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true},` + lazyexpand.AlwaysLoad + `}`)}
 
-// newOwn returns the server that answers for Switchboard itself: initialize,
-// server/discover, ping and logging/setLevel. It declares what is built, and no
-// more.
+// newOwn returns the mcp-go server that answers for Switchboard itself: initialize,
+// server/discover, ping and logging/setLevel. It declares only what is built.
 func newOwn(name, version string) *server.MCPServer {
 	return server.NewMCPServer(name, version,
 		server.WithToolCapabilities(true),
@@ -40,51 +37,51 @@ func newOwn(name, version string) *server.MCPServer {
 	)
 }
 
-// serveOwn answers a call of a tool of our own, which the run shows.
-func (g *Gateway) serveOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
-	a := g.answerOwn(ctx, q, r, name)
+// answerOwnTool answers a call of one of Switchboard's own tools, and charges the run for it.
+func (tc *toolCaller) answerOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
+	a := tc.runOwnTool(ctx, q, r, name)
 	if a.result != nil {
-		g.meter.Charge(r.Bill(), run.Results, a.result)
+		tc.meter.Charge(r.Bill(), run.Results, a.result)
 	}
 	return a
 }
 
-func (g *Gateway) answerOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
+func (tc *toolCaller) runOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
 	args, ok := q.Param("arguments")
 	if name == lazyexpand.DeclareTool {
-		reply, err := g.declare(ctx, r, args)
-		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can ask for something else
-			g.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
-			g.tally(own.Code)
-			return answer{result: g.toolError(own, q.modern)}
+		reply, err := tc.tasks.Declare(ctx, r, args)
+		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can choose another task
+			tc.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
+			tc.enc.recorder.Refused(own.Code)
+			return rpcAnswer{result: tc.enc.toolError(own, q.modern)}
 		}
 		if err != nil {
-			return g.refusal(q, err)
+			return tc.enc.errorAnswer(q, err)
 		}
-		g.runs.Showed(ctx, r, q.clientOf(r), sights(reply.Defines)...)
-		return answer{result: g.said(reply, q.modern)}
+		tc.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+		return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
 	}
 	if name == preview.ReadTool {
-		reply, err := g.readOn(ctx, q, r, args)
+		reply, err := tc.readMore(ctx, q, r, args)
 		if err != nil {
-			return g.refusal(q, err)
+			return tc.enc.errorAnswer(q, err)
 		}
-		return answer{result: g.said(reply, q.modern)}
+		return rpcAnswer{result: tc.enc.ownToolResult(reply, q.modern)}
 	}
 	if ok && !emptyObject(args) {
-		return g.refusal(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
+		return tc.enc.errorAnswer(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
 	}
-	return answer{result: g.said(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
+	return rpcAnswer{result: tc.enc.ownToolResult(lazyexpand.Reply{Text: string(tc.tasks.Status(q.principal, r))}, q.modern)}
 }
 
-// readOn gives more of a result that was too long. Policy decides again about the call that
-// the result is of.
-func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+// readMore returns another piece of a result that was too long. Policy decides again about the call
+// that gave the result.
+func (tc *toolCaller) readMore(ctx context.Context, q *clientRequest, r *run.Run, args []byte) (lazyexpand.Reply, error) {
 	ask, err := preview.ParseAsk(args)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	kept, err := g.results.Open(ctx, q.principal, r.ID(), r.Task(), ask.Handle)
+	kept, err := tc.results.Open(ctx, q.principal, r.ID(), r.Task(), ask.Handle)
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
@@ -95,7 +92,7 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	}
 	c := callOf(entry, kept.Params)
 	c.Kept = kept
-	result, f, err := g.result(ctx, q, r, c)
+	result, f, err := tc.forwarder.forwardRaw(ctx, q, r, c)
 	if f != nil {
 		err = preview.ErrUnknown
 	}
@@ -105,115 +102,64 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	if err != nil {
 		return lazyexpand.Reply{}, err
 	}
-	text, err := g.results.Piece(&ask, c, result.JSON)
+	text, err := tc.results.Piece(&ask, c, result.JSON)
 	return lazyexpand.Reply{Text: text}, err
 }
 
-// MetaTokens is the key in the _meta of a stub's result under which stands how the
-// budget of tokens stands.
+// MetaTokens is the key in the _meta of a stub's result that holds the state of the token budget.
 const MetaTokens = wire.MetaOurPrefix + "tokens"
 
-// said is what a tool of our own answers.
-func (g *Gateway) said(reply lazyexpand.Reply, modern bool) []byte {
+// ownToolResult encodes the reply of one of our own tools.
+func (enc *encoder) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), reply.Text)
 	b = append(b, `}]`...)
 	var more []string
 	if reply.Spent != nil {
-		spent, _ := json.Marshal(reply.Spent) // numbers: it cannot fail
+		spent, _ := json.Marshal(reply.Spent) // it holds only numbers: it cannot fail
 		more = append(more, `"`+MetaTokens+`":`+string(spent))
 	}
 	switch {
 	case modern:
-		b = append(append(b, `,"resultType":"complete","_meta":`...), g.meta(more...)...)
+		b = append(append(b, `,"resultType":"complete","_meta":`...), enc.ownMeta(more...)...)
 	case more != nil:
 		b = append(append(append(b, `,"_meta":{`...), more[0]...), '}')
 	}
 	return append(b, '}')
 }
 
-// A client is what mcp-go needs to know of a legacy session, of the process on
-// the other side of stdio, or of a single modern request. It implements
-// server.SessionWithLogging.
-type client struct {
-	id        string
-	key       string // tells it apart, and is no secret as id is
-	principal switchboard.Principal
-
-	initialized atomic.Bool
-	level       atomic.Value // string; what logging/setLevel has set
-
-	// capabilities is the object that it has declared, set before anything else
-	// is answered.
-	capabilities atomic.Pointer[[]byte]
-
-	// What a client of the legacy era, or a stream of the modern one, is told
-	// and asked.
-	news          *news
-	subscriptions subscriptions
-	questions     questions
-}
-
-func newClient(id string, p switchboard.Principal) *client {
-	c := &client{id: id, key: rand.Text(), principal: p, news: newNews(switchboard.AllKinds)}
-	c.subscriptions.news = c.news
-	// A legacy client that does not say hears what is worth telling anybody.
-	c.level.Store("info")
-	return c
-}
-
-// declare notes what the client can be asked for.
-func (c *client) declare(capabilities []byte) {
-	own := bytes.Clone(capabilities) // the message that it came with is let go
-	c.capabilities.Store(&own)
-}
-
-// declared returns the capabilities that the client of q has declared.
-func (q *request) declared() []byte {
+// capabilities returns the capabilities that the client of q has declared.
+func (q *clientRequest) capabilities() []byte {
 	if q.modern {
 		raw, _ := q.Meta(wire.MetaClientCapabilities)
 		return raw
 	}
-	if own := q.client.capabilities.Load(); own != nil {
-		return *own
-	}
-	return nil
+	return q.client.Capabilities()
 }
 
-func (c *client) Initialize()                    { c.initialized.Store(true) }
-func (c *client) Initialized() bool              { return c.initialized.Load() }
-func (c *client) SessionID() string              { return c.id }
-func (c *client) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
-func (c *client) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
-func (c *client) logLevel() string               { return c.level.Load().(string) }
-
-// NotificationChannel is nil: mcp-go has nothing to notify of, and a send on it
-// would be dropped.
-func (c *client) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
-
-// ownID stands for the client's id while mcp-go answers. mcp-go would decode
-// the client's: it takes integers for floats, and so corrupts those over 2^53.
+// ownID replaces the client's id while mcp-go answers. mcp-go would decode the client's id as a
+// float, which corrupts integers above 2^53.
 var ownID = []byte("1")
 
-// ask lets mcp-go answer q. Its result is spliced behind the client's own id.
-func (g *Gateway) ask(ctx context.Context, q *request) answer {
+// answerByLibrary lets mcp-go answer q. The caller puts the result behind the client's own id.
+func (d *dispatcher) answerByLibrary(ctx context.Context, q *clientRequest) rpcAnswer {
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
 	who := q.client
 	if who == nil {
-		who = newClient("", q.principal)
+		who = session.NewClient("", q.principal)
 	}
-	switch r := g.own.HandleMessage(g.own.WithContext(ctx, who), message).(type) {
+	switch r := d.library.HandleMessage(d.library.WithContext(ctx, who), message).(type) {
 	case mcp.JSONRPCResponse:
 		result, err := json.Marshal(r.Result)
 		if err != nil {
-			return g.refusal(q, err)
+			return d.enc.errorAnswer(q, err)
 		}
-		return answer{result: result}
+		return rpcAnswer{result: result}
 	case mcp.JSONRPCError:
 		f := &failure{code: r.Error.Code, message: r.Error.Message}
 		if r.Error.Data != nil {
-			f.data, _ = json.Marshal(r.Error.Data) // it came from mcp-go's own types
+			f.data, _ = json.Marshal(r.Error.Data) // mcp-go's own types can be encoded
 		}
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
-	return answer{failure: internal}
+	return rpcAnswer{failure: internalFailure}
 }

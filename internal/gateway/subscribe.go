@@ -4,228 +4,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
 
-	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of the resources that one client hears of.
-const (
-	MaxSubscriptions = 256
-	maxURI           = 8 << 10 // bytes
-
-	// maxBeginning is how many of one request begin at once.
-	maxBeginning = 16
-)
-
-// subscriptions are the resources that one client hears of. They are safe for
-// concurrent use.
-//
-// What the client's run does not show it does not hear of: a subscription rests
-// while that is so, and goes on when the resource is shown again.
-type subscriptions struct {
-	news *news
-
-	mu      sync.Mutex
-	run     *run.Run                 // of all; nil until there is one
-	unwatch func()                   // likewise
-	open    map[string]*subscription // by URI as the client spells it
-	ended   bool
-}
-
-// A subscription is one resource that a client hears of.
-type subscription struct {
-	uri       string // as the client spells it
-	item      surface.Item
-	call      *switchboard.Call // nil until it begins for the first time
-	callOf    func() *switchboard.Call
-	subscribe func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
-
-	stop      func() // nil while the server is not asked for updates
-	beginning bool   // it is about to be
-}
-
-// add subscribes to the resource, once.
-func (s *subscriptions) add(ctx context.Context, g *Gateway, q *request, r *run.Run, uri string) error {
-	own, err := s.place(g, q, r, uri)
-	if own == nil || err != nil {
-		return err
-	}
-	if err := s.hold(ctx, own); err != nil {
-		s.remove(uri)
-		return err
-	}
-	return nil
-}
-
-// place notes a subscription that is yet to begin. It is nil where there is one
-// already, or the client has gone.
-func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*subscription, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	it, ok := r.Surface().Resource(uri)
-	switch {
-	case !ok || len(uri) > maxURI:
-		return nil, unlisted(uri)
-	case s.open[uri] != nil || s.ended:
-		return nil, nil
-	case len(s.open) >= MaxSubscriptions:
-		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
-	}
-	own := s.note(g, q, r, uri, it)
-	own.begin()
-	return own, nil
-}
-
-// restore notes what the client has subscribed to where its session was before. Each
-// begins as soon as the run shows it, and the client is told then that it may have been
-// updated.
-func (s *subscriptions) restore(g *Gateway, q *request, r *run.Run, kept []keptSubscription) {
-	s.mu.Lock()
-	for _, k := range kept {
-		s.note(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
-	}
-	s.mu.Unlock()
-	s.review()
-}
-
-// note adds a subscription that rests. The caller holds s.mu.
-func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it surface.Item) *subscription {
-	if s.open == nil {
-		s.run, s.open = r, map[string]*subscription{}
-		s.unwatch = r.Watch(s, false)
-	}
-	own := &subscription{uri: uri, item: it, subscribe: g.subscribe, callOf: func() *switchboard.Call {
-		return &switchboard.Call{
-			Principal: q.principal, Task: r.Task(), Run: r.ID(),
-			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscriber(),
-			Judgments: r.Surface().Judgments(it.Server),
-		}
-	}}
-	s.open[uri] = own
-	return own
-}
-
-// begin says that the server is about to be asked for updates.
-func (own *subscription) begin() {
-	own.beginning = true
-	if own.call == nil {
-		own.call, own.callOf = own.callOf(), nil // and with that the request
-	}
-}
-
-// hold asks the server for updates.
-func (s *subscriptions) hold(ctx context.Context, own *subscription) error {
-	stop, err := own.subscribe(ctx, own.call, func(uri string) { s.updated(own, uri) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	own.beginning = false
-	switch {
-	case err != nil:
-		return err
-	case s.open[own.uri] == own && s.shows(own):
-		own.stop = stop
-	default:
-		stop()
-	}
-	return nil
-}
-
-// updated tells the client of an update, which may be of a part of what it has
-// subscribed to.
-func (s *subscriptions) updated(own *subscription, uri string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[own.uri] != own || !s.shows(own) {
-		return
-	}
-	spelt := own.uri
-	if uri != own.item.Own && len(uri) <= maxURI {
-		spelt = s.run.Surface().Spell(own.item.Server, uri)
-	}
-	s.news.add(0, update{spelt, own.uri})
-}
-
-// shows reports whether the run still shows the resource. The caller holds s.mu.
-func (s *subscriptions) shows(own *subscription) bool {
-	it, ok := s.run.Surface().Resource(own.uri)
-	return ok && it.Server == own.item.Server && it.Own == own.item.Own
-}
-
-// Changed implements run.Watcher.
-func (s *subscriptions) Changed(switchboard.Kinds) { go s.review() }
-
-// review lets the subscriptions rest that are no longer shown, and those go on
-// that are shown again.
-func (s *subscriptions) review() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, own := range s.open {
-		switch shown := s.shows(own); {
-		case !shown && own.stop != nil:
-			own.stop()
-			own.stop = nil
-		case shown && own.stop == nil && !own.beginning:
-			own.begin()
-			go func() {
-				if s.hold(context.Background(), own) == nil {
-					s.updated(own, own.item.Own) // it may have been, meanwhile
-				}
-			}()
-		}
-	}
-}
-
-// remove ends one. The client hears no more of it, also of what it has not been
-// told yet.
-func (s *subscriptions) remove(uri string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if own := s.open[uri]; own != nil && own.stop != nil {
-		own.stop()
-	}
-	delete(s.open, uri)
-	s.news.forget(uri)
-}
-
-// keep is what is kept of them, in the order of their URIs.
-func (s *subscriptions) keep() (kept []keptSubscription) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, uri := range slices.Sorted(maps.Keys(s.open)) {
-		it := s.open[uri].item
-		kept = append(kept, keptSubscription{uri, it.Server, it.Own})
-	}
-	return kept
-}
-
-// end ends all, for good.
-func (s *subscriptions) end() {
-	s.mu.Lock()
-	open, unwatch := s.open, s.unwatch
-	s.open, s.unwatch, s.ended = nil, nil, true
-	for _, own := range open {
-		if own.stop != nil {
-			own.stop()
-		}
-	}
-	s.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-}
-
-// subscriber is what servers take the client of q for when it subscribes: the
-// same as when it calls, so that it hears from the process that it changes.
-func (q *request) subscriber() switchboard.Client {
-	who := q.asks()
+// subscribingClient returns the client of q as a server sees it when the client subscribes: the
+// same as for calls, so that a server which notifies only the process that made a change reaches
+// this client.
+func (q *clientRequest) subscribingClient() switchboard.Client {
+	who := q.switchboardClient()
 	who.Capabilities = bytes.Clone(who.Capabilities) // it outlives the request
-	if who.Ask != nil || q.modern && canBeAsked(who.Capabilities) {
+	if who.Ask != nil || q.modern && session.CanBeAsked(who.Capabilities) {
 		who.Ask = func(context.Context, string, []byte) ([]byte, error) {
 			return nil, errors.New("a subscription asks nothing")
 		}
@@ -233,36 +25,57 @@ func (q *request) subscriber() switchboard.Client {
 	return who
 }
 
-// lists reports whether a surface lists the resource.
-func lists(uri string) func(*surface.Surface) bool {
+// subscriber returns the client of q as it subscribes to resources.
+func (nt *notifier) subscriber(q *clientRequest) session.Subscriber {
+	return session.Subscriber{Principal: q.principal, Client: q.subscribingClient, Subscribe: nt.servers.Subscribe}
+}
+
+// listsResource returns a function that reports whether a surface lists the resource.
+func listsResource(uri string) func(*surface.Surface) bool {
 	return func(s *surface.Surface) bool { _, ok := s.Resource(uri); return ok }
 }
 
-// subscribing answers resources/subscribe and resources/unsubscribe of a legacy
-// client.
-func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
+// answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
+func (nt *notifier) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {
-		return answer{failure: invalidParams(q.Method + ": params.uri must be a string")}
+		return rpcAnswer{failure: invalidParams(q.Method + ": params.uri must be a string")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
 	if q.Method == wire.MethodUnsubscribe {
-		q.client.subscriptions.remove(uri)
-		return answer{result: []byte("{}")}
+		q.client.Subscriptions.Remove(uri)
+		return rpcAnswer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, StartWait, lists(uri))
-	if err := g.met(ctx, r); err != nil {
-		return g.refusal(q, err)
+	nt.finder.awaitServers(ctx, r, StartWait, listsResource(uri))
+	if err := nt.finder.whyUnmet(ctx, r); err != nil {
+		return nt.enc.errorAnswer(q, err)
 	}
-	switch err := q.client.subscriptions.add(ctx, g, q, r, uri); {
-	case errors.Is(err, errUnlisted):
-		return answer{failure: noResource(uri, q.modern)}
+	switch err := q.client.Subscriptions.Add(ctx, nt.subscriber(q), r, uri); {
+	case errors.Is(err, session.ErrNotListed):
+		return rpcAnswer{failure: resourceNotFound(uri, q.modern)}
 	case err != nil:
-		return g.refusal(q, err)
+		return nt.enc.errorAnswer(q, err)
 	}
-	return answer{result: []byte("{}")}
+	return rpcAnswer{result: []byte("{}")}
 }
+
+// switchboardClient returns the client of q as servers can ask it while the call is in flight.
+func (q *clientRequest) switchboardClient() switchboard.Client {
+	who := switchboard.Client{Capabilities: q.capabilities(), TakesQuestions: q.modern}
+	if q.modern || q.sendKept == nil || !session.CanBeAsked(who.Capabilities) {
+		return who
+	}
+	who.Session = q.client.PublicID
+	who.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
+		return q.client.Questions.Ask(ctx, q.sendKept, method, params)
+	}
+	return who
+}
+
+// noSuchState answers a request state that is invalid, or belongs to another request. Both look the
+// same.
+var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")

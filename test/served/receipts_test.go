@@ -184,7 +184,7 @@ func TestReceiptsThatAreLostAreCountedAndARecordSaysSo(t *testing.T) {
 		if _, values := g.metrics(); values[lost] == 0 {
 			return "none is"
 		}
-		if !strings.Contains(g.logged(), "we go on with another") {
+		if !strings.Contains(g.logged(), "we continue with another") {
 			return "it does not"
 		}
 		return ""

@@ -1,0 +1,115 @@
+package app
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/summit-switchboard/switchboard/internal/cache"
+	"github.com/summit-switchboard/switchboard/internal/constraint"
+	"github.com/summit-switchboard/switchboard/internal/contract"
+	"github.com/summit-switchboard/switchboard/internal/health"
+	"github.com/summit-switchboard/switchboard/internal/idempotency"
+	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/question"
+	"github.com/summit-switchboard/switchboard/internal/scan"
+	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/telemetry"
+	"github.com/summit-switchboard/switchboard/internal/turn"
+)
+
+// A wrapper is a function from Caller to Caller, under the name that docs/ARCHITECTURE.md draws.
+type wrapper struct {
+	name string
+	wrap func(switchboard.Caller) switchboard.Caller
+}
+
+// wrapCaller wraps the wrappers around caller. The first one is the outermost.
+func wrapCaller(caller switchboard.Caller, wrappers []wrapper) switchboard.Caller {
+	for _, w := range slices.Backward(wrappers) {
+		caller = w.wrap(caller)
+	}
+	return caller
+}
+
+// A callChain has the parts that every call to a server passes.
+type callChain struct {
+	previews *preview.Keeper
+	metrics  *telemetry.Recorder
+	turns    *turn.Turns
+	receipts func(switchboard.Caller) switchboard.Caller
+	keys     *idempotency.Keys
+	health   *health.Monitor
+	guard    func(switchboard.Caller) switchboard.Caller // policy
+	cache    *cache.Cache
+	limits   *constraint.Limiter
+
+	inputCheck     func(switchboard.ServerID) switchboard.InputCheck
+	cleansResults  func(switchboard.ServerID) bool
+	permitQuestion question.Permit
+	log            *slog.Logger
+}
+
+// wrappers returns the wrappers of every call, outermost first: a call passes them downwards, and
+// its result passes them upwards. Their order is the security model. A wrapper decides only about
+// calls that all wrappers above it let pass, and a call that it answers itself reaches none below.
+func (c *callChain) wrappers() []wrapper {
+	return []wrapper{
+		// The whole call, once for each request of a client.
+
+		// Outermost, because it keeps exactly the result that all others let pass.
+		{"preview.Bounded", c.previews.Bounded},
+		// Above every refusal, because it counts what clients see.
+		{"telemetry.Calls", c.metrics.Calls},
+		// Above receipts, because digesting large arguments is the work that takes turns.
+		{"turn.Take", c.turns.Take},
+		// Above every decision, because each refusal below has a receipt, and an intent is durable before
+		// anything below can send.
+		{"receipt.Calls", c.receipts},
+		// Below receipts, because a reread has a receipt too. Above keys and servers, because it
+		// makes no call; it asks the guard itself.
+		{"preview.Reread", c.previews.Reread},
+		// Above the fallback, because a call that moves to another server is still one call. It
+		// asks the guard itself before it gives the outcome of an earlier call.
+		{"idempotency.Once", c.keys.Once},
+		// The last one for the whole call: it makes the attempts, each of which passes all below.
+		{"health.Fallback", c.health.Fallback},
+
+		// One attempt at one server.
+
+		// First, because nothing may answer an attempt that policy denies, not even the cache.
+		{"policy.Guard", c.guard},
+		// Below policy, because its answer shows parts of the schema.
+		{"contract.Arguments", func(next switchboard.Caller) switchboard.Caller { return contract.Arguments(c.inputCheck, next) }},
+		// Below policy, which can require an approval. Above the cache, because a cached result
+		// needs the approval too.
+		{"constraint.Approve", constraint.Approve},
+		// Below everything that forbids a call. Above limits and breaker, because a cached result
+		// uses neither.
+		{"cache.Serve", c.cache.Serve},
+		// Below the cache, because it counts only calls that a server gets. Above the breaker,
+		// because a call that is over its limit must not take the one trial call.
+		{"constraint.Limit", c.limits.Limit},
+		// Close to the server, because it learns from every result. Below all refusals of ours,
+		// because these say nothing about the server.
+		{"health.Admit", c.health.Admit},
+		// Below every wrapper that computes, because the tenant's next call must not wait for
+		// this server.
+		{"turn.End", turn.End},
+
+		// What is below this line happens only to attempts that are sent.
+
+		// It notes that the server may have the call, so no refusal of ours may follow below.
+		{"idempotency.Sent", idempotency.Sent},
+		// It counts and times what is sent.
+		{"telemetry.Attempts", c.metrics.Attempts},
+		// Above the check of results, which must see what the server sent.
+		{"scan.Results", func(next switchboard.Caller) switchboard.Caller { return scan.Results(c.cleansResults, next) }},
+		// A result that does not fit its schema is a failure of the server, so the breaker above
+		// must see it.
+		{"contract.Results", contract.Results},
+		// Innermost, because only here the server that asks is the server of the call.
+		{"question.Vet", func(next switchboard.Caller) switchboard.Caller {
+			return question.Vet(c.permitQuestion, c.log, next)
+		}},
+	}
+}
