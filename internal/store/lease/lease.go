@@ -35,15 +35,18 @@ type Options struct {
 	// Every is the time between two renewals by Keep; 0 means a third of TTL. A renewal may take as long.
 	Every time.Duration
 
-	// Data is the value of the lease. It must identify the owner, unless only one owner ever writes the key.
+	// Data is the value of the lease. It must identify the owner, unless Sole is set.
 	Data []byte
+
+	// Sole says that the key has only this owner ever. Each write then replaces any value.
+	Sole bool
 }
 
 // A Lease is one owner's lease. Use New. It is safe for concurrent use.
 type Lease struct {
-	store   Store
-	o       Options
-	changed chan struct{} // of capacity one: Set has changed the data
+	store Store
+	o     Options
+	wake  chan struct{} // of capacity one: renew at once
 
 	writing chan struct{}   // of capacity one: full during a write to the store, which guards version and written
 	version store.Version   // of our value; 0 if we have none, as far as we know
@@ -61,7 +64,7 @@ func New(s Store, o Options) *Lease {
 	}
 	return &Lease{
 		store: s, o: o, data: clone(o.Data), written: map[string]bool{},
-		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), writing: make(chan struct{}, 1),
 	}
 }
 
@@ -142,7 +145,9 @@ func (l *Lease) Release(ctx context.Context, beside ...store.Write) error {
 func (l *Lease) apply(ctx context.Context, c store.Change, w store.Write) (store.Version, error) {
 	others := c.Writes
 	for {
-		w.Was = l.version
+		if w.Was = l.version; l.o.Sole {
+			w.Was = store.Any
+		}
 		c.Writes = append(slices.Clone(others), w)
 		version, err := l.store.Apply(ctx, c)
 		if !errors.Is(err, store.ErrConflict) {
@@ -151,14 +156,14 @@ func (l *Lease) apply(ctx context.Context, c store.Change, w store.Write) (store
 		// Our value may have expired, or an earlier write whose answer was lost may have changed its version.
 		now, err := l.store.Value(ctx, l.o.Key)
 		switch {
-		case errors.Is(err, store.ErrUnopened):
-			return 0, store.ErrConflict
+		case errors.Is(err, store.ErrUnopened): // no replica with our secret wrote it
 		case err != nil:
 			return 0, err
 		case now.Version != 0 && !l.written[string(now.Data)]:
 			return 0, store.ErrConflict
-		case now.Version == l.version:
-			return 0, store.ErrConflict // another owner had it just now, or it is about a write beside the lease
+		}
+		if now.Version == l.version { // another owner had it just now, or it is about a write beside the lease
+			return 0, store.ErrConflict
 		}
 		l.version = now.Version
 	}
@@ -183,8 +188,13 @@ func (l *Lease) Set(data []byte) {
 	l.mu.Lock()
 	l.data = clone(data)
 	l.mu.Unlock()
+	l.Wake()
+}
+
+// Wake makes Keep renew the lease at once.
+func (l *Lease) Wake() {
 	select {
-	case l.changed <- struct{}{}:
+	case l.wake <- struct{}{}:
 	default:
 	}
 }
@@ -196,7 +206,7 @@ func (l *Lease) Held() bool {
 	return time.Now().Before(l.held)
 }
 
-// Keep renews the lease each Every, and after each Set, until ctx is done or stop is called. stop waits for the
+// Keep renews the lease each Every, and after each Set and Wake, until ctx is done or stop is called. stop waits for the
 // renewal in flight, which it cancels, and may be called more than once. renewed, if it is not nil, is called after
 // each renewal with its error. Keep itself does not take the lease: it is renewed for the first time after Every.
 func (l *Lease) Keep(ctx context.Context, renewed func(error)) (stop func()) {
@@ -211,7 +221,7 @@ func (l *Lease) Keep(ctx context.Context, renewed func(error)) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-			case <-l.changed:
+			case <-l.wake:
 			}
 			err := l.renewInTime(ctx)
 			if ctx.Err() != nil {

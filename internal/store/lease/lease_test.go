@@ -274,3 +274,47 @@ func TestARenewalEndsInTimeAndWithItsKeeper(t *testing.T) {
 		}
 	})
 }
+
+func TestTheSoleOwnerReplacesAnyValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := store.NewMemory()
+		one := lease.New(s, lease.Options{Key: key, TTL: ttl, Data: []byte("one"), Sole: true})
+		stop := one.Keep(t.Context(), nil)
+		one.Wake()
+		synctest.Wait()
+		if got := ownerOf(t, s); got != "one" {
+			t.Errorf("after Wake the owner is %q", got)
+		}
+		if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Was: store.Any, Data: []byte("garbage")}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl)
+		if got := ownerOf(t, s); got != "one" {
+			t.Errorf("after a renewal the owner is %q", got)
+		}
+		stop()
+		if err := one.Release(t.Context()); err != nil || ownerOf(t, s) != "" {
+			t.Errorf("Release = %v, the owner is %q", err, ownerOf(t, s))
+		}
+	})
+}
+
+// An unreadable store holds a value that does not open, as store.Sealed returns it.
+type unreadable struct{ *store.Memory }
+
+func (s *unreadable) Value(ctx context.Context, k store.Key) (store.Value, error) {
+	v, err := s.Memory.Value(ctx, k)
+	if string(v.Data) == "garbage" {
+		return store.Value{Version: v.Version}, store.ErrUnopened
+	}
+	return v, err
+}
+
+func TestAValueThatDoesNotOpenIsNoLease(t *testing.T) {
+	s := &unreadable{store.NewMemory()}
+	if _, err := s.Apply(t.Context(), store.Change{Group: key.Group, Writes: []store.Write{{Name: key.Name, Data: []byte("garbage")}}}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, of(s, "one"))
+	refused(t, of(s, "two"))
+}
