@@ -23,7 +23,7 @@ const (
 // atOnce is the time within which broken connections count as one failure: a crash cuts off all calls in flight.
 const atOnce = 50 * time.Millisecond
 
-// errNothing is reported to a breaker for a call whose result says nothing about the server.
+// errNothing is reported to a breaker for a call with a result that says nothing about the server.
 var errNothing = errors.New("the call says nothing about the server")
 
 // A breaker counts the calls of a server or of a tool, and lets one call at a time through after it has tripped.

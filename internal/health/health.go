@@ -212,7 +212,7 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 		if next[id] == old {
 			continue
 		}
-		old.stop()
+		old.cancel()
 		if next[id] == nil {
 			m.resetPublished(id, Healthy)
 		}

@@ -32,7 +32,9 @@ func (h *hint) valid(now time.Time) bool { return h.SeenBy != "" && now.Before(h
 func (h *hint) expiry() time.Time { return h.Until.Add(hintGrace) }
 
 // same reports whether both are the same sighting.
-func (h *hint) same(other *hint) bool { return h.SeenBy == other.SeenBy && h.SeenAt.Equal(other.SeenAt) }
+func (h *hint) same(other *hint) bool {
+	return h.SeenBy == other.SeenBy && h.SeenAt.Equal(other.SeenAt)
+}
 
 // A lease is the right to probe a server that is down. One replica holds it until an instant.
 type lease struct {
@@ -101,9 +103,9 @@ func (o outage) next(r storeRead, down bool, now time.Time) (next outage, heal b
 	return o, down
 }
 
-// begin returns the outage after this replica has got the lease.
-func (o outage) begin(l lease) outage {
-	o.lease, o.adopted, o.sighting = l, true, o.hint.Until
+// begin returns the outage after this replica has got the lease to probe the server of hint h.
+func (o outage) begin(l lease, h hint) outage {
+	o.lease, o.adopted, o.sighting = l, true, h.Until
 	return o
 }
 
@@ -141,8 +143,8 @@ type hintWrite struct {
 	release bool  // delete the lease
 }
 
-// step returns what this replica has to write to the store, by what it has seen itself: own is its state of the server,
-// down is the hint that it would write, and sighting identifies the failure. ok is false if there is nothing to write.
+// step returns the next write of this replica. own is the state of the server that it has seen itself, down is the hint
+// that it would write, and sighting identifies the failure. ok is false if there is nothing to write.
 func (o outage) step(own State, down hint, sighting, now time.Time) (next outage, w hintWrite, ok bool) {
 	if o.replica == "" || o.probing {
 		return o, w, false

@@ -12,7 +12,7 @@ func (s *server) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		s.reportTransitions()
+		s.changes.report(&s.monitor.o)
 		now := time.Now()
 		wait, do := s.plan(now)
 		if s.monitor.o.Probe == nil && do != doSettle {
@@ -29,7 +29,7 @@ func (s *server) run() {
 		}
 		select {
 		case <-s.ctx.Done():
-			s.reportTransitions()
+			s.changes.report(&s.monitor.o)
 			return
 		case <-s.wake:
 			continue
@@ -42,25 +42,6 @@ func (s *server) run() {
 			s.probe()
 		case doTrial:
 			s.probeAsTrial()
-		}
-	}
-}
-
-// reportTransitions logs the pending transitions and passes them on.
-func (s *server) reportTransitions() {
-	o := &s.monitor.o
-	for _, t := range s.changes.take() {
-		log := o.Log.With("server", string(t.Server), "from", string(t.From), "to", string(t.To))
-		if t.Tool != "" {
-			log = log.With("tool", t.Tool)
-		}
-		if t.Cause != nil {
-			log.Warn("health", "stage", t.Cause.Stage, "cause", t.Cause.Message, "since", t.Cause.Since)
-		} else {
-			log.Info("health")
-		}
-		if o.Changed != nil {
-			o.Changed(t)
 		}
 	}
 }
@@ -92,7 +73,7 @@ func (s *server) sendProbe() error {
 func (s *server) probe() {
 	doubted := s.doubts.current()
 	defer s.doubts.end(doubted)
-	if !s.mayProbe() {
+	if !s.share.acquire() {
 		return
 	}
 	err := s.sendProbe()
@@ -125,7 +106,7 @@ func (s *server) probe() {
 
 // probeAsTrial probes a server on probation, unless a call is its trial.
 func (s *server) probeAsTrial() {
-	if !s.mayProbe() {
+	if !s.share.acquire() {
 		return
 	}
 	defer s.update(func(st *serverState, _ time.Time) { st.outage.probing = false })
@@ -144,7 +125,3 @@ func (s *server) probeAsTrial() {
 	}
 	report(err)
 }
-
-// mayProbe reports whether this replica may probe the server. While replicas share that the server is down, only the
-// holder of the lease may.
-func (s *server) mayProbe() bool { return s.share == nil || s.share.acquire() }

@@ -199,14 +199,17 @@ func (o *outageStore) apply(r storeRead) {
 }
 
 // acquire reports whether this replica may probe the server now. While a hint is valid it needs the lease, and takes
-// over the quarantine from the replica that has written the hint.
+// over the quarantine from the replica that has written the hint. A nil outageStore is for a server that is not shared.
 func (o *outageStore) acquire() bool {
+	if o == nil {
+		return true
+	}
 	s := o.server
 	s.mu.Lock()
 	now, before := time.Now(), s.state.outage.hint
 	shared := before.valid(now)
 	wait, _ := s.state.plan(s.planInput(now))
-	due := shared && wait == 0 // the hint may have changed since the plan
+	due := shared && wait == 0   // the hint may have changed since the plan
 	s.state.outage.probing = due // so that run does not release the lease
 	s.mu.Unlock()
 	if !due {
@@ -217,7 +220,7 @@ func (o *outageStore) acquire() bool {
 		s.update(func(st *serverState, _ time.Time) { st.outage.lease, st.outage.probing = l, false })
 		return false
 	}
-	s.update(func(st *serverState, _ time.Time) { st.outage = st.outage.begin(l) })
+	s.update(func(st *serverState, _ time.Time) { st.outage = st.outage.begin(l, before) })
 	if !s.breaker.isOpen() {
 		s.breaker.blame(before.Cause, false)
 		s.breaker.trip(errDown)

@@ -85,9 +85,7 @@ func (s *server) inherit(disabled *Cause, r storeRead) {
 	s.changes.take()
 }
 
-func (s *server) stop() { s.cancel() }
-
-// update changes the state, and publishes and does whatever follows from the change.
+// update changes the state, publishes it, and makes run plan again.
 func (s *server) update(change func(st *serverState, now time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +195,7 @@ func (s *server) startDoubt() {
 // probeInterval returns the time between probes while no call is made. The caller holds s.mu, or s is not shared yet.
 func (s *server) probeInterval() time.Duration { return cmp.Or(s.config.Probe.Every, probeInterval) }
 
-// plan returns the next action, and after which time; below 0 means that there is none.
+// plan returns the next action and the time until then; below 0 means that there is none.
 func (s *server) plan(now time.Time) (time.Duration, action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,4 +245,22 @@ func (q *transitions) take() []Transition {
 	all := q.pending
 	q.pending = nil
 	return all
+}
+
+// report logs the pending transitions and passes them on.
+func (q *transitions) report(o *Options) {
+	for _, t := range q.take() {
+		log := o.Log.With("server", string(t.Server), "from", string(t.From), "to", string(t.To))
+		if t.Tool != "" {
+			log = log.With("tool", t.Tool)
+		}
+		if t.Cause != nil {
+			log.Warn("health", "stage", t.Cause.Stage, "cause", t.Cause.Message, "since", t.Cause.Since)
+		} else {
+			log.Info("health")
+		}
+		if o.Changed != nil {
+			o.Changed(t)
+		}
+	}
 }

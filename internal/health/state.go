@@ -1,8 +1,6 @@
 package health
 
-import (
-	"time"
-)
+import "time"
 
 // How often servers are probed.
 const (
@@ -33,7 +31,7 @@ type probeState struct {
 	jitter time.Duration
 }
 
-// own returns the state by what this replica has seen itself.
+// own returns the state that this replica has seen itself.
 func (st *serverState) own(now time.Time) State {
 	link, calls := st.link.state(now), st.quarantine.state()
 	switch {
@@ -128,7 +126,7 @@ type planInput struct {
 	doubted  bool
 }
 
-// plan returns the next action, and after which time; below 0 means that there is none.
+// plan returns the next action and the time until then; below 0 means that there is none.
 func (st *serverState) plan(in planInput) (time.Duration, action) {
 	after := func(t time.Time) time.Duration { return max(t.Sub(in.now), 0) }
 	q, p := &st.quarantine, &st.probes
