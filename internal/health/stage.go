@@ -40,7 +40,6 @@ func (stage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate,
 		switch why := q.Unfit.Why(c.Tool.ID); {
 		case !unfit(why):
 			out = append(out, c)
-		case drop == nil:
 		case why == Left:
 			drop(c, decide.Reason{Text: "its server was given up for another, which still serves"})
 		default:
