@@ -130,7 +130,7 @@ func (o *outage) plan(q quarantine, last time.Time, wanted bool, now time.Time) 
 	}
 	q.until = later(q.until, o.hint.Until)
 	at := q.probeAt(later(o.hint.SeenAt, last), wanted)
-	if o.hint.SeenBy == o.replica && !(wanted && q.absent) {
+	if o.hint.SeenBy == o.replica && (!wanted || !q.absent) {
 		at = at.Add(yieldTime)
 	}
 	return at, doProbe

@@ -51,7 +51,7 @@ func (st *serverState) current(now time.Time) State {
 	switch {
 	case st.disabled != nil:
 		return Disabled
-	case st.outage.hint.valid(now) && !(own == Probation && st.outage.mayTry(now)):
+	case st.outage.hint.valid(now) && (own != Probation || !st.outage.mayTry(now)):
 		return Quarantine
 	}
 	return own
@@ -80,7 +80,7 @@ func (st *serverState) barrier(patience time.Duration, now time.Time) *barrier {
 		return &barrier{state: Disabled}
 	case st.quarantine.state() == Quarantine:
 		return &barrier{state: Quarantine, next: st.quarantine.until}
-	case st.outage.hint.valid(now) && !(st.quarantine.state() == Probation && st.outage.mayTry(now)):
+	case st.outage.hint.valid(now) && (st.quarantine.state() != Probation || !st.outage.mayTry(now)):
 		return &barrier{state: Quarantine, next: st.outage.hint.Until}
 	case st.link.lostFor(patience, now):
 		return &barrier{state: Quarantine}
