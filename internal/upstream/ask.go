@@ -297,11 +297,11 @@ func (l *link) askClient(ctx context.Context, f *pendingRequest, method string, 
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
 	select {
-	case <-f.queueDelivered(): // earlier notifications of the server come first
+	case <-f.notifications.allDelivered(): // earlier notifications of the server come first
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer f.allowance.pause()()
+	defer f.allowance.Pause()()
 	defer l.announceAsking()()
 	return f.client.Ask(ctx, method, params)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -30,27 +31,27 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	}
 	defer s.calls.leave()
 	from := f.callerOf(c.Principal)
-	turn, err := s.gate.enter(from, !c.NoWait)
+	turn, err := s.gate.Enter(from, !c.NoWait)
 	switch {
-	case errors.Is(err, errShareUsed):
+	case errors.Is(err, slot.ErrShareUsed):
 		return switchboard.Result{}, overloadedError("has as many calls of yours in flight as one caller may have there: the other slots are for other callers")
 	case err != nil:
 		return switchboard.Result{}, overloadedError("has as many calls in flight as it may have")
 	}
 	cfg := s.config()
-	quiet, all := limitsOf(c, &cfg)
-	ctx, left := newAllowance(ctx, quiet, all, &s.gate, from)
-	defer left.close()
+	quiet, all := slot.LimitsOf(c, &cfg)
+	ctx, left := slot.NewAllowance(ctx, quiet, all, &s.gate, from)
+	defer left.Close()
 	if turn != nil {
 		// At least half of the call's time is for the server.
-		switch err := s.gate.waitTurn(ctx, turn, min(turnTimeout, quiet.limit/2, all.limit/2)); {
-		case errors.Is(err, errTurnTimeout):
+		switch err := s.gate.WaitTurn(ctx, turn, min(slot.TurnTimeout, quiet.Time/2, all.Time/2)); {
+		case errors.Is(err, slot.ErrTurnTimeout):
 			return switchboard.Result{}, overloadedError("has as many calls in flight as it may have, and none has ended in time")
 		case err != nil:
 			return switchboard.Result{}, callError(ctx, ownError(kindSilent, false, "it waited for its turn"))
 		}
 	}
-	left.takeSlot()
+	left.TakeSlot()
 	params := c.Params
 	reached := false // a server may have seen the request
 	for again := false; ; again = true {
@@ -78,10 +79,10 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 }
 
 // callerOf returns the tenant and the principal that a call of p counts for.
-func (f *Fleet) callerOf(p switchboard.Principal) callerKey {
-	c := callerKey{tenant: p.Tenant, principal: p.ID}
+func (f *Fleet) callerOf(p switchboard.Principal) slot.Caller {
+	c := slot.Caller{Tenant: p.Tenant, Principal: p.ID}
 	if f.opts.Neighbors != nil {
-		c.among = f.opts.Neighbors(p)
+		c.Among = f.opts.Neighbors(p)
 	}
 	return c
 }
@@ -96,7 +97,7 @@ func overloadedError(why string) *switchboard.Error {
 // sendCall sends the call over the client's link. params holds the client's params, and later also
 // its answers to questions. reached is set when any byte may have reached a server. The error is an
 // *exchangeError or the final error for the caller.
-func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *callAllowance, reached *bool) (switchboard.Result, error) {
+func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
@@ -130,19 +131,19 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 		if err != nil {
 			return switchboard.Result{}, err
 		}
-		if f.answer.ErrorObject != nil {
-			if l.askToVisit(ctx, f, c, f.answer.ErrorObject) {
+		if f.response.answer.ErrorObject != nil {
+			if l.askToVisit(ctx, f, c, f.response.answer.ErrorObject) {
 				continue
 			}
-			if saysToolUnknown(c, f.answer.ErrorObject, false) {
+			if saysToolUnknown(c, f.response.answer.ErrorObject, false) {
 				if gone := s.confirmWithdrawn(ctx, c); gone != nil {
 					*reached = false
 					return switchboard.Result{}, gone
 				}
 			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.response.answer.ErrorObject)}
 		}
-		r := f.result()
+		r := f.response.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
 			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is not an object")
 		}

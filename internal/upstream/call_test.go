@@ -202,7 +202,7 @@ func testCancelling(t *testing.T, kind string) {
 	wait.Until(t, "the call is under way", func() bool { return pendingCount(f, "one") == 1 })
 	cancel()
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
-	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.inFlight() != 0 {
+	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.InFlight() != 0 {
 		t.Errorf("%d calls are still counted", s.InFlight)
 	}
 	wait.Until(t, "the server is told", func() bool {

@@ -53,7 +53,7 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 		}
 		return nil
 	})
-	f.finish(f.answer, 0, nil)
+	f.finish(f.response.answer, 0, nil)
 	close(slow) // most notifications are not delivered yet
 	if err := <-own; err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 		})
 		synctest.Wait()
 		l.deliver(f, nil, switchboard.Notification{Method: "x"})
-		f.finish(f.answer, 0, nil)
+		f.finish(f.response.answer, 0, nil)
 		synctest.Wait()
 		if len(ended) > 0 {
 			t.Error("it has returned")
@@ -244,21 +244,21 @@ func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f pendingRequest
 		told := 0
-		for f.allowNotification(1, 1<<20) {
+		for f.notifications.allow(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst {
 			t.Errorf("%d at once", told)
 		}
 		time.Sleep(time.Second)
-		for f.allowNotification(1, 1<<20) {
+		for f.notifications.allow(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst+notifyRate {
 			t.Errorf("%d after a second", told)
 		}
 		var long pendingRequest
-		if !long.allowNotification(900, 1000) || long.allowNotification(101, 1000) || !long.allowNotification(100, 1000) {
+		if !long.notifications.allow(900, 1000) || long.notifications.allow(101, 1000) || !long.notifications.allow(100, 1000) {
 			t.Error("their bytes are not counted")
 		}
 	})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
@@ -47,7 +48,7 @@ type Options struct {
 
 	// Neighbors says which other users share the servers with a principal. nil means that there are
 	// none.
-	Neighbors func(switchboard.Principal) Neighbors
+	Neighbors func(switchboard.Principal) slot.Neighbors
 
 	// OnChange is called some time after the offer of a server has changed or become stale. One
 	// call may stand for several changes. Calls do not overlap. nil means no call.

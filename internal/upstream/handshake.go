@@ -93,7 +93,7 @@ func (l *link) discover(ctx context.Context) (serverHello, error) {
 	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
 	if v := newestModern(supportedVersions(err)); v != "" {
 		if w, ok := l.port.(*httpPort); ok {
-			w.setVersion(v)
+			w.endpoint.setVersion(v)
 		}
 		result, err = l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), v))
 	}
@@ -224,14 +224,14 @@ func modernOnly(err error) bool {
 // greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
 func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (serverHello, error) {
 	if era, _ := known.get(); era != EraLegacy {
-		w.setVersion(wire.Latest)
+		w.endpoint.setVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
 		h, err := l.discover(probe)
 		cancel()
 		switch {
 		case err == nil:
 			known.setEra(EraModern)
-			w.setVersion(h.version)
+			w.endpoint.setVersion(h.version)
 			return h, nil
 		case leavesEraOpen(err) || ctx.Err() != nil:
 			return serverHello{}, err
@@ -240,7 +240,7 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 			return serverHello{}, err
 		}
 	}
-	w.setVersion("")
+	w.endpoint.setVersion("")
 	h, err := l.initialize(ctx)
 	if err != nil {
 		if !leavesEraOpen(err) {
@@ -249,7 +249,7 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 		return serverHello{}, err
 	}
 	known.setEra(EraLegacy)
-	w.setVersion(h.version)
+	w.endpoint.setVersion(h.version)
 	return h, w.postAndWait(ctx, initializedNotification())
 }
 

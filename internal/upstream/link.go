@@ -185,18 +185,18 @@ func (l *link) request(ctx context.Context, method string, params []byte) ([]byt
 
 // resultOf returns the result that finished f.
 func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
-	if f.answer.ErrorObject == nil {
-		return f.answer.Result, nil
+	if f.response.answer.ErrorObject == nil {
+		return f.response.answer.Result, nil
 	}
-	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.Line(f.answer.ErrorObject, mask.MaxQuoted, true))
-	e.object, e.code, e.status = f.answer.ErrorObject, errorCode(f.answer.ErrorObject), f.status
+	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.Line(f.response.answer.ErrorObject, mask.MaxQuoted, true))
+	e.object, e.code, e.status = f.response.answer.ErrorObject, errorCode(f.response.answer.ErrorObject), f.response.status
 	return nil, e
 }
 
 // roundTrip sends the request, waits until it is finished, and passes notifications on meanwhile.
 // The error is an *exchangeError.
 func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(switchboard.Notification)) error {
-	f.ctx, f.notify = ctx, notify
+	f.ctx, f.notifications.notify = ctx, notify
 	if ctx.Err() != nil {
 		return exchangeErrorf(kindSilent, false, "no time left for %s", f.method)
 	}
@@ -207,7 +207,7 @@ func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(swi
 	defer context.AfterFunc(ctx, func() { l.abandon(f) })()
 	l.port.startBlocking(f)
 	f.wait()
-	return f.err
+	return f.response.err
 }
 
 // register makes f findable for its response.
@@ -245,7 +245,7 @@ func (l *link) ping(ctx context.Context) error {
 		return nil
 	}
 	if w, ok := l.port.(*httpPort); ok && asExchangeError(err).status == http.StatusBadRequest {
-		if _, session := w.protocolState(); session != "" { // many servers say so with 400 instead of 404
+		if _, session := w.endpoint.state(); session != "" { // many servers say so with 400 instead of 404
 			err = exchangeErrorf(kindGone, false, "it no longer knows our session")
 			l.fail(err)
 		}
@@ -286,7 +286,7 @@ func (l *link) send(f *pendingRequest) error {
 func (l *link) abandon(f *pendingRequest) {
 	sent := !f.sending.Withdraw()
 	if f.allowance != nil {
-		f.allowance.freeSlot() // even if a notification to its client still blocks
+		f.allowance.FreeSlot() // even if a notification to its client still blocks
 	}
 	if f.finish(wire.Message{}, 0, exchangeErrorf(kindSilent, sent, "no answer to %s in time", f.method)) {
 		if sent {
@@ -435,7 +435,7 @@ func (l *link) handleAcknowledged(m wire.Message, via *pendingRequest) {
 	if f == nil {
 		return
 	}
-	if f.method == wire.MethodListen && f.notify == nil {
+	if f.method == wire.MethodListen && f.notifications.notify == nil {
 		first := false
 		l.acknowledgeOnce.Do(func() { close(l.acknowledged); first = true })
 		if !first || l.offerListed.Load() {
@@ -472,7 +472,7 @@ func (l *link) handleProgress(m wire.Message, via *pendingRequest) {
 		l.dropMessage("progress of a call that is not in flight")
 		return
 	}
-	f.allowance.resetSilence()
+	f.allowance.ResetSilence()
 	params := wire.Rewrite(make([]byte, 0, len(m.Params)+len(f.progressToken)), m.Params, wire.Edit{Name: wire.MetaProgressToken, Value: f.progressToken})
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: params})
 }
@@ -518,7 +518,7 @@ func (l *link) onlyCall() *pendingRequest {
 // n, which slows the server down. On a shared stream it never blocks.
 func (l *link) deliver(f, via *pendingRequest, n switchboard.Notification) {
 	switch {
-	case !f.allowNotification(len(n.Params), l.maxBytes):
+	case !f.notifications.allow(len(n.Params), l.maxBytes):
 		l.dropMessage("more notifications than a call may send")
 	case via != nil:
 		f.notifyNow(n)

@@ -26,7 +26,7 @@ const (
 // readAnswer reads the response to f and the notifications before it. It returns nil if f is
 // finished, and an *exchangeError otherwise.
 func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
-	version, session := w.protocolState()
+	version, session := w.endpoint.state()
 	legacy := !wire.Modern(version)
 	switch {
 	case resp.StatusCode == http.StatusNotFound && legacy && session != "":
@@ -45,7 +45,7 @@ func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
 		if !validSessionID(id) {
 			return exchangeErrorf(kindProtocol, true, "the id of its session is not valid")
 		}
-		w.setSession(id)
+		w.endpoint.setSession(id)
 	}
 	kind := resp.Header.Get("Content-Type")
 	if kind != "application/json" { // most servers spell it so
@@ -89,7 +89,7 @@ func (w *httpPort) readRefusal(f *pendingRequest, resp *http.Response) error {
 // executed f. It should say so with 404. Many servers say 400 without a request id instead, and do
 // the same for a ping.
 func (w *httpPort) sessionForgotten(f *pendingRequest) bool {
-	version, session := w.protocolState()
+	version, session := w.endpoint.state()
 	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.isHandshake() {
 		return false
 	}
@@ -105,7 +105,7 @@ func (w *httpPort) sessionForgotten(f *pendingRequest) bool {
 		s := asExchangeError(err).status
 		return s == http.StatusBadRequest || s == http.StatusNotFound
 	}
-	return ping.status == http.StatusBadRequest && len(ping.answer.ID) == 0
+	return ping.response.status == http.StatusBadRequest && len(ping.response.answer.ID) == 0
 }
 
 // statusError returns the error for a status other than 2xx.
@@ -255,7 +255,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 
 // openStream opens a stream with GET, after the event last.
 func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response, error) {
-	req, err := w.newRequest(ctx, http.MethodGet, nil)
+	req, err := w.endpoint.newRequest(ctx, http.MethodGet, nil)
 	if err != nil {
 		return nil, exchangeErrorf(kindLost, true, "%s", w.errorText(err))
 	}

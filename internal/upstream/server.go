@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // When a changed list is requested again.
@@ -47,7 +48,7 @@ type server struct {
 	ctx        context.Context // ends when the server is to be closed
 	cancel     context.CancelFunc
 	calls      taskGroup // calls in flight or waiting
-	gate       callGate  // limits the calls that are not waiting for their client
+	gate       slot.Gate // limits the calls that are not waiting for their client
 	linkTasks  taskGroup // open links, and the goroutines that maintain them
 	firstTried chan struct{}
 	firstOnce  sync.Once
@@ -149,7 +150,7 @@ func (s *server) update(cfg switchboard.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg = cfg
-	s.gate.setLimits(cmp.Or(cfg.MaxCalls, s.opts.MaxInFlight), cfg.MaxWaiting)
+	s.gate.SetLimits(cmp.Or(cfg.MaxCalls, s.opts.MaxInFlight), cfg.MaxWaiting)
 }
 
 func (s *server) config() switchboard.Server {

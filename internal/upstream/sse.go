@@ -131,7 +131,7 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 // setEndpoint sets the address for POSTs. They carry our credentials, so the address must have the
 // origin that the credentials were configured for.
 func (p *ssePort) setEndpoint(endpoint string) error {
-	base, err := url.Parse(p.url)
+	base, err := url.Parse(p.endpoint.url)
 	if err != nil {
 		return exchangeErrorf(kindUnreachable, false, "its URL is not valid")
 	}
@@ -144,8 +144,7 @@ func (p *ssePort) setEndpoint(endpoint string) error {
 			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
-	p.url = u.String()
-	if err := p.buildHead(); err != nil {
+	if err := p.endpoint.setURL(u.String()); err != nil {
 		return exchangeErrorf(kindProtocol, false, "%s", err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func (s *server) status() ServerStatus {
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
 		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
 		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failedAttempts, NextAttempt: s.nextAttempt,
-		InFlight: s.calls.size(), Waiting: s.gate.waitingCount(), Dropped: s.dropped,
+		InFlight: s.calls.size(), Waiting: s.gate.Waiting(), Dropped: s.dropped,
 	}
 	if s.offer != nil {
 		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale

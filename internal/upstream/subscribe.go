@@ -161,8 +161,8 @@ func (s *resourceSubscriber) listenOnce(ctx context.Context, l *link, uri []byte
 		return refused
 	case err != nil:
 		return l.subscribeError(ctx, err)
-	case f.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.answer.ErrorObject)}
+	case f.response.answer.ErrorObject != nil:
+		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.response.answer.ErrorObject)}
 	}
 	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
 }
