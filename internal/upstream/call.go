@@ -104,7 +104,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 	}
 	defer leave()
 	rank := logLevelRank(c.LogLevel)
-	l.raiseLogLevel(rank)
+	l.levels.raise(rank)
 	if !l.hello().modern() && c.Client.TakesQuestions {
 		if _, answers := wire.Field(*params, inputState); answers {
 			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(unknownStateError)}
@@ -113,7 +113,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 	for range maxInputRounds {
 		var token []byte
 		f := l.newRequest(c.Method, func(id []byte) (sent []byte) {
-			sent, token = l.callParams(c, *params, id)
+			sent, token = l.clientInfo.callParams(l.hello(), c, *params, id)
 			return sent
 		})
 		f.progressToken, f.minLogLevel = token, rank
@@ -132,7 +132,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 			return switchboard.Result{}, err
 		}
 		if f.response.answer.ErrorObject != nil {
-			if l.askToVisit(ctx, f, c, f.response.answer.ErrorObject) {
+			if l.questions.askToVisit(ctx, f, c, f.response.answer.ErrorObject) {
 				continue
 			}
 			if saysToolUnknown(c, f.response.answer.ErrorObject, false) {
@@ -159,7 +159,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 			}
 			return r, nil
 		}
-		if *params, err = l.askInputs(ctx, f, c, *params, r.JSON); err != nil {
+		if *params, err = l.questions.askInputs(ctx, f, c, *params, r.JSON); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
@@ -188,7 +188,7 @@ func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *swit
 		}
 		var done func()
 		if err == nil {
-			done, err = l.takeTurn(ctx, c)
+			done, err = l.questions.takeTurn(ctx, c)
 		}
 		if err == nil {
 			return l, func() { done(); sl.release() }, nil

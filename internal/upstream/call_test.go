@@ -174,10 +174,10 @@ func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	s.main.mu.Lock()
 	l := s.main.link
 	s.main.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.requests.mu.Lock()
+	defer l.requests.mu.Unlock()
 	n := 0
-	for _, fl := range l.pending {
+	for _, fl := range l.requests.pending {
 		if fl.method == "tools/call" && fl.sending.MayBeSent() {
 			n++
 		}

@@ -45,11 +45,11 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 	var want []string
 	for i := range 1000 {
 		want = append(want, fmt.Sprint(i))
-		l.deliver(f, nil, switchboard.Notification{Method: want[i]})
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: want[i]})
 	}
 	own := startAsync(func() error {
 		for range 100 {
-			l.deliver(f, f, switchboard.Notification{Method: "own"})
+			l.inbox.deliver(f, f, switchboard.Notification{Method: "own"})
 		}
 		return nil
 	})
@@ -62,7 +62,7 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	l.deliver(f, nil, switchboard.Notification{Method: "late"})
+	l.inbox.deliver(f, nil, switchboard.Notification{Method: "late"})
 	if n := len(said); n != 1100 {
 		t.Errorf("%d notifications", n)
 	}
@@ -86,12 +86,12 @@ func TestASharedStreamDoesNotWaitForASlowClient(t *testing.T) {
 		})
 	})
 	<-p.held
-	l.deliver(f, nil, switchboard.Notification{Method: "first"})
+	l.inbox.deliver(f, nil, switchboard.Notification{Method: "first"})
 	<-hears
 	for range maxQueued + 100 {
-		l.deliver(f, nil, switchboard.Notification{Method: "x"})
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: "x"})
 	}
-	if n := l.dropped.Load(); n != 100 {
+	if n := l.inbox.dropped.Load(); n != 100 {
 		t.Errorf("%d were dropped", n)
 	}
 	cancel()
@@ -226,7 +226,7 @@ func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 			return l.roundTrip(t.Context(), f, func(switchboard.Notification) { <-told })
 		})
 		synctest.Wait()
-		l.deliver(f, nil, switchboard.Notification{Method: "x"})
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: "x"})
 		f.finish(f.response.answer, 0, nil)
 		synctest.Wait()
 		if len(ended) > 0 {

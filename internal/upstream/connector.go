@@ -165,7 +165,7 @@ func asUnsent(err error) *exchangeError {
 // recordEnd removes a link that has ended. A short life counts as a failure, unless the server has
 // only forgotten the session. The caller holds s.mu.
 func (s *connector) recordEnd() {
-	s.err, s.endedAt = s.link.failure(), s.link.endedAt()
+	s.err, s.endedAt = s.link.requests.failure()
 	switch {
 	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= steadyTime:
 		s.fails = 0
@@ -249,7 +249,7 @@ func (s *connector) haltLink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
-		s.link.haltPending()
+		s.link.requests.halt()
 	}
 }
 

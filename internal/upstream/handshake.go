@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -108,7 +110,7 @@ func (l *link) discover(ctx context.Context) (serverHello, error) {
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
-	return l.parseHello(version, capabilities, info, result), nil
+	return parseHello(l.log, l.mask, version, capabilities, info, result), nil
 }
 
 // newestModern returns the newest modern version in a JSON list that we speak too, or "".
@@ -131,15 +133,17 @@ func supportedVersions(err error) []byte {
 	return list
 }
 
-func (l *link) parseHello(version string, capabilities, info, result []byte) serverHello {
+// parseHello returns what a server said about itself in result, without deceptive characters and
+// secrets.
+func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, info, result []byte) serverHello {
 	h := serverHello{version: version}
 	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
 		text, _ := wire.String(raw)
 		clean, removed := scan.Clean(text)
 		if removed > 0 {
-			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
+			log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
 		}
-		h.instructions = l.mask.Text(clean)
+		h.instructions = m.Text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
@@ -168,7 +172,7 @@ func (l *link) parseHello(version string, capabilities, info, result []byte) ser
 
 // initialize opens a legacy session.
 func (l *link) initialize(ctx context.Context) (serverHello, error) {
-	result, err := l.request(ctx, wire.MethodInitialize, l.ours.initializeParams(l.askable))
+	result, err := l.request(ctx, wire.MethodInitialize, l.clientInfo.initializeParams(l.questions.askable))
 	if err != nil {
 		return serverHello{}, err
 	}
@@ -179,7 +183,7 @@ func (l *link) initialize(ctx context.Context) (serverHello, error) {
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
-	return l.parseHello(version, capabilities, info, result), nil
+	return parseHello(l.log, l.mask, version, capabilities, info, result), nil
 }
 
 // initializedNotification returns the notification that ends the handshake of a legacy session.

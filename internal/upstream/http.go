@@ -185,10 +185,10 @@ func (w *httpPort) startBlocking(f *pendingRequest) {
 	switch asExchangeError(err).kind {
 	case kindGone:
 		// End the link before f, so that the request is repeated over a new link.
-		w.link.unregister(f)
+		w.link.requests.remove(f)
 		w.link.fail(err)
 	case kindUnreachable:
-		defer w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server is down
+		defer w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 	}
 	f.finish(wire.Message{}, 0, err)
 }
@@ -230,7 +230,7 @@ func (w *httpPort) cancel(f *pendingRequest, sent bool) {
 // post implements port.
 func (w *httpPort) post(message []byte) {
 	if !w.outbox.add(message, func() bool { return w.tasks.run(w.sendOutbox) }) {
-		w.link.dropped.Add(1)
+		w.link.inbox.dropped.Add(1)
 	}
 }
 
@@ -273,7 +273,7 @@ func (w *httpPort) shutDown(hurry <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-hurry:
-		w.link.haltPending()
+		w.link.requests.halt()
 	}
 	if version, session := w.endpoint.state(); session != "" && !wire.Modern(version) && asExchangeError(w.link.failure()).kind != kindGone {
 		w.deleteSession(hurry)

@@ -272,7 +272,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	close(s.readDone)
 	go s.write()
 	f := l.newRequest("x", func([]byte) []byte { return nil })
@@ -290,7 +290,7 @@ func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	close(s.readDone)
 	go s.write()
 	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })

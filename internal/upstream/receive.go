@@ -148,11 +148,11 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	}
 	m, err := wire.ParseEnvelope(body)
 	if err != nil {
-		w.link.dropMessage("its answer is not a message")
+		w.link.inbox.drop("its answer is not a message")
 		return exchangeErrorf(kindInvalid, true, "its answer is not a JSON-RPC message")
 	}
 	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
-		w.link.dropMessage("it answers something else")
+		w.link.inbox.drop("it answers something else")
 		return exchangeErrorf(kindInvalid, true, "it answered a different request")
 	}
 	f.finishWith(lent, m, resp.StatusCode, nil)
@@ -239,9 +239,9 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		junk, chatter := 0, 0
 		switch {
 		case err != nil:
-			w.link.dropMessage("an event is not a message")
+			w.link.inbox.drop("an event is not a message")
 			junk = 1
-		case !w.link.dispatch(frame.Buffer{}, m, f):
+		case !w.link.inbox.dispatch(frame.Buffer{}, m, f):
 			chatter = 1
 		}
 		if f != nil && f.isFinished() {

@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"context"
-
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // An askFunc asks a client, like switchboard.Client.Ask.
@@ -20,33 +18,9 @@ func (f *Fleet) RootsChanged(session string, ask askFunc) {
 		s.mu.Lock()
 		for o, sl := range s.connectors {
 			if l := sl.current(); l != nil && o.session == session && session != "" {
-				l.notifyRootsChanged(ask)
+				l.questions.notifyRootsChanged(ask)
 			}
 		}
 		s.mu.Unlock()
 	}
-}
-
-// notifyRootsChanged notifies the server unless it is modern: modern servers request the roots in
-// each call.
-func (l *link) notifyRootsChanged(ask askFunc) {
-	roots, _ := wire.Field([]byte(l.askable), capRoots)
-	if l.hello().modern() || !memberIsTrue(roots, capChanges) {
-		return
-	}
-	l.mu.Lock()
-	l.rootsAsker = ask
-	l.mu.Unlock()
-	l.port.post(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
-}
-
-// rootsAskerFor returns the function that asks the client outside a call. It is nil for methods
-// other than roots/list.
-func (l *link) rootsAskerFor(method string) askFunc {
-	if method != wire.MethodRootsList {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rootsAsker
 }

@@ -217,10 +217,10 @@ func (s *server) newLink(o linkScope) *link {
 // ends.
 func (s *server) handshake(l *link, o linkScope, w *httpPort, handshake func() (serverHello, error)) (*link, error) {
 	if !s.linkTasks.run(func() {
-		<-l.done
+		<-l.requests.done
 		l.port.shutDown(s.opts.hurry)
 		s.mu.Lock()
-		s.dropped += l.dropped.Load()
+		s.dropped += l.inbox.dropped.Load()
 		s.mu.Unlock()
 	}) {
 		l.close()
@@ -233,16 +233,16 @@ func (s *server) handshake(l *link, o linkScope, w *httpPort, handshake func() (
 		return nil, err
 	}
 	l.greeting.Store(&h)
-	l.mustPoll = w != nil || h.modern() && h.notifies != h.offers
+	l.changes.mustPoll = w != nil || h.modern() && h.notifies != h.offers
 	if o.own || o.asks != "" {
-		l.listening = true
-		l.openListenStream(w)
+		l.changes.streamOpen = true
+		l.changes.open(w)
 		if w != nil && !h.modern() {
 			waitFor(w.streamOpened, listenTimeout) // earlier notifications and requests of the server are lost
 		}
 		if h.modern() && h.notifies != 0 {
-			waitFor(l.acknowledged, acknowledgeTimeout)
-			l.offerListed.Store(true)
+			waitFor(l.changes.acknowledged, acknowledgeTimeout)
+			l.changes.offerListed.Store(true)
 		}
 	}
 	return l, nil
@@ -348,13 +348,13 @@ func (s *server) watchLink(l *link) error {
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.mustPoll || fails > 0 || s.unlisted != 0 {
+		if l.changes.mustPoll || fails > 0 || s.unlisted != 0 {
 			polled = poll.C
 		}
 		select {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
-		case <-l.done:
+		case <-l.requests.done:
 			return l.failure()
 		case <-polled:
 			kinds = switchboard.AllKinds

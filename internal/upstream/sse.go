@@ -92,7 +92,7 @@ func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o linkSco
 		return nil, err
 	}
 	w.onResponse = p.checkAccepted
-	l.port, l.endsPending = p, true
+	l.port, l.requests.endsPending = p, true
 	go p.serveStream()
 	return s.handshake(l, o, nil, func() (serverHello, error) {
 		h, err := l.initialize(ctx)

@@ -135,7 +135,7 @@ func (s *server) status() ServerStatus {
 			continue
 		}
 		st.Connections++
-		st.Dropped += l.dropped.Load()
+		st.Dropped += l.inbox.dropped.Load()
 		if p, ok := l.port.(*stdioPort); ok {
 			st.PIDs = append(st.PIDs, p.proc.PID)
 		}

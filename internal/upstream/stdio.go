@@ -37,7 +37,7 @@ type outgoingMessage struct {
 func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
 	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	s.stderr = process.ReadStderr(v, proc.Stderr)
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	go s.write()
 	go s.serve()
 	return s
@@ -88,7 +88,7 @@ func (s *stdioPort) write() {
 	for {
 		select {
 		case <-s.wake:
-		case <-s.link.done:
+		case <-s.link.requests.done:
 			return
 		}
 		s.mu.Lock()
@@ -165,22 +165,22 @@ func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
 	if ln.Long > 0 {
 		l.failTooLong(ln.ID, ln.Long, true)
-		return l.flood.add(1, 0, 0)
+		return l.inbox.flood.add(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.Text)
 	if len(text) == 0 {
-		return l.flood.add(0, 1, 0)
+		return l.inbox.flood.add(0, 1, 0)
 	}
 	m, err := wire.ParseEnvelope(ln.Text)
 	if err != nil {
-		l.dropMessage("a line is not a message")
+		l.inbox.drop("a line is not a message")
 		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
-		return l.flood.add(1, len(text), 0)
+		return l.inbox.flood.add(1, len(text), 0)
 	}
-	if l.dispatch(ln.Lent, m, nil) {
+	if l.inbox.dispatch(ln.Lent, m, nil) {
 		return ""
 	}
-	return l.flood.add(0, 0, 1)
+	return l.inbox.flood.add(0, 0, 1)
 }
 
 // shutDown implements port.

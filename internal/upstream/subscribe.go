@@ -3,9 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -97,7 +94,7 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
 		return errNoUpdates
 	}
-	stop, err := l.addSubscriber(s)
+	stop, err := l.subscriptions.add(s)
 	if err != nil {
 		return err
 	}
@@ -106,13 +103,13 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if l.hello().modern() {
 		return s.listenOnce(ctx, l, uri, held)
 	}
-	if err := l.subscribe(ctx, s.call.Target, uri); err != nil {
+	if err := l.subscriptions.subscribe(ctx, s.call.Target, uri); err != nil {
 		return l.subscribeError(ctx, err)
 	}
-	defer l.unsubscribe(s.call.Target, uri)
+	defer l.subscriptions.unsubscribe(s.call.Target, uri)
 	held()
 	select {
-	case <-l.done:
+	case <-l.requests.done:
 		return l.failure()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -191,101 +188,7 @@ func (l *link) subscribeError(ctx context.Context, err error) error {
 	return callError(ctx, f)
 }
 
-// addSubscriber adds s to the subscribers that get the updates of the link.
-func (l *link) addSubscriber(s *resourceSubscriber) (stop func(), err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.subscribers) >= maxSubscribers {
-		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "the resource's server has as many subscriptions as it may have; try again later")
-	}
-	l.subscribers[s] = struct{}{}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.subscribers, s)
-	}, nil
-}
-
 func updatedURI(params []byte) (uri string, ok bool) {
 	raw, _ := wire.Field(params, "uri")
 	return wire.String(raw)
-}
-
-// handleUpdated passes an update on. A modern server names the subscription. The update of a legacy
-// server goes to the subscribers of that resource. If there are none, it goes to those with a URI
-// that the updated one begins with, since the updated resource may be a part of theirs.
-func (l *link) handleUpdated(m wire.Message, via *pendingRequest) {
-	uri, ok := updatedURI(m.Params)
-	if !ok {
-		l.dropMessage("an update without a URI")
-		return
-	}
-	if l.hello().modern() {
-		if f := l.subscriptionOf(m, via); f == nil || f.method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
-			l.dropMessage("an update without a subscription")
-		}
-		return
-	}
-	var exactly, whole []*resourceSubscriber
-	l.mu.Lock()
-	for s := range l.subscribers {
-		switch {
-		case s.call.Target == uri:
-			exactly = append(exactly, s)
-		case strings.HasPrefix(uri, s.call.Target):
-			whole = append(whole, s)
-		}
-	}
-	l.mu.Unlock()
-	if len(exactly) > 0 {
-		whole = exactly
-	}
-	for _, s := range whole {
-		s.updated(uri)
-	}
-}
-
-// announceMissed lists the offer again and notifies all subscribers, because notifications of the
-// server may have been missed.
-func (l *link) announceMissed() {
-	l.onListChanged(switchboard.AllKinds)
-	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.subscribers))
-	l.mu.Unlock()
-	for _, s := range all {
-		s.updated(s.call.Target)
-	}
-}
-
-// subscribe subscribes at a legacy server, once for all subscribers of the URI, and opens the
-// stream for its notifications.
-func (l *link) subscribe(ctx context.Context, uri string, spelt []byte) error {
-	l.subscribeMu.Lock()
-	defer l.subscribeMu.Unlock()
-	if l.subscriptions[uri] == 0 {
-		if w, ok := l.port.(*httpPort); ok && !l.listening {
-			l.listening = true
-			l.openListenStream(w)
-		}
-		if _, err := l.request(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
-			return err
-		}
-	}
-	l.subscriptions[uri]++
-	return nil
-}
-
-// unsubscribe undoes one subscribe.
-func (l *link) unsubscribe(uri string, spelt []byte) {
-	l.subscribeMu.Lock()
-	defer l.subscribeMu.Unlock()
-	if l.subscriptions[uri]--; l.subscriptions[uri] > 0 {
-		return
-	}
-	delete(l.subscriptions, uri)
-	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
-	defer cancel()
-	if _, err := l.request(ctx, wire.MethodUnsubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
-		l.log.Debug("a subscription was not ended", "error", l.mask.Text(err.Error()))
-	}
 }

@@ -22,7 +22,7 @@ import (
 // TestCallParamsChangeNothingElse holds for any arguments, members and _meta: everything arrives
 // unchanged, except what is ours or the protocol's.
 func TestCallParamsChangeNothingElse(t *testing.T) {
-	l := &link{ours: newClientInfo("n", "v")}
+	l := &link{clientInfo: newClientInfo("n", "v")}
 	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
 	value := rapid.SampledFrom([]string{`1`, `1.0`, `"s"`, `{"a":[1e400,{}]}`, `null`, `12345678901234567890`})
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +52,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
 		l.greeting.Store(&serverHello{version: version})
 		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
-		got, token := l.callParams(c, c.Params, []byte("42"))
+		got, token := l.clientInfo.callParams(l.hello(), c, c.Params, []byte("42"))
 
 		was, is := map[string]string{}, map[string]string{}
 		members := func(into map[string]string, obj []byte) {
@@ -107,7 +107,7 @@ func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
 		`{"name":"x"}`: `{"name":"n"}`,
 	} {
 		c := &switchboard.Call{Params: []byte(in), Method: wire.MethodToolsCall, Target: "n"}
-		if got, _ := l.callParams(c, c.Params, nil); string(got) != want {
+		if got, _ := l.clientInfo.callParams(l.hello(), c, c.Params, nil); string(got) != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -355,7 +355,7 @@ func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	long := strings.Repeat("1", 127) + "é"
 	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
-		h := newLink(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), clientInfo{}, "", nil).parseHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
+		h := parseHello(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), "2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
 		if h.release != want {
 			t.Errorf("%s is parsed as %q, want %q", said, h.release, want)
 		}
