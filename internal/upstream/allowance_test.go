@@ -73,7 +73,7 @@ func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port, l.requests.endsPending = p, true
 	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
-	s.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
+	s.connectors.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers = map[switchboard.ServerID]*server{cfg.ID: s}
@@ -128,7 +128,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					case err = <-call:
 					case <-tick.C:
 						if tt.progress != nil {
-							s.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
+							s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
 						}
 					}
 				}
@@ -257,7 +257,7 @@ func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		call := startAsync(func() error { _, err := f.Call(ctx, c); return err })
 		fl := <-p.taken
-		s.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
+		s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
 		synctest.Wait()
 		cancel()
 		synctest.Wait()

@@ -141,7 +141,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 					return switchboard.Result{}, gone
 				}
 			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.response.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.opener.mask.JSON(f.response.answer.ErrorObject)}
 		}
 		r := f.response.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
@@ -168,7 +168,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 
 // maskResult returns the result without the server's secrets.
 func (s *server) maskResult(r switchboard.Result) switchboard.Result {
-	masked := s.mask.JSON(r.JSON)
+	masked := s.opener.mask.JSON(r.JSON)
 	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
 		return r
 	}
@@ -178,7 +178,7 @@ func (s *server) maskResult(r switchboard.Result) switchboard.Result {
 // linkForCall returns the link for the call. leave must be called after it.
 func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link, leave func(), err error) {
 	for o := s.scopeOf(cfg, c); ; o.lane++ {
-		sl, err := s.connectorFor(o)
+		sl, err := s.connectors.get(o)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -205,9 +205,7 @@ func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *swit
 func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (*link, error) {
 	how := waitForPause
 	if hurried {
-		s.mu.Lock()
-		well, why := s.state == StateReady, s.failure
-		s.mu.Unlock()
+		well, why := s.facts.ready()
 		switch {
 		case !well && why != nil:
 			return nil, notReadyError(errors.New(why.Message))
@@ -217,7 +215,7 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 		how = failInPause
 	}
 	bound := s.opts.StartDeadline
-	if s.starting() {
+	if s.facts.starting() {
 		bound = s.opts.StartWait
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -258,8 +256,8 @@ func isInputRequest(r *switchboard.Result) bool {
 // client that can be asked gets a link of its own. Modern clients of one principal share a link,
 // because they cannot be told apart.
 func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope {
-	era, _ := s.era.get()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.era.usesSSE() // HTTP with SSE has one shared stream, like a pipe
+	era, _ := s.opener.era.get()
+	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.opener.era.usesSSE() // HTTP with SSE has one shared stream, like a pipe
 	if era == EraModern && overHTTP {
 		return linkScope{own: true}
 	}
@@ -276,67 +274,4 @@ func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope
 		o.asks, o.session = string(asks), c.Client.Session
 	}
 	return o
-}
-
-// connectorFor returns the connector of the scope, with one more user.
-func (s *server) connectorFor(o linkScope) (*connector, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return nil, ownError(kindUnreachable, false, "it is being closed")
-	}
-	if sl, ok := s.connectors[o]; ok && sl.acquire() {
-		return sl, nil
-	}
-	if len(s.connectors) >= s.opts.MaxConnections && !s.evictIdle() {
-		return nil, overloadedError("serves as many clients as it may at once")
-	}
-	sl := s.addConnector(o)
-	sl.acquire()
-	return sl, nil
-}
-
-// evictIdle closes the connector that has been idle longest, if one is idle.
-func (s *server) evictIdle() bool {
-	var oldest linkScope
-	var since time.Time
-	for o, sl := range s.connectors {
-		if t, idle := sl.idleSince(); idle && sl != s.main && (since.IsZero() || t.Before(since)) {
-			oldest, since = o, t
-		}
-	}
-	return !since.IsZero() && s.closeUnused(oldest)
-}
-
-// closeIdle closes the connectors that have been idle for that time. A connector of a client
-// session stays open as long as the session, because a child process may hold state for it.
-func (s *server) closeIdle(after time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for o, sl := range s.connectors {
-		if t, idle := sl.idleSince(); idle && sl != s.main && o.session == "" && time.Since(t) >= after {
-			s.closeUnused(o)
-		}
-	}
-}
-
-// closeSession closes the connectors of the client session.
-func (s *server) closeSession(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for o, sl := range s.connectors {
-		if o.session == session {
-			delete(s.connectors, o)
-			s.linkTasks.run(func() { sl.close(true) })
-		}
-	}
-}
-
-// closeUnused closes the connector of the scope unless it just got a user.
-func (s *server) closeUnused(o linkScope) bool {
-	if !s.connectors[o].close(false) {
-		return false
-	}
-	delete(s.connectors, o)
-	return true
 }

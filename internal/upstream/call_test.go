@@ -171,9 +171,9 @@ func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 // pendingCount returns how many requests were sent to the server and are not answered.
 func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	s := f.server(id)
-	s.main.mu.Lock()
-	l := s.main.link
-	s.main.mu.Unlock()
+	s.connectors.main.mu.Lock()
+	l := s.connectors.main.link
+	s.connectors.main.mu.Unlock()
 	l.requests.mu.Lock()
 	defer l.requests.mu.Unlock()
 	n := 0

@@ -192,7 +192,7 @@ func TestACallDoesNotWaitForItsStreamToEndAfterTheAnswer(t *testing.T) {
 				}
 				return
 			}
-			p := f.server("one").httpClients.pool
+			p := f.server("one").opener.httpClients.pool
 			wait.Until(t, "the connection is kept", func() bool { return p.TakeIdle() != nil })
 		})
 	}

@@ -172,7 +172,7 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 		}
 		s := newServer(f, cfg, old)
 		next[cfg.ID] = s
-		s.linkTasks.run(s.run)
+		s.tasks.run(s.run)
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
@@ -202,13 +202,13 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 	}
 	s := newServer(f, old.config(), old)
 	ended := make(chan struct{})
-	s.startAfter = ended
+	s.connectors.startAfter = ended
 	f.servers[id] = s
 	f.tasks.run(func() {
 		defer close(ended)
 		old.drain(restartGrace)
 	})
-	s.linkTasks.run(s.run)
+	s.tasks.run(s.run)
 	f.signalChange()
 	return nil
 }
@@ -257,7 +257,7 @@ func (f *Fleet) maintain() {
 			return
 		case <-idle.C:
 			for _, s := range f.sortedServers() {
-				s.closeIdle(f.opts.IdleAfter)
+				s.connectors.closeIdle(f.opts.IdleAfter)
 			}
 		case <-f.changed:
 			if sleep(f.ctx, changeDelay) != nil {
@@ -301,7 +301,7 @@ func (f *Fleet) Relist(id switchboard.ServerID) {
 // The session has ended.
 func (f *Fleet) Forget(session string) {
 	for _, s := range f.sortedServers() {
-		s.closeSession(session)
+		s.connectors.closeSession(session)
 	}
 }
 
@@ -317,7 +317,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 	defer cancel()
 	for _, s := range servers {
 		select {
-		case <-s.firstTried:
+		case <-s.facts.tried:
 		case <-ctx.Done():
 			return
 		}
@@ -328,7 +328,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 // id. Each server answers or fails within a minute.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 	for _, s := range f.sortedServers() {
-		if s.awaitsOffer() {
+		if s.facts.awaitsOffer() {
 			ids = append(ids, s.id)
 		}
 	}
@@ -341,11 +341,9 @@ func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 func (f *Fleet) Offers() []switchboard.Offer {
 	var offers []switchboard.Offer
 	for _, s := range f.sortedServers() {
-		s.mu.Lock()
-		if s.offer != nil {
-			offers = append(offers, *s.offer)
+		if offer, _ := s.facts.current(); offer != nil {
+			offers = append(offers, *offer)
 		}
-		s.mu.Unlock()
 	}
 	return offers
 }

@@ -78,6 +78,20 @@ func (m *eraMemory) setShy() {
 	m.shy = true
 }
 
+// memory returns the era as a Memory.
+func (m *eraMemory) memory() Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Memory{Era: m.era, SSE: m.sse, Shy: m.shy}
+}
+
+// restore sets the era from a Memory.
+func (m *eraMemory) restore(from Memory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.era, m.sse, m.shy = from.Era, from.SSE, from.Shy
+}
+
 // errorCode returns the code of a JSON-RPC error object, or 0.
 func errorCode(object []byte) int {
 	raw, _ := wire.Field(object, "code")

@@ -140,7 +140,7 @@ func TestAProbeReconnectsButRespectsThePause(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
 			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
@@ -171,7 +171,7 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		tries, answer := 0, error(nil)
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			if answer != nil {
@@ -192,9 +192,9 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 				t.Errorf("%+v", err)
 			}
 		}
-		own := s.addConnector(linkScope{principal: "ann"})
+		own := s.connectors.add(linkScope{principal: "ann"})
 		try(own, 0, 0, true) // it has never answered
-		s.state = StateReady
+		s.facts.state = StateReady
 		answer = exchangeErrorf(kindUnreachable, false, "no")
 		try(own, 100*time.Millisecond, 1, true) // one attempt
 		try(own, 0, 0, true)                    // not again so soon
@@ -204,8 +204,8 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 		l := own.current()
 		l.fail(exchangeErrorf(kindGone, true, "forgotten"))
 		try(own, 100*time.Millisecond, 1, false) // the server is up
-		s.state, s.failure = StateRetrying, &Failure{Message: "it has ended"}
-		try(s.addConnector(linkScope{principal: "bob"}), 0, 0, true)
+		s.facts.state, s.facts.failure = StateRetrying, &Failure{Message: "it has ended"}
+		try(s.connectors.add(linkScope{principal: "bob"}), 0, 0, true)
 		s.cancel()
 		f.Close(t.Context())
 	})

@@ -15,12 +15,10 @@ type askFunc = func(ctx context.Context, method string, params []byte) (result [
 // client has new roots.
 func (f *Fleet) RootsChanged(session string, ask askFunc) {
 	for _, s := range f.sortedServers() {
-		s.mu.Lock()
-		for o, sl := range s.connectors {
-			if l := sl.current(); l != nil && o.session == session && session != "" {
+		for o, l := range s.connectors.links() {
+			if o.session == session && session != "" {
 				l.questions.notifyRootsChanged(ask)
 			}
 		}
-		s.mu.Unlock()
 	}
 }

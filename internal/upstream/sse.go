@@ -36,25 +36,25 @@ type ssePort struct {
 
 // openHTTP connects to a server over HTTP, with either transport. As the protocol demands, it tries
 // the old transport if the server refused the new one.
-func (s *server) openHTTP(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
-	if s.era.usesSSE() {
-		l, err := s.openSSE(ctx, cfg, o)
+func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, scope linkScope) (*link, error) {
+	if o.era.usesSSE() {
+		l, err := o.openSSE(ctx, cfg, scope)
 		if err == nil || leavesEraOpen(err) {
 			return l, err
 		}
-		s.era.setEra("") // the server may have changed
+		o.era.setEra("") // the server may have changed
 	}
-	l := s.newLink(o)
-	w, err := newHTTPPort(l, cfg, s.httpClients)
+	l := o.newLink(scope)
+	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
 	}
-	got, err := s.handshake(l, o, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, s.era) })
+	got, err := o.handshake(l, scope, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, o.era) })
 	if err == nil || !refusesPosts(err) {
 		return got, err
 	}
-	got, old := s.openSSE(ctx, cfg, o)
-	if old != nil && !s.era.usesSSE() {
+	got, old := o.openSSE(ctx, cfg, scope)
+	if old != nil && !o.era.usesSSE() {
 		return nil, err // it has neither transport
 	}
 	return got, old
@@ -72,16 +72,16 @@ func refusesPosts(err error) bool {
 
 // openSSE connects to a server over HTTP with SSE. It remembers that transport when the server has
 // named its endpoint.
-func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
-	l := s.newLink(o)
-	w, err := newHTTPPort(l, cfg, s.httpClients)
+func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, scope linkScope) (*link, error) {
+	l := o.newLink(scope)
+	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
 	}
 	p := &ssePort{httpPort: w, readDone: make(chan struct{})}
 	endpoint, err := p.openEndpoint(ctx)
 	if err == nil {
-		s.era.setSSE()
+		o.era.setSSE()
 		err = p.setEndpoint(endpoint)
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o linkSco
 	w.onResponse = p.checkAccepted
 	l.port, l.requests.endsPending = p, true
 	go p.serveStream()
-	return s.handshake(l, o, nil, func() (serverHello, error) {
+	return o.handshake(l, scope, nil, func() (serverHello, error) {
 		h, err := l.initialize(ctx)
 		if err != nil {
 			return serverHello{}, err

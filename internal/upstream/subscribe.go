@@ -82,7 +82,7 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 		return switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
 	cfg := server.config()
-	sl, err := server.connectorFor(server.scopeOf(&cfg, s.call))
+	sl, err := server.connectors.get(server.scopeOf(&cfg, s.call))
 	if err != nil {
 		return noLinkError(ctx, err)
 	}

@@ -226,7 +226,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
 			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
