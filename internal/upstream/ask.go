@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -281,7 +282,7 @@ func (q *questioner) findCall(ctx context.Context, method string) *pendingReques
 		if f, sure := q.link.requests.callOfOneClient(); f != nil || !sure || q.rootsAskerFor(method) != nil {
 			return f
 		}
-		if sleep(ctx, callSearchEvery) != nil {
+		if task.Sleep(ctx, callSearchEvery) != nil {
 			return nil
 		}
 	}

@@ -1,15 +1,12 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
-	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // Call implements switchboard.Caller.
@@ -18,7 +15,7 @@ import (
 // seen it.
 func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	s := f.server(c.Server)
-	for s != nil && !s.calls.enter() {
+	for s != nil && !s.calls.Enter() {
 		was := s
 		if s = f.server(c.Server); s == was {
 			s = nil
@@ -29,7 +26,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		e.Unsent = true
 		return switchboard.Result{}, e
 	}
-	defer s.calls.leave()
+	defer s.calls.Leave()
 	from := f.callerOf(c.Principal)
 	turn, err := s.gate.Enter(from, !c.NoWait)
 	switch {
@@ -94,85 +91,23 @@ func overloadedError(why string) *switchboard.Error {
 	return e
 }
 
-// sendCall sends the call over the client's link. params holds the client's params, and later also
-// its answers to questions. reached is set when any byte may have reached a server. The error is an
-// *exchangeError or the final error for the caller.
+// sendCall sends the call over the client's link. left is its allowance. reached is set when any byte
+// may have reached a server. The error is an *exchangeError or the final error for the caller.
 func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *slot.Allowance, reached *bool) (switchboard.Result, error) {
 	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
 	}
 	defer leave()
-	rank := logLevelRank(c.LogLevel)
-	l.levels.raise(rank)
-	if !l.hello().modern() && c.Client.TakesQuestions {
-		if _, answers := wire.Field(*params, inputState); answers {
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(unknownStateError)}
+	a := attempt{call: c, params: params, allowance: left, reached: reached, saysUnknown: saysToolUnknown}
+	r, err := l.call(ctx, &a)
+	if a.unknown {
+		if gone := s.confirmWithdrawn(ctx, c); gone != nil {
+			*reached = false
+			return switchboard.Result{}, gone
 		}
 	}
-	for range maxInputRounds {
-		var token []byte
-		f := l.newRequest(c.Method, func(id []byte) (sent []byte) {
-			sent, token = l.clientInfo.callParams(l.hello(), c, *params, id)
-			return sent
-		})
-		f.progressToken, f.minLogLevel = token, rank
-		f.client, f.allowance = &c.Client, left
-		if _, ok := l.port.(*httpPort); ok && l.hello().modern() && c.Target != "" {
-			f.targetHeader = wire.EncodeHeader(c.Target)
-			if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(paramHeader)) {
-				f.paramHeaders = http.Header{}
-				arguments, _ := wire.Field(c.Params, "arguments")
-				addParamHeaders(f.paramHeaders, c.Tool.Definition, arguments)
-			}
-		}
-		err := l.roundTrip(ctx, f, c.Notify)
-		*reached = *reached || f.sending.MayBeSent()
-		if err != nil {
-			return switchboard.Result{}, err
-		}
-		if f.response.answer.ErrorObject != nil {
-			if l.questions.askToVisit(ctx, f, c, f.response.answer.ErrorObject) {
-				continue
-			}
-			if saysToolUnknown(c, f.response.answer.ErrorObject, false) {
-				if gone := s.confirmWithdrawn(ctx, c); gone != nil {
-					*reached = false
-					return switchboard.Result{}, gone
-				}
-			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.opener.mask.JSON(f.response.answer.ErrorObject)}
-		}
-		r := f.response.result()
-		if len(r.JSON) == 0 || r.JSON[0] != '{' {
-			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is not an object")
-		}
-		if c.Client.TakesQuestions || !l.hello().modern() || !isInputRequest(&r) {
-			if isToolError(&r) {
-				if saysToolUnknown(c, r.JSON, true) {
-					if gone := s.confirmWithdrawn(ctx, c); gone != nil {
-						*reached = false
-						return switchboard.Result{}, gone
-					}
-				}
-				r = s.maskResult(r)
-			}
-			return r, nil
-		}
-		if *params, err = l.questions.askInputs(ctx, f, c, *params, r.JSON); err != nil {
-			return switchboard.Result{}, err
-		}
-	}
-	return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
-}
-
-// maskResult returns the result without the server's secrets.
-func (s *server) maskResult(r switchboard.Result) switchboard.Result {
-	masked := s.opener.mask.JSON(r.JSON)
-	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
-		return r
-	}
-	return switchboard.Result{JSON: masked}
+	return r, err
 }
 
 // linkForCall returns the link for the call. leave must be called after it.
@@ -221,32 +156,6 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	return sl.get(ctx, how)
-}
-
-// unknownStateError answers a call that continues an earlier one with requestState. A legacy server
-// never sends one, and would just execute the call again.
-const unknownStateError = `{"code":-32602,"message":"params.requestState belongs to no request that waits for an answer: it was used already, has expired, or Switchboard was restarted; send the request again without it"}`
-
-// isToolError reports whether the result is an error of the tool itself.
-func isToolError(r *switchboard.Result) bool {
-	said := false
-	for _, m := range r.Outline.Members {
-		if m.Name == wire.MemberError { // if repeated, the last counts, as for nearly all readers
-			said = string(r.JSON[m.Value:m.End]) == "true"
-		}
-	}
-	return said || r.Outline.Crowded
-}
-
-// isInputRequest reports whether the result asks the client for input first.
-func isInputRequest(r *switchboard.Result) bool {
-	for _, m := range r.Outline.Members {
-		if m.Name == wire.MemberResultType {
-			kind, _ := wire.String(r.JSON[m.Value:m.End])
-			return kind == "input_required"
-		}
-	}
-	return false
 }
 
 // scopeOf returns the scope of the link that serves the call.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // A linkScope says which calls share a link. Two scopes never share one.
@@ -167,7 +168,7 @@ func asUnsent(err error) *exchangeError {
 func (s *connector) recordEnd() {
 	s.err, s.endedAt = s.link.requests.failure()
 	switch {
-	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= steadyTime:
+	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= task.SteadyTime:
 		s.fails = 0
 	default:
 		s.fails++
@@ -189,7 +190,7 @@ func (s *connector) pauseLeft() time.Duration {
 	if s.fails == 0 {
 		return 0
 	}
-	return min(callRedialPause, firstDelay<<min(s.fails, 8)) - time.Since(s.endedAt)
+	return min(callRedialPause, task.FirstDelay<<min(s.fails, 8)) - time.Since(s.endedAt)
 }
 
 func (s *connector) runDial(a *dialAttempt) {

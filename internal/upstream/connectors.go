@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // A connectorSet has the connectors of one server by scope. Use newConnectorSet.
 type connectorSet struct {
 	ctx   context.Context // ends when the server is to be closed
 	limit int             // of connectors
-	tasks *taskGroup      // runs what closes connectors
+	tasks *task.Group     // runs what closes connectors
 
 	// connect opens a link for the scope. It is a field so that tests need no server.
 	connect func(ctx context.Context, o linkScope) (*link, error)
@@ -26,7 +27,7 @@ type connectorSet struct {
 	byScope map[linkScope]*connector
 }
 
-func newConnectorSet(ctx context.Context, limit int, tasks *taskGroup, connect func(context.Context, linkScope) (*link, error)) *connectorSet {
+func newConnectorSet(ctx context.Context, limit int, tasks *task.Group, connect func(context.Context, linkScope) (*link, error)) *connectorSet {
 	s := &connectorSet{ctx: ctx, limit: limit, tasks: tasks, connect: connect, byScope: map[linkScope]*connector{}}
 	s.main = s.add(linkScope{own: true})
 	return s
@@ -108,7 +109,7 @@ func (s *connectorSet) closeSession(session string) {
 	for o, c := range s.byScope {
 		if o.session == session {
 			delete(s.byScope, o)
-			s.tasks.run(func() { c.close(true) })
+			s.tasks.Run(func() { c.close(true) })
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
@@ -126,7 +127,7 @@ type Fleet struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  taskGroup // the servers, those that are being closed too, and maintain
+	tasks  task.Group // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
@@ -147,7 +148,7 @@ func New(o Options) *Fleet {
 	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
 	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.tasks.run(f.maintain)
+	f.tasks.Run(f.maintain)
 	return f
 }
 
@@ -172,11 +173,11 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 		}
 		s := newServer(f, cfg, old)
 		next[cfg.ID] = s
-		s.tasks.run(s.run)
+		s.tasks.Run(s.run)
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
-			f.tasks.run(func() { old.drain(0) })
+			f.tasks.Run(func() { old.drain(0) })
 		}
 	}
 	f.servers, f.setAt = next, time.Now()
@@ -204,11 +205,11 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 	ended := make(chan struct{})
 	s.connectors.startAfter = ended
 	f.servers[id] = s
-	f.tasks.run(func() {
+	f.tasks.Run(func() {
 		defer close(ended)
 		old.drain(restartGrace)
 	})
-	s.tasks.run(s.run)
+	s.tasks.Run(s.run)
 	f.signalChange()
 	return nil
 }
@@ -260,7 +261,7 @@ func (f *Fleet) maintain() {
 				s.connectors.closeIdle(f.opts.IdleAfter)
 			}
 		case <-f.changed:
-			if sleep(f.ctx, changeDelay) != nil {
+			if task.Sleep(f.ctx, changeDelay) != nil {
 				return
 			}
 			select {
@@ -360,14 +361,14 @@ func (f *Fleet) Close(ctx context.Context) {
 	}
 	f.closed = make(chan struct{})
 	for _, s := range f.servers {
-		f.tasks.run(func() { s.drain(0) })
+		f.tasks.Run(func() { s.drain(0) })
 	}
 	f.servers = nil
 	f.mu.Unlock()
 	f.cancel()
 
 	stop := context.AfterFunc(ctx, func() { close(f.hurry) })
-	<-f.tasks.close()
+	<-f.tasks.Close()
 	if !stop() {
 		<-f.hurry
 	}

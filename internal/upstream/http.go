@@ -15,6 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -77,7 +78,7 @@ type httpPort struct {
 
 	ctx   context.Context // ends when all work must stop
 	stop  context.CancelFunc
-	tasks taskGroup
+	tasks task.Group
 
 	// onResponse reads the response to f. It returns an *exchangeError if that ends the request.
 	onResponse func(f *pendingRequest, resp *http.Response) error
@@ -168,12 +169,12 @@ func (w *httpPort) start(f *pendingRequest) { go w.startBlocking(f) }
 // startBlocking implements port. It sends the request and reads the response on the goroutine of
 // the call.
 func (w *httpPort) startBlocking(f *pendingRequest) {
-	if !w.tasks.enter() {
+	if !w.tasks.Enter() {
 		f.sending.Withdraw()
 		f.finish(wire.Message{}, 0, ownError(kindLost, false, "the connection was just closed"))
 		return
 	}
-	defer w.tasks.leave()
+	defer w.tasks.Leave()
 	err := w.exchange(f)
 	if err == nil {
 		return
@@ -201,7 +202,7 @@ func (w *httpPort) exchange(f *pendingRequest) error {
 		return err
 	}
 	err = w.onResponse(f, resp)
-	if body, ok := resp.Body.(*http1.Body); ok && err == nil && !body.AtEnd() && w.tasks.run(func() { drainStream(f, body) }) {
+	if body, ok := resp.Body.(*http1.Body); ok && err == nil && !body.AtEnd() && w.tasks.Run(func() { drainStream(f, body) }) {
 		return nil
 	}
 	_ = resp.Body.Close()
@@ -229,7 +230,7 @@ func (w *httpPort) cancel(f *pendingRequest, sent bool) {
 
 // post implements port.
 func (w *httpPort) post(message []byte) {
-	if !w.outbox.add(message, func() bool { return w.tasks.run(w.sendOutbox) }) {
+	if !w.outbox.add(message, func() bool { return w.tasks.Run(w.sendOutbox) }) {
 		w.link.inbox.dropped.Add(1)
 	}
 }
@@ -269,7 +270,7 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 
 // shutDown implements port. Pending requests may end, then it ends the session.
 func (w *httpPort) shutDown(hurry <-chan struct{}) {
-	ended := w.tasks.close()
+	ended := w.tasks.Close()
 	select {
 	case <-ended:
 	case <-hurry:
@@ -301,7 +302,7 @@ func (w *httpPort) deleteSession(hurry <-chan struct{}) {
 	case <-done:
 	case <-hurry:
 		// Even in a hurry, the request gets a moment.
-		waitFor(done, deleteTimeout/10)
+		task.WaitFor(done, deleteTimeout/10)
 	}
 	cancel()
 	<-done

@@ -268,5 +268,16 @@ func (l *link) lifetime() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
+// droppedCount returns how many messages of the server matched nothing.
+func (l *link) droppedCount() int64 { return l.inbox.dropped.Load() }
+
+// pid returns the id of the server's process, or 0.
+func (l *link) pid() int {
+	if p, ok := l.port.(*stdioPort); ok {
+		return p.proc.PID
+	}
+	return 0
+}
+
 // close ends the link on our side.
 func (l *link) close() { l.fail(ownError(kindLost, true, "closed by us")) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -33,7 +34,7 @@ func (c *changeListener) open(w *httpPort) {
 	case h.modern() && h.notifies != 0:
 		go c.listenModern()
 	case !h.modern() && w != nil:
-		w.tasks.run(w.listenLegacy)
+		w.tasks.Run(w.listenLegacy)
 	}
 }
 
@@ -52,7 +53,7 @@ func (c *changeListener) listenModern() {
 			}
 			return
 		}
-		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return
 		}
 		c.onChange(switchboard.AllKinds) // earlier changes were missed
@@ -80,7 +81,7 @@ func (c *changeListener) acknowledge(m wire.Message, f *pendingRequest) {
 func (c *changeListener) announceMissed() {
 	c.onChange(switchboard.AllKinds)
 	for _, s := range c.link.subscriptions.all() {
-		s.updated(s.call.Target)
+		s.updated(s.target)
 	}
 }
 
@@ -124,14 +125,14 @@ func (w *httpPort) listenLegacy() {
 			if err != nil && ctx.Err() == nil {
 				w.link.log.Warn("a server's stream was closed", "error", err)
 			}
-			if sleep(ctx, retry) != nil {
+			if task.Sleep(ctx, retry) != nil {
 				return
 			}
 		}
 		if err != nil {
 			w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 		}
-		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -39,7 +40,7 @@ func (s *logLevelSetter) raise(rank int) {
 	select {
 	case <-levelled:
 	default:
-		waitFor(levelled, logLevelWait)
+		task.WaitFor(levelled, logLevelWait)
 	}
 }
 

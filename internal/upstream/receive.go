@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -179,7 +180,7 @@ func (w *httpPort) resumeStream(f *pendingRequest, last string, retry time.Durat
 	for idle, fails := 0, 0; err == nil && !f.isFinished(); {
 		// The server may end each stream before it has the answer. So we continue as long as the
 		// call may take.
-		if sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
+		if task.Sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
 			return exchangeErrorf(kindLost, true, "its stream ended without an answer")
 		}
 		idle++ // counts each stream, because some servers begin each with an event
@@ -276,16 +277,4 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
 	return nil, statusError(resp)
-}
-
-// sleep waits for d. It returns the error of ctx if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

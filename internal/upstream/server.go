@@ -13,6 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // When a changed list is requested again.
@@ -31,9 +32,9 @@ type server struct {
 	ctx    context.Context // ends when the server is to be closed
 	cancel context.CancelFunc
 
-	calls taskGroup // calls in flight or waiting
-	gate  slot.Gate // limits the calls that are not waiting for their client
-	tasks taskGroup // open links, and the goroutines that maintain them
+	calls task.Group // calls in flight or waiting
+	gate  slot.Gate  // limits the calls that are not waiting for their client
+	tasks task.Group // open links, and the goroutines that maintain them
 
 	facts      *serverFacts
 	opener     *linkOpener
@@ -59,9 +60,11 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s.opener = &linkOpener{
 		config: s.config, spawner: f.spawner, httpClients: newHTTPClients(cfg.URL), stderrLog: process.NewStderrLog(log, secrets),
 		log: log, mask: secrets, clientInfo: f.clientInfo, era: &eraMemory{},
-		tasks: &s.tasks, facts: s.facts, onChange: s.stale.request, hurry: f.opts.hurry,
+		tasks: &s.tasks, onChange: s.stale.request, onStderr: s.facts.setStderr, onEnd: s.facts.addDropped, hurry: f.opts.hurry,
 	}
-	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, s.opener.open)
+	s.connectors = newConnectorSet(s.ctx, f.opts.MaxConnections, &s.tasks, func(ctx context.Context, o linkScope) (*link, error) {
+		return s.opener.open(ctx, linkUser{Main: o.own, Asks: o.asks})
+	})
 	s.update(cfg)
 	if old == nil && f.opts.Recall != nil {
 		if m, ok := f.opts.Recall(&cfg); ok {
@@ -183,7 +186,7 @@ func (s *server) watchLink(l *link) error {
 		case <-polled:
 			kinds = switchboard.AllKinds
 		case <-s.stale.ready:
-			if sleep(s.ctx, max(relistDelay, relistInterval-time.Since(last))) != nil {
+			if task.Sleep(s.ctx, max(relistDelay, relistInterval-time.Since(last))) != nil {
 				return s.ctx.Err()
 			}
 		}
@@ -201,7 +204,7 @@ func (s *server) watchLink(l *link) error {
 		}
 		// The server is up, but does not list its offer. The last offer remains valid.
 		fails++
-		wait := backoff(fails)
+		wait := task.Backoff(fails)
 		poll.Reset(wait)
 		s.recordFailure(StageList, err)
 	}
@@ -295,7 +298,7 @@ func (s *server) probePath(ctx context.Context, path string) error {
 // drain closes the server when its calls in flight have ended. With a grace above 0 it cuts them
 // off after that time.
 func (s *server) drain(grace time.Duration) {
-	ended := s.calls.close()
+	ended := s.calls.Close()
 	var over <-chan time.Time
 	if grace > 0 {
 		timer := time.NewTimer(grace)
@@ -311,7 +314,7 @@ func (s *server) drain(grace time.Duration) {
 	}
 	s.cancel()
 	s.connectors.closeAll(cut)
-	<-s.tasks.close()
+	<-s.tasks.Close()
 	<-ended
 	s.opener.httpClients.close()
 	if s.connectors.startAfter != nil {

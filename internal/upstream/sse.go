@@ -36,24 +36,24 @@ type ssePort struct {
 
 // openHTTP connects to a server over HTTP, with either transport. As the protocol demands, it tries
 // the old transport if the server refused the new one.
-func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, scope linkScope) (*link, error) {
+func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
 	if o.era.usesSSE() {
-		l, err := o.openSSE(ctx, cfg, scope)
+		l, err := o.openSSE(ctx, cfg, c)
 		if err == nil || leavesEraOpen(err) {
 			return l, err
 		}
 		o.era.setEra("") // the server may have changed
 	}
-	l := o.newLink(scope)
+	l := o.newLink(c)
 	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
 	}
-	got, err := o.handshake(l, scope, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, o.era) })
+	got, err := o.handshake(l, c, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, o.era) })
 	if err == nil || !refusesPosts(err) {
 		return got, err
 	}
-	got, old := o.openSSE(ctx, cfg, scope)
+	got, old := o.openSSE(ctx, cfg, c)
 	if old != nil && !o.era.usesSSE() {
 		return nil, err // it has neither transport
 	}
@@ -72,8 +72,8 @@ func refusesPosts(err error) bool {
 
 // openSSE connects to a server over HTTP with SSE. It remembers that transport when the server has
 // named its endpoint.
-func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, scope linkScope) (*link, error) {
-	l := o.newLink(scope)
+func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
+	l := o.newLink(c)
 	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
@@ -94,7 +94,7 @@ func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, scope
 	w.onResponse = p.checkAccepted
 	l.port, l.requests.endsPending = p, true
 	go p.serveStream()
-	return o.handshake(l, scope, nil, func() (serverHello, error) {
+	return o.handshake(l, c, nil, func() (serverHello, error) {
 		h, err := l.initialize(ctx)
 		if err != nil {
 			return serverHello{}, err
@@ -201,6 +201,6 @@ func (p *ssePort) checkAccepted(_ *pendingRequest, resp *http.Response) error {
 // shutDown implements port. No pending request can be answered any more.
 func (p *ssePort) shutDown(<-chan struct{}) {
 	p.stop()
-	<-p.tasks.close()
+	<-p.tasks.Close()
 	<-p.readDone
 }

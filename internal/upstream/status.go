@@ -115,12 +115,12 @@ func (s *server) status() ServerStatus {
 	st.ID, st.Transport = s.id, cfg.Transport
 	st.Era, _ = s.opener.era.get()
 	st.SSE = s.opener.era.usesSSE()
-	st.InFlight, st.Waiting = s.calls.size(), s.gate.Waiting()
+	st.InFlight, st.Waiting = s.calls.Size(), s.gate.Waiting()
 	for _, l := range s.connectors.links() {
 		st.Connections++
-		st.Dropped += l.inbox.dropped.Load()
-		if p, ok := l.port.(*stdioPort); ok {
-			st.PIDs = append(st.PIDs, p.proc.PID)
+		st.Dropped += l.droppedCount()
+		if pid := l.pid(); pid != 0 {
+			st.PIDs = append(st.PIDs, pid)
 		}
 	}
 	slices.Sort(st.PIDs)

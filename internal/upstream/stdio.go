@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -107,7 +108,7 @@ func (s *stdioPort) write() {
 			if n == 0 && o.request != nil {
 				o.request.sending.NothingLeft() // the pipe took no byte
 			}
-			waitFor(s.readDone, time.Second) // the reader has a better reason for the end
+			task.WaitFor(s.readDone, time.Second) // the reader has a better reason for the end
 			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
 			return
 		}
@@ -120,7 +121,7 @@ func (s *stdioPort) serve() {
 	err := s.readLines()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The process has ended or is about to be ended.
-		waitFor(s.proc.Ended, time.Second)
+		task.WaitFor(s.proc.Ended, time.Second)
 		f := exchangeErrorf(kindLost, true, "%s", s.endText())
 		f.gone = true
 		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
@@ -134,7 +135,7 @@ func (s *stdioPort) endText() string {
 	text := "it closed its output"
 	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
-		waitFor(s.stderr.Done, 100*time.Millisecond)
+		task.WaitFor(s.stderr.Done, 100*time.Millisecond)
 	}
 	if words := s.stderr.LastLines(); len(words) > 0 {
 		text += ", its last words: " + words[len(words)-1]
@@ -189,19 +190,9 @@ func (s *stdioPort) shutDown(hurry <-chan struct{}) {
 		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}
 	// A process that left the group may hold the pipes open. We do not wait for it.
-	waitFor(s.readDone, time.Second)
+	task.WaitFor(s.readDone, time.Second)
 	_ = s.proc.Stdout.Close()
 	_ = s.proc.Stderr.Close()
 	<-s.readDone
 	<-s.stderr.Done
-}
-
-// waitFor waits until c is closed, but at most d.
-func waitFor(c <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-	case <-timer.C:
-	}
 }

@@ -6,16 +6,12 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 const (
 	// subscribeTimeout limits how long a server may take to grant a subscription.
 	subscribeTimeout = 10 * time.Second
-
-	// maxSubscribers limits the subscriptions on one link. Each is a stream if the server is
-	// modern.
-	maxSubscribers = 1024
 )
 
 // A resourceSubscriber wants the updates of one resource of a server.
@@ -33,7 +29,7 @@ type resourceSubscriber struct {
 func (f *Fleet) Subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
 	s := &resourceSubscriber{fleet: f, call: c, updated: updated, firstResult: make(chan error, 1)}
 	own, cancel := context.WithCancel(f.ctx)
-	if !f.tasks.run(func() { s.run(own) }) {
+	if !f.tasks.Run(func() { s.run(own) }) {
 		cancel()
 		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
@@ -68,7 +64,7 @@ func (s *resourceSubscriber) run(ctx context.Context) {
 			s.firstResult <- err
 			return
 		}
-		if fails = failsInRow(fails, began); sleep(ctx, backoff(fails)) != nil {
+		if fails = task.FailsInRow(fails, began); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return
 		}
 	}
@@ -91,29 +87,7 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
-		return errNoUpdates
-	}
-	stop, err := l.subscriptions.add(s)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	uri := wire.AppendString(nil, s.call.Target)
-	if l.hello().modern() {
-		return s.listenOnce(ctx, l, uri, held)
-	}
-	if err := l.subscriptions.subscribe(ctx, s.call.Target, uri); err != nil {
-		return l.subscribeError(ctx, err)
-	}
-	defer l.subscriptions.unsubscribe(s.call.Target, uri)
-	held()
-	select {
-	case <-l.requests.done:
-		return l.failure()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return l.subscribe(ctx, &subscription{server: s.call.Server, target: s.call.Target, updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.
@@ -122,73 +96,4 @@ func noLinkError(ctx context.Context, err error) error {
 		return callError(ctx, f)
 	}
 	return err
-}
-
-// errNoUpdates is the error for a server that does not send updates of the resource.
-var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not send updates of it")
-
-func memberIsTrue(obj []byte, name string) bool {
-	value, _ := wire.Field(obj, name)
-	return string(value) == "true"
-}
-
-// listenOnce is subscribeOnce for a modern server, which sends updates on a stream per
-// subscription.
-func (s *resourceSubscriber) listenOnce(ctx context.Context, l *link, uri []byte, held func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-	f := l.newRequest(wire.MethodListen, func([]byte) []byte { return l.withMeta(filter, l.hello().version) })
-	var refused error
-	err := l.roundTrip(ctx, f, func(n switchboard.Notification) {
-		switch {
-		case n.Method == wire.MethodResourceUpdated:
-			if uri, ok := updatedURI(n.Params); ok {
-				s.updated(uri)
-			}
-		case s.isGrantedBy(n.Params):
-			held()
-		default:
-			refused = errNoUpdates
-			cancel()
-		}
-	})
-	switch {
-	case refused != nil:
-		return refused
-	case err != nil:
-		return l.subscribeError(ctx, err)
-	case f.response.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.response.answer.ErrorObject)}
-	}
-	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
-}
-
-// isGrantedBy reports whether the params of an acknowledgement include the resource.
-func (s *resourceSubscriber) isGrantedBy(params []byte) bool {
-	granted, _ := wire.Field(params, "notifications")
-	uris, _ := wire.Field(granted, "resourceSubscriptions")
-	for raw := range wire.Elements(uris) {
-		if uri, ok := wire.String(raw); ok && uri == s.call.Target {
-			return true
-		}
-	}
-	return false
-}
-
-// subscribeError returns the client's error for err.
-func (l *link) subscribeError(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*exchangeError](err)
-	switch {
-	case !ok:
-		return err
-	case f.object != nil:
-		return &switchboard.ServerError{Object: l.mask.JSON(f.object), Modern: l.hello().modern()}
-	}
-	return callError(ctx, f)
-}
-
-func updatedURI(params []byte) (uri string, ok bool) {
-	raw, _ := wire.Field(params, "uri")
-	return wire.String(raw)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -113,22 +114,6 @@ func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
 	}
 }
 
-func TestTheBackoffDoublesWithJitterUpToALimit(t *testing.T) {
-	for fails, most := range map[int]time.Duration{0: firstDelay, 1: firstDelay, 2: 2 * firstDelay, 5: 16 * firstDelay, 8: 128 * firstDelay, 9: longestWait, 1000: longestWait} {
-		seen := map[time.Duration]bool{}
-		for range 100 {
-			d := backoff(fails)
-			if d < most/2 || d > most {
-				t.Fatalf("after %d failures %s, want %s to %s", fails, d, most/2, most)
-			}
-			seen[d] = true
-		}
-		if len(seen) < 50 {
-			t.Errorf("after %d failures it is always the same", fails)
-		}
-	}
-}
-
 // A deafPort accepts requests and does nothing.
 type deafPort struct{}
 
@@ -142,7 +127,7 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 	gone, refused := exchangeErrorf(kindLost, true, "it ended"), exchangeErrorf(kindUnreachable, false, "no")
 	for range 20 {
 		r := retrySchedule{}
-		if d := r.nextWait(StageConnect, refused, 0); d < firstDelay/2 {
+		if d := r.nextWait(StageConnect, refused, 0); d < task.FirstDelay/2 {
 			t.Errorf("a server that was never up is retried after %s", d)
 		}
 		away := r.nextWait(StageServe, gone, time.Hour)
@@ -161,10 +146,10 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 			t.Errorf("%d attempts to find it in a minute", looks)
 		}
 		// The port accepts connections again, but the server is not ready.
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < task.FirstDelay/2 || d > task.FirstDelay {
 			t.Errorf("after its answer, after %s", d)
 		}
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < task.FirstDelay || d > 2*task.FirstDelay {
 			t.Errorf("then after %s", d)
 		}
 		if d := r.nextWait(StageServe, gone, time.Hour); d > firstLookDelay {
@@ -179,7 +164,7 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) {
 	r := retrySchedule{}
 	for i := range 9 {
-		most := min(firstDelay<<i, longestWait)
+		most := min(task.FirstDelay<<i, task.LongestDelay)
 		if d := r.nextWait(StageServe, exchangeErrorf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
 			t.Errorf("time %d after %s, want %s to %s", i, d, most/2, most)
 		}
@@ -240,7 +225,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 			t.Errorf("the first attempt after %s", first)
 		}
 		for i := 1; i < len(tries); i++ {
-			gap, most := tries[i].Sub(tries[i-1]), min(firstDelay<<min(i-1, 20), longestWait)
+			gap, most := tries[i].Sub(tries[i-1]), min(task.FirstDelay<<min(i-1, 20), task.LongestDelay)
 			if gap < most/2 || gap > most {
 				t.Errorf("attempt %d after %s, want %s to %s", i, gap, most/2, most)
 			}
@@ -296,7 +281,7 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 			return l, nil
 		})
 		for _, tt := range []struct{ lived, wait time.Duration }{
-			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
+			{time.Hour, 0}, {time.Second, 2 * task.FirstDelay}, {time.Second, 4 * task.FirstDelay}, {time.Hour, 0},
 		} {
 			l, err := sl.get(t.Context(), waitForPause)
 			if err != nil {
