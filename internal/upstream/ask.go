@@ -138,6 +138,9 @@ func requestCapabilities(c *switchboard.Client) []byte {
 // errOtherAsking says that the call that has the turn waits for its client.
 var errOtherAsking = errors.New("another call waits for its client")
 
+// An askFunc asks a client, like switchboard.Client.Ask.
+type askFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
+
 // A questioner asks the clients of a link's calls what the server wants to know.
 type questioner struct {
 	link    *link

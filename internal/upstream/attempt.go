@@ -24,9 +24,9 @@ type attempt struct {
 	unknown     bool
 }
 
-// call makes the attempt over the link. The error is an *exchangeError or the final error for the
+// make makes the attempt over the link. The error is an *exchangeError or the final error for the
 // caller.
-func (l *link) call(ctx context.Context, a *attempt) (switchboard.Result, error) {
+func (a *attempt) make(ctx context.Context, l *link) (switchboard.Result, error) {
 	c, modern := a.call, l.hello().modern()
 	rank := logLevelRank(c.LogLevel)
 	l.levels.raise(rank)
@@ -36,7 +36,7 @@ func (l *link) call(ctx context.Context, a *attempt) (switchboard.Result, error)
 		}
 	}
 	for range maxInputRounds {
-		f := l.newCall(a, rank)
+		f := a.newRequest(l, rank)
 		err := l.roundTrip(ctx, f, c.Notify)
 		*a.reached = *a.reached || f.sending.MayBeSent()
 		if err != nil {
@@ -67,8 +67,8 @@ func (l *link) call(ctx context.Context, a *attempt) (switchboard.Result, error)
 	return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
 }
 
-// newCall returns the request of the attempt. rank is that of the log level that the client wants.
-func (l *link) newCall(a *attempt, rank int) *pendingRequest {
+// newRequest returns the request of the attempt. rank is that of the log level that the client wants.
+func (a *attempt) newRequest(l *link, rank int) *pendingRequest {
 	c := a.call
 	var token []byte
 	f := l.newRequest(c.Method, func(id []byte) (sent []byte) {

@@ -100,7 +100,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 	}
 	defer leave()
 	a := attempt{call: c, params: params, allowance: left, reached: reached, saysUnknown: saysToolUnknown}
-	r, err := l.call(ctx, &a)
+	r, err := a.make(ctx, l)
 	if a.unknown {
 		if gone := s.confirmWithdrawn(ctx, c); gone != nil {
 			*reached = false

@@ -156,13 +156,6 @@ func (s *connector) current() *link {
 	return s.link
 }
 
-// asUnsent returns err as an error from before anything of the caller was sent.
-func asUnsent(err error) *exchangeError {
-	e := *asExchangeError(err)
-	e.sent = false
-	return &e
-}
-
 // recordEnd removes a link that has ended. A short life counts as a failure, unless the server has
 // only forgotten the session. The caller holds s.mu.
 func (s *connector) recordEnd() {

@@ -147,3 +147,10 @@ func callError(ctx context.Context, f *exchangeError) *switchboard.Error {
 	}
 	return e
 }
+
+// asUnsent returns err as an error from before anything of the caller was sent.
+func asUnsent(err error) *exchangeError {
+	e := *asExchangeError(err)
+	e.sent = false
+	return &e
+}

@@ -78,18 +78,11 @@ func (m *eraMemory) setShy() {
 	m.shy = true
 }
 
-// memory returns the era as a Memory.
-func (m *eraMemory) memory() Memory {
+// restore sets what an earlier process remembered.
+func (m *eraMemory) restore(era Era, sse, shy bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Memory{Era: m.era, SSE: m.sse, Shy: m.shy}
-}
-
-// restore sets the era from a Memory.
-func (m *eraMemory) restore(from Memory) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.era, m.sse, m.shy = from.Era, from.SSE, from.Shy
+	m.era, m.sse, m.shy = era, sse, shy
 }
 
 // errorCode returns the code of a JSON-RPC error object, or 0.
@@ -105,7 +98,7 @@ func errorCode(object []byte) int {
 // discover sends server/discover. The error is an *exchangeError. The answer must name a modern
 // version that we know. If the server refuses the version of the request, discover tries once more
 // with one that the server names.
-func (l *link) discover(ctx context.Context) (serverHello, error) {
+func discover(ctx context.Context, l *link) (serverHello, error) {
 	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
 	if v := newestModern(supportedVersions(err)); v != "" {
 		if w, ok := l.port.(*httpPort); ok {
@@ -185,7 +178,7 @@ func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, in
 }
 
 // initialize opens a legacy session.
-func (l *link) initialize(ctx context.Context) (serverHello, error) {
+func initialize(ctx context.Context, l *link) (serverHello, error) {
 	result, err := l.request(ctx, wire.MethodInitialize, l.clientInfo.initializeParams(l.questions.askable))
 	if err != nil {
 		return serverHello{}, err
@@ -244,7 +237,7 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 	if era, _ := known.get(); era != EraLegacy {
 		w.endpoint.setVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
-		h, err := l.discover(probe)
+		h, err := discover(probe, l)
 		cancel()
 		switch {
 		case err == nil:
@@ -259,7 +252,7 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 		}
 	}
 	w.endpoint.setVersion("")
-	h, err := l.initialize(ctx)
+	h, err := initialize(ctx, l)
 	if err != nil {
 		if !leavesEraOpen(err) {
 			known.setEra("") // the server may have changed: probe next time
@@ -277,11 +270,11 @@ func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, 
 	var found Era
 	switch {
 	case era == EraModern:
-		h, found, err = l.discoverFirst(ctx)
+		h, found, err = discoverFirst(ctx, l)
 	case era == EraLegacy || shy:
-		h, found, err = l.initializeFirst(ctx)
+		h, found, err = initializeFirst(ctx, l)
 	default:
-		h, found, err = l.probeEra(ctx)
+		h, found, err = probeEra(ctx, l)
 		if err != nil && l.failure() != nil {
 			known.setShy()
 		}
@@ -302,48 +295,48 @@ func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, 
 
 // initializeFirst does the handshake with a server that is legacy, or that ends if another request
 // comes first.
-func (l *link) initializeFirst(ctx context.Context) (serverHello, Era, error) {
-	h, err := l.initialize(ctx)
+func initializeFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+	h, err := initialize(ctx, l)
 	if err == nil || asExchangeError(err).code == 0 {
 		return h, EraLegacy, err
 	}
 	// It answers, but not initialize: it may be modern.
-	if h, again := l.discover(ctx); again == nil {
+	if h, again := discover(ctx, l); again == nil {
 		return h, EraModern, nil
 	}
 	return serverHello{}, "", err
 }
 
 // discoverFirst does the handshake with a server that was modern last time.
-func (l *link) discoverFirst(ctx context.Context) (serverHello, Era, error) {
-	h, err := l.discover(ctx)
+func discoverFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+	h, err := discover(ctx, l)
 	if err == nil || asExchangeError(err).code != wire.CodeMethodNotFound {
 		return h, EraModern, err
 	}
-	h, err = l.initialize(ctx)
+	h, err = initialize(ctx, l)
 	return h, EraLegacy, err
 }
 
 // probeEra sends server/discover first. It sends initialize after an error, and after probeSilence,
 // because some legacy servers do not answer unknown methods. If a server answers both, this
 // connection is legacy: servers of both eras fix the era of a connection when they read initialize.
-func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
+func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 	type answer struct {
 		hello serverHello
 		err   error
 	}
-	ask := func(method func(context.Context) (serverHello, error)) <-chan answer {
+	ask := func(method func(context.Context, *link) (serverHello, error)) <-chan answer {
 		answered := make(chan answer, 1)
 		// A late answer must still find its request. The end of the link ends the request.
 		ctx := context.WithoutCancel(ctx)
 		go func() {
-			h, err := method(ctx)
+			h, err := method(ctx, l)
 			answered <- answer{h, err}
 		}()
 		return answered
 	}
 	var modern, legacy *answer // nil until the answer is there
-	discovered, initialized := ask(l.discover), (<-chan answer)(nil)
+	discovered, initialized := ask(discover), (<-chan answer)(nil)
 	silence := time.NewTicker(probeSilence)
 	defer silence.Stop()
 	for {
@@ -363,7 +356,7 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 			case legacy != nil:
 				return serverHello{}, "", legacy.err
 			}
-			return serverHello{}, "", l.noAnswerError(initialized != nil)
+			return serverHello{}, "", unansweredError(l, initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil
 		switch {
@@ -377,13 +370,13 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 		case modern != nil && (leavesEraOpen(modern.err) || modernOnly(modern.err)):
 			return serverHello{}, "", modern.err
 		case modern != nil || silent:
-			initialized = ask(l.initialize)
+			initialized = ask(initialize)
 		}
 	}
 }
 
-// noAnswerError is the error if a child process does not answer the handshake.
-func (l *link) noAnswerError(initialize bool) error {
+// unansweredError is the error if a child process does not answer the handshake.
+func unansweredError(l *link, initialize bool) error {
 	if l.port.(*stdioPort).proc.HasUnread() {
 		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}

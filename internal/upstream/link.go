@@ -179,7 +179,7 @@ func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(swi
 // is an *exchangeError.
 func (l *link) ping(ctx context.Context) error {
 	if l.hello().modern() {
-		_, err := l.discover(ctx)
+		_, err := discover(ctx, l)
 		if err != nil && asExchangeError(err).code == wire.CodeMethodNotFound {
 			err = exchangeErrorf(kindGone, false, "it no longer answers %s on this connection", wire.MethodDiscover)
 			l.fail(err)

@@ -18,7 +18,8 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 	if s == nil {
 		return cfg, m, false
 	}
-	m = s.opener.era.memory()
+	m.Era, m.Shy = s.opener.era.get()
+	m.SSE = s.opener.era.usesSSE()
 	offer, _ := s.facts.current()
 	if offer == nil || offer.Stale {
 		return cfg, m, false
@@ -29,7 +30,7 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 
 // restore sets the server's offer and era from m. They are valid until the server answers.
 func (s *server) restore(m Memory) {
-	s.opener.era.restore(m)
+	s.opener.era.restore(m.Era, m.SSE, m.Shy)
 	m.Offer.Server = s.id
 	s.facts.restore(&m.Offer)
 }

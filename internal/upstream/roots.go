@@ -1,11 +1,7 @@
 package upstream
 
 import (
-	"context"
 )
-
-// An askFunc asks a client, like switchboard.Client.Ask.
-type askFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
 
 // RootsChanged sends notifications/roots/list_changed to the servers that have a link for that
 // client session alone (see switchboard.Client), and that were told that the client announces such

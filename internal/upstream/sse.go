@@ -95,7 +95,7 @@ func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, c lin
 	l.port, l.requests.endsPending = p, true
 	go p.serveStream()
 	return o.handshake(l, c, nil, func() (serverHello, error) {
-		h, err := l.initialize(ctx)
+		h, err := initialize(ctx, l)
 		if err != nil {
 			return serverHello{}, err
 		}

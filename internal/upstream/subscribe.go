@@ -87,7 +87,7 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	return l.subscribe(ctx, &subscription{server: s.call.Server, target: s.call.Target, updated: s.updated}, held)
+	return l.subscriptions.subscribe(ctx, &subscription{server: s.call.Server, target: s.call.Target, updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.

@@ -114,27 +114,27 @@ type subscription struct {
 
 // subscribe subscribes s, and waits until the link or ctx ends. It calls held when the server has granted
 // the subscription.
-func (l *link) subscribe(ctx context.Context, s *subscription, held func()) error {
-	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
+func (t *subscriptionTable) subscribe(ctx context.Context, s *subscription, held func()) error {
+	if resources, _ := wire.Field(t.link.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
 		return errNoUpdates
 	}
-	stop, err := l.subscriptions.add(s)
+	stop, err := t.add(s)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	uri := wire.AppendString(nil, s.target)
-	if l.hello().modern() {
-		return l.listenFor(ctx, s, uri, held)
+	if t.link.hello().modern() {
+		return t.listen(ctx, s, uri, held)
 	}
-	if err := l.subscriptions.begin(ctx, s.target, uri); err != nil {
-		return l.subscribeError(ctx, err)
+	if err := t.begin(ctx, s.target, uri); err != nil {
+		return t.clientError(ctx, err)
 	}
-	defer l.subscriptions.end(s.target, uri)
+	defer t.end(s.target, uri)
 	held()
 	select {
-	case <-l.requests.done:
-		return l.failure()
+	case <-t.link.requests.done:
+		return t.link.failure()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -148,15 +148,15 @@ func memberIsTrue(obj []byte, name string) bool {
 	return string(value) == "true"
 }
 
-// listenFor is subscribe for a modern server, which sends updates on a stream per
+// listen is subscribe for a modern server, which sends updates on a stream per
 // subscription.
-func (l *link) listenFor(ctx context.Context, s *subscription, uri []byte, held func()) error {
+func (t *subscriptionTable) listen(ctx context.Context, s *subscription, uri []byte, held func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-	f := l.newRequest(wire.MethodListen, func([]byte) []byte { return l.withMeta(filter, l.hello().version) })
+	f := t.link.newRequest(wire.MethodListen, func([]byte) []byte { return t.link.withMeta(filter, t.link.hello().version) })
 	var refused error
-	err := l.roundTrip(ctx, f, func(n switchboard.Notification) {
+	err := t.link.roundTrip(ctx, f, func(n switchboard.Notification) {
 		switch {
 		case n.Method == wire.MethodResourceUpdated:
 			if uri, ok := updatedURI(n.Params); ok {
@@ -173,11 +173,11 @@ func (l *link) listenFor(ctx context.Context, s *subscription, uri []byte, held 
 	case refused != nil:
 		return refused
 	case err != nil:
-		return l.subscribeError(ctx, err)
+		return t.clientError(ctx, err)
 	case f.response.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.server, Modern: true, Object: l.mask.JSON(f.response.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.server, Modern: true, Object: t.link.mask.JSON(f.response.answer.ErrorObject)}
 	}
-	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
+	return t.clientError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
 }
 
 // isGrantedBy reports whether the params of an acknowledgement include the resource.
@@ -192,14 +192,14 @@ func (s *subscription) isGrantedBy(params []byte) bool {
 	return false
 }
 
-// subscribeError returns the client's error for err.
-func (l *link) subscribeError(ctx context.Context, err error) error {
+// clientError returns the client's error for err.
+func (t *subscriptionTable) clientError(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*exchangeError](err)
 	switch {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: l.mask.JSON(f.object), Modern: l.hello().modern()}
+		return &switchboard.ServerError{Object: t.link.mask.JSON(f.object), Modern: t.link.hello().modern()}
 	}
 	return callError(ctx, f)
 }

@@ -3,8 +3,6 @@ package task
 import (
 	"testing"
 	"time"
-
-
 )
 
 func TestTheBackoffDoublesWithJitterUpToALimit(t *testing.T) {
