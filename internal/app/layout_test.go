@@ -38,7 +38,7 @@ internal/lazyexpand: internal/decide internal/run internal/search internal/surfa
 internal/matcher: internal/decide internal/switchboard
 internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
 internal/policy/author: internal/policy internal/switchboard
-internal/policysource: internal/config internal/policy internal/switchboard policies
+internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
@@ -59,12 +59,14 @@ internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/wire
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/wire
 internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
+internal/upstream/slot: internal/switchboard
+internal/upstream/task:
 internal/wire: internal/switchboard
 policies:
 tenants:

@@ -1,4 +1,9 @@
-package upstream
+// Package slot limits the calls that are in flight at one server, and the time of each call.
+//
+// It decides which call gets a slot, which one waits for a slot and which one is refused, so that no
+// caller shuts out another one. It ends a call when its time has passed, stops that time while the client
+// is asked, and then gives its slot to others. What a refused call is told is left to package upstream.
+package slot
 
 import (
 	"context"
@@ -10,20 +15,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// turnTimeout limits how long a call waits for its turn.
-const turnTimeout = 5 * time.Second
+// TurnTimeout limits how long a call waits for its turn.
+const TurnTimeout = 5 * time.Second
 
+// Why a call gets no slot.
 var (
-	errTurnTimeout = errors.New("all slots are taken, and none was released in time")
-	errGateFull    = errors.New("all slots are taken")
-	errShareUsed   = errors.New("the caller has its share of the slots")
+	ErrTurnTimeout = errors.New("all slots are taken, and none was released in time")
+	ErrFull        = errors.New("all slots are taken")
+	ErrShareUsed   = errors.New("the caller has its share of the slots")
 )
 
-// A callerKey says which tenant and principal a call counts for.
-type callerKey struct {
-	tenant    switchboard.TenantID
-	principal string
-	among     Neighbors
+// A Caller says which tenant and principal a call counts for.
+type Caller struct {
+	Tenant    switchboard.TenantID
+	Principal string
+	Among     Neighbors
 }
 
 // Neighbors say which other users share the servers with a principal.
@@ -41,7 +47,7 @@ type shareHolder struct {
 // A shareCount is how many calls of a holder are in flight, and how many wait.
 type shareCount struct{ inside, waiting int }
 
-// A callGate limits the calls in flight at a server. More calls may wait for their turn, up to
+// A Gate limits the calls in flight at a server. More calls may wait for their turn, up to
 // maxWaiting.
 //
 // No caller can block the others, since each must leave as many slots free as it takes. A tenant
@@ -53,7 +59,7 @@ type shareCount struct{ inside, waiting int }
 // shared-memory packet switches", 1998).
 //
 // A caller without neighbors need not leave slots free.
-type callGate struct {
+type Gate struct {
 	mu         sync.Mutex
 	maxInside  int // calls in flight
 	maxWaiting int // waiting calls
@@ -66,28 +72,28 @@ type callGate struct {
 
 // A turnQueue has the waiting calls of one caller, oldest first.
 type turnQueue struct {
-	caller callerKey
-	turns  []*waitingTurn
+	caller Caller
+	turns  []*Turn
 }
 
-// A waitingTurn is the place of a waiting call in its queue.
-type waitingTurn struct {
+// A Turn is the place of a waiting call in its queue.
+type Turn struct {
 	queue    *turnQueue
 	number   int
 	admitted chan struct{} // closed when the call gets its slot
 }
 
-// setLimits changes the limits. Calls in flight and waiting calls stay.
-func (g *callGate) setLimits(most, room int) {
+// SetLimits changes the limits. Calls in flight and waiting calls stay.
+func (g *Gate) SetLimits(most, room int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.maxInside, g.maxWaiting = most, room
 	g.admitWaiting()
 }
 
-// enter gives the call a slot, or a turn to wait for. The error is errGateFull or errShareUsed if
+// Enter gives the call a slot, or a turn to wait for. The error is errGateFull or errShareUsed if
 // the call can have neither, or must not wait.
-func (g *callGate) enter(c callerKey, waits bool) (*waitingTurn, error) {
+func (g *Gate) Enter(c Caller, waits bool) (*Turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -97,21 +103,21 @@ func (g *callGate) enter(c callerKey, waits bool) (*waitingTurn, error) {
 	case waits && g.mayWait(c):
 		return g.enqueue(c), nil
 	case g.inside < g.maxInside:
-		return nil, errShareUsed
+		return nil, ErrShareUsed
 	}
-	return nil, errGateFull
+	return nil, ErrFull
 }
 
-// waitTurn waits until the call gets its slot. The error is errTurnTimeout or ctx.Err(); the call
+// WaitTurn waits until the call gets its slot. The error is errTurnTimeout or ctx.Err(); the call
 // then has no slot.
-func (g *callGate) waitTurn(ctx context.Context, t *waitingTurn, patience time.Duration) (err error) {
+func (g *Gate) WaitTurn(ctx context.Context, t *Turn, patience time.Duration) (err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-t.admitted:
 		return nil
 	case <-timer.C:
-		err = errTurnTimeout
+		err = ErrTurnTimeout
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -127,14 +133,14 @@ func (g *callGate) waitTurn(ctx context.Context, t *waitingTurn, patience time.D
 }
 
 // enqueue returns a new turn of c. The caller holds g.mu.
-func (g *callGate) enqueue(c callerKey) *waitingTurn {
+func (g *Gate) enqueue(c Caller) *Turn {
 	i := slices.IndexFunc(g.queues, func(l *turnQueue) bool { return l.caller == c })
 	if i < 0 {
 		i = len(g.queues)
 		g.queues = append(g.queues, &turnQueue{caller: c})
 	}
 	g.lastNumber++
-	t := &waitingTurn{g.queues[i], g.lastNumber, make(chan struct{})}
+	t := &Turn{g.queues[i], g.lastNumber, make(chan struct{})}
 	t.queue.turns = append(t.queue.turns, t)
 	g.queued++
 	g.count(c, shareCount{waiting: 1})
@@ -142,7 +148,7 @@ func (g *callGate) enqueue(c callerKey) *waitingTurn {
 }
 
 // dequeue removes a turn from its queue. The caller holds g.mu.
-func (g *callGate) dequeue(l *turnQueue, i int) *waitingTurn {
+func (g *Gate) dequeue(l *turnQueue, i int) *Turn {
 	t := l.turns[i]
 	l.turns = slices.Delete(l.turns, i, i+1)
 	if len(l.turns) == 0 {
@@ -154,13 +160,14 @@ func (g *callGate) dequeue(l *turnQueue, i int) *waitingTurn {
 }
 
 // reenter gives a call in flight a slot again, even beyond the limit: its server is executing it.
-func (g *callGate) reenter(c callerKey) {
+func (g *Gate) reenter(c Caller) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(c, shareCount{inside: 1})
 }
 
-func (g *callGate) leave(c callerKey) {
+// Leave releases a slot of c.
+func (g *Gate) Leave(c Caller) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.count(c, shareCount{inside: -1})
@@ -168,17 +175,17 @@ func (g *callGate) leave(c callerKey) {
 }
 
 // count adds n to the counts for c. The caller holds g.mu.
-func (g *callGate) count(c callerKey, n shareCount) {
+func (g *Gate) count(c Caller, n shareCount) {
 	g.inside += n.inside
-	if c.among.Tenants {
-		g.countHolder(shareHolder{tenant: c.tenant}, n)
+	if c.Among.Tenants {
+		g.countHolder(shareHolder{tenant: c.Tenant}, n)
 	}
-	if c.among.Principals {
-		g.countHolder(shareHolder{c.tenant, c.principal}, n)
+	if c.Among.Principals {
+		g.countHolder(shareHolder{c.Tenant, c.Principal}, n)
 	}
 }
 
-func (g *callGate) countHolder(h shareHolder, n shareCount) {
+func (g *Gate) countHolder(h shareHolder, n shareCount) {
 	if g.counts == nil {
 		g.counts = map[shareHolder]shareCount{}
 	}
@@ -192,24 +199,24 @@ func (g *callGate) countHolder(h shareHolder, n shareCount) {
 }
 
 // mayEnter reports whether a call of c may take a slot now. The caller holds g.mu.
-func (g *callGate) mayEnter(c callerKey) bool {
+func (g *Gate) mayEnter(c Caller) bool {
 	tenant, principal := g.countsOf(c)
-	return g.maxInside > g.inside && withinShare(c.among, tenant.inside, principal.inside, g.maxInside-g.inside)
+	return g.maxInside > g.inside && withinShare(c.Among, tenant.inside, principal.inside, g.maxInside-g.inside)
 }
 
 // mayWait reports whether a call of c may wait. The caller holds g.mu.
-func (g *callGate) mayWait(c callerKey) bool {
+func (g *Gate) mayWait(c Caller) bool {
 	tenant, principal := g.countsOf(c)
-	return g.maxWaiting > g.queued && withinShare(c.among, tenant.waiting, principal.waiting, g.maxWaiting-g.queued)
+	return g.maxWaiting > g.queued && withinShare(c.Among, tenant.waiting, principal.waiting, g.maxWaiting-g.queued)
 }
 
 // countsOf returns the counts of the tenant of c and of c itself. The caller holds g.mu.
-func (g *callGate) countsOf(c callerKey) (tenant, principal shareCount) {
-	if c.among.Tenants {
-		tenant = g.counts[shareHolder{tenant: c.tenant}]
+func (g *Gate) countsOf(c Caller) (tenant, principal shareCount) {
+	if c.Among.Tenants {
+		tenant = g.counts[shareHolder{tenant: c.Tenant}]
 	}
-	if c.among.Principals {
-		principal = g.counts[shareHolder{c.tenant, c.principal}]
+	if c.Among.Principals {
+		principal = g.counts[shareHolder{c.Tenant, c.Principal}]
 	}
 	return tenant, principal
 }
@@ -229,7 +236,7 @@ func withinShare(among Neighbors, tenant, principal, free int) bool {
 }
 
 // admitWaiting gives free slots to waiting calls. The caller holds g.mu.
-func (g *callGate) admitWaiting() {
+func (g *Gate) admitWaiting() {
 	for g.inside < g.maxInside {
 		l := g.nextQueue()
 		if l == nil {
@@ -242,7 +249,7 @@ func (g *callGate) admitWaiting() {
 }
 
 // nextQueue returns the queue that gets the next slot, or nil. The caller holds g.mu.
-func (g *callGate) nextQueue() *turnQueue {
+func (g *Gate) nextQueue() *turnQueue {
 	var best *turnQueue
 	var least [3]int
 	for _, l := range g.queues {
@@ -255,9 +262,16 @@ func (g *callGate) nextQueue() *turnQueue {
 	return best
 }
 
-// waitingCount returns how many calls wait.
-func (g *callGate) waitingCount() int {
+// Waiting returns how many calls wait.
+func (g *Gate) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.queued
+}
+
+// InFlight returns how many calls have a slot.
+func (g *Gate) InFlight() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside
 }
