@@ -31,7 +31,7 @@ type toolCaller struct {
 	results   *preview.Keeper
 	forwarder *forwarder
 	meter     *run.Meter
-	recorder  Recorder
+	recorder  CallRecorder
 	enc       *encoder
 	log       *slog.Logger
 }
@@ -347,7 +347,7 @@ type forwarder struct {
 	accounts     *accounts
 	meter        *run.Meter
 	wholeResults bool // results are never cut
-	recorder     Recorder
+	recorder     CallRecorder
 	enc          *encoder
 }
 
@@ -387,27 +387,22 @@ func (fw *forwarder) forwardRaw(ctx context.Context, q *clientRequest, r *run.Ru
 		c.LogLevel = q.logLevel()
 		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
 	}
-	if state, ok := fw.parkedState(q); ok {
+	state, resumes := fw.parkedState(q)
+	switch {
+	case resumes:
 		found := false
 		if result, found, err = fw.parks.Resume(ctx, session.KeyOf(q.principal), q.Message, state, c.Notify); !found {
 			return result, noSuchState, nil
 		}
-	} else {
-		result, err = fw.forwardParkable(ctx, q, c)
+	case q.modern && session.CanBeAsked(c.Client.Capabilities): // the result may be a question to the client
+		result, err = fw.parks.Call(ctx, session.KeyOf(q.principal), q.Message, fw.caller, c)
+	default:
+		result, err = fw.caller.Call(ctx, c)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
 		err = stoppedError(err)
 	}
 	return result, nil, err
-}
-
-// forwardParkable makes the call. If servers may ask the client of a modern request, the call is
-// parkable, and the result may be a question to the client.
-func (fw *forwarder) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
-	if !q.modern || !session.CanBeAsked(c.Client.Capabilities) {
-		return fw.caller.Call(ctx, c)
-	}
-	return fw.parks.Call(ctx, session.KeyOf(q.principal), q.Message, fw.caller, c)
 }
 
 // parkedState returns the state by which q resumes a call that is parked at this replica. ok is

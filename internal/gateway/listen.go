@@ -30,8 +30,8 @@ func (l changeListener) deliver(ctx context.Context, q *session.Queue) bool {
 	return q.Deliver(ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()), l.metaMember, l.write)
 }
 
-// A notifier sends clients the changes that they subscribed to.
-type notifier struct {
+// A changeNotifier sends clients the changes that they subscribed to.
+type changeNotifier struct {
 	servers   Servers
 	finder    *runFinder
 	enc       *encoder
@@ -42,7 +42,7 @@ type notifier struct {
 
 // followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
 // more, or the gateway closes. It returns true only in the last case.
-func (nt *notifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
+func (nt *changeNotifier) followChanges(ctx context.Context, n *session.Queue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	rung := nt.rechecked.wait()
@@ -109,7 +109,7 @@ func (g *Gateway) Recheck() { g.notifier.rechecked.send() }
 
 // answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
 // under the id of the request.
-func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
+func (nt *changeNotifier) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
 			nt.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -148,7 +148,7 @@ func (nt *notifier) answerListen(ctx context.Context, q *clientRequest, still fu
 
 // grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
 // as granted.
-func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
+func (nt *changeNotifier) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *session.Queue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
 	for _, c := range session.ListChanges {
@@ -182,7 +182,7 @@ func (nt *notifier) grantSubscriptions(ctx context.Context, q *clientRequest, r 
 
 // grantResources subscribes to the resources, and returns those that were granted, as the client
 // spells them. A slow server does not delay the subscriptions at others.
-func (nt *notifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
+func (nt *changeNotifier) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *session.Subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup

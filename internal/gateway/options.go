@@ -23,8 +23,8 @@ type Options struct {
 	Authenticator Authenticator
 	Servers       Servers
 	Tasks         Tasks
-	Operators     Operators // nil means that there are no endpoints for operators
-	Recorder      Recorder  // nil means that nothing is recorded
+	Operators     Operators    // nil means that there are no endpoints for operators
+	Recorder      CallRecorder // nil means that nothing is recorded
 	Sessions      SessionOptions
 
 	// Results keeps results that are too long to be returned in one piece; nil where no surface has
@@ -102,8 +102,8 @@ type Operators interface {
 	Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 }
 
-// A Recorder records what the Caller does not see.
-type Recorder interface {
+// A CallRecorder records what the Caller does not see.
+type CallRecorder interface {
 	// Denied is called when a tools/call was refused before it reached the Caller, for example because
 	// the principal has no such tool. It returns the id of the receipt, or "".
 	Denied(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string)
@@ -116,9 +116,11 @@ type Recorder interface {
 	ShowsReceipts(id switchboard.TenantID) bool
 }
 
-// noRecorder records nothing.
-type noRecorder struct{}
+// noCallRecorder records nothing.
+type noCallRecorder struct{}
 
-func (noRecorder) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string { return "" }
-func (noRecorder) Refused(switchboard.Code)                                                {}
-func (noRecorder) ShowsReceipts(switchboard.TenantID) bool                                 { return false }
+func (noCallRecorder) Denied(switchboard.Principal, *run.Run, string, switchboard.Code) string {
+	return ""
+}
+func (noCallRecorder) Refused(switchboard.Code)                {}
+func (noCallRecorder) ShowsReceipts(switchboard.TenantID) bool { return false }

@@ -27,7 +27,7 @@ type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *session.Client // nil over HTTP in the modern era, which has requests but no clients
+	client    *session.ClientState // nil over HTTP in the modern era, which has requests but no clients
 	bind      runBinder
 
 	// saveSession saves in the store what the client subscribes to; nil if that ends with the
@@ -103,7 +103,7 @@ type dispatcher struct {
 	finder    *runFinder
 	tools     *toolCaller
 	forwarder *forwarder
-	notifier  *notifier
+	notifier  *changeNotifier
 	meter     *run.Meter
 	enc       *encoder
 	log       *slog.Logger

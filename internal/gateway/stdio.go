@@ -19,7 +19,7 @@ type stdioConn struct {
 	g         *Gateway
 	principal func() switchboard.Principal
 	task      switchboard.TaskID
-	client    *session.Client
+	client    *session.ClientState
 	inFlight  session.Requests
 	gate      *drainGate // of requests, and of the goroutine that sends changes
 
@@ -61,7 +61,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClient("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, lost)
 
 	defer c.releaseRun()
