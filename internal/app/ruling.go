@@ -350,7 +350,7 @@ func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Pri
 			break
 		}
 		var err error
-		if in, err = s.Apply(ctx, q, in, nil); err != nil {
+		if in, err = s.Apply(ctx, q, in, decide.Ignore); err != nil {
 			return nil, err
 		}
 	}

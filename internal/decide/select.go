@@ -33,10 +33,8 @@ func (selection) Apply(_ context.Context, q *Question, in []Candidate, drop Drop
 			n = len(in)
 		}
 	}
-	if drop != nil {
-		for _, c := range in[n:] {
-			drop(c, Reason{Text: "another comes first"})
-		}
+	for _, c := range in[n:] {
+		drop(c, Reason{Text: "another comes first"})
 	}
 	return in[:n], nil
 }
@@ -49,11 +47,12 @@ type Selected struct {
 	// There is at least one.
 	Requirements []int
 
-	// Judgments has policy's judgment for each of Requirements; nil if policy was not asked.
+	// Judgments are policy's: one for each of Requirements, and with Tenant.VetoForTask one for each requirement that
+	// the tool could serve; nil if policy was not asked.
 	Judgments []*switchboard.Judgment
 
 	// Equivalents are the tools that calls of Tool may move to. They follow from the decision and from the declared
-	// equivalents, and are not recorded. Decide leaves them empty; package bind fills them in.
+	// equivalents, and are not recorded. Decide leaves them empty; package app fills them in.
 	Equivalents []switchboard.Equivalent
 
 	// Others are the first few candidates of the same requirements on other servers. They are not recorded either.

@@ -139,10 +139,8 @@ func (x *Index) candidatesByName(q *decide.Question, in []decide.Candidate, drop
 	if unmatched == "" {
 		return on, nil
 	}
-	if drop != nil {
-		for _, c := range on {
-			drop(c, decide.Reason{Text: "no tool is named " + unmatched + ", which the requirement names too"})
-		}
+	for _, c := range on {
+		drop(c, decide.Reason{Text: "no tool is named " + unmatched + ", which the requirement names too"})
 	}
 	return in, nil
 }

@@ -34,16 +34,13 @@ func (p pruneStage) Apply(_ context.Context, q *decide.Question, in []decide.Can
 			on = append(on, *c)
 			continue
 		}
-		if all && drop == nil {
-			continue
-		}
 		why, lacks := missingConstraint(c.Tool, want)
 		if !lacks && vouched {
 			why, lacks = unvouchedCapability(c.Tool)
 		}
 		if !lacks {
 			on = append(on, *c)
-		} else if drop != nil {
+		} else {
 			drop(*c, why)
 		}
 	}

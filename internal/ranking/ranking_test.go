@@ -36,7 +36,7 @@ func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboar
 		in[i].Tool = tool
 	}
 	stage := ranking.New(r, ts)
-	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), nil)
+	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboar
 	for i := range in {
 		in[i].Index = int32(i)
 	}
-	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, nil)
+	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestAttack6AServerForWhichTheOperatorVouchesComesBeforeBytesAndAfterScores(
 
 func TestAnUnknownServerIsNotRanked(t *testing.T) {
 	stage := ranking.New(switchboard.Ranking{}, tools(t, "a/x"))
-	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, nil)
+	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, decide.Ignore)
 	if err == nil {
 		t.Error("an unknown server was ranked")
 	}

@@ -170,7 +170,7 @@ func readMessage(data []byte, strict bool) (Message, error) {
 	return m, nil
 }
 
-// An envelopeReader is the outermost object of a message.
+// An envelopeReader reads the outermost object of a message.
 type envelopeReader struct {
 	strictScanner
 	strict bool

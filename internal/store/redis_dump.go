@@ -14,20 +14,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scanAtOnce is how many keys Redis looks at before it answers somebody else.
-const scanAtOnce = 1000
+// scanBatch is how many keys Redis looks at before it serves other clients.
+const scanBatch = 1000
 
-// Check implements Store: it reads all that is kept.
+// Check implements Store. It reads everything.
 func (r *Redis) Check(ctx context.Context) error {
 	return r.Dump(ctx, func(Record) error { return nil })
 }
 
-// Dump implements Store. What is changed meanwhile is given as it was or as it is.
+// Dump implements Store. An item that changes while Dump runs is given in its old or its new state.
 func (r *Redis) Dump(ctx context.Context, see func(Record) error) error {
 	for _, kind := range []string{valueKind, meterKind} {
-		if err := r.scan(ctx, kind, func(keys []string) error {
+		if err := r.scanKeys(ctx, kind, func(keys []string) error {
 			for _, key := range keys {
-				rec, err := r.record(ctx, key, kind)
+				rec, err := r.readRecord(ctx, key, kind)
 				if rec.Kind != "" && err == nil {
 					err = see(rec)
 				}
@@ -52,33 +52,33 @@ func (r *Redis) Dump(ctx context.Context, see func(Record) error) error {
 	return nil
 }
 
-// record is the value or the limit that stands there; one of no kind where nothing does.
-func (r *Redis) record(ctx context.Context, key, kind string) (Record, error) {
-	u, err := r.begin(ctx, 0)
+// readRecord returns the value or the limit of the key; the zero Record's Kind if there is none.
+func (r *Redis) readRecord(ctx context.Context, key, kind string) (Record, error) {
+	u, err := r.beginCall(ctx, 0)
 	if err != nil {
 		return Record{}, err
 	}
-	defer u.end()
-	answer, err := u.askAgain(key, "get", key)
+	defer u.endCall()
+	answer, err := u.sendRead(key, "get", key)
 	if err != nil {
-		return Record{}, u.fail(err)
+		return Record{}, u.wrapError(err)
 	}
 	group, name, _ := strings.Cut(strings.TrimPrefix(key, r.prefix+":{"), "}"+kind)
-	rec := Record{Group: unescaper.Replace(group), Name: name}
+	rec := Record{Group: keyUnescaper.Replace(group), Name: name}
 	switch {
 	case answer == nil:
 	case kind == meterKind:
-		rec.Kind, rec.Whole = KindLimit, time.UnixMicro(int64(number(answer)))
+		rec.Kind, rec.Whole = KindLimit, time.UnixMicro(int64(answerNumber(answer)))
 	default:
-		if rec.Value, err = decode(answer); err != nil {
-			return rec, u.fail(fmt.Errorf("%s: %w", key, err))
+		if rec.Value, err = decodeValue(answer); err != nil {
+			return rec, u.wrapError(fmt.Errorf("%s: %w", key, err))
 		}
 		rec.Kind = KindValue
 	}
 	return rec, nil
 }
 
-var unescaper = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
+var keyUnescaper = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
 func (r *Redis) dumpLog(ctx context.Context, log string, see func(Record) error) error {
 	span, err := r.Span(ctx, log)
@@ -87,10 +87,10 @@ func (r *Redis) dumpLog(ctx context.Context, log string, see func(Record) error)
 	}
 	var entries []Entry
 	for next := uint64(0); next <= span.Last; {
-		if entries, err = r.Read(ctx, log, max(next, 1)-1, scanAtOnce); err != nil {
+		if entries, err = r.Read(ctx, log, max(next, 1)-1, scanBatch); err != nil {
 			return err
 		}
-		if next == 0 { // it may have been trimmed since
+		if next == 0 { // the log may have been trimmed since we read its span
 			if span.First = span.Last + 1; len(entries) > 0 {
 				span.First = min(span.First, entries[0].Seq)
 			}
@@ -104,7 +104,7 @@ func (r *Redis) dumpLog(ctx context.Context, log string, see func(Record) error)
 				break
 			}
 			if e.Seq != next {
-				return fmt.Errorf("%w: redis: log %s has no entry %d: it was trimmed meanwhile, or is damaged", ErrUnavailable, log, next)
+				return fmt.Errorf("%w: redis: log %s has no entry %d: it was trimmed just now, or the log is damaged", ErrUnavailable, log, next)
 			}
 			if err := see(Record{Kind: KindEntry, Name: log, Entry: e}); err != nil {
 				return err
@@ -112,27 +112,27 @@ func (r *Redis) dumpLog(ctx context.Context, log string, see func(Record) error)
 			next++
 		}
 		if len(entries) == 0 && next <= span.Last {
-			return fmt.Errorf("%w: redis: log %s has no entry %d: it was trimmed meanwhile, or is damaged", ErrUnavailable, log, next)
+			return fmt.Errorf("%w: redis: log %s has no entry %d: it was trimmed just now, or the log is damaged", ErrUnavailable, log, next)
 		}
 	}
 	return nil
 }
 
-// scan gives see the keys of one kind, some at a time. Redis may give one twice, and so
-// does scan only where that is in another part.
-func (r *Redis) scan(ctx context.Context, kind string, see func(keys []string) error) error {
+// scanKeys calls see with the keys of one kind, some at a time. Redis may return a key twice, and scanKeys
+// then gives it twice if it is in two parts.
+func (r *Redis) scanKeys(ctx context.Context, kind string, see func(keys []string) error) error {
 	one := func(ctx context.Context, c *redis.Client) error {
 		var cursor uint64
 		for {
-			u, err := r.begin(ctx, 0)
+			u, err := r.beginCall(ctx, 0)
 			if err != nil {
 				return err
 			}
-			keys, next, err := c.Scan(u.ctx, cursor, glob.Replace(r.prefix)+":{*", scanAtOnce).Result()
+			keys, next, err := c.Scan(u.ctx, cursor, globEscaper.Replace(r.prefix)+":{*", scanBatch).Result()
 			if err != nil {
-				err = u.fail(err)
+				err = u.wrapError(err)
 			}
-			u.end()
+			u.endCall()
 			if err != nil {
 				return err
 			}
@@ -169,19 +169,19 @@ func (r *Redis) scan(ctx context.Context, kind string, see func(keys []string) e
 	case *redis.Client:
 		return one(ctx, c)
 	default:
-		return fmt.Errorf("a client of another kind: %T", c)
+		return fmt.Errorf("an unexpected kind of client: %T", c)
 	}
 }
 
-// glob makes a pattern of what is none.
-var glob = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+// globEscaper escapes text in a pattern.
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// Load implements Store. Redis does nothing of this as a whole: who kills it leaves
-// part of it behind, and nobody else may use the store meanwhile.
+// Load implements Store. In Redis it is not atomic: if it is killed, a part of the records stays, and no
+// other process may use the store while it runs.
 func (r *Redis) Load(ctx context.Context, records iter.Seq2[Record, error]) error {
-	if err := r.scan(ctx, "", func(keys []string) error {
+	if err := r.scanKeys(ctx, "", func(keys []string) error {
 		for _, key := range keys {
-			if !strings.HasSuffix(key, "}"+indexKind) { // which may outlast what it names
+			if !strings.HasSuffix(key, "}"+indexKind) { // an index can outlast its values
 				return errNotEmpty
 			}
 		}
@@ -189,9 +189,9 @@ func (r *Redis) Load(ctx context.Context, records iter.Seq2[Record, error]) erro
 	}); err != nil {
 		return err
 	}
-	err := r.load(ctx, records)
+	err := r.loadRecords(ctx, records)
 	if err != nil {
-		err = errors.Join(err, r.scan(context.WithoutCancel(ctx), "", func(keys []string) error {
+		err = errors.Join(err, r.scanKeys(context.WithoutCancel(ctx), "", func(keys []string) error {
 			for _, key := range keys {
 				if err := r.client.Del(context.WithoutCancel(ctx), key).Err(); err != nil {
 					return fmt.Errorf("%w: redis: part of what was imported is left: %w", ErrUnavailable, err)
@@ -203,19 +203,19 @@ func (r *Redis) Load(ctx context.Context, records iter.Seq2[Record, error]) erro
 	return err
 }
 
-func (r *Redis) load(ctx context.Context, records iter.Seq2[Record, error]) error {
+func (r *Redis) loadRecords(ctx context.Context, records iter.Seq2[Record, error]) error {
 	mark := string(newVersion().bytes())
 	pipe := r.client.Pipeline()
 	size := 0
 	flush := func() error {
-		u, err := r.begin(ctx, size)
+		u, err := r.beginCall(ctx, size)
 		if err != nil {
 			return err
 		}
-		defer u.end()
+		defer u.endCall()
 		size = 0
 		if _, err := pipe.Exec(u.ctx); err != nil {
-			return u.fail(err)
+			return u.wrapError(err)
 		}
 		return nil
 	}
@@ -225,30 +225,30 @@ func (r *Redis) load(ctx context.Context, records iter.Seq2[Record, error]) erro
 		}
 		switch rec.Kind {
 		case KindValue:
-			v, key := rec.Value, r.key(rec.Group, valueKind+rec.Name)
+			v, key := rec.Value, r.redisKey(rec.Group, valueKind+rec.Name)
 			if ms := v.Expires.UnixMilli(); v.Expires.IsZero() {
 				pipe.Do(ctx, "set", key, append(append(v.Version.bytes(), make([]byte, 8)...), v.Data...))
-				pipe.Do(ctx, "zadd", r.key(rec.Group, indexKind), "+inf", rec.Name)
+				pipe.Do(ctx, "zadd", r.redisKey(rec.Group, indexKind), "+inf", rec.Name)
 			} else {
 				pipe.Do(ctx, "set", key, append(append(v.Version.bytes(), Version(ms).bytes()...), v.Data...), "pxat", ms)
-				pipe.Do(ctx, "zadd", r.key(rec.Group, indexKind), ms, rec.Name)
+				pipe.Do(ctx, "zadd", r.redisKey(rec.Group, indexKind), ms, rec.Name)
 			}
 			size += len(v.Data)
 		case KindLimit:
 			whole := rec.Whole.UnixMicro()
-			pipe.Do(ctx, "set", r.key(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
-		case KindLog: // its last number without any entry
-			key := r.key(rec.Name, logKind)
-			pipe.Do(ctx, "sadd", r.prefix+":"+own+"logs", rec.Name)
+			pipe.Do(ctx, "set", r.redisKey(rec.Group, meterKind+rec.Name), whole, "pxat", whole/1000+1)
+		case KindLog: // an empty log keeps only its last number
+			key := r.redisKey(rec.Name, logKind)
+			pipe.Do(ctx, "sadd", r.prefix+":"+ownTag+"logs", rec.Name)
 			if rec.Span.First > rec.Span.Last {
 				pipe.Do(ctx, "xadd", key, strconv.FormatUint(rec.Span.Last, 10)+"-0", mark, "")
 				pipe.Do(ctx, "xtrim", key, "maxlen", "=", 0)
 			}
 		case KindEntry:
-			pipe.Do(ctx, "xadd", r.key(rec.Name, logKind), strconv.FormatUint(rec.Entry.Seq, 10)+"-0", mark, rec.Entry.Data)
+			pipe.Do(ctx, "xadd", r.redisKey(rec.Name, logKind), strconv.FormatUint(rec.Entry.Seq, 10)+"-0", mark, rec.Entry.Data)
 			size += len(rec.Entry.Data)
 		}
-		if pipe.Len() >= scanAtOnce || size >= maxBatchBytes {
+		if pipe.Len() >= scanBatch || size >= maxBatchBytes {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -1,4 +1,8 @@
-package upstream
+// Package mask hides the secrets of one server in what the server sends.
+//
+// It decides which texts are secrets of the server (by its configuration), and which of them operators
+// and clients may see. Callers decide which texts to mask.
+package mask
 
 import (
 	"bytes"
@@ -19,20 +23,23 @@ import (
 // ordinary text.
 const minSecret = 6
 
-// A secretMask hides a server's own secrets in what the server sends: an error that repeats a
+// MaxQuoted limits the bytes of a server's text in a message of ours.
+const MaxQuoted = 300
+
+// A Mask hides a server's own secrets in what the server sends: an error that repeats a
 // header, a line of stderr that shows the environment.
 //
 // For operators it hides the value of every variable of the server's environment. For clients it
 // hides less: a variable may hold a path, and the error may be about the path. There it hides only
 // variables with the name or the value of a credential.
-type secretMask struct {
-	forOperators  *strings.Replacer
-	longestSecret int
-
-	forClients *strings.Replacer
+type Mask struct {
+	forOperators  *strings.Replacer // nil if there is no secret
+	longestSecret int               // in bytes, of those for operators
+	forClients    *strings.Replacer // nil if there is no secret
 }
 
-func newSecretMask(cfg *switchboard.Server) *secretMask {
+// New returns the mask for the secrets in the configuration of a server.
+func New(cfg *switchboard.Server) *Mask {
 	sure, all := secretForms{}, secretForms{}
 	for _, secret := range cfg.Headers {
 		sure.addSecret(secret.Reveal())
@@ -47,7 +54,7 @@ func newSecretMask(cfg *switchboard.Server) *secretMask {
 	sure.addAddress(cfg.URL, true)
 	sure.addArguments(cfg.Command)
 	maps.Copy(all, sure)
-	m := &secretMask{}
+	m := &Mask{}
 	m.forClients, _ = sure.replacer()
 	m.forOperators, m.longestSecret = all.replacer()
 	return m
@@ -165,18 +172,18 @@ func (f secretForms) addArguments(command []string) {
 	}
 }
 
-// text returns s, for operators, without the secrets.
-func (m *secretMask) text(s string) string {
+// Text returns s, for operators, without the secrets.
+func (m *Mask) Text(s string) string {
 	if m.forOperators == nil {
 		return s
 	}
 	return m.forOperators.Replace(s)
 }
 
-// json returns the JSON text raw, for a client, without the secrets in its strings, in whatever way
+// JSON returns the JSON text raw, for a client, without the secrets in its strings, in whatever way
 // they are escaped. It returns raw itself if there are none. Numbers and names of members stay, so
 // that the structure stays the same.
-func (m *secretMask) json(raw []byte) []byte {
+func (m *Mask) JSON(raw []byte) []byte {
 	if m.forClients == nil {
 		return raw
 	}
@@ -209,7 +216,7 @@ func (m *secretMask) json(raw []byte) []byte {
 }
 
 // jsonString returns a JSON string without the secrets. ok is false if it has none.
-func (m *secretMask) jsonString(raw []byte) (masked []byte, ok bool) {
+func (m *Mask) jsonString(raw []byte) (masked []byte, ok bool) {
 	text, ok := wire.String(raw)
 	if !ok { // invalid Unicode: replace in the raw text
 		masked := m.forClients.Replace(string(raw))
@@ -221,14 +228,14 @@ func (m *secretMask) jsonString(raw []byte) (masked []byte, ok bool) {
 	return nil, false
 }
 
-// line returns the text of a server for the log: at most limit bytes, without secrets, and with
+// Line returns the text of a server for the log: at most limit bytes, without secrets, and with
 // unprintable characters escaped. whole is false if text is the beginning of a longer text.
-func (m *secretMask) line(text []byte, limit int, whole bool) string {
+func (m *Mask) Line(text []byte, limit int, whole bool) string {
 	if !whole && m.longestSecret > 0 { // the cut may divide a secret
 		text = text[:max(0, len(text)-m.longestSecret)]
 	}
 	var b strings.Builder
-	for _, r := range m.text(strings.TrimRight(string(text), "\r\n ")) {
+	for _, r := range m.Text(strings.TrimRight(string(text), "\r\n ")) {
 		if b.Len() >= limit {
 			whole = false
 			break

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package upstream
+package process
 
 import "syscall"
 
@@ -15,5 +15,5 @@ func waitWithoutReaping(int) {}
 // way to find files that we inherited.
 func setCloseOnExec() error { return nil }
 
-// hasUnread returns false. Only Linux tells the writer of a pipe how much is unread.
-func (p *process) hasUnread() bool { return false }
+// HasUnread returns false. Only Linux tells the writer of a pipe how much is unread.
+func (p *Process) HasUnread() bool { return false }

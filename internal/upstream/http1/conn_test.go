@@ -1,4 +1,4 @@
-package upstream
+package http1
 
 import (
 	"bufio"
@@ -20,27 +20,27 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A script is a server that answers the requests of each connection with the
-// next of these, byte for byte, and closes the connection after one that ends
-// with hangUp.
-type script struct {
+// A scriptedServer answers the requests of each connection with the next answers, byte for byte. It
+// closes the connection after one that ends with hangUp.
+type scriptedServer struct {
 	answers chan string
 	conns   atomic.Int32
 }
 
 const hangUp = "[hang up]"
 
-// speaks returns a pool for a server that follows the script.
-func speaks(t *testing.T, answers ...string) (*pool, *script) {
+// scriptedPool returns a pool for a server that follows the script.
+func scriptedPool(t *testing.T, answers ...string) (*Pool, *scriptedServer) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &script{answers: make(chan string, len(answers))}
+	s := &scriptedServer{answers: make(chan string, len(answers))}
 	for _, a := range answers {
 		s.answers <- a
 	}
@@ -56,16 +56,16 @@ func speaks(t *testing.T, answers ...string) (*pool, *script) {
 			go s.serve(c)
 		}
 	}()
-	p := newPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
+	p := NewPool(&url.URL{Scheme: "http", Host: l.Addr().String()})
 	t.Cleanup(func() {
-		p.close()
+		p.Close()
 		_ = l.Close()
 		<-ended
 	})
 	return p, s
 }
 
-func (s *script) serve(c net.Conn) {
+func (s *scriptedServer) serve(c net.Conn) {
 	defer c.Close() //nolint:errcheck // it is only a test's
 	in := bufio.NewReader(c)
 	for {
@@ -84,15 +84,15 @@ func (s *script) serve(c net.Conn) {
 
 func postLine(b []byte) []byte { return append(b, "POST / HTTP/1.1\r\nHost: test\r\n"...) }
 
-// exchange sends body as a request of f's and reads the answer to its end.
-func (p *pool) exchange(ctx context.Context, f *pendingRequest) (status int, answer string, err error) {
-	c := p.takeIdle()
+// exchange sends the request f and reads the response to its end.
+func (p *Pool) exchange(ctx context.Context, f *testRequest) (status int, answer string, err error) {
+	c := p.TakeIdle()
 	if c == nil {
-		if c, err = p.dial(ctx); err != nil {
+		if c, err = p.Dial(ctx); err != nil {
 			return 0, "", err
 		}
 	}
-	resp, err := c.exchange(f, postLine)
+	resp, err := c.Exchange(&f.State, postLine, f.body)
 	if err != nil {
 		return 0, "", err
 	}
@@ -101,21 +101,27 @@ func (p *pool) exchange(ctx context.Context, f *pendingRequest) (status int, ans
 	return resp.StatusCode, string(all), err
 }
 
-func flightOf(body string) *pendingRequest { return &pendingRequest{body: []byte(body)} }
+// A testRequest is a request with its state.
+type testRequest struct {
+	sent.State
+	body []byte
+}
+
+func requestOf(body string) *testRequest { return &testRequest{body: []byte(body)} }
 
 func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
-	p, s := speaks(t,
+	p, s := scriptedPool(t,
 		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: \xff y\r\n\r\none",
 		"HTTP/1.1 200\r\ntransfer-encoding: Chunked\r\n\r\n2;ext=\"1\"\r\ntw\r\n1\r\no\r\n0\r\nTrailer-Field: x\r\n\r\n",
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: <x>\r\nContent-Length: 5\r\n\r\nHTTP/1.1 201 Made\r\nCONTENT-LENGTH:5 \r\ncontent-length: 5\r\n\r\nthree",
 		"HTTP/1.1 204 Nothing\r\nContent-Length: 7\r\n\r\n",
 		"HTTP/1.1 404 Not Found\r\nConnection: keep-alive, x\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxHeaders-100)+"\r\nContent-Length: 3\r\n\r\nend",
+		"HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", MaxHead-100)+"\r\nContent-Length: 3\r\n\r\nend",
 	)
 	for i, want := range []string{"200 one", "200 two", "201 three", "204 ", "404 ", "200 end"} {
-		f := flightOf("{}")
+		f := requestOf("{}")
 		status, answer, err := p.exchange(t.Context(), f)
-		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.mayBeSent() {
+		if got := fmt.Sprint(status, " ", answer); got != want || err != nil || !f.MayBeSent() {
 			t.Errorf("answer %d: %q, %v, want %q", i, got, err, want)
 		}
 	}
@@ -124,7 +130,7 @@ func TestOneConnectionCarriesAllRequestsThatEndWell(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsNotUsedAgainWhereItMightNotBeAtARequest(t *testing.T) {
+func TestAConnectionIsReusedOnlyAtTheStartOfARequest(t *testing.T) {
 	for name, answer := range map[string]string{
 		"the server closes it":         "HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok",
 		"the server closes it, a list": "HTTP/1.1 200 OK\r\nConnection: x, close\r\nContent-Length: 2\r\n\r\nok",
@@ -135,11 +141,11 @@ func TestAConnectionIsNotUsedAgainWhereItMightNotBeAtARequest(t *testing.T) {
 		"204 with a body":              "HTTP/1.1 204 OK\r\nContent-Length: 4\r\n\r\nevil",
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, s := speaks(t, answer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
-			if _, answer, err := p.exchange(t.Context(), flightOf("1")); err != nil || answer != "ok" && answer != "" {
+			p, s := scriptedPool(t, answer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+			if _, answer, err := p.exchange(t.Context(), requestOf("1")); err != nil || answer != "ok" && answer != "" {
 				t.Fatalf("%q, %v", answer, err)
 			}
-			if _, answer, err := p.exchange(t.Context(), flightOf("2")); err != nil || answer != "good" {
+			if _, answer, err := p.exchange(t.Context(), requestOf("2")); err != nil || answer != "good" {
 				t.Errorf("%q, %v", answer, err)
 			}
 			if n := s.conns.Load(); n != 2 {
@@ -149,8 +155,7 @@ func TestAConnectionIsNotUsedAgainWhereItMightNotBeAtARequest(t *testing.T) {
 	}
 }
 
-// malformed are answers whose heads cannot be read in one way only, or not at
-// all: see JS-11 among the abuse cases.
+// malformed are heads of responses that are invalid or ambiguous: see JS-11 among the abuse cases.
 var malformed = map[string]string{
 	"Content-Length and Transfer-Encoding": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
 	"the same in the other order":          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -179,32 +184,32 @@ var malformed = map[string]string{
 	"a status that is too long":            "HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\nok",
 	"another protocol":                     "HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"interim answers without end":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-	"a long line":                          "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHeaders) + "\r\nContent-Length: 2\r\n\r\nok",
-	"many lines":                           "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", maxHeaders/6) + "Content-Length: 2\r\n\r\nok",
-	"large interim answers":                strings.Repeat("HTTP/1.1 100 C\r\nX: "+strings.Repeat("x", maxHeaders/3)+"\r\n\r\n", 3) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+	"a long line":                          "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", MaxHead) + "\r\nContent-Length: 2\r\n\r\nok",
+	"many lines":                           "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", MaxHead/6) + "Content-Length: 2\r\n\r\nok",
+	"large interim answers":                strings.Repeat("HTTP/1.1 100 C\r\nX: "+strings.Repeat("x", MaxHead/3)+"\r\n\r\n", 3) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"half a line":                          "HTTP/1.1 200 OK\r\nContent-Le" + hangUp,
 	"nothing":                              hangUp,
 }
 
-func TestAnAnswerWhoseHeadIsMalformedIsRefusedAndItsConnectionClosed(t *testing.T) {
+func TestAMalformedHeadIsRefusedAndClosesTheConnection(t *testing.T) {
 	for name, answer := range malformed {
 		t.Run(name, func(t *testing.T) {
-			p, s := speaks(t, answer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
-			f := flightOf("{}")
+			p, s := scriptedPool(t, answer, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+			f := requestOf("{}")
 			if status, answer, err := p.exchange(t.Context(), f); err == nil {
 				t.Errorf("%d %q", status, answer)
 			}
-			if !f.mayBeSent() {
+			if !f.MayBeSent() {
 				t.Error("it counts as not sent")
 			}
-			if _, answer, err := p.exchange(t.Context(), flightOf("{}")); err != nil || answer != "good" || s.conns.Load() != 2 {
+			if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err != nil || answer != "good" || s.conns.Load() != 2 {
 				t.Errorf("the next: %q, %v, on connection %d", answer, err, s.conns.Load())
 			}
 		})
 	}
 }
 
-func TestABodyThatBreaksOffIsNoWholeOne(t *testing.T) {
+func TestATruncatedBodyIsAnError(t *testing.T) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, answer := range map[string]string{
 		"short of its length":     "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok" + hangUp,
@@ -216,22 +221,22 @@ func TestABodyThatBreaksOffIsNoWholeOne(t *testing.T) {
 		"a chunk that goes on":    chunked + "2\r\nokay\r\n0\r\n\r\n" + hangUp,
 		"a large chunk extension": chunked + "2\r\nok\r\n1;" + strings.Repeat("x", 1<<20) + "\r\n!\r\n0\r\n\r\n" + hangUp,
 		"a trailer that is none":  chunked + "2\r\nok\r\n0\r\nno trailer\r\n\r\n" + hangUp,
-		"a trailer without end":   chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X: y\r\n", maxHeaders) + hangUp,
+		"a trailer without end":   chunked + "2\r\nok\r\n0\r\n" + strings.Repeat("X: y\r\n", MaxHead) + hangUp,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, _ := speaks(t, answer)
-			if _, answer, err := p.exchange(t.Context(), flightOf("{}")); err == nil {
+			p, _ := scriptedPool(t, answer)
+			if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err == nil {
 				t.Errorf("%q", answer)
 			}
-			if c := p.takeIdle(); c != nil {
+			if c := p.TakeIdle(); c != nil {
 				t.Error("its connection is kept")
 			}
 		})
 	}
 }
 
-// lying returns the one connection that is idle.
-func lying(t *testing.T, p *pool) *conn {
+// onlyIdleConn returns the only idle connection.
+func onlyIdleConn(t *testing.T, p *Pool) *Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) != 1 {
@@ -240,7 +245,7 @@ func lying(t *testing.T, p *pool) *conn {
 	return p.idle[0]
 }
 
-func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T) {
+func TestAnIdleConnectionThatTheServerClosedOrWroteToIsNotUsed(t *testing.T) {
 	for name, last := range map[string]string{
 		"closed": "", "spoken": "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
 	} {
@@ -256,14 +261,14 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 			site.Start()
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := newPool(u)
-			defer p.close()
-			if _, _, err := p.exchange(t.Context(), flightOf("{}")); err != nil {
+			p := NewPool(u)
+			defer p.Close()
+			if _, _, err := p.exchange(t.Context(), requestOf("{}")); err != nil {
 				t.Fatal(err)
 			}
-			c := lying(t, p)
+			c := onlyIdleConn(t, p)
 			if !c.isQuiet() {
-				t.Fatal("an idle connection counts as closed")
+				t.Fatal("an idle connection is taken for a closed one")
 			}
 			server := <-far
 			if last == "" {
@@ -272,7 +277,7 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 				_, _ = io.WriteString(server, last)
 			}
 			wait.Until(t, "it is seen", func() bool { return !c.isQuiet() })
-			f := flightOf("{}")
+			f := requestOf("{}")
 			if status, _, err := p.exchange(t.Context(), f); err != nil || status != 200 || executed.Load() != 2 {
 				t.Errorf("%d, %v, executed %d times", status, err, executed.Load())
 			}
@@ -282,7 +287,7 @@ func TestAnIdleConnectionThatTheServerHasClosedOrSpokenOnIsNotUsed(t *testing.T)
 
 func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(&url.URL{Scheme: "http", Host: "test"})
+		p := NewPool(&url.URL{Scheme: "http", Host: "test"})
 		idle := func() net.Conn {
 			near, far := net.Pipe()
 			p.putIdle(newConn(p, near, near))
@@ -296,60 +301,108 @@ func TestIdleConnectionsAreClosedInTime(t *testing.T) {
 		first := idle()
 		time.Sleep(time.Second)
 		second := idle()
-		if after := closed(first); after != idleConnTimeout {
+		if after := closed(first); after != IdleTimeout {
 			t.Errorf("the first is closed after %s", after)
 		}
-		if after := closed(second); after != idleConnTimeout+time.Second {
+		if after := closed(second); after != IdleTimeout+time.Second {
 			t.Errorf("the second is closed after %s", after)
 		}
-		if p.takeIdle() != nil {
+		if p.TakeIdle() != nil {
 			t.Error("one is left")
 		}
 
 		third := idle()
-		p.close()
+		p.Close()
 		began = time.Now()
 		if after := closed(third); after != 0 {
 			t.Errorf("after the end it is closed after %s", after)
 		}
 		if fourth := idle(); closed(fourth) != 0 {
-			t.Error("one is kept after the end")
+			t.Error("a connection is kept after close")
 		}
 	})
 }
 
-func TestNoMoreIdleConnectionsAreKeptThanMayBe(t *testing.T) {
-	p := newPool(&url.URL{Scheme: "http", Host: "test"})
-	defer p.close()
-	for range maxIdleConns + 10 {
+func TestIdleConnectionsAreLimited(t *testing.T) {
+	p := NewPool(&url.URL{Scheme: "http", Host: "test"})
+	defer p.Close()
+	for range MaxIdle + 10 {
 		near, far := net.Pipe()
 		defer far.Close() //nolint:errcheck // it is only a test's
 		p.putIdle(newConn(p, near, near))
 	}
-	if n := len(p.idle); n != maxIdleConns {
+	if n := len(p.idle); n != MaxIdle {
 		t.Errorf("%d are kept", n)
 	}
 }
 
-// A shutConn is a connection that takes nothing.
+// A shutConn is a connection that accepts no bytes.
 type shutConn struct{ net.Conn }
 
 func (shutConn) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestARequestOfWhichTheSystemTookNothingWasNotSent(t *testing.T) {
+func TestARequestIsUnsentIfTheKernelTookNoByte(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	near, far := net.Pipe()
 	_ = far.Close()
 	plain := newConn(nil, shutConn{near}, shutConn{near})
-	f := flightOf("{}")
-	if _, err := plain.exchange(f, postLine); err == nil || !f.withdraw() {
+	f := requestOf("{}")
+	if _, err := plain.Exchange(&f.State, postLine, f.body); err == nil || !f.Withdraw() {
 		t.Errorf("%v, and it may have been sent", err)
 	}
-	// Of what TLS was given, a part may have left all the same.
+	// A part of what was given to TLS may still have left.
 	secure := newConn(nil, near, shutConn{near})
-	f = flightOf("{}")
-	if _, err := secure.exchange(f, postLine); err == nil || f.withdraw() {
+	f = requestOf("{}")
+	if _, err := secure.Exchange(&f.State, postLine, f.body); err == nil || f.Withdraw() {
 		t.Errorf("%v, and it counts as not sent", err)
+	}
+}
+
+// A recordingConn records what is written.
+type recordingConn struct {
+	net.Conn
+	wrote bytes.Buffer
+}
+
+func (r *recordingConn) Write(b []byte) (int, error) { return r.wrote.Write(b) }
+
+func TestNoByteOfAWithdrawnRequestLeaves(t *testing.T) {
+	law.Hold(t, law.NeverTwice)
+	r := &recordingConn{}
+	c := newConn(nil, r, r)
+	kept, gone := requestOf("kept "), requestOf("gone ")
+	if kept.MayBeSent() {
+		t.Error("a request counts as sent before its first byte")
+	}
+	none := func(b []byte) []byte { return b }
+	c.request = &kept.State
+	_ = c.send(none, kept.body)
+	if !kept.MayBeSent() || kept.Withdraw() {
+		t.Error("a partly sent request can be withdrawn")
+	}
+	if !gone.Withdraw() {
+		t.Error("an unsent request cannot be withdrawn")
+	}
+	c.request = &gone.State
+	if err := c.send(none, gone.body); !errors.Is(err, ErrWithdrawn) {
+		t.Errorf("error %v", err)
+	}
+	if got := r.wrote.String(); got != "Content-Length: 5\r\n\r\nkept " {
+		t.Errorf("%q has left", got)
+	}
+}
+
+func TestAHostIsDialledAsDNSSpellsIt(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://bücher.example/x": "xn--bcher-kva.example:80", "https://Example.com": "Example.com:443", "https://[::1]:8/": "[::1]:8", "http://[fe80::1%25eth0]/": "[fe80::1%eth0]:80",
+	} {
+		u, err := url.Parse(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NewPool(u).address; got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }
 
@@ -374,16 +427,16 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 			site := httptest.NewServer(handler)
 			defer site.Close()
 			u, _ := url.Parse(site.URL)
-			p := newPool(u)
-			defer p.close()
-			status, answer, err := p.exchange(t.Context(), flightOf(long))
-			kept := p.takeIdle()
-			for range 20 { // where the machine is busy, the answer may be read before the sender has noted that all was sent
+			p := NewPool(u)
+			defer p.Close()
+			status, answer, err := p.exchange(t.Context(), requestOf(long))
+			kept := p.TakeIdle()
+			for range 20 { // on a busy machine, the response may be read before the sender notes that all was sent
 				if name != "read first" || kept != nil || err != nil {
 					break
 				}
-				status, answer, err = p.exchange(t.Context(), flightOf(long))
-				kept = p.takeIdle()
+				status, answer, err = p.exchange(t.Context(), requestOf(long))
+				kept = p.TakeIdle()
 			}
 			switch name {
 			case "read first":
@@ -406,44 +459,45 @@ func TestALongBodyIsSentWhileTheAnswerIsRead(t *testing.T) {
 	}
 }
 
-func TestAHaltedRequestEndsAtOnceWhereverItIs(t *testing.T) {
+func TestAHaltedRequestEndsAtOnceInEveryPhase(t *testing.T) {
 	for name, answer := range map[string]string{
 		"before the head": "", "within the head": "HTTP/1.1 200 OK\r\n", "within the body": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, s := speaks(t, answer)
-			f := flightOf("{}")
-			ended := later(func() error {
+			p, s := scriptedPool(t, answer)
+			f := requestOf("{}")
+			ended := make(chan error, 1)
+			go func() {
 				_, _, err := p.exchange(t.Context(), f)
-				return err
-			})
-			wait.Until(t, "it has been answered", func() bool { return f.mayBeSent() && len(s.answers) == 0 })
-			f.halt()
+				ended <- err
+			}()
+			wait.Until(t, "it has been answered", func() bool { return f.MayBeSent() && len(s.answers) == 0 })
+			f.Halt()
 			if err := <-ended; err == nil {
 				t.Error("it has an answer")
 			}
-			if p.takeIdle() != nil {
+			if p.TakeIdle() != nil {
 				t.Error("the connection is kept")
 			}
 		})
 	}
-	p, s := speaks(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-	halted := flightOf("{}")
-	halted.halt()
-	if _, _, err := p.exchange(t.Context(), halted); !errors.Is(err, errWithdrawn) || !halted.withdraw() {
-		t.Errorf("a request that was halted before it left: %v", err)
+	p, s := scriptedPool(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	halted := requestOf("{}")
+	halted.Halt()
+	if _, _, err := p.exchange(t.Context(), halted); !errors.Is(err, ErrWithdrawn) || !halted.Withdraw() {
+		t.Errorf("a request that was halted before it was sent: %v", err)
 	}
-	done := flightOf("{}")
+	done := requestOf("{}")
 	if _, _, err := p.exchange(t.Context(), done); err != nil || s.conns.Load() != 1 {
-		t.Fatalf("the connection of that is not used: %v", err)
+		t.Fatalf("the connection of another call is not used: %v", err)
 	}
-	done.halt() // too late: the connection is others'
-	if c := lying(t, p); !c.isQuiet() {
-		t.Error("a request that has ended takes the connection with it")
+	done.Halt() // too late: the connection belongs to other requests
+	if c := onlyIdleConn(t, p); !c.isQuiet() {
+		t.Error("a request that has ended closes the connection")
 	}
 }
 
-func TestOverTLSConnectionsAreCheckedKeptAndSeenToBeClosed(t *testing.T) {
+func TestTLSConnectionsAreVerifiedReusedAndDetectedAsClosed(t *testing.T) {
 	far := make(chan net.Conn, 1)
 	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %x", r.Proto, r.TLS.Version)
@@ -461,38 +515,38 @@ func TestOverTLSConnectionsAreCheckedKeptAndSeenToBeClosed(t *testing.T) {
 	site.StartTLS()
 	defer site.Close()
 	u, _ := url.Parse(site.URL)
-	p := newPool(u)
-	defer p.close()
-	f := flightOf("{}")
-	if _, _, err := p.exchange(t.Context(), f); !errors.As(err, new(*tls.CertificateVerificationError)) || !f.withdraw() {
-		t.Errorf("a server that nobody vouches for: %v", err)
+	p := NewPool(u)
+	defer p.Close()
+	f := requestOf("{}")
+	if _, _, err := p.exchange(t.Context(), f); !errors.As(err, new(*tls.CertificateVerificationError)) || !f.Withdraw() {
+		t.Errorf("a server with an unknown certificate: %v", err)
 	}
 	p.secure.RootCAs = x509.NewCertPool()
 	p.secure.RootCAs.AddCert(site.Certificate())
 	for range 3 {
-		if _, answer, err := p.exchange(t.Context(), flightOf("{}")); err != nil || answer != "HTTP/1.1 304" {
+		if _, answer, err := p.exchange(t.Context(), requestOf("{}")); err != nil || answer != "HTTP/1.1 304" {
 			t.Fatalf("%q, %v", answer, err)
 		}
 	}
-	c := lying(t, p)
+	c := onlyIdleConn(t, p)
 	if !c.isQuiet() {
-		t.Error("an idle connection counts as closed")
+		t.Error("an idle connection is taken for a closed one")
 	}
 	_ = (<-far).Close()
 	wait.Until(t, "its end is seen", func() bool { return !c.isQuiet() })
 
 	site.TLS.MaxVersion = tls.VersionTLS11 //nolint:gosec // which is refused
-	p.close()
-	if _, _, err := newPoolLike(p).exchange(t.Context(), flightOf("{}")); err == nil {
-		t.Error("TLS 1.1 is taken")
+	p.Close()
+	if _, _, err := newPoolLike(p).exchange(t.Context(), requestOf("{}")); err == nil {
+		t.Error("TLS 1.1 is accepted")
 	}
 }
 
-func newPoolLike(p *pool) *pool { return &pool{address: p.address, secure: p.secure} }
+func newPoolLike(p *Pool) *Pool { return &Pool{address: p.address, secure: p.secure} }
 
-// FuzzAnswer holds our reading of answers to net/http's: where we take one, that
-// finds the same status and body, and ends it at the same place.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse compares our parser of responses with that of net/http. If ours accepts a response,
+// net/http must find the same status, the same body and the same end.
+func FuzzResponse(f *testing.F) {
 	for _, answer := range malformed {
 		if len(answer) < 1<<10 {
 			f.Add([]byte(answer))
@@ -506,11 +560,12 @@ func FuzzAnswer(f *testing.F) {
 		defer near.Close() //nolint:errcheck // it is only a test's
 		defer far.Close()  //nolint:errcheck // it is only a test's
 		c := newConn(nil, near, near)
-		c.in = bufio.NewReader(bytes.NewReader(data))
-		resp, err := c.readHead()
+		c.head.in = bufio.NewReader(bytes.NewReader(data))
+		h, err := c.head.read()
 		if err != nil {
 			return
 		}
+		resp := c.newResponse(h)
 		body, bodyErr := io.ReadAll(resp.Body)
 
 		in := bufio.NewReader(bytes.NewReader(data))
@@ -518,9 +573,9 @@ func FuzzAnswer(f *testing.F) {
 			theirs, err := http.ReadResponse(in, &http.Request{Method: http.MethodPost})
 			if err != nil {
 				if strings.Contains(strings.ToLower(string(data)), "trailer") {
-					return // what is announced is of no interest to us
+					return // we do not use that announcement
 				}
-				t.Fatalf("we take what net/http does not: %v", err)
+				t.Fatalf("we accept a response that net/http refuses: %v", err)
 			}
 			if theirs.StatusCode < 200 {
 				continue
@@ -532,8 +587,8 @@ func FuzzAnswer(f *testing.F) {
 			if bodyErr != nil {
 				return
 			}
-			if wantErr != nil || !bytes.Equal(body, want) || in.Buffered() != c.in.Buffered() {
-				t.Fatalf("body %q and %d bytes behind it, net/http has %q, %d, %v", body, c.in.Buffered(), want, in.Buffered(), wantErr)
+			if wantErr != nil || !bytes.Equal(body, want) || in.Buffered() != c.head.in.Buffered() {
+				t.Fatalf("body %q and %d bytes behind it, net/http has %q, %d, %v", body, c.head.in.Buffered(), want, in.Buffered(), wantErr)
 			}
 			return
 		}

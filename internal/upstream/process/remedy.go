@@ -1,4 +1,4 @@
-package upstream
+package process
 
 import (
 	"cmp"
@@ -52,9 +52,9 @@ func programPath(cfg *switchboard.Server) string {
 	return program
 }
 
-// startRemedy returns the remedy if the server's program could not be started. It returns "" if the
+// StartRemedy returns the remedy if the server's program could not be started. It returns "" if the
 // program and its folder are as they should be.
-func startRemedy(cfg *switchboard.Server) string {
+func StartRemedy(cfg *switchboard.Server) string {
 	if len(cfg.Command) == 0 {
 		return ""
 	}
@@ -77,9 +77,9 @@ const (
 	exitMissing   = "exit status 127"
 )
 
-// exitRemedy returns the remedy for a process that ended with the status how and these last lines
+// ExitRemedy returns the remedy for a process that ended with the status how and these last lines
 // of stderr, or "".
-func exitRemedy(how string, words []string) string {
+func ExitRemedy(how string, words []string) string {
 	switch how {
 	case exitMissing:
 		if program := missingProgram(words, ": command not found", ": not found", ": No such file or directory"); program != "" {
@@ -151,9 +151,9 @@ func packageRunner(command []string) string {
 	return name + " " + command[1+i]
 }
 
-// slowStartRemedy returns the remedy for a server that does not answer during its start. It returns
+// SlowStartRemedy returns the remedy for a server that does not answer during its start. It returns
 // "" if its command is no package runner.
-func slowStartRemedy(command []string) string {
+func SlowStartRemedy(command []string) string {
 	name := packageRunner(command)
 	if name == "" {
 		return ""

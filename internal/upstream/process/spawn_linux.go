@@ -1,4 +1,4 @@
-package upstream
+package process
 
 import (
 	"errors"
@@ -45,10 +45,10 @@ func setCloseOnExec() error {
 	return nil
 }
 
-// hasUnread reports whether the program has left bytes in its stdin unread. That is so while a
+// HasUnread reports whether the program has left bytes in its stdin unread. That is so while a
 // program starts, or while npx downloads it.
-func (p *process) hasUnread() bool {
-	raw, err := p.stdin.SyscallConn()
+func (p *Process) HasUnread() bool {
+	raw, err := p.Stdin.SyscallConn()
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package upstream
+package process
 
 import (
 	"bufio"
@@ -12,13 +12,17 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 )
+
+// StartTimeout limits the start of a server. The first start may have to download a package.
+const StartTimeout = 60 * time.Second
 
 // Limits of what a server's stderr may add to our log.
 const (
 	maxStderrLine = 2 << 10  // bytes of a line that are logged
 	maxStderrRead = 64 << 10 // bytes of a line that are read
-	maxQuoted     = 300      // bytes of a server's text in a message of ours
 	stderrLines   = 1        // lines per second and server, after the burst
 	stderrBurst   = 200
 	stderrBytes   = 4 << 20 // bytes per second that are read
@@ -27,29 +31,30 @@ const (
 	// the process wrote nothing for lastLinesFresh before it ended, its lines do not explain the
 	// end. Lines from the beginning of a start that lasted startTimeout still do.
 	maxLastLines   = 10
-	lastLinesFresh = startTimeout + time.Minute
+	lastLinesFresh = StartTimeout + time.Minute
 )
 
-// A stderrLog logs what a server's processes write to stderr: by line, escaped, and without the
+// A StderrLog logs what a server's processes write to stderr: by line, escaped, and without the
 // server's secrets. It limits the lines of one server, for all its processes together.
-type stderrLog struct {
+type StderrLog struct {
 	log     *slog.Logger
-	mask    *secretMask
+	mask    *mask.Mask
 	limiter *rate.Limiter
 	leftOut atomic.Int64 // lines that were left out since the last logged one
 }
 
-func newStderrLog(log *slog.Logger, m *secretMask) *stderrLog {
-	return &stderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
+// NewStderrLog returns the log of one server.
+func NewStderrLog(log *slog.Logger, m *mask.Mask) *StderrLog {
+	return &StderrLog{log: log, mask: m, limiter: rate.NewLimiter(stderrLines, stderrBurst)}
 }
 
 // logLine logs a line if the limit allows it.
-func (v *stderrLog) logLine(text []byte, whole bool) {
+func (v *StderrLog) logLine(text []byte, whole bool) {
 	if !v.limiter.Allow() {
 		v.leftOut.Add(1)
 		return
 	}
-	attrs := []any{"stderr", v.mask.line(text, maxStderrLine, whole)}
+	attrs := []any{"stderr", v.mask.Line(text, maxStderrLine, whole)}
 	if n := v.leftOut.Swap(0); n > 0 {
 		attrs = append(attrs, "left_out_before", n)
 	}
@@ -57,34 +62,35 @@ func (v *stderrLog) logLine(text []byte, whole bool) {
 }
 
 // flush logs how many lines were left out at the end of a process.
-func (v *stderrLog) flush() {
+func (v *StderrLog) flush() {
 	if n := v.leftOut.Swap(0); n > 0 {
 		v.log.Info("lines of a server's stderr were left out", "lines", n)
 	}
 }
 
-// A stderrReader reads the stderr of one child process.
-type stderrReader struct {
-	voice *stderrLog
-	done  chan struct{}
+// A StderrReader reads the stderr of one child process.
+type StderrReader struct {
+	voice *StderrLog
+	Done  chan struct{} // closed when all is read
 
 	mu     sync.Mutex
 	lines  []string // the last ones, at most maxLastLines
 	lastAt time.Time
 }
 
-func readStderr(v *stderrLog, r io.Reader) *stderrReader {
-	s := &stderrReader{voice: v, done: make(chan struct{})}
+// ReadStderr starts to read r until it ends.
+func ReadStderr(v *StderrLog, r io.Reader) *StderrReader {
+	s := &StderrReader{voice: v, Done: make(chan struct{})}
 	go func() {
-		defer close(s.done)
+		defer close(s.Done)
 		defer v.flush()
 		s.read(r)
 	}()
 	return s
 }
 
-// lastLines returns the last lines if the process has written recently. A nil reader has none.
-func (s *stderrReader) lastLines() []string {
+// LastLines returns the last lines if the process has written recently. A nil reader has none.
+func (s *StderrReader) LastLines() []string {
 	if s == nil {
 		return nil
 	}
@@ -97,7 +103,7 @@ func (s *stderrReader) lastLines() []string {
 }
 
 // record adds a line to the last lines.
-func (s *stderrReader) record(line string) {
+func (s *StderrReader) record(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.lines) == maxLastLines {
@@ -106,7 +112,7 @@ func (s *stderrReader) record(line string) {
 	s.lines, s.lastAt = append(s.lines, line), time.Now()
 }
 
-func (s *stderrReader) read(r io.Reader) {
+func (s *StderrReader) read(r io.Reader) {
 	// If a process floods its stderr, it must wait until we read on.
 	pace := rate.NewLimiter(stderrBytes, stderrBytes)
 	lines := bufio.NewReaderSize(r, maxStderrRead)
@@ -122,7 +128,7 @@ func (s *stderrReader) read(r io.Reader) {
 			rest, err = lines.ReadSlice('\n')
 			waitForPace(pace, len(rest))
 		}
-		if words := s.voice.mask.line(text, maxQuoted, whole); words != "" {
+		if words := s.voice.mask.Line(text, mask.MaxQuoted, whole); words != "" {
 			s.record(words)
 			s.voice.logLine(text, whole)
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// put writes a value, whatever is there.
+// put writes a value, and replaces any version.
 func put(t *testing.T, s store.Store, group string) error {
 	t.Helper()
 	_, err := s.Apply(t.Context(), store.Change{Group: group, Writes: []store.Write{{Name: "n", Was: store.Any, Data: []byte("x")}}})
 	return err
 }
 
-// refuses waits until the store refuses everything, and says why.
+// refuses waits until the store refuses all calls, with the reason why.
 func refuses(t *testing.T, s store.Store, why string) {
 	t.Helper()
 	wait.UntilNil(t, "it is refused: "+why, func() error {
@@ -49,7 +49,7 @@ func serves(t *testing.T, s store.Store) {
 	t.Helper()
 	wait.UntilNil(t, "it is used again", func() error { return put(t, s, "g") })
 	if st := s.Status(); st.Fault != "" || st.Lost {
-		t.Errorf("it is used, and says %q", st.Fault)
+		t.Errorf("it is used, and Status says %q", st.Fault)
 	}
 }
 
@@ -89,7 +89,7 @@ func fields(text string) (all []any) {
 	return all
 }
 
-// Nothing is asked of another Redis that is behind the same address now, whatever it was a moment ago.
+// No command is sent to another Redis that has the same address now.
 func TestNames15AConnectionIsExaminedBeforeItIsUsed(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
@@ -104,8 +104,8 @@ func TestNames15AConnectionIsExaminedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// Redis writes its first file only some time after its appendonly is yes again. What it acknowledges
-// until then is in no file.
+// Redis writes its first append-only file only some time after its appendonly is yes again. Changes that it
+// acknowledges before that are in no file.
 func TestNames15ARedisIsUsedAgainOnceItsFileIsWritten(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, s.URL(), store.RedisOptions{})
@@ -116,7 +116,7 @@ func TestNames15ARedisIsUsedAgainOnceItsFileIsWritten(t *testing.T) {
 	}
 	s.Do("config", "set", "appendonly", "no")
 	refuses(t, r, "appendonly is no")
-	s.Do("config", "set", "rdb-key-save-delay", "100000") // microseconds, of each key
+	s.Do("config", "set", "rdb-key-save-delay", "100000") // microseconds for each key
 	s.Do("config", "set", "appendonly", "yes")
 	for begun := true; begun; {
 		err := put(t, r, "g")

@@ -1,4 +1,12 @@
-package upstream
+// Package http1 sends POST requests over HTTP/1.1 connections that prove whether any byte of a request
+// has left.
+//
+// The Transport of net/http does not say that, and it gives each connection two goroutines, so that
+// switching between them costs as much as sending the call. Here a connection carries one request at a
+// time. The caller's goroutine writes the request and reads the response. The package decides what a
+// valid response is, and when a connection can be used again: it accepts no response that two readers
+// could understand differently. What a status or a body means is left to package upstream.
+package http1
 
 import (
 	"bufio"
@@ -17,14 +25,18 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
+	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 )
 
-// POST requests use connections of our own, for two reasons. The Transport of net/http gives each
-// connection two goroutines, so that switching between goroutines costs as much as sending the
-// call. And it does not say whether any byte of a request has left. Here a connection carries one
-// request at a time. The caller's goroutine writes the request and reads the response.
-
+// Limits of connections and responses.
 const (
+	MaxHead = 64 << 10 // bytes of a head, together with those of interim responses
+	MaxIdle = 256      // idle connections to one server
+
+	// Servers on Node close a connection after five idle seconds. A request that crosses with that has
+	// an unknown outcome, so we close it earlier.
+	IdleTimeout = 4 * time.Second
+
 	readBufferSize = 4 << 10
 	maxKeptBuffer  = 16 << 10 // a larger buffer of a request is not kept for the next
 
@@ -38,26 +50,29 @@ const (
 
 // Why a response is not usable.
 var (
-	errMalformed = errors.New("its answer is no HTTP/1.1")
-	errFraming   = errors.New("its answer says in two ways where it ends")
-	errHeadSize  = errors.New("the head of its answer is larger than the " + strconv.Itoa(maxHeaders) + " bytes that are allowed")
-	errWithdrawn = errors.New("the request was withdrawn")
+	errMalformed = errors.New("its answer is not HTTP/1.1")
+	errFraming   = errors.New("its answer has two contradictory lengths")
+	errHeadSize  = errors.New("the head of its answer is larger than the " + strconv.Itoa(MaxHead) + " bytes that are allowed")
 )
 
-// A pool keeps idle connections to one server. It is safe for concurrent use.
-type pool struct {
+// ErrWithdrawn is the error of Exchange if the request was withdrawn or halted before it was sent.
+var ErrWithdrawn = errors.New("the request was withdrawn")
+
+// A Pool keeps idle connections to one server. It is safe for concurrent use.
+type Pool struct {
 	address string
 	secure  *tls.Config // nil for plain HTTP
 
 	mu     sync.Mutex
-	idle   []*conn // longest idle first
+	idle   []*Conn // longest idle first
 	timer  *time.Timer
 	closed bool
 }
 
-func newPool(u *url.URL) *pool {
+// NewPool returns an empty pool for the server at u.
+func NewPool(u *url.URL) *Pool {
 	host, port := asciiHost(u), u.Port()
-	p := &pool{}
+	p := &Pool{}
 	if u.Scheme == "https" {
 		p.secure = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, ServerName: host}
 		port = cmp.Or(port, "443")
@@ -83,8 +98,8 @@ func asciiHost(u *url.URL) string {
 	return req.Host
 }
 
-// takeIdle returns an idle connection that is open, or nil.
-func (p *pool) takeIdle() *conn {
+// TakeIdle returns an idle connection that is open, or nil.
+func (p *Pool) TakeIdle() *Conn {
 	for {
 		p.mu.Lock()
 		last := len(p.idle) - 1
@@ -96,7 +111,7 @@ func (p *pool) takeIdle() *conn {
 		p.idle[last] = nil
 		p.idle = p.idle[:last]
 		p.mu.Unlock()
-		if time.Since(c.idleSince) < idleConnTimeout && c.isQuiet() {
+		if time.Since(c.idleSince) < IdleTimeout && c.isQuiet() {
 			return c
 		}
 		c.stop()
@@ -104,28 +119,28 @@ func (p *pool) takeIdle() *conn {
 }
 
 // putIdle keeps c for the next request.
-func (p *pool) putIdle(c *conn) {
+func (p *Pool) putIdle(c *Conn) {
 	c.idleSince = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= maxIdleConns {
+	if p.closed || len(p.idle) >= MaxIdle {
 		c.stop()
 		return
 	}
 	p.idle = append(p.idle, c)
 	if p.timer == nil {
-		p.timer = time.AfterFunc(idleConnTimeout, p.closeExpired)
+		p.timer = time.AfterFunc(IdleTimeout, p.closeExpired)
 	}
 }
 
 // closeExpired closes the connections that were idle for too long.
-func (p *pool) closeExpired() {
+func (p *Pool) closeExpired() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil
 	n := 0
 	for ; n < len(p.idle); n++ {
-		left := idleConnTimeout - time.Since(p.idle[n].idleSince)
+		left := IdleTimeout - time.Since(p.idle[n].idleSince)
 		if left > 0 {
 			p.timer = time.AfterFunc(left, p.closeExpired)
 			break
@@ -137,8 +152,8 @@ func (p *pool) closeExpired() {
 	p.idle = p.idle[:rest]
 }
 
-// close closes the idle connections. Later ones are not kept.
-func (p *pool) close() {
+// Close closes the idle connections. Later ones are not kept.
+func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -151,8 +166,8 @@ func (p *pool) close() {
 	}
 }
 
-// dial opens a connection.
-func (p *pool) dial(ctx context.Context) (*conn, error) {
+// Dial opens a connection.
+func (p *Pool) Dial(ctx context.Context) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dial.Timeout)
 	defer cancel()
 	raw, err := dial.Context(ctx, "tcp", p.address)
@@ -170,9 +185,9 @@ func (p *pool) dial(ctx context.Context) (*conn, error) {
 	return newConn(p, raw, secure), nil
 }
 
-// A conn is a connection of a pool. It carries one request at a time.
-type conn struct {
-	pool      *pool
+// A Conn is a connection of a Pool. It carries one request at a time.
+type Conn struct {
+	pool      *Pool
 	raw       net.Conn
 	rw        net.Conn        // raw, or TLS over it
 	sys       syscall.RawConn // of raw; nil if it is no socket
@@ -183,21 +198,17 @@ type conn struct {
 	peek   func(fd uintptr) bool
 	open   bool
 
-	in  *bufio.Reader
-	out []byte
+	head headReader
+	out  []byte
 
 	// State of the current request.
-	request     *pendingRequest
-	wrote       chan error // receives the result of writing a long body; nil means that none is being written
-	headers     http.Header
-	contentType []string // the last Content-Type, which rarely changes
-	reusable    bool     // the server accepts another request
+	request *sent.State
+	wrote   chan error // receives the result of writing a long body; nil means that none is being written
 }
 
-func newConn(p *pool, raw, rw net.Conn) *conn {
-	c := &conn{pool: p, raw: raw, rw: rw, in: bufio.NewReaderSize(rw, readBufferSize)}
+func newConn(p *Pool, raw, rw net.Conn) *Conn {
+	c := &Conn{pool: p, raw: raw, rw: rw, head: headReader{in: bufio.NewReaderSize(rw, readBufferSize), headers: http.Header{}}}
 	c.stop = func() { _ = raw.Close() }
-	c.headers = http.Header{}
 	if s, ok := raw.(syscall.Conn); ok {
 		c.sys, _ = s.SyscallConn()
 	}
@@ -213,7 +224,7 @@ func newConn(p *pool, raw, rw net.Conn) *conn {
 
 // isQuiet reports whether the idle connection seems open and the server has sent nothing on it. A
 // server must not send anything between responses.
-func (c *conn) isQuiet() bool {
+func (c *Conn) isQuiet() bool {
 	if c.sys == nil {
 		return true
 	}
@@ -228,46 +239,47 @@ func (c *conn) isQuiet() bool {
 	}
 	// TLS itself may have sent something, such as a session ticket.
 	_ = c.raw.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err := c.in.Peek(1)
+	_, err := c.head.in.Peek(1)
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() && c.raw.SetReadDeadline(time.Time{}) == nil
 }
 
-// exchange sends the request f and returns the response when its head is read. head appends
-// everything but the length and the body. The response has only the headers that we use. After an
-// error, exchange has already returned or closed the connection. Otherwise closing the response's
-// body does so, and the headers must not be read after that.
-func (c *conn) exchange(f *pendingRequest, head func([]byte) []byte) (*http.Response, error) {
-	c.request = f
-	if !f.setStop(c.stop) {
-		f.setStop(nil)
+// Exchange sends the request and returns the response when its head is read. appendHead
+// appends everything but the length and the body. The response has only the headers that package
+// upstream uses. After an error, request says whether any byte may have left, and Exchange has
+// returned the connection to the pool or closed it. Otherwise closing the response's body does so, and
+// the headers must not be read after that.
+func (c *Conn) Exchange(request *sent.State, appendHead func([]byte) []byte, body []byte) (*http.Response, error) {
+	c.request = request
+	if !request.SetStop(c.stop) {
+		request.SetStop(nil)
 		c.pool.putIdle(c) // it is unused
-		return nil, errWithdrawn
+		return nil, ErrWithdrawn
 	}
-	if err := c.send(f, head); err != nil {
+	if err := c.send(appendHead, body); err != nil {
 		c.discard()
 		return nil, err
 	}
-	resp, err := c.readHead()
+	h, err := c.head.read()
 	if err != nil {
 		c.discard()
 		return nil, err
 	}
-	return resp, nil
+	return c.newResponse(h), nil
 }
 
 // discard closes the connection.
-func (c *conn) discard() {
+func (c *Conn) discard() {
 	c.stop()
 	if c.wrote != nil {
 		<-c.wrote //nolint:errcheck // nothing of it is being written any more
 	}
-	c.request.setStop(nil)
+	c.request.SetStop(nil)
 	c.request = nil
 }
 
 // fullyWritten reports whether the whole request is written. It waits up to writeTimeout.
-func (c *conn) fullyWritten() bool {
+func (c *Conn) fullyWritten() bool {
 	if c.wrote == nil {
 		return true
 	}
@@ -283,25 +295,25 @@ func (c *conn) fullyWritten() bool {
 }
 
 // send writes the request.
-func (c *conn) send(f *pendingRequest, head func([]byte) []byte) error {
-	b := head(c.out[:0])
+func (c *Conn) send(appendHead func([]byte) []byte, body []byte) error {
+	b := appendHead(c.out[:0])
 	b = append(b, "Content-Length: "...)
-	b = strconv.AppendInt(b, int64(len(f.body)), 10)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
 	b = append(b, "\r\n\r\n"...)
-	if len(f.body) <= longBody {
-		b = append(b, f.body...)
+	if len(body) <= longBody {
+		b = append(b, body...)
 		if c.out = b; cap(b) > maxKeptBuffer {
 			c.out = nil
 		}
-		return c.write(f, b)
+		return c.write(b)
 	}
 	c.out = b
 	wrote := make(chan error, 1)
 	c.wrote = wrote
 	go func() {
-		err := c.write(f, b)
+		err := c.write(b)
 		if err == nil {
-			_, err = c.rw.Write(f.body)
+			_, err = c.rw.Write(body)
 		}
 		if err != nil { // the server may have sent the reason
 			_ = c.raw.SetReadDeadline(time.Now().Add(time.Second))
@@ -312,13 +324,13 @@ func (c *conn) send(f *pendingRequest, head func([]byte) []byte) error {
 }
 
 // write writes b, the beginning of the request.
-func (c *conn) write(f *pendingRequest, b []byte) error {
-	if !f.claimSend() {
-		return errWithdrawn
+func (c *Conn) write(b []byte) error {
+	if !c.request.Claim() {
+		return ErrWithdrawn
 	}
 	n, err := c.rw.Write(b)
 	if n == 0 && err != nil && c.rw == c.raw {
-		f.sendState.Store(neverSent) // the kernel took no byte
+		c.request.NothingLeft() // the kernel took no byte
 	}
 	return err
 }

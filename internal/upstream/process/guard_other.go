@@ -1,6 +1,6 @@
 //go:build !linux
 
-package upstream
+package process
 
 import "syscall"
 

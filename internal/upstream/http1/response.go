@@ -1,4 +1,4 @@
-package upstream
+package http1
 
 import (
 	"bufio"
@@ -11,117 +11,132 @@ import (
 	"strings"
 )
 
-// readHead reads the head of the response.
-func (c *conn) readHead() (*http.Response, error) {
-	left := maxHeaders
-	for range maxInterim {
-		resp, err := c.readOneHead(&left)
-		switch {
-		case err != nil:
-			return nil, err
-		case resp.StatusCode == http.StatusSwitchingProtocols: // which was not requested
-			return nil, errMalformed
-		case resp.StatusCode >= http.StatusOK:
-			return resp, nil
-		}
-	}
-	return nil, errMalformed
+// A headReader reads the heads of responses from a connection.
+type headReader struct {
+	in          *bufio.Reader
+	headers     http.Header // of the last response
+	contentType []string    // the last Content-Type, which rarely changes
+	reusable    bool        // the server accepts another request
 }
 
-// readOneHead reads one head, which may be that of an interim response.
-func (c *conn) readOneHead(left *int) (*http.Response, error) {
-	line, err := c.readLine(left)
+// A head is what the head of a response says, without its headers.
+type head struct {
+	status  int
+	length  int64 // of the body; -1 if the head has none
+	chunked bool
+}
+
+// read reads the head of a response, and skips interim ones.
+func (r *headReader) read() (head, error) {
+	left := MaxHead
+	for range maxInterim {
+		h, err := r.readOne(&left)
+		switch {
+		case err != nil:
+			return head{}, err
+		case h.status == http.StatusSwitchingProtocols: // which was not requested
+			return head{}, errMalformed
+		case h.status >= http.StatusOK:
+			return h, nil
+		}
+	}
+	return head{}, errMalformed
+}
+
+// readOne reads one head, and subtracts its bytes from left.
+func (r *headReader) readOne(left *int) (head, error) {
+	line, err := r.readLine(left)
 	if err != nil {
-		return nil, err
+		return head{}, err
 	}
 	minor, status, ok := statusLine(line)
 	if !ok {
-		return nil, errMalformed
+		return head{}, errMalformed
 	}
-	c.reusable = minor == 1
-	clear(c.headers)
-	length, chunked := int64(-1), false
+	r.reusable = minor == 1
+	clear(r.headers)
+	h := head{status: status, length: -1}
 	for {
-		line, err := c.readLine(left)
+		line, err := r.readLine(left)
 		if err != nil {
-			return nil, err
+			return head{}, err
 		}
 		if len(line) == 0 {
 			break
 		}
 		name, value, ok := headerLine(line)
 		if !ok {
-			return nil, errMalformed
+			return head{}, errMalformed
 		}
 		switch key := knownHeader(name); key {
 		case "":
 		case "Content-Length":
 			n, ok := parseDigits(value)
-			if !ok || length >= 0 && n != length {
-				return nil, errFraming
+			if !ok || h.length >= 0 && n != h.length {
+				return head{}, errFraming
 			}
-			length = n
+			h.length = n
 		case "Transfer-Encoding":
-			if chunked || minor == 0 || !bytes.EqualFold(value, []byte("chunked")) {
-				return nil, errFraming
+			if h.chunked || minor == 0 || !bytes.EqualFold(value, []byte("chunked")) {
+				return head{}, errFraming
 			}
-			chunked = true
+			h.chunked = true
 		case "Connection":
 			for token := range strings.SplitSeq(string(value), ",") {
 				if strings.EqualFold(strings.TrimSpace(token), "close") {
-					c.reusable = false
+					r.reusable = false
 				}
 			}
 		default:
-			c.storeHeader(key, value)
+			r.storeHeader(key, value)
 		}
 	}
-	if chunked && length >= 0 {
-		return nil, errFraming
+	if h.chunked && h.length >= 0 {
+		return head{}, errFraming
 	}
-	return c.newResponse(status, length, chunked), nil
+	return h, nil
 }
 
 // storeHeader stores a header of the response.
-func (c *conn) storeHeader(key string, value []byte) {
-	if key == "Content-Type" && c.headers[key] == nil {
-		if len(c.contentType) == 0 || c.contentType[0] != string(value) {
-			c.contentType = []string{string(value)}
+func (r *headReader) storeHeader(key string, value []byte) {
+	if key == "Content-Type" && r.headers[key] == nil {
+		if len(r.contentType) == 0 || r.contentType[0] != string(value) {
+			r.contentType = []string{string(value)}
 		}
-		c.headers[key] = c.contentType[:1:1]
+		r.headers[key] = r.contentType[:1:1]
 		return
 	}
-	c.headers[key] = append(c.headers[key], string(value))
+	r.headers[key] = append(r.headers[key], string(value))
 }
 
-// newResponse returns the response for the head that was read. length is -1 if the head has none.
-func (c *conn) newResponse(status int, length int64, chunked bool) *http.Response {
+// newResponse returns the response with the head that was read.
+func (c *Conn) newResponse(h head) *http.Response {
 	a := &struct {
 		http.Response
-		body body
-	}{body: body{c: c, left: length}}
-	a.StatusCode, a.Header, a.Body, a.ContentLength = status, c.headers, &a.body, length
+		body Body
+	}{body: Body{c: c, left: h.length}}
+	a.StatusCode, a.Header, a.Body, a.ContentLength = h.status, c.head.headers, &a.body, h.length
 	switch {
-	case status < http.StatusOK || status == http.StatusNoContent || status == http.StatusNotModified:
+	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
 		a.ContentLength, a.body.err = 0, io.EOF
-	case chunked:
-		a.body.chunks = httputil.NewChunkedReader(c.in)
-	case length == 0:
+	case h.chunked:
+		a.body.chunks = httputil.NewChunkedReader(c.head.in)
+	case h.length == 0:
 		a.body.err = io.EOF
-	case length < 0:
-		c.reusable = false // the body ends with the connection
+	case h.length < 0:
+		c.head.reusable = false // the body ends with the connection
 	}
 	return &a.Response
 }
 
 // readLine reads a line of the head, without its end. The line is valid until the next read.
-func (c *conn) readLine(left *int) ([]byte, error) {
-	line, err := c.in.ReadSlice('\n')
+func (r *headReader) readLine(left *int) ([]byte, error) {
+	line, err := r.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
 		line = bytes.Clone(line)
 		for errors.Is(err, bufio.ErrBufferFull) && len(line) <= *left {
 			var more []byte
-			more, err = c.in.ReadSlice('\n')
+			more, err = r.in.ReadSlice('\n')
 			line = append(line, more...)
 		}
 	}
@@ -149,17 +164,17 @@ func statusLine(line []byte) (minor, status int, ok bool) {
 	}
 	n, ok := parseDigits(line[9:12])
 	minor = int(line[7]) - '0'
-	return minor, int(n), ok && (minor == 0 || minor == 1) && n >= 100 && isText(line[12:])
+	return minor, int(n), ok && (minor == 0 || minor == 1) && n >= 100 && IsText(line[12:])
 }
 
 // headerLine parses a header line. A continuation line is malformed.
 func headerLine(line []byte) (name, value []byte, ok bool) {
 	name, value, ok = bytes.Cut(line, []byte(":"))
-	return name, bytes.Trim(value, " \t"), ok && isName(name) && isText(value)
+	return name, bytes.Trim(value, " \t"), ok && IsName(name) && IsText(value)
 }
 
-// isName reports whether b can be the name of a header.
-func isName(b []byte) bool {
+// IsName reports whether b can be the name of a header.
+func IsName(b []byte) bool {
 	for _, c := range b {
 		if !nameBytes[c] {
 			return false
@@ -170,13 +185,13 @@ func isName(b []byte) bool {
 
 var nameBytes = func() (t [256]bool) {
 	for c := range t {
-		t[c] = isToken(string(rune(c))) && c < 0x80
+		t[c] = IsToken(string(rune(c))) && c < 0x80
 	}
 	return t
 }()
 
-// isText reports whether b can be the value of a header.
-func isText[T string | []byte](b T) bool {
+// IsText reports whether b can be the value of a header.
+func IsText[T string | []byte](b T) bool {
 	for i := range len(b) {
 		if c := b[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false
@@ -206,16 +221,16 @@ func parseDigits(b []byte) (n int64, ok bool) {
 	return n, len(b) > 0 && len(b) <= 18
 }
 
-// A body is the body of the response that a connection carries.
-type body struct {
-	c      *conn
+// A Body is the body of the response that a connection carries.
+type Body struct {
+	c      *Conn
 	chunks io.Reader // reads a chunked body; nil otherwise
 	left   int64     // bytes still to come; below 0 if the body ends with the connection
 	err    error     // that Read returned; io.EOF at the end
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (n int, err error) {
+func (b *Body) Read(p []byte) (n int, err error) {
 	switch {
 	case b.err != nil:
 		return 0, b.err
@@ -223,12 +238,12 @@ func (b *body) Read(p []byte) (n int, err error) {
 		return 0, nil
 	case b.chunks != nil:
 		if n, err = b.chunks.Read(p); errors.Is(err, io.EOF) {
-			err = b.c.readTrailer()
+			err = b.c.head.readTrailer()
 		}
 	case b.left < 0:
-		n, err = b.c.in.Read(p)
+		n, err = b.c.head.in.Read(p)
 	default:
-		n, err = b.c.in.Read(p[:min(int64(len(p)), b.left)])
+		n, err = b.c.head.in.Read(p[:min(int64(len(p)), b.left)])
 		switch b.left -= int64(n); {
 		case b.left == 0:
 			err = io.EOF
@@ -241,10 +256,10 @@ func (b *body) Read(p []byte) (n int, err error) {
 }
 
 // readTrailer reads the lines after the last chunk. It returns io.EOF if they are well formed.
-func (c *conn) readTrailer() error {
-	left := maxHeaders
+func (r *headReader) readTrailer() error {
+	left := MaxHead
 	for {
-		line, err := c.readLine(&left)
+		line, err := r.readLine(&left)
 		if err != nil {
 			return err
 		}
@@ -257,22 +272,28 @@ func (c *conn) readTrailer() error {
 	}
 }
 
-// atEnd reports whether the body was read to its end.
-func (b *body) atEnd() bool { return errors.Is(b.err, io.EOF) }
+// AtEnd reports whether the body was read to its end.
+func (b *Body) AtEnd() bool { return errors.Is(b.err, io.EOF) }
 
 // Close returns the connection to the pool if the body was read to its end, no bytes follow, and
 // the server has taken the whole request. Otherwise it closes the connection.
-func (b *body) Close() error {
+func (b *Body) Close() error {
 	c := b.c
 	if c == nil {
 		return nil
 	}
 	b.c, b.err = nil, cmp.Or(b.err, http.ErrBodyReadAfterClose)
-	if !b.atEnd() || !c.reusable || !c.fullyWritten() || c.in.Buffered() > 0 || !c.request.setStop(nil) {
+	if !b.AtEnd() || !c.head.reusable || !c.fullyWritten() || c.head.in.Buffered() > 0 || !c.request.SetStop(nil) {
 		c.discard()
 		return nil
 	}
 	c.request = nil
 	c.pool.putIdle(c)
 	return nil
+}
+
+// IsToken reports whether s can be part of the name of a header.
+func IsToken(s string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
+	return s != "" && strings.Trim(s, letters) == ""
 }

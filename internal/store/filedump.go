@@ -17,12 +17,12 @@ import (
 func (f *File) Check(ctx context.Context) error {
 	var faults []string
 	n := 0
-	note := func(format string, args ...any) {
+	addFault := func(format string, args ...any) {
 		if n++; n <= 10 {
 			faults = append(faults, fmt.Sprintf(format, args...))
 		}
 	}
-	err := f.snapshot(ctx, func(tx *sql.Tx) error {
+	err := f.withSnapshot(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.QueryContext(ctx, `PRAGMA integrity_check(10)`)
 		if err := scanAll(rows, err, func(rows *sql.Rows) error {
 			var fault string
@@ -30,7 +30,7 @@ func (f *File) Check(ctx context.Context) error {
 				return err
 			}
 			if fault != "ok" {
-				note("%s", strings.TrimPrefix(fault, "*** in database main ***\n"))
+				addFault("%s", strings.TrimPrefix(fault, "*** in database main ***\n"))
 			}
 			return nil
 		}); err != nil {
@@ -40,19 +40,19 @@ func (f *File) Check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if want, err := schema(); err != nil || found != want { // a column of another name, which nobody finds
-			return cmp.Or(err, damaged("the schema"))
+		if want, err := newestSchema(); err != nil || found != want { // for example a renamed column, which no other check finds
+			return cmp.Or(err, damagedError("the schema"))
 		}
 		var log Record
 		end := func() {
 			if log.Kind != "" && log.Entry.Seq != log.Span.Last {
-				note("log %s ends with %d, not %d", log.Name, log.Entry.Seq, log.Span.Last)
+				addFault("log %s ends with %d, not %d", log.Name, log.Entry.Seq, log.Span.Last)
 			}
 		}
-		if err := dump(ctx, tx, func(r Record, err error) error {
+		if err := dumpSnapshot(ctx, tx, func(r Record, err error) error {
 			switch {
 			case errors.Is(err, errDamaged):
-				note("%s", err)
+				addFault("%s", err)
 			case err != nil:
 				return err
 			case r.Kind == KindLog:
@@ -61,7 +61,7 @@ func (f *File) Check(ctx context.Context) error {
 				log.Entry.Seq = r.Span.First - 1
 			case r.Kind == KindEntry:
 				if log.Entry.Seq++; log.Entry.Seq != r.Entry.Seq {
-					note("log %s has no entry %d", log.Name, log.Entry.Seq)
+					addFault("log %s has no entry %d", log.Name, log.Entry.Seq)
 					log.Entry.Seq = r.Entry.Seq
 				}
 			}
@@ -75,28 +75,28 @@ func (f *File) Check(ctx context.Context) error {
 			var lost int
 			err := rows.Scan(&lost)
 			if lost > 0 {
-				note("%d entries are of no log", lost)
+				addFault("%d entries belong to no log", lost)
 			}
 			return err
 		})
 	})
-	if err != nil && code(err)&0xff != sqlite3.SQLITE_CORRUPT {
-		return f.failed(err)
+	if err != nil && sqliteCode(err)&0xff != sqlite3.SQLITE_CORRUPT {
+		return f.wrapError(err)
 	}
 	if err != nil {
-		note("%s", err)
+		addFault("%s", err)
 	}
 	if n == 0 {
 		return nil
 	}
-	return f.failed(fmt.Errorf("%w, in %d places: %s", errDamaged, n, strings.Join(faults, "; ")))
+	return f.wrapError(fmt.Errorf("%w, in %d places: %s", errDamaged, n, strings.Join(faults, "; ")))
 }
 
 // Dump implements Store. While it reads, the WAL cannot be emptied.
 func (f *File) Dump(ctx context.Context, see func(Record) error) error {
-	var own error // of see: not to be put into other words
-	err := f.snapshot(ctx, func(tx *sql.Tx) error {
-		return dump(ctx, tx, func(r Record, err error) error {
+	var own error // the error of see, which is returned unchanged
+	err := f.withSnapshot(ctx, func(tx *sql.Tx) error {
+		return dumpSnapshot(ctx, tx, func(r Record, err error) error {
 			if err != nil {
 				return err
 			}
@@ -107,24 +107,24 @@ func (f *File) Dump(ctx context.Context, see func(Record) error) error {
 	if own != nil {
 		return own
 	}
-	return f.failed(err)
+	return f.wrapError(err)
 }
 
-// snapshot runs use on the file as it stands now.
-func (f *File) snapshot(ctx context.Context, use func(*sql.Tx) error) error {
+// withSnapshot runs use on a snapshot of the file.
+func (f *File) withSnapshot(ctx context.Context, use func(*sql.Tx) error) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if f.closed {
 		return fmt.Errorf("%w: it is closed", ErrUnavailable)
 	}
-	err := f.inSnapshot(ctx, use)
+	err := f.inReadTransaction(ctx, use)
 	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // which SQLite calls an interruption
+		return ctx.Err() // SQLite reports a cancelled context as an interruption
 	}
 	return err
 }
 
-func (f *File) inSnapshot(ctx context.Context, use func(*sql.Tx) error) error {
+func (f *File) inReadTransaction(ctx context.Context, use func(*sql.Tx) error) error {
 	tx, err := f.reads.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err
@@ -136,8 +136,8 @@ func (f *File) inSnapshot(ctx context.Context, use func(*sql.Tx) error) error {
 	return nil
 }
 
-// dump gives see all that there is, and of what is damaged the error.
-func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error {
+// dumpSnapshot calls see with each record, and with an error for each damaged one.
+func dumpSnapshot(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error {
 	now := time.Now()
 	query := func(scan func(*sql.Rows) error, text string, args ...any) error {
 		rows, err := tx.QueryContext(ctx, text, args...)
@@ -145,12 +145,12 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 	}
 	if err := query(func(rows *sql.Rows) error {
 		r := Record{Kind: KindValue}
-		var v row
+		var v valueRow
 		var data sql.RawBytes
 		if err := rows.Scan(&r.Group, &r.Name, &v.version, &v.expires, &v.sum, &data); err != nil {
 			return err
 		}
-		v.data = bytesOf(data)
+		v.data = cloneBytes(data)
 		var err error
 		if r.Value, err = v.value(Key{r.Group, r.Name}, now); err == nil && r.Value.Version == 0 {
 			return nil
@@ -161,15 +161,15 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 	}
 	if err := query(func(rows *sql.Rows) error {
 		r := Record{Kind: KindLimit}
-		var m meter
+		var m limitState
 		var sum int64
-		if err := rows.Scan(&r.Group, &r.Name, &m.whole, &sum); err != nil {
+		if err := rows.Scan(&r.Group, &r.Name, &m.fullAt, &sum); err != nil {
 			return err
 		}
-		if r.Whole = time.UnixMicro(m.whole); sum != m.checksum(Key{r.Group, r.Name}) {
-			return see(r, damaged("the limit %q of %q", r.Name, r.Group))
+		if r.Whole = time.UnixMicro(m.fullAt); sum != m.checksum(Key{r.Group, r.Name}) {
+			return see(r, damagedError("the limit %q of %q", r.Name, r.Group))
 		}
-		if m.whole <= now.UnixMicro() {
+		if m.fullAt <= now.UnixMicro() {
 			return nil
 		}
 		return see(r, nil)
@@ -193,10 +193,10 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 		}
 		if err := query(func(rows *sql.Rows) error {
 			err := scanEntries(rows, func(e Entry) error {
-				if e.Seq < span.First { // in one row with it
+				if e.Seq < span.First { // it is in the same row as the first entry
 					return nil
 				}
-				return see(Record{Kind: KindEntry, Name: log.Name, Entry: Entry{e.Seq, bytesOf(e.Data)}}, nil)
+				return see(Record{Kind: KindEntry, Name: log.Name, Entry: Entry{e.Seq, cloneBytes(e.Data)}}, nil)
 			})
 			if errors.Is(err, errDamaged) {
 				return see(Record{Kind: KindEntry, Name: log.Name}, err)
@@ -211,18 +211,18 @@ func dump(ctx context.Context, tx *sql.Tx, see func(Record, error) error) error 
 
 // Load implements Store, in one transaction.
 func (f *File) Load(ctx context.Context, records iter.Seq2[Record, error]) error {
-	var own error // of records: not to be put into other words
-	r := request{durable: true, once: true, do: func(tx *transaction) error {
-		own = tx.load(ctx, records)
+	var own error // the error of loadRecords, which is returned unchanged
+	r := fileChange{durable: true, exclusive: true, apply: func(tx *fileTransaction) error {
+		own = tx.loadRecords(ctx, records)
 		return own
 	}}
-	if err := f.ask(ctx, &r); own == nil || code(own) != 0 {
+	if err := f.submit(ctx, &r); own == nil || sqliteCode(own) != 0 {
 		return err
 	}
 	return own
 }
 
-func (tx *transaction) load(ctx context.Context, records iter.Seq2[Record, error]) error {
+func (tx *fileTransaction) loadRecords(ctx context.Context, records iter.Seq2[Record, error]) error {
 	now := time.Now().UnixMicro()
 	var any int
 	if err := tx.query(func(rows *sql.Rows) error { return rows.Scan(&any) }, `SELECT EXISTS (SELECT 1 FROM log)
@@ -232,14 +232,14 @@ func (tx *transaction) load(ctx context.Context, records iter.Seq2[Record, error
 	if any != 0 {
 		return errNotEmpty
 	}
-	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`)); err != nil { // what has expired
+	if err := cmp.Or(tx.exec(`DELETE FROM value WHERE grp != ''`), tx.exec(`DELETE FROM meter`)); err != nil { // expired ones
 		return err
 	}
 	var log int64
 	var entries []Entry
 	size := 0
 	flush := func() error {
-		err := tx.entries(log, entries)
+		err := tx.putEntries(log, entries)
 		entries, size = entries[:0], 0
 		return err
 	}
@@ -249,9 +249,9 @@ func (tx *transaction) load(ctx context.Context, records iter.Seq2[Record, error
 		}
 		switch r.Kind {
 		case KindValue:
-			err = tx.put(Key{r.Group, r.Name}, r.Value)
+			err = tx.putValue(Key{r.Group, r.Name}, r.Value)
 		case KindLimit:
-			err = tx.meter(r.Group, r.Name, meter{r.Whole.UnixMicro()})
+			err = tx.putLimit(r.Group, r.Name, limitState{r.Whole.UnixMicro()})
 		case KindLog:
 			if err = flush(); err == nil {
 				log, err = tx.newLog(r.Name, r.Span)

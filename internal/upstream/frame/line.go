@@ -1,4 +1,4 @@
-package upstream
+package frame
 
 import (
 	"bufio"
@@ -7,87 +7,93 @@ import (
 	"io"
 )
 
-// maxSkipped is the smallest limit for skipping a message that is too long; see link.maxSkip.
-const maxSkipped = 2 * maxMessage
+// MaxMessage limits the bytes of one message, unless the server is configured otherwise.
+const MaxMessage = 16 << 20
 
-var errEndlessLine = errors.New("it writes a line without end")
+// MaxSkip limits how many bytes of a message that is too long are skipped. If a server writes more,
+// its connection is closed. maxBytes is the limit of a message.
+func MaxSkip(maxBytes int) int { return 2 * max(MaxMessage, maxBytes) }
 
-// A lineReader reads lines of at most max bytes. It skips a longer line, and finds the id in it if
+// ErrEndlessLine is the error of a line of more than MaxSkip bytes.
+var ErrEndlessLine = errors.New("it writes a line without end")
+
+// A LineReader reads lines of at most max bytes. It skips a longer line, and finds the id in it if
 // the line is a response.
-type lineReader struct {
+type LineReader struct {
 	r   *bufio.Reader
 	max int
 }
 
-func newLineReader(r io.Reader, limit int) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
+// NewLineReader returns a reader of lines of at most limit bytes.
+func NewLineReader(r io.Reader, limit int) *LineReader {
+	return &LineReader{r: bufio.NewReaderSize(r, 64<<10), max: limit}
 }
 
-// A messageLine is a line that was read. text belongs to the caller; if it is long, it is at the
-// start of lent. For a line that is too long there is only its length and, if it is a response, its
+// A Line is a line that was read. Text belongs to the caller; if it is long, it is at the
+// start of Lent. For a line that is too long there is only its length and, if it is a response, its
 // id.
-type messageLine struct {
-	text []byte
-	lent lentBuffer
-	long int
-	id   []byte
+type Line struct {
+	Text []byte
+	Lent Buffer
+	Long int
+	ID   []byte
 }
 
-// next returns the next line, without its end. A last line without an end is ignored.
-func (l *lineReader) next() (messageLine, error) {
-	var lent lentBuffer
+// Next returns the next line, without its end. A last line without an end is ignored.
+func (l *LineReader) Next() (Line, error) {
+	var lent Buffer
 	n := 0 // bytes in lent
 	for {
 		part, err := l.r.ReadSlice('\n')
 		ended := err == nil
 		switch {
 		case !ended && !errors.Is(err, bufio.ErrBufferFull):
-			return messageLine{}, err
+			return Line{}, err
 		case n+len(part) > l.max+1:
-			defer lent.release()
-			return l.skip(ended, lent.bytes[:n], part)
-		case ended && n == 0 && len(part) <= maxUnpooled:
-			return messageLine{text: bytes.Clone(part[:len(part)-1])}, nil
+			defer lent.Release()
+			return l.skip(ended, lent.Bytes[:n], part)
+		case ended && n == 0 && len(part) <= MaxUnpooled:
+			return Line{Text: bytes.Clone(part[:len(part)-1])}, nil
 		}
-		if n+len(part) > len(lent.bytes) {
-			bigger := borrowBuffer(n + max(n, len(part)) + spareRoom)
-			copy(bigger.bytes, lent.bytes[:n])
-			lent.release()
+		if n+len(part) > len(lent.Bytes) {
+			bigger := Borrow(n + max(n, len(part)) + SpareRoom)
+			copy(bigger.Bytes, lent.Bytes[:n])
+			lent.Release()
 			lent = bigger
 		}
-		n += copy(lent.bytes[n:], part)
+		n += copy(lent.Bytes[n:], part)
 		if ended {
-			return messageLine{text: lent.bytes[:n-1], lent: lent}, nil
+			return Line{Text: lent.Bytes[:n-1], Lent: lent}, nil
 		}
 	}
 }
 
 // skip reads to the end of a line that is already too long.
-func (l *lineReader) skip(ended bool, text ...[]byte) (messageLine, error) {
-	s := idScanner{}
+func (l *LineReader) skip(ended bool, text ...[]byte) (Line, error) {
+	s := IDScanner{}
 	n := 0
 	for _, part := range text {
-		s.feed(part)
+		s.Feed(part)
 		n += len(part)
 	}
 	for !ended {
 		part, err := l.r.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return messageLine{}, err
+			return Line{}, err
 		}
-		s.feed(part)
-		if n += len(part); n > max(maxSkipped, 2*l.max) {
-			return messageLine{long: n, id: s.responseID()}, errEndlessLine
+		s.Feed(part)
+		if n += len(part); n > MaxSkip(l.max) {
+			return Line{Long: n, ID: s.ResponseID()}, ErrEndlessLine
 		}
 		ended = err == nil
 	}
-	return messageLine{long: n, id: s.responseID()}, nil
+	return Line{Long: n, ID: s.ResponseID()}, nil
 }
 
-// An idScanner scans a message that is not stored, piece by piece, for the id of the request that
+// An IDScanner scans a message that is not stored, piece by piece, for the id of the request that
 // it answers. It assumes that the message is JSON. If it is not, the worst case is that a caller is
 // told that its answer was too long, which is true.
-type idScanner struct {
+type IDScanner struct {
 	depth   int
 	quoted  bool
 	escape  bool
@@ -102,7 +108,8 @@ type idScanner struct {
 // maxScanned limits the bytes of a name or an id that are stored.
 const maxScanned = 64
 
-func (s *idScanner) feed(data []byte) {
+// Feed scans the next piece of the message.
+func (s *IDScanner) Feed(data []byte) {
 	for i := 0; i < len(data) && !s.invalid; i++ {
 		if s.quoted && !s.escape && (s.depth != 1 || len(s.text) >= maxScanned) {
 			// This string is not stored: skip to its end, or to the next escape.
@@ -116,7 +123,7 @@ func (s *idScanner) feed(data []byte) {
 	}
 }
 
-func (s *idScanner) byte(c byte) {
+func (s *IDScanner) byte(c byte) {
 	if s.quoted {
 		switch {
 		case s.escape:
@@ -156,14 +163,14 @@ func (s *idScanner) byte(c byte) {
 }
 
 // appendText stores c if it belongs to a name or a scalar of the envelope.
-func (s *idScanner) appendText(c byte) {
+func (s *IDScanner) appendText(c byte) {
 	if s.depth == 1 && len(s.text) < maxScanned {
 		s.text = append(s.text, c)
 	}
 }
 
 // endMember evaluates the member of the envelope that ends here, if one does.
-func (s *idScanner) endMember() {
+func (s *IDScanner) endMember() {
 	if s.depth != 1 || !s.inValue {
 		return
 	}
@@ -176,8 +183,8 @@ func (s *idScanner) endMember() {
 	s.inValue, s.text = false, s.text[:0]
 }
 
-// responseID returns the id of the response that was scanned, or nil.
-func (s *idScanner) responseID() []byte {
+// ResponseID returns the id of the response that was scanned, or nil.
+func (s *IDScanner) ResponseID() []byte {
 	if s.method || s.invalid {
 		return nil
 	}
