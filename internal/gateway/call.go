@@ -339,8 +339,8 @@ func (q *clientRequest) hasIdempotencyKey() bool {
 
 var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are in flight, the limit for one principal; wait for some to end", MaxCallsEach)
 
-// A forwarder makes calls, within the limits of their principals, and returns the results in the form of
-// the client's era.
+// A forwarder makes calls, within the limits of their principals, and returns the results in the
+// form of the client's era.
 type forwarder struct {
 	caller       switchboard.Caller
 	parks        *session.ParkedCalls

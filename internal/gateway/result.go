@@ -226,3 +226,12 @@ func cleanParams(params []byte) []byte {
 func invalidResult(why string) error {
 	return switchboard.Refuse(switchboard.CodeResultInvalid, "the server's result is not valid: %s", why)
 }
+
+// ownMeta returns the _meta of a modern result that Switchboard itself gives.
+func (enc *encoder) ownMeta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), enc.serverInfo...)
+	for _, s := range more {
+		m = append(append(m, ','), s...)
+	}
+	return append(m, '}')
+}

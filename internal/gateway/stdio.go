@@ -43,8 +43,8 @@ type Stdio struct {
 	Principal func() switchboard.Principal
 	Task      switchboard.TaskID // "" means the principal's default task
 
-	// Grace is called when ServeStdio stops. The channel that it returns is closed when the requests in
-	// flight have had their time; nil means that they get none.
+	// Grace is called when ServeStdio stops. The channel that it returns is closed when the
+	// requests in flight have had their time; nil means that they get none.
 	Grace func() (over <-chan struct{})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Client is what the gateway knows about a legacy session, about the client on stdio, or
+// A ClientState is what the gateway knows about a legacy session, about the client on stdio, or
 // about the client of one modern request. It implements server.SessionWithLogging for mcp-go.
 type ClientState struct {
 	id        string
@@ -61,12 +61,20 @@ func (c *ClientState) Ask(ctx context.Context, method string, params []byte) ([]
 	return c.Questions.Ask(ctx, c.Queue.AddMessage, method, params)
 }
 
-// These methods implement server.SessionWithLogging.
-func (c *ClientState) Initialize()                    { c.initialized.Store(true) }
-func (c *ClientState) Initialized() bool              { return c.initialized.Load() }
-func (c *ClientState) SessionID() string              { return c.id }
+// Initialize implements server.SessionWithLogging.
+func (c *ClientState) Initialize() { c.initialized.Store(true) }
+
+// Initialized implements server.SessionWithLogging.
+func (c *ClientState) Initialized() bool { return c.initialized.Load() }
+
+// SessionID implements server.SessionWithLogging.
+func (c *ClientState) SessionID() string { return c.id }
+
+// SetLogLevel implements server.SessionWithLogging.
 func (c *ClientState) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
-func (c *ClientState) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.LogLevel()) }
+
+// GetLogLevel implements server.SessionWithLogging.
+func (c *ClientState) GetLogLevel() mcp.LoggingLevel { return mcp.LoggingLevel(c.LogLevel()) }
 
 // LogLevel returns the lowest level of log messages that a legacy client wants.
 func (c *ClientState) LogLevel() string { return c.level.Load().(string) }

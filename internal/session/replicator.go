@@ -93,8 +93,8 @@ type Replicator struct {
 	taken     atomic.Int64 // sessions that earlier had another owner
 }
 
-// NewReplicator returns a Replicator. self is the name of this replica; "" means that there are no others. A
-// nil store keeps nothing.
+// NewReplicator returns a Replicator. self is the name of this replica; "" means that there are no
+// others. A nil store keeps nothing.
 func NewReplicator(d *Directory, st Store, self string, runs *run.Registry, subscribe SubscribeFunc, log *slog.Logger) *Replicator {
 	return &Replicator{sessions: d, store: st, self: self, runs: runs, subscribe: subscribe, log: log}
 }

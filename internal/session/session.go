@@ -66,8 +66,8 @@ type Directory struct {
 	yielded     map[string][]*Session // by id: sessions that another replica took over while requests still ran here
 }
 
-// NewDirectory returns an empty directory. key authenticates session ids, so that an id which no replica
-// minted costs no read of the store. onEnd is called once for each session that has ended.
+// NewDirectory returns an empty directory. key authenticates session ids, so that an id which no
+// replica minted costs no read of the store. onEnd is called once for each session that has ended.
 func NewDirectory(key []byte, onEnd func(*Session)) *Directory {
 	return &Directory{key: key, onEnd: onEnd}
 }
