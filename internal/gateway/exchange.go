@@ -232,10 +232,10 @@ func parseAccept(h http.Header) (a acceptedForms) {
 }
 
 // streamReply answers q and sends what servers say meanwhile as notifications. cancel cancels ctx
-// and so the work. done is called before the answer is sent, lost when a write to the client fails.
+// and so the work. done is called before the answer is sent, onFailure when a write to the client fails.
 // rs keeps the events that a client can resume; nil keeps none.
-func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *session.Replays) {
-	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
+func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, onFailure func(error), q *clientRequest, done func(), rs *session.Replays) {
+	p := newHTTPReply(x.w, x.accepts, q.modern, onFailure, rs)
 	if x.accepts.events {
 		q.notify, q.sendKept = p.notify, p.sendKept
 	}

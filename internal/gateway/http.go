@@ -84,7 +84,7 @@ func routePath(path string) (endpoint, runTarget) {
 	return endpointNone, runTarget{}
 }
 
-// operations are the actions of Options.Operate.
+// operations are the actions of Operators.Operate.
 var operations = []string{"disable", "enable", "restart"}
 
 // isSegment reports whether s is one path segment without escapes. Whether it names something is
@@ -206,9 +206,9 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, tell := g.callers.failures.count(Network(r.RemoteAddr))
-	if tell > 0 {
-		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
+	wait, toLog := g.callers.failures.count(Network(r.RemoteAddr))
+	if toLog > 0 {
+		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", toLog)
 	}
 	if wait > 0 {
 		select {

@@ -156,7 +156,7 @@ func (x *exchange) sessionForStream() *session.Session {
 	switch {
 	case wire.Modern(version):
 		x.w.Header().Set("Allow", http.MethodPost)
-		x.refuse(http.StatusMethodNotAllowed, invalidRequest(wire.Latest+" has no "+x.r.Method+"; changes are heard of by "+wire.MethodListen))
+		x.refuse(http.StatusMethodNotAllowed, invalidRequest(wire.Latest+" has no "+x.r.Method+"; changes come by "+wire.MethodListen))
 		return nil
 	case version != "" && !isKnownVersion(version):
 		x.refuse(http.StatusBadRequest, unsupportedVersion(version))

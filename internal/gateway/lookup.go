@@ -126,7 +126,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
-		rung := x.g.notifier.rechecked.wait()
+		recheck := x.g.notifier.rechecked.wait()
 		all, last, over, grown := k.Since(event)
 		for _, text := range all {
 			if ctx.Err() != nil || text != nil && e.write(text) != nil {
@@ -140,7 +140,7 @@ func (x *exchange) replay(s *session.Session, k *session.Track, event int) {
 		case <-ctx.Done():
 			return
 		case <-grown:
-		case <-rung:
+		case <-recheck:
 			if !x.isStillAllowed() {
 				return
 			}

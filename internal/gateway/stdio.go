@@ -55,14 +55,14 @@ type Stdio struct {
 // then it reads s.In, because the client may still answer or cancel; at last it closes s.In, if it is
 // an io.Closer. It returns an error of reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
-	ctx, lost := context.WithCancelCause(ctx)
-	defer lost(nil)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	streaming, hush := context.WithCancel(calls)
-	defer hush()
+	streaming, endStreams := context.WithCancel(calls)
+	defer endStreams()
 	c := &stdioConn{g: g, principal: s.Principal, task: s.Task, client: session.NewClientState("stdio", s.Principal()), gate: newGate(), streaming: streaming, unwatch: func() {}}
-	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, lost)
+	c.out = newOutbox(func(b []byte) error { _, err := s.Out.Write(b); return err }, fail)
 
 	defer c.releaseRun()
 	ended, over := make(chan error, 1), make(chan struct{})
@@ -83,7 +83,7 @@ func (g *Gateway) ServeStdio(ctx context.Context, s Stdio) error {
 	case <-g.stop.closing:
 	}
 	c.gate.shut()
-	hush()
+	endStreams()
 	g.log.Info("stopping", "calls_in_flight", g.Calls())
 	done := make(chan struct{})
 	go func() {

@@ -32,7 +32,7 @@ type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Publish(ctx context.Context, topic string, data []byte) error
-	Subscribe(topic string, heard func(data []byte)) (stop func())
+	Subscribe(topic string, received func(data []byte)) (stop func())
 }
 
 const (
@@ -340,9 +340,9 @@ func (r *Replicator) Follow(ctx context.Context) {
 // confirmOwner yields s if another replica has taken it over. It saves s if the last save failed.
 func (r *Replicator) confirmOwner(ctx context.Context, s *Session) error {
 	s.copy.mu.Lock()
-	unkept := s.copy.unsaved
+	unsaved := s.copy.unsaved
 	s.copy.mu.Unlock()
-	if unkept {
+	if unsaved {
 		return r.Save(ctx, s)
 	}
 	v, version, err := r.read(ctx, s.key)

@@ -238,23 +238,23 @@ func (d *Directory) Find(id string, p switchboard.Principal) *Session {
 func (d *Directory) FindAll(id string, p switchboard.Principal) (all []*Session) {
 	v, _ := d.byID.Load(id) // first: a session that moves meanwhile is then among the yielded ones
 	d.mu.Lock()
-	left := slices.Clone(d.yielded[id])
+	yielded := slices.Clone(d.yielded[id])
 	d.mu.Unlock()
-	if s, ok := v.(*Session); ok && !slices.Contains(left, s) {
-		left = append(left, s)
+	if s, ok := v.(*Session); ok && !slices.Contains(yielded, s) {
+		yielded = append(yielded, s)
 	}
-	return slices.DeleteFunc(left, func(s *Session) bool { return !s.use(p, true) })
+	return slices.DeleteFunc(yielded, func(s *Session) bool { return !s.use(p, true) })
 }
 
 // use adds a user to s, if s belongs to p and has not ended. A yielded session takes users only if
-// yielded is set.
-func (s *Session) use(p switchboard.Principal, left bool) bool {
+// includeYielded is set.
+func (s *Session) use(p switchboard.Principal, includeYielded bool) bool {
 	if s.principal != KeyOf(p) {
 		return false
 	}
 	s.usage.mu.Lock()
 	defer s.usage.mu.Unlock()
-	if s.usage.ended || s.usage.yielded && !left {
+	if s.usage.ended || s.usage.yielded && !includeYielded {
 		return false
 	}
 	s.usage.users++
@@ -340,9 +340,9 @@ func (d *Directory) yield(s *Session) {
 func (d *Directory) all() iter.Seq[*Session] {
 	return func(yield func(*Session) bool) {
 		d.mu.Lock()
-		left := slices.Concat(slices.Collect(maps.Values(d.yielded))...)
+		yielded := slices.Concat(slices.Collect(maps.Values(d.yielded))...)
 		d.mu.Unlock()
-		for _, s := range left {
+		for _, s := range yielded {
 			if !yield(s) {
 				return
 			}
@@ -359,14 +359,14 @@ func (d *Directory) remove(s *Session) {
 
 // removeLocked removes s from all tables. The caller holds d.mu.
 func (d *Directory) removeLocked(s *Session) {
-	left := d.yielded[s.id]
-	switch i := slices.Index(left, s); {
+	yielded := d.yielded[s.id]
+	switch i := slices.Index(yielded, s); {
 	case i < 0:
 		d.removeOwned(s)
-	case len(left) == 1:
+	case len(yielded) == 1:
 		delete(d.yielded, s.id)
 	default:
-		d.yielded[s.id] = slices.Delete(left, i, i+1)
+		d.yielded[s.id] = slices.Delete(yielded, i, i+1)
 	}
 }
 
