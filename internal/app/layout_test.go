@@ -15,10 +15,11 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/receipt internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
+cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire tenants
 internal/archive: internal/canonical internal/store internal/switchboard
+internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/switchboard internal/wire
-internal/canonical: internal/switchboard
+internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/switchboard
 internal/config: internal/dial internal/switchboard
@@ -26,19 +27,21 @@ internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/switchboard internal/wire
 internal/idempotency: internal/store internal/switchboard internal/wire
 internal/identity: internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
 internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
+internal/policysource: internal/config internal/policy internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
+internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/run: internal/store internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire
