@@ -50,7 +50,7 @@ type Replays struct {
 	bytes  int
 }
 
-// A track is one event stream, which may need several connections. Track 0 is the session's
+// A Track is one event stream, which may need several connections. Track 0 is the session's
 // notification stream. Each other track belongs to one request.
 type Track struct {
 	replays *Replays

@@ -17,7 +17,6 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/store"
-	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -27,11 +26,11 @@ type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *session.Client // nil over HTTP in the modern era, which has requests but no clients
+	client    *session.ClientState // nil over HTTP in the modern era, which has requests but no clients
 	bind      runBinder
 
 	// saveSession saves in the store what the client subscribes to; nil if that ends with the
-	// connection. See Gateway.saveSession.
+	// connection. See session.Replicator.Save.
 	saveSession func(context.Context) error
 
 	// header holds the HTTP headers; nil on stdio.
@@ -103,7 +102,7 @@ type dispatcher struct {
 	finder    *runFinder
 	tools     *toolCaller
 	forwarder *forwarder
-	notifier  *notifier
+	notifier  *changeNotifier
 	meter     *run.Meter
 	enc       *encoder
 	log       *slog.Logger
@@ -264,38 +263,6 @@ func (q *clientRequest) clientOf(r *run.Run) string {
 
 // clientDigits is the number of hexadecimal digits in the id of a client of a base run.
 const clientDigits = 16
-
-// StartWait is how long a request waits for servers that are starting, if it is not known which of
-// them the request needs. Most clients give a call a minute.
-const StartWait = 50 * time.Second
-
-// awaitServers waits for servers that are starting, as long as the run therefore shows only our own
-// tools, or does not show what the request needs.
-func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	rf.runs.Await(ctx, r, func() bool {
-		err := r.Err()
-		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
-	})
-}
-
-// whyUnmet returns why the run shows nothing, or nil if it shows something.
-func (rf *runFinder) whyUnmet(ctx context.Context, r *run.Run) error {
-	if r.Err() != nil {
-		rf.runs.Refresh(ctx, r)
-	}
-	return r.Err()
-}
-
-// ownMeta returns the _meta of a modern result that Switchboard itself gives.
-func (enc *encoder) ownMeta(more ...string) []byte {
-	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), enc.serverInfo...)
-	for _, s := range more {
-		m = append(append(m, ','), s...)
-	}
-	return append(m, '}')
-}
 
 // memberOf returns a member of params, which may be nil.
 func memberOf(params []byte, name string) ([]byte, bool) {

@@ -32,7 +32,7 @@ type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
 	Publish(ctx context.Context, topic string, data []byte) error
-	Subscribe(topic string, heard func(data []byte)) (stop func())
+	Subscribe(topic string, received func(data []byte)) (stop func())
 }
 
 const (
@@ -81,9 +81,10 @@ func sessionKey(o PrincipalKey, id string) store.Key {
 	return store.Key{Group: groupSessions + string(o.Tenant) + "/" + o.ID, Name: hex.EncodeToString(sum[:])}
 }
 
-// A Keeper keeps the sessions of a table in the store, where other replicas find them. Use NewKeeper.
-type Keeper struct {
-	table     *Table
+// A Replicator keeps the sessions of a directory in the store, where other replicas find them, and
+// takes sessions over from replicas that are gone. Use NewReplicator.
+type Replicator struct {
+	sessions  *Directory
 	store     Store // nil means that sessions end with the process
 	self      string
 	runs      *run.Registry
@@ -92,51 +93,51 @@ type Keeper struct {
 	taken     atomic.Int64 // sessions that earlier had another owner
 }
 
-// NewKeeper returns a Keeper. self is the name of this replica; "" means that there are no others. A
-// nil store keeps nothing.
-func NewKeeper(t *Table, st Store, self string, runs *run.Registry, subscribe SubscribeFunc, log *slog.Logger) *Keeper {
-	return &Keeper{table: t, store: st, self: self, runs: runs, subscribe: subscribe, log: log}
+// NewReplicator returns a Replicator. self is the name of this replica; "" means that there are no
+// others. A nil store keeps nothing.
+func NewReplicator(d *Directory, st Store, self string, runs *run.Registry, subscribe SubscribeFunc, log *slog.Logger) *Replicator {
+	return &Replicator{sessions: d, store: st, self: self, runs: runs, subscribe: subscribe, log: log}
 }
 
 // Keeps reports whether sessions are kept in a store.
-func (k *Keeper) Keeps() bool { return k.store != nil }
+func (r *Replicator) Keeps() bool { return r.store != nil }
 
 // Lookup reads p's session of that id from the store; version is 0 if there is none.
-func (k *Keeper) Lookup(ctx context.Context, p PrincipalKey, id string) (v Stored, version store.Version, err error) {
-	return k.read(ctx, sessionKey(p, id))
+func (r *Replicator) Lookup(ctx context.Context, p PrincipalKey, id string) (v Stored, version store.Version, err error) {
+	return r.read(ctx, sessionKey(p, id))
 }
 
 // EndEverywhere ends s, deletes it from the store, and cancels the requests that still run at earlier
 // owners. After an error, the session may be found again until it expires.
-func (k *Keeper) EndEverywhere(ctx context.Context, s *Session) error {
-	k.table.End(s)
-	if err := k.Delete(s); err != nil {
+func (r *Replicator) EndEverywhere(ctx context.Context, s *Session) error {
+	r.sessions.End(s)
+	if err := r.Delete(s); err != nil {
 		return err
 	}
 	if s.owners.moves > 0 {
-		k.publish(ctx, moveNotice{Key: s.key, Ended: true})
+		r.publish(ctx, moveNotice{Key: s.key, Ended: true})
 	}
 	return nil
 }
 
 // Save writes s to the store. It returns store.ErrConflict if another replica has taken s
 // over, and then yields s. If the store fails, the session is written when the store is back.
-func (k *Keeper) Save(ctx context.Context, s *Session) error {
-	if k.store == nil {
+func (r *Replicator) Save(ctx context.Context, s *Session) error {
+	if r.store == nil {
 		return nil
 	}
-	err := k.saveOwned(ctx, s)
+	err := r.saveOwned(ctx, s)
 	if errors.Is(err, store.ErrConflict) {
-		k.yield(s)
+		r.yield(s)
 	}
 	return err
 }
 
-func (k *Keeper) saveOwned(ctx context.Context, s *Session) error {
+func (r *Replicator) saveOwned(ctx context.Context, s *Session) error {
 	s.copy.mu.Lock()
 	defer s.copy.mu.Unlock()
 	v := Stored{
-		Owner: k.self, Moves: s.owners.moves, EarlierOwners: s.owners.earlier, Run: s.run.ID(), Level: s.Client.LogLevel(), Primes: s.Replays.sendsPrimers,
+		Owner: r.self, Moves: s.owners.moves, EarlierOwners: s.owners.earlier, Run: s.run.ID(), Level: s.Client.LogLevel(), Primes: s.Replays.sendsPrimers,
 		Subscriptions: s.Client.Subscriptions.stored(),
 	}
 	if own := s.Client.capabilities.Load(); own != nil {
@@ -146,11 +147,11 @@ func (k *Keeper) saveOwned(ctx context.Context, s *Session) error {
 		if s.copy.lost {
 			return store.ErrConflict
 		}
-		err := s.writeStored(ctx, k.store, v)
+		err := s.writeStored(ctx, r.store, v)
 		if s.copy.unsaved = err != nil; !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := k.checkOwner(ctx, s); err != nil {
+		if err := r.checkOwner(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -159,16 +160,16 @@ func (k *Keeper) saveOwned(ctx context.Context, s *Session) error {
 // checkOwner reads whether the store's session is still that of this replica, and adopts its
 // version: a write may have succeeded though the store reported an error. Otherwise another replica
 // has taken s over, and lost is set. The caller holds s.copy.mu.
-func (k *Keeper) checkOwner(ctx context.Context, s *Session) error {
-	now, version, err := k.read(ctx, s.key)
+func (r *Replicator) checkOwner(ctx context.Context, s *Session) error {
+	now, version, err := r.read(ctx, s.key)
 	if err == nil {
-		s.copy.lost = version == 0 || now.Owner != k.self || now.Moves != s.owners.moves
+		s.copy.lost = version == 0 || now.Owner != r.self || now.Moves != s.owners.moves
 		s.copy.version = version
 	}
 	return err
 }
 
-// writeStored replaces the stored session by k. The caller holds s.copy.mu.
+// writeStored replaces the stored session by r. The caller holds s.copy.mu.
 func (s *Session) writeStored(ctx context.Context, st Store, k Stored) error {
 	text, err := json.Marshal(k)
 	if err != nil {
@@ -183,8 +184,8 @@ func (s *Session) writeStored(ctx context.Context, st Store, k Stored) error {
 
 // Delete deletes a session that has ended from the store. After an error, the session
 // may be found again until it expires.
-func (k *Keeper) Delete(s *Session) error {
-	if k.store == nil {
+func (r *Replicator) Delete(s *Session) error {
+	if r.store == nil {
 		return nil
 	}
 	s.copy.mu.Lock()
@@ -192,14 +193,14 @@ func (k *Keeper) Delete(s *Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
 	for !s.copy.lost && s.copy.version != 0 { // otherwise nothing is stored, or another replica owns it
-		_, err := k.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.copy.version}}})
+		_, err := r.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.copy.version}}})
 		if errors.Is(err, store.ErrConflict) {
-			if err = k.checkOwner(ctx, s); err == nil {
+			if err = r.checkOwner(ctx, s); err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			k.log.Warn("an ended session stays in the store until it expires", "err", err)
+			r.log.Warn("an ended session stays in the store until it expires", "err", err)
 			return err
 		}
 		s.copy.lost = true // a save that waits for copy.mu comes too late
@@ -209,8 +210,8 @@ func (k *Keeper) Delete(s *Session) error {
 
 // read reads a session from the store; version is 0 if there is none. A value that
 // cannot be decrypted counts as none: the client opens another session.
-func (k *Keeper) read(ctx context.Context, key store.Key) (v Stored, version store.Version, err error) {
-	found, err := k.store.Value(ctx, key)
+func (r *Replicator) read(ctx context.Context, key store.Key) (v Stored, version store.Version, err error) {
+	found, err := r.store.Value(ctx, key)
 	if errors.Is(err, store.ErrUnopened) {
 		return v, 0, nil
 	}
@@ -225,12 +226,12 @@ func (k *Keeper) read(ctx context.Context, key store.Key) (v Stored, version sto
 
 // TakeOver makes this replica the owner of a session. It returns nil if the session's run has
 // ended. The caller must release the session.
-func (k *Keeper) TakeOver(ctx context.Context, p switchboard.Principal, id string, v Stored, version store.Version) (*Session, error) {
-	bound, err := k.runs.Find(ctx, p, v.Run)
+func (r *Replicator) TakeOver(ctx context.Context, p switchboard.Principal, id string, v Stored, version store.Version) (*Session, error) {
+	bound, err := r.runs.Find(ctx, p, v.Run)
 	if err != nil || bound == nil {
 		return nil, err
 	}
-	s, own := k.table.Reserve(p, id)
+	s, own := r.sessions.Reserve(p, id)
 	if s == nil {
 		return nil, TooMany(own)
 	}
@@ -247,37 +248,37 @@ func (k *Keeper) TakeOver(ctx context.Context, p switchboard.Principal, id strin
 	if slices.Contains(LogLevels, v.Level) {
 		s.Client.level.Store(v.Level)
 	}
-	v.Owner, v.Moves = k.self, s.owners.moves
-	err = s.writeStored(ctx, k.store, v)
+	v.Owner, v.Moves = r.self, s.owners.moves
+	err = s.writeStored(ctx, r.store, v)
 	if err == nil {
 		s.run = bound
-		s.Client.Subscriptions.restore(k.subscriber(p, s.Client), bound, v.Subscriptions)
-		if !k.table.Publish(s) {
+		s.Client.Subscriptions.restore(r.subscriber(p, s.Client), bound, v.Subscriptions)
+		if !r.sessions.Publish(s) {
 			err = store.ErrConflict
 		}
 	}
 	if err != nil {
 		s.copy.lost = true // the stored session belongs to another owner now
-		k.table.End(s)
-		k.table.Release(s)
+		r.sessions.End(s)
+		r.sessions.Release(s)
 		return nil, err
 	}
-	k.taken.Add(1)
+	r.taken.Add(1)
 	s.Client.Queue.Add(switchboard.AllKinds)                               // changes since the last owner were not reported
-	k.publish(ctx, moveNotice{Key: s.key, Owner: v.Owner, Moves: v.Moves}) // otherwise the earlier owner notices at its next write
-	k.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
+	r.publish(ctx, moveNotice{Key: s.key, Owner: v.Owner, Moves: v.Moves}) // otherwise the earlier owner notices at its next write
+	r.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
 
 // subscriber returns the subscriber of a session that was taken over. Servers cannot ask it anything.
-func (k *Keeper) subscriber(p switchboard.Principal, c *Client) Subscriber {
-	return Subscriber{Principal: p, Subscribe: k.subscribe, Client: func() switchboard.Client {
+func (r *Replicator) subscriber(p switchboard.Principal, c *ClientState) Subscriber {
+	return Subscriber{Principal: p, Subscribe: r.subscribe, Client: func() switchboard.Client {
 		return switchboard.Client{Capabilities: bytes.Clone(c.Capabilities())}
 	}}
 }
 
 // TakenOver returns how many sessions this replica has taken over.
-func (k *Keeper) TakenOver() int64 { return k.taken.Load() }
+func (r *Replicator) TakenOver() int64 { return r.taken.Load() }
 
 // A moveNotice says that a session has another owner, or has ended there.
 type moveNotice struct {
@@ -288,19 +289,19 @@ type moveNotice struct {
 }
 
 // publish publishes m to all replicas.
-func (k *Keeper) publish(ctx context.Context, m moveNotice) {
+func (r *Replicator) publish(ctx context.Context, m moveNotice) {
 	if notice, err := json.Marshal(m); err == nil {
-		_ = k.store.Publish(ctx, topicSessions, notice)
+		_ = r.store.Publish(ctx, topicSessions, notice)
 	}
 }
 
 // Follow yields the sessions that other replicas take over, until ctx is done.
-func (k *Keeper) Follow(ctx context.Context) {
-	if k.store == nil {
+func (r *Replicator) Follow(ctx context.Context) {
+	if r.store == nil {
 		return
 	}
 	missed := make(chan struct{}, 1)
-	defer k.store.Subscribe(topicSessions, func(data []byte) {
+	defer r.store.Subscribe(topicSessions, func(data []byte) {
 		var m moveNotice
 		if data == nil || json.Unmarshal(data, &m) != nil {
 			select {
@@ -309,16 +310,16 @@ func (k *Keeper) Follow(ctx context.Context) {
 			}
 			return
 		}
-		if m.Owner == k.self && !m.Ended {
+		if m.Owner == r.self && !m.Ended {
 			return
 		}
-		for s := range k.table.all() {
+		for s := range r.sessions.all() {
 			switch {
 			case s.key != m.Key:
 			case m.Ended:
-				k.table.End(s)
+				r.sessions.End(s)
 			case m.Moves > s.owners.moves: // otherwise the session has come back since
-				go k.yield(s)
+				go r.yield(s)
 			}
 		}
 	})()
@@ -327,8 +328,8 @@ func (k *Keeper) Follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-missed:
-			for s := range k.table.all() {
-				if k.confirmOwner(ctx, s) != nil {
+			for s := range r.sessions.all() {
+				if r.confirmOwner(ctx, s) != nil {
 					break // the store reports another missed notice when it is back
 				}
 			}
@@ -337,40 +338,40 @@ func (k *Keeper) Follow(ctx context.Context) {
 }
 
 // confirmOwner yields s if another replica has taken it over. It saves s if the last save failed.
-func (k *Keeper) confirmOwner(ctx context.Context, s *Session) error {
+func (r *Replicator) confirmOwner(ctx context.Context, s *Session) error {
 	s.copy.mu.Lock()
-	unkept := s.copy.unsaved
+	unsaved := s.copy.unsaved
 	s.copy.mu.Unlock()
-	if unkept {
-		return k.Save(ctx, s)
+	if unsaved {
+		return r.Save(ctx, s)
 	}
-	v, version, err := k.read(ctx, s.key)
-	if err == nil && version != 0 && (v.Owner != k.self || v.Moves != s.owners.moves) {
-		k.yield(s)
+	v, version, err := r.read(ctx, s.key)
+	if err == nil && version != 0 && (v.Owner != r.self || v.Moves != s.owners.moves) {
+		r.yield(s)
 	}
 	return err
 }
 
 // yield gives up a session that another replica owns now. Requests that still run here
 // continue. The client opens its notification stream again at the new owner.
-func (k *Keeper) yield(s *Session) {
+func (r *Replicator) yield(s *Session) {
 	s.copy.mu.Lock()
 	s.copy.lost = true
 	s.copy.mu.Unlock()
-	k.table.yield(s)
+	r.sessions.yield(s)
 	s.closeStream()
 	go s.Client.Subscriptions.End() // may wait for servers
 }
 
 // Sweep extends the expiry of the sessions in use, and starts subscriptions that failed to start.
 // The program calls it every few minutes.
-func (k *Keeper) Sweep(ctx context.Context) {
-	for s := range k.table.all() {
+func (r *Replicator) Sweep(ctx context.Context) {
+	for s := range r.sessions.all() {
 		s.Client.Subscriptions.ReviewAll()
 		if idle, ok := s.idleSince(); ok && time.Since(idle) > saveEvery {
 			continue
 		}
-		if err := k.Save(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
+		if err := r.Save(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
 			return // the next sweep tries again
 		}
 	}
