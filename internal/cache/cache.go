@@ -1,13 +1,13 @@
-// Package cache gives the results of deterministic tools again: without their
-// server, to all processes that share a store, and to many who ask at once after one
-// call.
+// Package cache stores the results of deterministic tools and returns them to later calls: without asking the
+// server again, for all replicas that share a store, and with one call for many clients that ask at the same
+// time.
 //
-// It decides what may be kept and who may have it. Whether a caller may make the call
-// at all is decided before it comes here, also where its result is there already. It
-// is a help and no more: where the store fails, calls are made.
+// It decides which results may be stored and which caller may get them. Policy decides before it whether the
+// caller may make the call, also if its result is stored already. The cache is an optimization only: if the
+// store fails, calls are made.
 //
-// What is kept for a tenant is bounded by its places: a result has one place, which
-// its key leads to, and takes that of the one before it.
+// Each tenant has a fixed number of buckets. The digest of a call selects its bucket, and a bucket holds one
+// result: a new result replaces the one before it.
 package cache
 
 import (
@@ -32,19 +32,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxResult is how large a result may be to be kept, in bytes, and so what a place
-// takes at most.
+// MaxResult is the largest result, in bytes, that is stored: the most that one bucket takes.
 const MaxResult = 64 << 10
 
 const (
-	leaseFor   = 5 * time.Second // of whoever makes a call for all
-	renewEvery = 2 * time.Second
-	pollEvery  = 500 * time.Millisecond // where notices fail
-	patience   = 250 * time.Millisecond // with the store
-	restFor    = time.Second            // of a store that has failed
+	leaseTTL      = 5 * time.Second // of the replica that makes a call for all replicas
+	renewInterval = 2 * time.Second
+	pollInterval  = 500 * time.Millisecond // how often a waiter reads the store if no notice comes
+	storeTimeout  = 250 * time.Millisecond // for one use of the store
+	storeRest     = time.Second            // how long the store is not used after it failed
 )
 
-// A Store is where results stand.
+// A Store holds the results and the leases. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
@@ -52,137 +51,137 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// Terms are on what a server's results are kept.
+// Terms are the conditions for storing the results of one server.
 type Terms struct {
-	TTL   time.Duration // 0 means not at all
-	Bytes int           // for one tenant, of all servers
+	TTL   time.Duration // 0 means that results are not stored
+	Bytes int           // for one tenant, for the results of all its servers
 
-	// Shared says that all principals of a tenant are one to the server. Else its
-	// results are kept for each by itself.
+	// Shared says that the server treats all principals of a tenant alike. Otherwise each principal has its
+	// own results.
 	Shared bool
 
-	// As says as whom the server is called. Results for somebody else are others.
+	// As identifies the credentials that the server is called with. Calls with other credentials have other
+	// results.
 	As [sha256.Size]byte
 }
 
-// A Cache keeps results. Use New. It is safe for concurrent use.
+// A Cache stores results. Use New. It is safe for concurrent use.
 type Cache struct {
-	store Store
-	terms func(switchboard.ServerID) Terms
-	sum   func(*switchboard.Call) string
-	count func(outcome string)
+	store           Store
+	terms           func(switchboard.ServerID) Terms
+	digestArguments func(*switchboard.Call) string
+	countOutcome    func(outcome string)
 
-	resting atomic.Int64 // until when the store is left alone, in unix nanoseconds
+	storeRestsUntil atomic.Int64 // the store is not used before this instant, in unix nanoseconds
 
-	mu      sync.Mutex
-	flights map[string]*flight // by key
+	mu          sync.Mutex
+	sharedCalls map[string]*sharedCall // by lookup key
 }
 
-// What a call can come to whose result may be kept.
+// The outcomes of a call with a result that may be stored.
 const (
-	Hit    = "hit"    // it was given what was kept
-	Shared = "shared" // it waited for a call that was under way, and was given what that was
+	Hit    = "hit"    // it got a stored result
+	Shared = "shared" // it waited for a call in flight, and got its result
 	Miss   = "miss"   // it was made
 )
 
-// New returns a Cache over the store, on the terms that are so at each call. sum is the
-// digest of a call's arguments in canonical form, with a key: what is short could be guessed
-// from what is kept. count is told what each call has come to whose result may be kept.
-func New(s Store, terms func(switchboard.ServerID) Terms, sum func(*switchboard.Call) string, count func(outcome string)) *Cache {
-	return &Cache{store: s, terms: terms, sum: sum, count: count, flights: map[string]*flight{}}
+// New returns a Cache over the store. terms returns the terms of a server now. digestArguments returns the
+// keyed digest of a call's canonical arguments: keyed, because short arguments could be guessed from a plain
+// digest. countOutcome counts the outcome of each call with a result that may be stored.
+func New(s Store, terms func(switchboard.ServerID) Terms, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string)) *Cache {
+	return &Cache{store: s, terms: terms, digestArguments: digestArguments, countOutcome: countOutcome, sharedCalls: map[string]*sharedCall{}}
 }
 
-// A flight is a call that is made for all who ask for the same in this process.
-type flight struct {
-	waiting int // who, guarded by Cache.mu
-	done    chan struct{}
-	kept    *entry // what it was given, nil where that was nothing for others
-	cut     bool   // its client has gone, so that another has to make it for all
+// A sharedCall is a call in flight that all equal calls in this process wait for.
+type sharedCall struct {
+	waiters   int // how many calls wait, guarded by Cache.mu
+	done      chan struct{}
+	result    *cachedResult // nil if the result is not for others
+	abandoned bool          // its client is gone, so one of the waiters makes the call
 }
 
-// An entry is what stands in a place: a line of JSON, and then the result's bytes.
-type entry struct {
-	Key  string    `json:"key"`
-	When time.Time `json:"when"`
-	body []byte
+// A cachedResult is the value of a bucket: a line of JSON, and then the bytes of the result.
+type cachedResult struct {
+	LookupKey string    `json:"key"`
+	CachedAt  time.Time `json:"when"`
+	body      []byte
 }
 
-func (e *entry) encode() []byte {
-	head, _ := json.Marshal(e) // it cannot fail
+func (e *cachedResult) encode() []byte {
+	head, _ := json.Marshal(e) // strings and a time: it cannot fail
 	return append(append(head, '\n'), e.body...)
 }
 
-// give gives the entry again, in memory of its own.
-func (e *entry) give(c *switchboard.Call) switchboard.Result {
+// replay returns a copy of the result for the call c.
+func (e *cachedResult) replay(c *switchboard.Call) switchboard.Result {
 	c.Trail.Gave(switchboard.GivenCache)
-	return switchboard.Result{JSON: bytes.Clone(e.body), Again: &switchboard.Again{From: switchboard.GivenCache, When: e.When}}
+	return switchboard.Result{JSON: bytes.Clone(e.body), Again: &switchboard.Again{From: switchboard.GivenCache, When: e.CachedAt}}
 }
 
-// Serve returns a Caller that gives the result of a deterministic tool again where
-// it is kept, and makes one call where many ask for the same at once. It belongs
-// behind all that says whether a call may be made, and before all that counts those
-// that are.
+// Serve returns a Caller that answers a call of a deterministic tool with its stored result, and makes one
+// call if many ask for the same result at the same time. Put it behind all wrappers that decide whether a
+// call may be made, and before all that count the calls that are made.
 func (k *Cache) Serve(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		p, ok := k.place(c)
+		p, ok := k.lookupFor(c)
 		if !ok {
 			return next.Call(ctx, c)
 		}
 		for {
 			k.mu.Lock()
-			f := k.flights[p.key]
+			f := k.sharedCalls[p.key]
 			if f == nil {
-				f = &flight{done: make(chan struct{})}
-				k.flights[p.key] = f
+				f = &sharedCall{done: make(chan struct{})}
+				k.sharedCalls[p.key] = f
 				k.mu.Unlock()
-				return k.lead(ctx, c, p, f, next)
+				return k.leadCall(ctx, c, p, f, next)
 			}
-			f.waiting++
+			f.waiters++
 			k.mu.Unlock()
 			select {
 			case <-f.done:
-				if f.kept != nil {
-					k.count(Shared)
-					return f.kept.give(c), nil
+				if f.result != nil {
+					k.countOutcome(Shared)
+					return f.result.replay(c), nil
 				}
-				if f.cut {
+				if f.abandoned {
 					continue
 				}
 			case <-ctx.Done():
 			}
-			k.count(Miss)
+			k.countOutcome(Miss)
 			return next.Call(ctx, c)
 		}
 	})
 }
 
-// lead looks for the result, or makes the call, for all of the flight.
-func (k *Cache) lead(ctx context.Context, c *switchboard.Call, p *place, f *flight, next switchboard.Caller) (switchboard.Result, error) {
+// leadCall finds the stored result or makes the call, for all that wait for f.
+func (k *Cache) leadCall(ctx context.Context, c *switchboard.Call, p *lookup, f *sharedCall, next switchboard.Caller) (switchboard.Result, error) {
 	defer func() {
-		f.cut = ctx.Err() != nil
+		f.abandoned = ctx.Err() != nil
 		k.mu.Lock()
-		delete(k.flights, p.key)
+		delete(k.sharedCalls, p.key)
 		k.mu.Unlock()
 		close(f.done)
 	}()
-	kept, leads := k.look(ctx, p)
+	stored, leads := k.findOrLead(ctx, p)
 	switch {
-	case kept == nil:
-		k.count(Miss)
-	case p.waited:
-		k.count(Shared)
+	case stored == nil:
+		k.countOutcome(Miss)
+	case p.waitedForOther:
+		k.countOutcome(Shared)
 	default:
-		k.count(Hit)
+		k.countOutcome(Hit)
 	}
-	if kept != nil {
-		f.kept = kept
-		return kept.give(c), nil
+	if stored != nil {
+		f.result = stored
+		return stored.replay(c), nil
 	}
-	end := func(*entry) {}
+	end := func(*cachedResult) {}
 	if leads {
-		end = k.hold(p)
+		end = k.renewLease(p)
 	}
-	var result *entry
+	var result *cachedResult
 	defer func() { end(result) }()
 	var asked atomic.Bool
 	own := *c
@@ -194,34 +193,33 @@ func (k *Cache) lead(ctx context.Context, c *switchboard.Call, p *place, f *flig
 	}
 	r, err := next.Call(ctx, &own)
 	k.mu.Lock()
-	fits, waiting := len(r.JSON) <= MaxResult, f.waiting > 0
+	fits, waiting := len(r.JSON) <= MaxResult, f.waiters > 0
 	k.mu.Unlock()
-	if err == nil && !asked.Load() && final(&r) && (fits || waiting) {
-		f.kept = &entry{Key: p.key, When: time.Now(), body: bytes.Clone(r.JSON)}
+	if err == nil && !asked.Load() && isCompleteResult(&r) && (fits || waiting) {
+		f.result = &cachedResult{LookupKey: p.key, CachedAt: time.Now(), body: bytes.Clone(r.JSON)}
 		if fits {
-			result = f.kept
+			result = f.result
 		}
 	}
 	return r, err
 }
 
-// A place is where a result stands, or will.
-type place struct {
+// A lookup says where the result of one call is stored.
+type lookup struct {
 	group string
-	key   string // which result
-	owner []byte // of a lease
+	key   string // of the result in its bucket
+	owner []byte // identifies this call in the lease
 	ttl   time.Duration
 
-	waited bool // for another process
+	waitedForOther bool // another replica made the call
 }
 
-func (p *place) lease() string { return "lease/" + p.key }
+func (p *lookup) leaseName() string { return "lease/" + p.key }
 
 const resultName = "result"
 
-// place returns where the result of the call stands; ok is false where it is not
-// kept.
-func (k *Cache) place(c *switchboard.Call) (p *place, ok bool) {
+// lookupFor returns the lookup of a call; ok is false if its result may not be stored.
+func (k *Cache) lookupFor(c *switchboard.Call) (p *lookup, ok bool) {
 	if c.Tool == nil || c.Method != wire.MethodToolsCall {
 		return nil, false
 	}
@@ -229,11 +227,11 @@ func (k *Cache) place(c *switchboard.Call) (p *place, ok bool) {
 		return nil, false
 	}
 	terms := k.terms(c.Server)
-	places := terms.Bytes / MaxResult
-	if terms.TTL <= 0 || places < 1 || !plain(c.Params) {
+	buckets := terms.Bytes / MaxResult
+	if terms.TTL <= 0 || buckets < 1 || !hasPlainParams(c.Params) {
 		return nil, false
 	}
-	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.sum(c), string(terms.As[:]), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
+	parts := []string{string(c.Principal.Tenant), c.Tool.ID.String(), string(c.Tool.Digest), k.digestArguments(c), string(terms.As[:]), c.Principal.Tier, strconv.Itoa(len(c.Principal.Roles))}
 	parts = append(parts, c.Principal.Roles...)
 	if !terms.Shared {
 		parts = append(parts, "principal", string(c.Principal.Auth), c.Principal.ID)
@@ -243,17 +241,17 @@ func (k *Cache) place(c *switchboard.Call) (p *place, ok bool) {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
 	sum := h.Sum(nil)
-	at := binary.BigEndian.Uint64(sum) % uint64(places)
-	return &place{
-		group: fmt.Sprintf("cache/%s/%d", c.Principal.Tenant, at),
+	bucket := binary.BigEndian.Uint64(sum) % uint64(buckets)
+	return &lookup{
+		group: fmt.Sprintf("cache/%s/%d", c.Principal.Tenant, bucket),
 		key:   hex.EncodeToString(sum),
 		ttl:   terms.TTL,
 	}, true
 }
 
-// plain reports whether the params say nothing but which tool and which arguments:
-// what else there is may lead to another result.
-func plain(params []byte) bool {
+// hasPlainParams reports whether the params have only the tool's name, the arguments and metadata without an
+// effect on the result. Any other member may change the result.
+func hasPlainParams(params []byte) bool {
 	for name, value := range wire.Members(params) {
 		switch name {
 		case "name", "arguments":
@@ -271,8 +269,8 @@ func plain(params []byte) bool {
 	return true
 }
 
-// final reports whether the result is one, whole and good.
-func final(r *switchboard.Result) bool {
+// isCompleteResult reports whether the result is complete and no error.
+func isCompleteResult(r *switchboard.Result) bool {
 	o := r.Outline
 	if o.End == 0 {
 		o = wire.OutlineOf(r.JSON)
@@ -296,19 +294,19 @@ func final(r *switchboard.Result) bool {
 	return true
 }
 
-// look returns what stands in the place, also what another process is about to put
-// there. leads says that the caller holds the lease, to make the call for all.
-func (k *Cache) look(ctx context.Context, p *place) (kept *entry, leads bool) {
-	if e, ok := k.read(ctx, p); e != nil || !ok {
+// findOrLead returns the stored result, or waits for the replica that is making the call. leads says that the
+// caller has taken the lease and makes the call for all replicas.
+func (k *Cache) findOrLead(ctx context.Context, p *lookup) (stored *cachedResult, leads bool) {
+	if e, ok := k.readResult(ctx, p); e != nil || !ok {
 		return e, false
 	}
 	p.owner = []byte(rand.Text())
-	switch leads, ok := k.claim(ctx, p); {
-	case leads: // unless another has led between the two
-		if kept, _ = k.read(ctx, p); kept != nil {
-			k.write(p, store.Write{Name: p.lease(), Was: store.Any})
+	switch leads, ok := k.takeLease(ctx, p); {
+	case leads: // another replica may have stored the result after we read and before we took the lease
+		if stored, _ = k.readResult(ctx, p); stored != nil {
+			k.applyWrites(p, store.Write{Name: p.leaseName(), Was: store.Any})
 		}
-		return kept, kept == nil
+		return stored, stored == nil
 	case !ok:
 		return nil, false
 	}
@@ -319,27 +317,27 @@ func (k *Cache) look(ctx context.Context, p *place) (kept *entry, leads bool) {
 		default:
 		}
 	})()
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	for {
 		var lease store.Value
-		if !k.use(ctx, func(ctx context.Context) (err error) {
-			lease, err = k.store.Value(ctx, store.Key{Group: p.group, Name: p.lease()})
-			if errors.Is(err, store.ErrUnopened) { // no other process makes the call
+		if !k.withStore(ctx, func(ctx context.Context) (err error) {
+			lease, err = k.store.Value(ctx, store.Key{Group: p.group, Name: p.leaseName()})
+			if errors.Is(err, store.ErrUnopened) { // no other replica of ours makes the call
 				lease, err = store.Value{}, nil
 			}
 			return err
 		}) {
 			return nil, false
 		}
-		// After the lease: who gives that up has put the result there.
-		if e, ok := k.read(ctx, p); e != nil || !ok {
+		// Read the result after the lease: its owner stores the result before it deletes the lease.
+		if e, ok := k.readResult(ctx, p); e != nil || !ok {
 			return e, false
 		}
 		if lease.Version == 0 {
 			return nil, false
 		}
-		p.waited = true
+		p.waitedForOther = true
 		select {
 		case <-wake:
 		case <-poll.C:
@@ -349,13 +347,13 @@ func (k *Cache) look(ctx context.Context, p *place) (kept *entry, leads bool) {
 	}
 }
 
-// read returns what stands in the place, if it is what is looked for; ok is false
-// where the store failed.
-func (k *Cache) read(ctx context.Context, p *place) (e *entry, ok bool) {
+// readResult returns the stored result, if the bucket holds the one of this lookup; ok is false if the store
+// failed.
+func (k *Cache) readResult(ctx context.Context, p *lookup) (e *cachedResult, ok bool) {
 	var v store.Value
-	if !k.use(ctx, func(ctx context.Context) (err error) {
+	if !k.withStore(ctx, func(ctx context.Context) (err error) {
 		v, err = k.store.Value(ctx, store.Key{Group: p.group, Name: resultName})
-		if errors.Is(err, store.ErrUnopened) { // nobody knows what it is: the call is made, and its result replaces it
+		if errors.Is(err, store.ErrUnopened) { // the value cannot be read: make the call, and its result replaces the value
 			return nil
 		}
 		return err
@@ -363,17 +361,17 @@ func (k *Cache) read(ctx context.Context, p *place) (e *entry, ok bool) {
 		return nil, false
 	}
 	head, body, _ := bytes.Cut(v.Data, []byte("\n"))
-	e = &entry{body: body}
-	if json.Unmarshal(head, e) != nil || e.Key != p.key || time.Since(e.When) >= p.ttl {
+	e = &cachedResult{body: body}
+	if json.Unmarshal(head, e) != nil || e.LookupKey != p.key || time.Since(e.CachedAt) >= p.ttl {
 		return nil, true
 	}
 	return e, true
 }
 
-// claim takes the lease of the place; ok is false where the store failed.
-func (k *Cache) claim(ctx context.Context, p *place) (leads, ok bool) {
-	ok = k.use(ctx, func(ctx context.Context) error {
-		_, err := k.store.Apply(ctx, store.Change{Group: p.group, Writes: []store.Write{{Name: p.lease(), Data: p.owner, TTL: leaseFor}}})
+// takeLease takes the lease of the lookup; ok is false if the store failed.
+func (k *Cache) takeLease(ctx context.Context, p *lookup) (leads, ok bool) {
+	ok = k.withStore(ctx, func(ctx context.Context) error {
+		_, err := k.store.Apply(ctx, store.Change{Group: p.group, Writes: []store.Write{{Name: p.leaseName(), Data: p.owner, TTL: leaseTTL}}})
 		if leads = err == nil; errors.Is(err, store.ErrConflict) {
 			return nil
 		}
@@ -382,53 +380,52 @@ func (k *Cache) claim(ctx context.Context, p *place) (leads, ok bool) {
 	return leads, ok
 }
 
-// hold renews the lease until end is called, with what is to stand in the place; nil
-// where that is nothing.
-func (k *Cache) hold(p *place) (end func(*entry)) {
+// renewLease renews the lease until end is called with the result to store, or with nil if none is stored.
+// Then it deletes the lease and publishes that to the waiting replicas.
+func (k *Cache) renewLease(p *lookup) (end func(*cachedResult)) {
 	stop := make(chan struct{})
 	var renewing sync.WaitGroup
 	renewing.Go(func() {
-		tick := time.NewTicker(renewEvery)
+		tick := time.NewTicker(renewInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				k.write(p, store.Write{Name: p.lease(), Was: store.Any, Data: p.owner, TTL: leaseFor})
+				k.applyWrites(p, store.Write{Name: p.leaseName(), Was: store.Any, Data: p.owner, TTL: leaseTTL})
 			}
 		}
 	})
-	return func(e *entry) {
+	return func(e *cachedResult) {
 		close(stop)
 		renewing.Wait()
-		writes := []store.Write{{Name: p.lease(), Was: store.Any}}
+		writes := []store.Write{{Name: p.leaseName(), Was: store.Any}}
 		if e != nil {
 			writes = append(writes, store.Write{Name: resultName, Was: store.Any, Data: e.encode(), TTL: p.ttl})
 		}
-		k.write(p, writes...)
-		k.use(context.Background(), func(ctx context.Context) error { return k.store.Publish(ctx, p.group, []byte("changed")) })
+		k.applyWrites(p, writes...)
+		k.withStore(context.Background(), func(ctx context.Context) error { return k.store.Publish(ctx, p.group, []byte("changed")) })
 	}
 }
 
-func (k *Cache) write(p *place, writes ...store.Write) {
-	k.use(context.Background(), func(ctx context.Context) error {
+func (k *Cache) applyWrites(p *lookup, writes ...store.Write) {
+	k.withStore(context.Background(), func(ctx context.Context) error {
 		_, err := k.store.Apply(ctx, store.Change{Group: p.group, Writes: writes})
 		return err
 	})
 }
 
-// use uses the store, unless it has failed just now, and reports whether that went
-// well.
-func (k *Cache) use(ctx context.Context, do func(context.Context) error) bool {
-	if time.Now().UnixNano() < k.resting.Load() || ctx.Err() != nil {
+// withStore runs do and reports whether it succeeded. It does not use the store for a while after a failure.
+func (k *Cache) withStore(ctx context.Context, do func(context.Context) error) bool {
+	if time.Now().UnixNano() < k.storeRestsUntil.Load() || ctx.Err() != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	err := do(ctx)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		k.resting.Store(time.Now().Add(restFor).UnixNano())
+		k.storeRestsUntil.Store(time.Now().Add(storeRest).UnixNano())
 	}
 	return err == nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// server counts its calls, and answers as it is told.
+// A server counts its calls, and answers with answer if that is set.
 type server struct {
 	calls  atomic.Int64
 	took   time.Duration
@@ -43,7 +43,7 @@ func (s *server) Call(ctx context.Context, c *switchboard.Call) (switchboard.Res
 	return switchboard.Result{JSON: fmt.Appendf(nil, `{"n":%d}`, n)}, nil
 }
 
-// keyed is the digest of the arguments of a call.
+// keyed is the digest of a call's arguments.
 var keyed = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
 func constant(t cache.Terms) func(switchboard.ServerID) cache.Terms {
@@ -67,7 +67,7 @@ func call(arguments string, with ...func(*switchboard.Call)) *switchboard.Call {
 	return c
 }
 
-// says makes the call, and says how it ended.
+// says makes the call and returns its result or error as text.
 func says(c switchboard.Caller, call *switchboard.Call) string {
 	r, err := c.Call(context.Background(), call)
 	if err != nil {
@@ -79,7 +79,7 @@ func says(c switchboard.Caller, call *switchboard.Call) string {
 	return string(r.JSON)
 }
 
-// CA-01, CA-02: what is the same to its server, for the same caller, is one; nothing else is.
+// CA-01, CA-02: only an equal call of the same caller gets the stored result.
 func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	first := call(`{"a":1,"b":"x"}`)
@@ -88,35 +88,35 @@ func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
 		terms cache.Terms
 		same  bool
 	}{
-		"the same":                            {call(`{"a":1,"b":"x"}`), shared, true},
-		"spelt another way":                   {call(` {"b" : "\u0078", "a" : 1}`), shared, true},
-		"of another principal":                {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.ID = "other" }), shared, true},
-		"with what says nothing":              {call(`{"a":1,"b":"x"}, "_meta":{"progressToken":1,"traceparent":"t","io.switchboard/idempotency-key":"k"}`), shared, true},
-		"another number":                      {call(`{"a":1.0,"b":"x"}`), shared, false},
-		"a text for a number":                 {call(`{"a":"1","b":"x"}`), shared, false},
-		"names that run together":             {call(`{"a":1,"bx":""}`), shared, false},
-		"another tenant":                      {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Tenant = "other" }), shared, false},
-		"another tier":                        {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Tier = "pro" }), shared, false},
-		"other roles":                         {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Roles = []string{"dev"} }), shared, false},
-		"another tool":                        {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.ID.Name = "got" }), shared, false},
-		"another definition":                  {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Digest = "sha256:e" }), shared, false},
-		"other credentials":                   {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20, Shared: true, As: [32]byte{1}}, false},
-		"a server of each principal's":        {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20}, false},
-		"a tool of which nobody knows":        {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic = switchboard.Fact{} }), shared, false},
-		"one of which nobody trusted says it": {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic.Trusted = false }), shared, false},
-		"one that keeps something":            {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Stateful = sure }), shared, false},
-		"one that goes on with a question":    {call(`{"a":1,"b":"x"}, "requestState":"s"`), shared, false},
-		"one that is to be a task":            {call(`{"a":1,"b":"x"}, "task":{}`), shared, false},
-		"one that says more":                  {call(`{"a":1,"b":"x"}, "_meta":{"com.example/user":"u"}`), shared, false},
-		"no tool":                             {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool = nil }), shared, false},
-		"where nothing is kept":               {call(`{"a":1,"b":"x"}`), cache.Terms{Bytes: 64 << 20, Shared: true}, false},
-		"where there is no room":              {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 1000, Shared: true}, false},
+		"the same":                         {call(`{"a":1,"b":"x"}`), shared, true},
+		"spelt another way":                {call(` {"b" : "\u0078", "a" : 1}`), shared, true},
+		"of another principal, shared":     {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.ID = "other" }), shared, true},
+		"with metadata without effect":     {call(`{"a":1,"b":"x"}, "_meta":{"progressToken":1,"traceparent":"t","io.switchboard/idempotency-key":"k"}`), shared, true},
+		"another number":                   {call(`{"a":1.0,"b":"x"}`), shared, false},
+		"a text for a number":              {call(`{"a":"1","b":"x"}`), shared, false},
+		"names that run together":          {call(`{"a":1,"bx":""}`), shared, false},
+		"another tenant":                   {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Tenant = "other" }), shared, false},
+		"another tier":                     {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Tier = "pro" }), shared, false},
+		"other roles":                      {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Principal.Roles = []string{"dev"} }), shared, false},
+		"another tool":                     {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.ID.Name = "got" }), shared, false},
+		"another definition":               {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Digest = "sha256:e" }), shared, false},
+		"other credentials":                {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20, Shared: true, As: [32]byte{1}}, false},
+		"results of each principal":        {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 64 << 20}, false},
+		"a tool that is not deterministic": {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic = switchboard.Fact{} }), shared, false},
+		"an untrusted source says so":      {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Deterministic.Trusted = false }), shared, false},
+		"a stateful tool":                  {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool.Contract.Stateful = sure }), shared, false},
+		"one that answers a question":      {call(`{"a":1,"b":"x"}, "requestState":"s"`), shared, false},
+		"one that asks for a task":         {call(`{"a":1,"b":"x"}, "task":{}`), shared, false},
+		"other metadata":                   {call(`{"a":1,"b":"x"}, "_meta":{"com.example/user":"u"}`), shared, false},
+		"no tool":                          {call(`{"a":1,"b":"x"}`, func(c *switchboard.Call) { c.Tool = nil }), shared, false},
+		"terms without a TTL":              {call(`{"a":1,"b":"x"}`), cache.Terms{Bytes: 64 << 20, Shared: true}, false},
+		"terms with less than a bucket":    {call(`{"a":1,"b":"x"}`), cache.Terms{TTL: time.Minute, Bytes: 1000, Shared: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := new(server)
 			all := store.NewMemory()
 			if got := says(cache.New(all, constant(shared), keyed, uncounted).Serve(s), first); got != `{"n":1}` {
-				t.Fatalf("the first: %s", got)
+				t.Fatalf("the first call: %s", got)
 			}
 			want := `{"n":2}`
 			if tt.same {
@@ -129,7 +129,7 @@ func TestAResultIsGivenAgainToTheSameCallAlone(t *testing.T) {
 	}
 }
 
-func TestPrincipalsOfAServerOfTheirOwnShareNothing(t *testing.T) {
+func TestPrincipalsShareNoResultsIfTheServerTellsThemApart(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	s := new(server)
 	c := cache.New(store.NewMemory(), constant(cache.Terms{TTL: time.Minute, Bytes: 1 << 20}), keyed, uncounted).Serve(s)
@@ -152,17 +152,17 @@ func TestOnlyWholeGoodResultsAreKept(t *testing.T) {
 		err    error
 		kept   bool
 	}{
-		"a result":                    {`{"content":[]}`, nil, true},
-		"one that says so":            {`{"isError":false,"resultType":"complete"}`, nil, true},
-		"an error of the tool's":      {`{"isError":true}`, nil, false},
-		"perhaps an error":            {`{"isError":"no"}`, nil, false},
-		"one that asks for more":      {`{"resultType":"input_required"}`, nil, false},
-		"one of a kind that is new":   {`{"resultType":"task"}`, nil, false},
-		"an error of the server's":    {"", &switchboard.ServerError{Object: []byte(`{}`)}, false},
-		"a refusal":                   {"", switchboard.Refuse(switchboard.CodeNoneHealthy, "no"), false},
-		"one that is too large":       {`{"text":"` + strings.Repeat("x", cache.MaxResult) + `"}`, nil, false},
-		"one that is just not":        {`{"text":"` + strings.Repeat("x", cache.MaxResult-11) + `"}`, nil, true},
-		"one for which it was asking": {`{"asked":true}`, nil, false},
+		"a result":                {`{"content":[]}`, nil, true},
+		"one that says so":        {`{"isError":false,"resultType":"complete"}`, nil, true},
+		"a tool's error":          {`{"isError":true}`, nil, false},
+		"perhaps an error":        {`{"isError":"no"}`, nil, false},
+		"one that asks for more":  {`{"resultType":"input_required"}`, nil, false},
+		"one of an unknown kind":  {`{"resultType":"task"}`, nil, false},
+		"a server's error":        {"", &switchboard.ServerError{Object: []byte(`{}`)}, false},
+		"a refusal":               {"", switchboard.Refuse(switchboard.CodeNoneHealthy, "no"), false},
+		"one that is too large":   {`{"text":"` + strings.Repeat("x", cache.MaxResult) + `"}`, nil, false},
+		"one of the largest size": {`{"text":"` + strings.Repeat("x", cache.MaxResult-11) + `"}`, nil, true},
+		"one after a question":    {`{"asked":true}`, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{answer: func(c *switchboard.Call, _ int64) (switchboard.Result, error) {
@@ -184,7 +184,7 @@ func TestOnlyWholeGoodResultsAreKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptExpiresAndIsBoundedByItsPlaces(t *testing.T) {
+func TestStoredResultsExpireAndBucketsLimitTheirNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(server)
 		terms := shared
@@ -194,15 +194,15 @@ func TestWhatIsKeptExpiresAndIsBoundedByItsPlaces(t *testing.T) {
 		says(c, call(`{}`))
 		time.Sleep(time.Minute - time.Second)
 		if got := says(c, call(`{}`)); got != `{"n":1} again` {
-			t.Errorf("in time: %s", got)
+			t.Errorf("before it expires: %s", got)
 		}
 		terms.TTL = 30 * time.Second
 		if got := says(c, call(`{}`)); got != `{"n":2}` {
-			t.Errorf("where it is kept for less by now: %s", got)
+			t.Errorf("after the TTL was shortened: %s", got)
 		}
 		for i := range 50 {
 			if got, want := says(c, call(fmt.Sprintf(`{"i":%d}`, i))), fmt.Sprintf(`{"n":%d}`, i+3); got != want {
-				t.Errorf("in a place that another has had: %s, want %s", got, want)
+				t.Errorf("in a bucket that another result had: %s, want %s", got, want)
 			}
 		}
 		n := 0
@@ -214,17 +214,17 @@ func TestWhatIsKeptExpiresAndIsBoundedByItsPlaces(t *testing.T) {
 			n += len(values)
 		}
 		if n != 2 {
-			t.Errorf("%d values stand in two places", n)
+			t.Errorf("two buckets hold %d values", n)
 		}
 	})
 }
 
-func TestManyWhoMissTheSameMakeOneCall(t *testing.T) {
+func TestManyEqualMissesMakeOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		big := `{"text":"` + strings.Repeat("x", 2*cache.MaxResult) + `"}`
 		for _, result := range []string{`{"n":1}`, big} {
 			processes := 5
-			if result == big { // it is shared within a process alone
+			if result == big { // too large for the store: shared within one process only
 				processes = 1
 			}
 			s := &server{took: 20 * time.Second, answer: func(*switchboard.Call, int64) (switchboard.Result, error) {
@@ -252,15 +252,15 @@ func TestManyWhoMissTheSameMakeOneCall(t *testing.T) {
 			}
 			asking.Wait()
 			if want := int64(processes*10 - 1); s.calls.Load() != 1 || again.Load() != want {
-				t.Errorf("%d calls; given again %d times, want %d", s.calls.Load(), again.Load(), want)
+				t.Errorf("%d calls; %d got the stored result, want %d", s.calls.Load(), again.Load(), want)
 			}
 		}
 	})
 }
 
-// What clients see of a result is what they would if they asked one after the other:
-// one gets it anew, all after that one the same again.
-func TestTheHistoryOfAResultIsThatOfOneCall(t *testing.T) {
+// Clients must see a history as if they had asked one after the other: one gets a new result, and all after
+// it the same stored one.
+func TestTheHistoryOfAResultIsLinearizable(t *testing.T) {
 	type seen struct {
 		result string
 		again  bool
@@ -313,12 +313,12 @@ func TestTheHistoryOfAResultIsThatOfOneCall(t *testing.T) {
 		}
 		asking.Wait()
 		if !porcupine.CheckOperations(model, history) {
-			t.Errorf("the history of %d uses is not that of one call for each", len(history))
+			t.Errorf("the history of %d calls is not linearizable", len(history))
 		}
 	})
 }
 
-func TestWhoeverLeadsAndFailsIsNotFollowed(t *testing.T) {
+func TestAFailedCallIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: 3 * time.Second, answer: func(_ *switchboard.Call, n int64) (switchboard.Result, error) {
 			if n == 1 {
@@ -343,7 +343,7 @@ func TestWhoeverLeadsAndFailsIsNotFollowed(t *testing.T) {
 	})
 }
 
-// broken is a store that fails at once, or after a long time.
+// A broken store fails at once, or after a long time.
 type broken struct {
 	*store.Memory
 	takes time.Duration
@@ -367,7 +367,7 @@ func (s *broken) Apply(ctx context.Context, _ store.Change) (store.Version, erro
 	return 0, s.fail(ctx)
 }
 
-func TestWithoutTheStoreCallsAreMadeAndHardlyWait(t *testing.T) {
+func TestWithoutTheStoreCallsAreMadeAtOnce(t *testing.T) {
 	for _, takes := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(server)
@@ -380,13 +380,13 @@ func TestWithoutTheStoreCallsAreMadeAndHardlyWait(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); took > 250*time.Millisecond || b.uses.Load() != 1 {
-				t.Errorf("100 calls took %s, and asked the store %d times", took, b.uses.Load())
+				t.Errorf("100 calls took %s, and used the store %d times, want once", took, b.uses.Load())
 			}
 		})
 	}
 }
 
-func TestALeaderThatIsKilledIsNotWaitedForForLong(t *testing.T) {
+func TestTheLeaseOfAKilledLeaderExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := store.NewMemory()
 		ctx, kill := context.WithCancel(t.Context())
@@ -404,7 +404,7 @@ func TestALeaderThatIsKilledIsNotWaitedForForLong(t *testing.T) {
 	})
 }
 
-// mute is a store to which nothing comes any more once it is off.
+// A mute store refuses all changes once off is set.
 type mute struct {
 	*store.Memory
 	off atomic.Bool
@@ -419,19 +419,19 @@ func (s *mute) Apply(ctx context.Context, c store.Change) (store.Version, error)
 
 func uncounted(string) {}
 
-// CA-02: a role that is named like what else is in a key does not make it another's.
-func TestRolesAreNotTakenForAPrincipal(t *testing.T) {
+// CA-02: a role with the name of another part of the key does not give access to another principal's result.
+func TestRolesCannotImitateAPrincipal(t *testing.T) {
 	s := new(server)
 	all := store.NewMemory()
 	own := cache.Terms{TTL: time.Minute, Bytes: 64 << 20}
 	says(cache.New(all, constant(own), keyed, uncounted).Serve(s), call(`{}`, func(c *switchboard.Call) { c.Principal.Auth = "some" }))
 	got := says(cache.New(all, constant(shared), keyed, uncounted).Serve(s), call(`{}`, func(c *switchboard.Call) { c.Principal.Roles = []string{"principal", "some", "someone"} }))
 	if got != `{"n":2}` {
-		t.Errorf("it is given %s", got)
+		t.Errorf("it got %s", got)
 	}
 }
 
-func TestWhenTheClientIsGoneThatACallWasMadeForOneMoreIsMadeForAllOthers(t *testing.T) {
+func TestWhenTheLeaderOfASharedCallLeavesOneWaiterMakesTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: time.Second}
 		c := cache.New(store.NewMemory(), constant(shared), keyed, uncounted).Serve(s)
@@ -442,7 +442,7 @@ func TestWhenTheClientIsGoneThatACallWasMadeForOneMoreIsMadeForAllOthers(t *test
 		for range 20 {
 			others.Go(func() {
 				if got := says(c, call(`{}`)); !strings.HasPrefix(got, `{"n":2}`) {
-					t.Errorf("one is given %s", got)
+					t.Errorf("a waiter got %s", got)
 				}
 			})
 		}

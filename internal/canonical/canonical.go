@@ -1,12 +1,9 @@
-// Package canonical writes JSON in the one form that digests are taken of, and
-// takes them.
+// Package canonical writes JSON in one canonical form, and takes digests of that form.
 //
-// In that form the members of an object are sorted by the bytes of their names,
-// once unescaped; there is no space; strings have as few and as short escapes as
-// can be; and numbers keep their spelling, since 1 and 1.0 are not the same to
-// every reader. Texts that differ only in what this takes away mean the same to
-// everybody. It is close to RFC 8785, which however sorts by UTF-16 and respells
-// numbers.
+// In that form the members of an object are sorted by the bytes of their unescaped names; there is no white space;
+// strings have as few and as short escapes as possible; and numbers keep their spelling, because 1 and 1.0 are not the
+// same to every reader. Texts with the same canonical form have the same meaning to every reader. The form is close to
+// RFC 8785, but that sorts by UTF-16 and respells numbers.
 package canonical
 
 import (
@@ -24,18 +21,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// MaxDepth bounds how deep objects and arrays may stand in each other.
+// MaxDepth limits how deeply objects and arrays may be nested.
 const MaxDepth = 64
 
-var errDepth = errors.New("objects and arrays stand more than 64 deep in each other")
+var errTooDeep = errors.New("objects and arrays stand more than 64 deep in each other")
 
-// Append appends raw in canonical form. It refuses what is not one JSON value in
-// UTF-8, a name that stands twice in an object, half of a surrogate pair, and
-// what is deeper than MaxDepth; dst then comes back as it was. It does not keep
+// Append appends raw in canonical form. It refuses text that is not one JSON value in UTF-8, a duplicate name in an
+// object, half of a surrogate pair, and nesting deeper than MaxDepth. It then returns dst unchanged. It does not retain
 // raw.
 func Append(dst, raw []byte) ([]byte, error) {
-	w := pool.Get().(*writer)
-	err := w.check(raw)
+	w := canonicalizers.Get().(*canonicalizer)
+	err := w.checkSyntax(raw)
 	w.release()
 	if err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)
@@ -43,23 +39,22 @@ func Append(dst, raw []byte) ([]byte, error) {
 	return AppendScanned(dst, raw)
 }
 
-// AppendScanned is Append for what wire.Parse has accepted as a part of a message: it
-// is not checked again, and must have no flaw.
+// AppendScanned is Append for a part of a message that wire.Parse has accepted. It does not check raw again, so raw
+// must be valid.
 func AppendScanned(dst, raw []byte) ([]byte, error) {
-	w := pool.Get().(*writer)
+	w := canonicalizers.Get().(*canonicalizer)
 	defer w.release()
 	w.in, w.at, w.out = raw, 0, dst
-	if err := w.value(0); err != nil {
+	if err := w.writeValue(0); err != nil {
 		return dst, fmt.Errorf("canonical form: %w", err)
 	}
 	return w.out, nil
 }
 
-// Digest returns the digest of raw's canonical form, and refuses what Append
-// does.
+// Digest returns the digest of raw's canonical form. It refuses what Append refuses.
 func Digest(raw []byte) (switchboard.Digest, error) {
 	buf := buffers.Get().(*[]byte)
-	defer keepBuffer(buf)
+	defer returnBuffer(buf)
 	var err error
 	if *buf, err = Append((*buf)[:0], raw); err != nil {
 		return "", err
@@ -76,26 +71,25 @@ func Sum(data []byte) switchboard.Digest {
 	return switchboard.Digest(text[:])
 }
 
-// Up to what size buffers are kept for later.
+// The largest buffers that are kept in the pools.
 const (
-	maxKept        = 1 << 20
-	maxKeptMembers = 1 << 8
+	maxPooledBytes   = 1 << 20
+	maxPooledMembers = 1 << 8
 )
 
 var (
-	pool    = sync.Pool{New: func() any { return &writer{dec: jsontext.NewDecoder(new(bytes.Buffer))} }}
-	buffers = sync.Pool{New: func() any { return new([]byte) }}
+	canonicalizers = sync.Pool{New: func() any { return &canonicalizer{dec: jsontext.NewDecoder(new(bytes.Buffer))} }}
+	buffers        = sync.Pool{New: func() any { return new([]byte) }}
 )
 
-func keepBuffer(buf *[]byte) {
-	if cap(*buf) <= maxKept {
+func returnBuffer(buf *[]byte) {
+	if cap(*buf) <= maxPooledBytes {
 		buffers.Put(buf)
 	}
 }
 
-// A writer walks through a text that jsontext has found to be right, so that it
-// need not look for what could be wrong.
-type writer struct {
+// A writer translates one text that jsontext has found valid, so it need not check the syntax again.
+type canonicalizer struct {
 	dec *jsontext.Decoder
 	src bytes.Buffer
 
@@ -103,37 +97,37 @@ type writer struct {
 	at  int
 	out []byte
 
-	members []member // of the objects that are open, outermost first
-	scratch []byte   // of sort
-	text    []byte   // of string
+	members []writtenMember // members already written of the open objects, outermost first
+	scratch []byte          // used by sort
+	text    []byte          // used by string
 }
 
-// A member is where one was written.
-type member struct {
+// A member is the position of a written member.
+type writtenMember struct {
 	name       []byte // unescaped
 	start, end int    // in writer.out
 }
 
-func (w *writer) release() {
-	if cap(w.scratch) > maxKept {
+func (w *canonicalizer) release() {
+	if cap(w.scratch) > maxPooledBytes {
 		w.scratch = nil
 	}
-	if cap(w.text) > maxKept {
+	if cap(w.text) > maxPooledBytes {
 		w.text = nil
 	}
-	if cap(w.members) > maxKeptMembers {
+	if cap(w.members) > maxPooledMembers {
 		w.members = nil
 	}
-	clear(w.members[:cap(w.members)]) // they hold on to the text
+	clear(w.members[:cap(w.members)]) // they refer to the input
 	w.in, w.out, w.members = nil, nil, w.members[:0]
-	pool.Put(w)
+	canonicalizers.Put(w)
 }
 
-// check reports what is wrong with raw, apart from its depth.
-func (w *writer) check(raw []byte) error {
+// checkSyntax returns what is wrong with raw, apart from its depth.
+func (w *canonicalizer) checkSyntax(raw []byte) error {
 	w.src = *bytes.NewBuffer(raw)
 	w.dec.Reset(&w.src)
-	defer func() { // it holds on to raw
+	defer func() { // w must not refer to raw afterwards
 		w.src = bytes.Buffer{}
 		w.dec.Reset(&w.src)
 	}()
@@ -146,40 +140,40 @@ func (w *writer) check(raw []byte) error {
 	return nil
 }
 
-// peek returns the next byte that is not space.
-func (w *writer) peek() byte {
+// peekByte skips white space and returns the next byte.
+func (w *canonicalizer) peekByte() byte {
 	for w.in[w.at] <= ' ' {
 		w.at++
 	}
 	return w.in[w.at]
 }
 
-// value writes the value at hand, which stands depth levels deep.
-func (w *writer) value(depth int) error {
-	c := w.peek()
+// writeValue writes the next value, which is nested depth levels deep.
+func (w *canonicalizer) writeValue(depth int) error {
+	c := w.peekByte()
 	switch {
 	case c == '"':
-		w.string()
+		w.writeString()
 		return nil
 	case c != '{' && c != '[':
-		w.scalar()
+		w.writeScalar()
 		return nil
 	case depth == MaxDepth:
-		return errDepth
+		return errTooDeep
 	case c == '[':
-		return w.array(depth + 1)
+		return w.writeArray(depth + 1)
 	}
-	return w.object(depth + 1)
+	return w.writeObject(depth + 1)
 }
 
-func (w *writer) array(depth int) error {
+func (w *canonicalizer) writeArray(depth int) error {
 	w.out = append(w.out, '[')
-	for w.at++; w.peek() != ']'; {
-		if w.peek() == ',' {
+	for w.at++; w.peekByte() != ']'; {
+		if w.peekByte() == ',' {
 			w.out = append(w.out, ',')
 			w.at++
 		}
-		if err := w.value(depth); err != nil {
+		if err := w.writeValue(depth); err != nil {
 			return err
 		}
 	}
@@ -188,25 +182,25 @@ func (w *writer) array(depth int) error {
 	return nil
 }
 
-func (w *writer) object(depth int) error {
+func (w *canonicalizer) writeObject(depth int) error {
 	w.out = append(w.out, '{')
 	first, start := len(w.members), len(w.out)
 	sorted := true
-	for w.at++; w.peek() != '}'; {
-		if w.peek() == ',' {
+	for w.at++; w.peekByte() != '}'; {
+		if w.peekByte() == ',' {
 			w.out = append(w.out, ',')
 			w.at++
-			w.peek()
+			w.peekByte()
 		}
-		m := member{start: len(w.out)}
-		name, copied := w.string()
+		m := writtenMember{start: len(w.out)}
+		name, copied := w.writeString()
 		if m.name = name; copied {
 			m.name = bytes.Clone(name)
 		}
-		w.peek() // the colon
+		w.peekByte() // the colon
 		w.at++
 		w.out = append(w.out, ':')
-		if err := w.value(depth); err != nil {
+		if err := w.writeValue(depth); err != nil {
 			return err
 		}
 		m.end = len(w.out)
@@ -218,16 +212,16 @@ func (w *writer) object(depth int) error {
 	w.at++
 	members := w.members[first:]
 	if !sorted {
-		w.sort(members, start)
+		w.sortMembers(members, start)
 	}
 	w.members = w.members[:first]
 	w.out = append(w.out, '}')
 	return nil
 }
 
-// sort puts the members that were written from start on in order.
-func (w *writer) sort(members []member, start int) {
-	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(a.name, b.name) })
+// sortMembers sorts the members that were written to w.out from start on.
+func (w *canonicalizer) sortMembers(members []writtenMember, start int) {
+	slices.SortFunc(members, func(a, b writtenMember) int { return bytes.Compare(a.name, b.name) })
 	w.scratch = append(w.scratch[:0], w.out[start:]...)
 	w.out = w.out[:start]
 	for i, m := range members {
@@ -238,8 +232,8 @@ func (w *writer) sort(members []member, start int) {
 	}
 }
 
-// scalar writes the number, true, false or null at hand as it is spelt.
-func (w *writer) scalar() {
+// writeScalar writes the next value, a number, true, false or null, in its own spelling.
+func (w *canonicalizer) writeScalar() {
 	from := w.at
 	for w.at < len(w.in) && bytes.IndexByte(delimiters, w.in[w.at]) < 0 {
 		w.at++
@@ -249,15 +243,15 @@ func (w *writer) scalar() {
 
 var delimiters = []byte(" \t\r\n,:]}")
 
-// string writes the string at hand. It returns the string unescaped, until the
-// next call where that is a copy.
-func (w *writer) string() (text []byte, copied bool) {
+// writeString writes the next string. It returns the unescaped string; if copied is true, that is valid only until the next
+// call.
+func (w *canonicalizer) writeString() (text []byte, copied bool) {
 	from := w.at
 	end := from + 1 + bytes.IndexByte(w.in[from+1:], '"')
 	if escape := bytes.IndexByte(w.in[from:end], '\\'); escape >= 0 {
 		copied = true
-		// Byte by byte: to search for both again behind each escape would
-		// cost the square of the length.
+		// Go byte by byte: searching for a quote and a backslash behind each escape would cost the square of the
+		// length.
 		for end = from + escape; w.in[end] != '"'; end++ {
 			if w.in[end] == '\\' {
 				end++
@@ -270,7 +264,7 @@ func (w *writer) string() (text []byte, copied bool) {
 		w.out = append(w.out, raw...)
 		return raw[1 : len(raw)-1], false
 	}
-	// Neither can go wrong: the text has been checked.
+	// Neither call can fail, because the text has been checked.
 	w.text, _ = jsontext.AppendUnquote(w.text[:0], raw)
 	w.out, _ = jsontext.AppendQuote(w.out, w.text)
 	return w.text, true

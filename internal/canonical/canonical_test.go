@@ -95,8 +95,7 @@ func TestDigestIsOfTheCanonicalForm(t *testing.T) {
 	}
 }
 
-// shuffle returns raw with the members of every object in another order, and
-// more space.
+// shuffle returns raw with the members of every object in another order, and with more white space.
 func shuffle(t testing.TB, r *rand.Rand, raw []byte) []byte {
 	t.Helper()
 	raw = bytes.TrimSpace(raw)
@@ -143,23 +142,23 @@ func FuzzCanonical(f *testing.F) {
 			return
 		}
 		if !jsontext.Value(raw).IsValid() {
-			t.Fatalf("%q was accepted, which jsontext refuses", raw)
+			t.Fatalf("%q was accepted, but jsontext refuses it", raw)
 		}
 		twice, err := canonical.Append(nil, once)
 		if err != nil || !bytes.Equal(once, twice) {
-			t.Fatalf("the form of the form of %q is %q (%v), not %q", raw, twice, err, once)
+			t.Fatalf("the canonical form of the canonical form of %q is %q (%v), not %q", raw, twice, err, once)
 		}
 		other := shuffle(t, rand.New(rand.NewPCG(seed, 0)), raw)
 		if form, err := canonical.Append(nil, other); err != nil || !bytes.Equal(form, once) {
-			t.Fatalf("%q is %q, and in another order %q (%v)", raw, once, form, err)
+			t.Fatalf("the canonical form of %q is %q, and in another order %q (%v)", raw, once, form, err)
 		}
 		if a, b := decoded(t, raw), decoded(t, once); a != b {
-			t.Fatalf("%q means %s, and its form %q means %s", raw, a, once, b)
+			t.Fatalf("%q means %s, but its canonical form %q means %s", raw, a, once, b)
 		}
 	})
 }
 
-// decoded says what raw means to encoding/json, numbers as they are spelt.
+// decoded returns the value that encoding/json reads from raw, with numbers in their own spelling.
 func decoded(t testing.TB, raw []byte) string {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -186,7 +185,7 @@ func BenchmarkDigest(b *testing.B) {
 	}
 }
 
-func FuzzWhatWasScannedHasTheSameForm(f *testing.F) {
+func FuzzAppendScannedGivesTheSameForm(f *testing.F) {
 	for _, s := range []string{
 		`{"b":[1,{"d":"\u0041","c":1.50}],"a":null}`, `{"\ud83d\ude00\n":"\\"}`, `{"a":1,"a":2}`, `{ "a" : [ ] }`, `{"a":"\ud800"}`, `[]`,
 	} {
@@ -199,7 +198,7 @@ func FuzzWhatWasScannedHasTheSameForm(f *testing.F) {
 		}
 		want, err := canonical.Append(nil, m.Params)
 		if err != nil {
-			t.Fatalf("%q was scanned, and Append refuses it: %v", m.Params, err)
+			t.Fatalf("wire.Parse accepted %q, but Append refuses it: %v", m.Params, err)
 		}
 		if got, err := canonical.AppendScanned([]byte("before "), m.Params); err != nil || string(got) != "before "+string(want) {
 			t.Fatalf("%q is %q (%v), not %q", m.Params, got, err, want)

@@ -1,10 +1,8 @@
-// Package cluster lets the replicas that share a store know and reach each other. It
-// decides which replicas are there, and carries a client's request to the one that
-// holds what the request goes on with: in one hop, over connections that both ends
-// know by a shared secret.
+// Package cluster connects the replicas that share a store. It decides which replicas are alive, and forwards
+// a client's request to the replica that can continue it: in one hop, over a connection that proves to both
+// ends that the other one has the shared secret.
 //
-// What a request goes on with, and what becomes of it where that replica is gone, is for
-// package gateway to say.
+// Package gateway decides which replica a request needs, and how a request ends if that replica is gone.
 package cluster
 
 import (
@@ -27,7 +25,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Store is where replicas are found. See store.Store.
+// A Store holds the leases of the replicas. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	List(ctx context.Context, group string) ([]store.Named, error)
@@ -35,74 +33,74 @@ type Store interface {
 }
 
 const (
-	// Group is where replicas stand in the store.
+	// Group is the store group of the replicas' leases.
 	Group = "replicas"
 
-	// Lease is how long a replica counts as there of which nothing is heard.
+	// Lease is how long a replica counts as alive after it renewed its lease.
 	Lease = 5 * time.Second
 
-	renewEvery = Lease / 5
+	renewInterval = Lease / 5
 )
 
-// Options say how a replica is reached.
+// Options say how the other replicas reach this one.
 type Options struct {
 	Store Store
 
-	// Secret is what all replicas know, and nobody else.
+	// Secret is shared by all replicas. No other program has it.
 	Secret switchboard.Secret
 
-	// Listen is the address at which the others reach this one, and Advertise by
-	// which they do; "" means Listen's own, or where that is of all interfaces, the
-	// first of this machine that is not a loopback one.
+	// Listen is the address of this replica's listener. Advertise is the address that the others dial. ""
+	// means the listener's own address or, if that is of all interfaces, the first address of this machine
+	// that is not a loopback one.
 	Listen, Advertise string
 
-	Log *slog.Logger // nil means none
+	Log *slog.Logger // nil means no log
 
-	// Hopped is told of how each hop has ended; nil means that nobody is.
+	// Hopped is called with the outcome of each hop. It may be nil.
 	Hopped func(outcome string)
 }
 
-// A Cluster is this replica's view of all. Use New, or the zero Cluster for a
-// replica that has no others. It is safe for concurrent use.
+// A Cluster is this replica's view of all replicas. Use New. The zero Cluster is for a replica that runs
+// alone. A Cluster is safe for concurrent use.
 type Cluster struct {
-	o       Options
-	self    string
-	address string
-	dial    *http.Transport
-	server  *http.Server
-	served  chan struct{}
+	options      Options
+	self         string
+	address      string
+	transport    *http.Transport
+	server       *http.Server
+	listenerDone chan struct{}
 
-	stop context.CancelFunc
-	work sync.WaitGroup
+	stopRenewing context.CancelFunc
+	renewing     sync.WaitGroup
 
-	failed atomic.Int64                       // when the lease could not be renewed last, in unix nanoseconds
-	serves atomic.Pointer[switchboard.Digest] // see Serving
-	left   atomic.Bool
+	lastFailedRenewal atomic.Int64                       // when a renewal of the lease failed last, in unix nanoseconds
+	configuration     atomic.Pointer[switchboard.Digest] // see Serving
+	hasLeft           atomic.Bool
 
 	handler atomic.Pointer[http.Handler]
 
-	mu    sync.Mutex
-	known map[string]member
-	hops  map[*hop]struct{} // that are under way from here
+	mu            sync.Mutex
+	knownReplicas map[string]replicaRecord
+	hops          map[*hop]struct{} // in flight from here
 }
 
-// A member is another replica, as the store knew it.
-type member struct {
+// A replicaRecord is what the store holds of a replica: the value of its lease.
+type replicaRecord struct {
 	Address string             `json:"address"`
 	Serves  switchboard.Digest `json:"serves,omitempty"`
-	when    time.Time
+	readAt  time.Time
 }
 
-// A Replica is one of the others, as it was when it last renewed its lease.
+// A Replica is another replica, as it described itself when it last renewed its lease.
 type Replica struct {
 	ID      string `json:"id"`
-	Address string `json:"address"` // by which the replicas reach it
+	Address string `json:"address"` // that the replicas dial
 
-	// Serves is the digest of its configuration; "" where it does not say.
+	// Serves is the digest of its configuration; "" if the replica does not publish it.
 	Serves switchboard.Digest `json:"serves"`
 }
 
-// New opens the listener. Serve answers at it, and makes this replica known.
+// New opens the listener. Call Serve to answer requests on it, and Join to publish this replica.
 func New(o Options) (*Cluster, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -110,7 +108,7 @@ func New(o Options) (*Cluster, error) {
 	if o.Hopped == nil {
 		o.Hopped = func(string) {}
 	}
-	conf, err := mutual(o.Secret)
+	conf, err := mutualTLS(o.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -120,13 +118,13 @@ func New(o Options) (*Cluster, error) {
 	}
 	address := o.Advertise
 	if address == "" {
-		if address, err = reachable(l.Addr()); err != nil {
+		if address, err = advertisedAddress(l.Addr()); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
 	c := &Cluster{
-		o: o, self: rand.Text()[:12], address: address, known: map[string]member{}, hops: map[*hop]struct{}{}, served: make(chan struct{}),
-		dial: &http.Transport{
+		options: o, self: rand.Text()[:12], address: address, knownReplicas: map[string]replicaRecord{}, hops: map[*hop]struct{}{}, listenerDone: make(chan struct{}),
+		transport: &http.Transport{
 			TLSClientConfig:     conf.Clone(),
 			TLSHandshakeTimeout: dialTimeout,
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
@@ -143,15 +141,15 @@ func New(o Options) (*Cluster, error) {
 		IdleTimeout:                  2 * time.Minute,
 		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
-	c.listen(l)
+	c.startListener(l)
 	return c, nil
 }
 
-// reachable is by which address others reach a listener at a.
-func reachable(a net.Addr) (string, error) {
+// advertisedAddress returns the address of a listener at a, as others can dial it.
+func advertisedAddress(a net.Addr) (string, error) {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
-		return "", fmt.Errorf("cluster: no address of others is %s", a)
+		return "", fmt.Errorf("cluster: the listener's address %s is not a TCP address", a)
 	}
 	if !tcp.IP.IsUnspecified() {
 		return a.String(), nil
@@ -165,50 +163,50 @@ func reachable(a net.Addr) (string, error) {
 			return (&net.TCPAddr{IP: ip.IP, Port: tcp.Port}).String(), nil
 		}
 	}
-	return "", errors.New("cluster: this machine has no address by which others reach it; say with advertise which one")
+	return "", errors.New("cluster: this machine has no address that others can reach; set advertise")
 }
 
-// Address is by which the others reach this replica; "" for the zero Cluster.
+// Address returns the address that the others dial; "" for the zero Cluster.
 func (c *Cluster) Address() string { return c.address }
 
-// Self is this replica's id: minted at each start, and "" for the zero Cluster.
+// Self returns this replica's id: made at each start, and "" for the zero Cluster.
 func (c *Cluster) Self() string { return c.self }
 
-// Key is one that all replicas have, and nobody else, for the purpose that is named; nil
-// for the zero Cluster.
+// Key derives a key for the named purpose. All replicas derive the same key, and no other program can. It is
+// nil for the zero Cluster.
 func (c *Cluster) Key(purpose string) []byte {
 	if c.self == "" {
 		return nil
 	}
-	key, err := derive(c.o.Secret, purpose, sha256.Size)
+	key, err := deriveKey(c.options.Secret, purpose, sha256.Size)
 	if err != nil {
-		panic("deriving a key: " + err.Error()) // only more bytes than there can be
+		panic("deriving a key: " + err.Error()) // HKDF fails only if more bytes are asked for than it can give
 	}
 	return key
 }
 
-// Serving has the others told, with the next renewal, of which configuration this replica
-// serves.
-func (c *Cluster) Serving(d switchboard.Digest) { c.serves.Store(&d) }
+// Serving publishes the digest of the configuration that this replica serves, with the next renewal of its
+// lease.
+func (c *Cluster) Serving(d switchboard.Digest) { c.configuration.Store(&d) }
 
-// Join makes this replica known, and keeps it so until ctx is done or it leaves.
+// Join publishes this replica and renews its lease until ctx is done or Leave is called.
 func (c *Cluster) Join(ctx context.Context) {
 	if c.self == "" {
 		return
 	}
-	ctx, c.stop = context.WithCancel(ctx)
-	c.work.Go(func() {
-		tick := time.NewTicker(renewEvery)
+	ctx, c.stopRenewing = context.WithCancel(ctx)
+	c.renewing.Go(func() {
+		tick := time.NewTicker(renewInterval)
 		defer tick.Stop()
 		for fault := false; ; {
-			err := c.renew(ctx)
+			err := c.renewLease(ctx)
 			if err != nil && !fault && ctx.Err() == nil {
-				c.o.Log.Warn("this replica cannot be made known to the others", "err", err)
+				c.options.Log.Warn("this replica cannot renew its lease in the store, so the others may take it for gone", "err", err)
 			}
 			if fault = err != nil; fault {
-				c.failed.Store(time.Now().UnixNano())
+				c.lastFailedRenewal.Store(time.Now().UnixNano())
 			} else {
-				c.watch(ctx)
+				c.cancelHopsToLostReplicas(ctx)
 			}
 			select {
 			case <-ctx.Done():
@@ -219,37 +217,37 @@ func (c *Cluster) Join(ctx context.Context) {
 	})
 }
 
-func (c *Cluster) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+func (c *Cluster) renewLease(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, renewInterval)
 	defer cancel()
-	own := member{Address: c.address}
-	if d := c.serves.Load(); d != nil {
+	own := replicaRecord{Address: c.address}
+	if d := c.configuration.Load(); d != nil {
 		own.Serves = *d
 	}
 	text, err := json.Marshal(own)
 	if err != nil {
 		return err
 	}
-	_, err = c.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any, Data: text, TTL: Lease}}})
+	_, err = c.options.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any, Data: text, TTL: Lease}}})
 	return err
 }
 
-// unsure reports whether the store was gone just now, so that the others may not have
-// renewed their leases yet.
-func (c *Cluster) unsure() bool {
-	return time.Since(time.Unix(0, c.failed.Load())) < 3*renewEvery
+// storeFailedRecently reports whether the store failed a moment ago, so that the others may not have renewed
+// their leases yet.
+func (c *Cluster) storeFailedRecently() bool {
+	return time.Since(time.Unix(0, c.lastFailedRenewal.Load())) < 3*renewInterval
 }
 
-// A hop is a request that another replica answers.
+// A hop is a request that this replica has forwarded to another one.
 type hop struct {
-	to     string
-	end    context.CancelCauseFunc
-	missed int // how often its replica was not there in a row
+	to          string
+	cancel      context.CancelCauseFunc
+	missedReads int // consecutive reads of the leases without its replica
 }
 
-// begin notes a hop, so that it ends when its replica is gone. Its connection alone would
-// not tell: that of one that is paused, or whose machine is off, stays.
-func (c *Cluster) begin(h *hop) (end func()) {
+// trackHop registers a hop, so that it is cancelled when its replica is gone. A broken connection would not
+// show that: the connection to a replica that is paused, or on a machine that is off, stays open.
+func (c *Cluster) trackHop(h *hop) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hops[h] = struct{}{}
@@ -260,18 +258,18 @@ func (c *Cluster) begin(h *hop) (end func()) {
 	}
 }
 
-// errLease is why a hop ends whose connection has not.
-var errLease = fmt.Errorf("nothing is heard of the replica for %s", 2*Lease)
+// errReplicaSilent is the cause of the cancelled context if a hop's replica is lost.
+var errReplicaSilent = fmt.Errorf("the replica has not renewed its lease for %s", 2*Lease)
 
-// watch ends the hops to replicas that have not been there for as long as a lease.
-func (c *Cluster) watch(ctx context.Context) {
+// cancelHopsToLostReplicas cancels the hops to replicas without a lease for as long as a lease lasts.
+func (c *Cluster) cancelHopsToLostReplicas(ctx context.Context) {
 	c.mu.Lock()
 	none := len(c.hops) == 0
 	c.mu.Unlock()
 	if none {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	ctx, cancel := context.WithTimeout(ctx, renewInterval)
 	defer cancel()
 	others, err := c.Others(ctx)
 	if err != nil {
@@ -281,49 +279,49 @@ func (c *Cluster) watch(ctx context.Context) {
 	defer c.mu.Unlock()
 	for h := range c.hops {
 		if slices.ContainsFunc(others, func(r Replica) bool { return r.ID == h.to }) {
-			h.missed = 0
+			h.missedReads = 0
 			continue
 		}
-		if h.missed++; h.missed > int(Lease/renewEvery) {
-			h.end(errLease)
+		if h.missedReads++; h.missedReads > int(Lease/renewInterval) {
+			h.cancel(errReplicaSilent)
 		}
 	}
 }
 
-// Leave tells the others that this replica goes: they take over what it holds. Hops
-// that are under way go on until Close.
+// Leave deletes this replica's lease, so that the others take over what it owns. Hops in flight continue
+// until Close.
 func (c *Cluster) Leave(ctx context.Context) {
-	if c.self == "" || c.left.Swap(true) {
+	if c.self == "" || c.hasLeft.Swap(true) {
 		return
 	}
-	if c.stop != nil {
-		c.stop()
+	if c.stopRenewing != nil {
+		c.stopRenewing()
 	}
-	c.work.Wait()
-	if _, err := c.o.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any}}}); err != nil {
-		c.o.Log.Warn("the others hear only in a while that this replica is gone", "err", err)
+	c.renewing.Wait()
+	if _, err := c.options.Store.Apply(ctx, store.Change{Group: Group, Writes: []store.Write{{Name: c.self, Was: store.Any}}}); err != nil {
+		c.options.Log.Warn("this replica's lease cannot be deleted, so the others notice only when it expires that this replica is gone", "err", err)
 	}
 }
 
-// Close ends the listener and what is under way on it.
+// Close closes the listener and ends the requests on it.
 func (c *Cluster) Close() {
 	if c.self == "" {
 		return
 	}
 	_ = c.server.Close()
-	<-c.served
-	c.dial.CloseIdleConnections()
+	<-c.listenerDone
+	c.transport.CloseIdleConnections()
 }
 
-// Others returns the other replicas that are there, by id.
+// Others returns the other live replicas, sorted by id.
 func (c *Cluster) Others(ctx context.Context) ([]Replica, error) {
 	if c.self == "" {
 		return nil, nil
 	}
-	all, err := c.o.Store.List(ctx, Group)
+	all, err := c.options.Store.List(ctx, Group)
 	var others []Replica
 	for _, one := range all {
-		var m member
+		var m replicaRecord
 		if one.Name == c.self || json.Unmarshal(one.Data, &m) != nil {
 			continue
 		}
@@ -332,46 +330,46 @@ func (c *Cluster) Others(ctx context.Context) ([]Replica, error) {
 	return others, err
 }
 
-// find returns where a replica is reached; "" where it is not there. What is known is
-// believed until a lease would be renewed, and while the others may not have come to that:
-// one that is gone by then does not answer.
-func (c *Cluster) find(ctx context.Context, id string) (string, error) {
+// findAddress returns the address of a replica; "" if it has no lease. A known address is used without asking
+// the store until a lease would be renewed, and also while the store failed a moment ago: a replica that is
+// gone by then does not answer.
+func (c *Cluster) findAddress(ctx context.Context, id string) (string, error) {
 	c.mu.Lock()
-	m, ok := c.known[id]
+	m, ok := c.knownReplicas[id]
 	c.mu.Unlock()
-	if ok && time.Since(m.when) < renewEvery {
+	if ok && time.Since(m.readAt) < renewInterval {
 		return m.Address, nil
 	}
-	v, err := c.o.Store.Value(ctx, store.Key{Group: Group, Name: id})
+	v, err := c.options.Store.Value(ctx, store.Key{Group: Group, Name: id})
 	if err != nil {
 		return "", err
 	}
 	switch {
 	case v.Version != 0:
-	case ok && c.unsure():
+	case ok && c.storeFailedRecently():
 		return m.Address, nil
 	default:
-		c.forget(id)
+		c.forgetAddress(id)
 		return "", nil
 	}
 	if err := json.Unmarshal(v.Data, &m); err != nil {
 		return "", fmt.Errorf("replica %s: %w", id, err)
 	}
-	m.when = time.Now()
+	m.readAt = time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.known) > maxKnown {
-		clear(c.known)
+	if len(c.knownReplicas) > maxKnownReplicas {
+		clear(c.knownReplicas)
 	}
-	c.known[id] = m
+	c.knownReplicas[id] = m
 	return m.Address, nil
 }
 
-// maxKnown bounds how many replicas are remembered.
-const maxKnown = 1000
+// maxKnownReplicas limits how many addresses are remembered.
+const maxKnownReplicas = 1000
 
-func (c *Cluster) forget(id string) {
+func (c *Cluster) forgetAddress(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.known, id)
+	delete(c.knownReplicas, id)
 }

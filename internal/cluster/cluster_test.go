@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "what all replicas know"
 
-// join starts a replica that answers by h.
+// join starts a replica with the handler h.
 func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *cluster.Cluster {
 	t.Helper()
 	c, err := cluster.New(cluster.Options{Store: st, Secret: switchboard.NewSecret(secret), Listen: "127.0.0.1:0"})
@@ -40,7 +40,7 @@ func join(t *testing.T, st store.Store, secret string, h http.HandlerFunc) *clus
 	t.Cleanup(func() { c.Leave(context.Background()); c.Close() })
 	c.Serve(h)
 	c.Join(t.Context())
-	wait.Until(t, "it is known to the others", func() bool {
+	wait.Until(t, "its lease is in the store", func() bool {
 		all, err := st.List(t.Context(), "replicas")
 		return err == nil && strings.Contains(names(all), c.Self())
 	})
@@ -74,7 +74,7 @@ func request(body string) *http.Request {
 	return r
 }
 
-func TestARequestIsAnsweredByTheReplicaThatIsNamed(t *testing.T) {
+func TestForwardReachesTheNamedReplica(t *testing.T) {
 	st := store.NewMemory()
 	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
 	w := httptest.NewRecorder()
@@ -87,7 +87,7 @@ func TestARequestIsAnsweredByTheReplicaThatIsNamed(t *testing.T) {
 	}
 }
 
-func TestNoRequestSaysWhereItsHopGoes(t *testing.T) {
+func TestARequestCannotRedirectItsHop(t *testing.T) {
 	st := store.NewMemory()
 	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
 	r := request("")
@@ -98,7 +98,7 @@ func TestNoRequestSaysWhereItsHopGoes(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatIsNotThereDoesNothing(t *testing.T) {
+func TestForwardingToAMissingReplicaDoesNothing(t *testing.T) {
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
 	left, killed := join(t, st, secret, echo), join(t, st, secret, echo)
@@ -113,16 +113,16 @@ func TestAReplicaThatIsNotThereDoesNothing(t *testing.T) {
 	}
 	var alone cluster.Cluster
 	if err := alone.Forward(httptest.NewRecorder(), request(""), nil, bob, first.Self()); !errors.Is(err, cluster.ErrGone) {
-		t.Errorf("from one that has no others: %v", err)
+		t.Errorf("from a zero Cluster: %v", err)
 	}
 }
 
-func TestWhatBreaksOffIsNotTakenForAnAnswer(t *testing.T) {
+func TestABrokenResponseIsReported(t *testing.T) {
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
 	silent := join(t, st, secret, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if err := first.Forward(httptest.NewRecorder(), request(""), nil, bob, silent.Self()); !errors.Is(err, cluster.ErrBroken) || !strings.Contains(err.Error(), silent.Self()) {
-		t.Errorf("before the answer: %v", err)
+		t.Errorf("broken before the response: %v", err)
 	}
 	half := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -132,24 +132,24 @@ func TestWhatBreaksOffIsNotTakenForAnAnswer(t *testing.T) {
 	})
 	defer func() {
 		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-			t.Errorf("in the middle of the answer: %v", err)
+			t.Errorf("broken within the response: %v", err)
 		}
 	}()
 	_ = first.Forward(httptest.NewRecorder(), request(""), nil, bob, half.Self())
-	t.Error("half an answer was taken for a whole one")
+	t.Error("half a response counts as a whole one")
 }
 
-// SE, AZ-08: nobody is a replica, or is believed whom a request is of, without the secret.
+// SE, AZ-08: without the secret, no program can act as a replica, and no principal that it sends is believed.
 func TestNoStrangerIsAReplica(t *testing.T) {
 	st := store.NewMemory()
 	answered := false
 	victim := join(t, st, secret, func(http.ResponseWriter, *http.Request) { answered = true })
 	stranger := join(t, st, "another secret, as long", echo)
 	if err := stranger.Forward(httptest.NewRecorder(), request(""), nil, bob, victim.Self()); err == nil {
-		t.Error("one with another secret was answered")
+		t.Error("a replica with another secret was answered")
 	}
 	if err := victim.Forward(httptest.NewRecorder(), request(""), nil, bob, stranger.Self()); err == nil {
-		t.Error("a request was given to one with another secret")
+		t.Error("a request was forwarded to a replica with another secret")
 	}
 	v, err := st.Value(t.Context(), store.Key{Group: "replicas", Name: victim.Self()})
 	if err != nil {
@@ -179,27 +179,27 @@ func TestNoStrangerIsAReplica(t *testing.T) {
 		t.Error("a stranger was answered")
 	}
 	if _, err := cluster.New(cluster.Options{Store: st, Secret: switchboard.NewSecret("short"), Listen: "127.0.0.1:0"}); err == nil {
-		t.Error("a secret that can be guessed is taken")
+		t.Error("a short secret is accepted")
 	}
 }
 
-func TestAReplicaThatIsKilledIsForgottenWhenItsLeaseIsOver(t *testing.T) {
+func TestAKilledReplicaIsGoneWhenItsLeaseExpires(t *testing.T) {
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
 	if _, err := st.Apply(t.Context(), store.Change{Group: "replicas", Writes: []store.Write{{Name: "KILLED", Data: []byte(`{"address":"127.0.0.1:1"}`), TTL: 10 * time.Millisecond}}}); err != nil {
 		t.Fatal(err)
 	}
-	wait.UntilNil(t, "it is forgotten", func() error {
+	wait.UntilNil(t, "the killed replica is gone", func() error {
 		others, err := first.Others(t.Context())
 		if err == nil && len(others) > 0 {
-			err = fmt.Errorf("there is %v", others)
+			err = fmt.Errorf("the others are %v", others)
 		}
 		return err
 	})
 }
 
-// Law 7: a replica that is paused, or whose machine is off, breaks no connection.
-func TestAHopEndsWhenNothingIsHeardOfItsReplica(t *testing.T) {
+// Law 7: a replica that is paused, or on a machine that is off, does not break its connections.
+func TestAHopEndsWhenItsReplicaHasNoLease(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
@@ -209,13 +209,13 @@ func TestAHopEndsWhenNothingIsHeardOfItsReplica(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() { answer <- first.Forward(httptest.NewRecorder(), request(""), nil, bob, hangs.Self()) }()
 	<-began
-	hangs.Leave(t.Context()) // as far as the store knows
-	if err := wait.Receive(t, "it ends", answer); !errors.Is(err, cluster.ErrBroken) {
-		t.Errorf("it ends with %v", err)
+	hangs.Leave(t.Context()) // its lease is deleted, and its handler still runs
+	if err := wait.Receive(t, "the hop ends", answer); !errors.Is(err, cluster.ErrBroken) {
+		t.Errorf("the hop ends with %v, want ErrBroken", err)
 	}
 }
 
-func TestALongCallOverAHopGoesOnWhileItsReplicaIsThere(t *testing.T) {
+func TestALongHopContinuesWhileItsReplicaRenewsItsLease(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
@@ -229,11 +229,11 @@ func TestALongCallOverAHopGoesOnWhileItsReplicaIsThere(t *testing.T) {
 	}
 }
 
-// A patient client has a deadline for each write to it.
+// A patient client records whether each write to it has a deadline.
 type patient struct {
 	*httptest.ResponseRecorder
 	until time.Time
-	bare  int // writes without one
+	bare  int // writes without a deadline
 }
 
 func (p *patient) SetWriteDeadline(t time.Time) error { p.until = t; return nil }
@@ -246,25 +246,25 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.ResponseRecorder.Write(b)
 }
 
-// RX-03: who reads nothing of an answer that came over a hop does not hold it for ever.
-func TestWhatComesOverAHopIsWrittenWithADeadline(t *testing.T) {
+// RX-03: a client that does not read a response that came over a hop does not hold the hop for ever.
+func TestEachWriteOfAForwardedResponseHasADeadline(t *testing.T) {
 	st := store.NewMemory()
 	first := join(t, st, secret, echo)
 	second := join(t, st, secret, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // which says nothing about the client's
+		w.Header().Set("Connection", "close") // it is about the hop's connection, not about the client's
 		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
 	})
 	w := &patient{ResponseRecorder: httptest.NewRecorder()}
 	if err := first.Forward(w, request(""), nil, bob, second.Self()); err != nil || w.Body.Len() != 1<<20 || w.bare > 0 || w.Header().Get("Connection") != "" {
-		t.Errorf("%v, %d bytes, %d of the writes may last for ever, %v", err, w.Body.Len(), w.bare, w.Header())
+		t.Errorf("%v, %d bytes, %d writes without a deadline, %v", err, w.Body.Len(), w.bare, w.Header())
 	}
 }
 
-// A failing store takes no changes while it fails.
+// A failing store refuses changes while fails is set.
 type failing struct {
 	store.Store
 	fails, read atomic.Int64
-	failed      atomic.Int64 // when it did last
+	failed      atomic.Int64 // when it refused the last one, in unix nanoseconds
 }
 
 func (f *failing) Apply(ctx context.Context, c store.Change) (store.Version, error) {
@@ -280,8 +280,8 @@ func (f *failing) Value(ctx context.Context, k store.Key) (store.Value, error) {
 	return f.Store.Value(ctx, k)
 }
 
-// When the store has been gone, all leases are over, and nobody is.
-func TestWhoCouldNotRenewItsLeaseIsNotTakenForGone(t *testing.T) {
+// After the store was unavailable, all leases have expired although all replicas are alive.
+func TestAReplicaThatCouldNotRenewItsLeaseIsNotGone(t *testing.T) {
 	t.Parallel()
 	st := &failing{Store: store.NewMemory()}
 	first, second := join(t, st, secret, echo), join(t, st, secret, echo)
@@ -289,14 +289,14 @@ func TestWhoCouldNotRenewItsLeaseIsNotTakenForGone(t *testing.T) {
 	if err := forward(); err != nil {
 		t.Fatal(err)
 	}
-	second.Leave(t.Context()) // its lease is over, and it answers still
+	second.Leave(t.Context()) // its lease is deleted, and it still answers
 	st.fails.Store(1)
 	wait.Until(t, "a lease is not renewed", func() bool { return st.failed.Load() > 0 })
 	for read := st.read.Load(); st.read.Load() < read+3; <-time.After(10 * time.Millisecond) {
 		if err := forward(); err != nil && time.Since(time.Unix(0, st.failed.Load())) < 2*time.Second {
-			t.Fatalf("while nobody can renew: %v", err)
+			t.Fatalf("while no replica can renew its lease: %v", err)
 		}
 	}
 	st.fails.Store(0)
-	wait.Until(t, "it is known that it is gone", func() bool { return errors.Is(forward(), cluster.ErrGone) })
+	wait.Until(t, "the replica is gone", func() bool { return errors.Is(forward(), cluster.ErrGone) })
 }

@@ -30,52 +30,50 @@ import (
 const (
 	dialTimeout = 2 * time.Second
 
-	// Of the client's headers each stands under this prefix on its hop, so that none
-	// has a meaning to what carries it: net/http, say, sends a request again that
-	// has an Idempotency-Key.
-	prefix = "Hop-"
+	// The client's headers have this prefix on a hop, so that they mean nothing to the code that carries the
+	// hop: net/http, for example, sends a request again if it has an Idempotency-Key.
+	hopPrefix = "Hop-"
 
 	headerPrincipal = "Switchboard-Principal"
 	headerTo        = "Switchboard-To"
 	headerHost      = "Switchboard-Host"
 	headerNotHere   = "Switchboard-Not-Here"
 
-	chunk        = 32 << 10
-	writeTimeout = 30 * time.Second // for a client to take a chunk
+	chunkBytes   = 32 << 10
+	writeTimeout = 30 * time.Second // for one write to the client
 )
 
 // The errors of Forward.
 var (
-	// ErrGone says that the replica is not there, or does not hold what the request
-	// goes on with: nothing has been done.
-	ErrGone = errors.New("the replica is not there")
+	// ErrGone says that the replica is not alive, or does not own what the request needs. Nothing was
+	// done.
+	ErrGone = errors.New("the replica is gone")
 
-	// ErrBroken says that the connection broke before there was an answer: nobody
-	// knows what was done.
+	// ErrBroken says that the connection broke before a response came: the request may have been executed.
 	ErrBroken = errors.New("the connection to the replica broke")
 )
 
-// How a hop can end.
+// The outcomes of a hop.
 const (
 	HopAnswered    = "answered"
-	HopGone        = "gone"        // nothing was done: the replica is not there, or does not hold what the request goes on with
-	HopBroken      = "broken"      // nobody knows what was done
-	HopCut         = "cut"         // the client left, or the answer ended too soon
-	HopUnavailable = "unavailable" // where the replica is, the store did not tell
+	HopGone        = "gone"        // nothing was done: the replica is gone, or does not own what the request needs
+	HopBroken      = "broken"      // the request may have been executed
+	HopCut         = "cut"         // the client disconnected, or the response ended too soon
+	HopUnavailable = "unavailable" // the store could not be asked for the replica's address
 )
 
-// derive makes a key of the secret for one purpose.
-func derive(secret switchboard.Secret, purpose string, size int) ([]byte, error) {
+// deriveKey derives a key from the secret for one purpose.
+func deriveKey(secret switchboard.Secret, purpose string, size int) ([]byte, error) {
 	return hkdf.Key(sha256.New, []byte(secret.Reveal()), nil, "switchboard: "+purpose, size)
 }
 
-// mutual is TLS by which both ends know that the other one has the secret: the key of
-// their certificates follows from it, and no other key will do.
-func mutual(secret switchboard.Secret) (*tls.Config, error) {
+// mutualTLS returns a TLS configuration for connections between replicas. The key of their certificates is
+// derived from the secret, and each end accepts no other key: so both prove that they have the secret.
+func mutualTLS(secret switchboard.Secret) (*tls.Config, error) {
 	if len(secret.Reveal()) < 16 {
 		return nil, errors.New("the secret of the cluster is shorter than 16 bytes")
 	}
-	seed, err := derive(secret, "connections of replicas", ed25519.SeedSize)
+	seed, err := deriveKey(secret, "connections of replicas", ed25519.SeedSize)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +88,7 @@ func mutual(secret switchboard.Secret) (*tls.Config, error) {
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, //nolint:gosec // no authority and no name, but the very key, below
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the key itself; there is no authority and no name
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 1 {
 				theirs, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
@@ -103,17 +101,16 @@ func mutual(secret switchboard.Secret) (*tls.Config, error) {
 	}, nil
 }
 
-// Forward has the replica of that id answer r, which p has sent with that body, and
-// writes its answer to w. Where the error is ErrGone or ErrBroken, nothing has been
-// written; where the answer ends too soon, Forward panics with http.ErrAbortHandler, so that
-// the client sees it.
+// Forward sends r, with the body and the principal p, to the replica with the id, and writes its response to
+// w. If the error is ErrGone or ErrBroken, nothing has been written to w. If the response ends too soon,
+// Forward panics with http.ErrAbortHandler: the client then sees a broken connection.
 func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte, p switchboard.Principal, id string) error {
 	if c.self == "" {
 		return ErrGone
 	}
 	outcome := HopGone
-	defer func() { c.o.Hopped(outcome) }()
-	address, err := c.find(r.Context(), id)
+	defer func() { c.options.Hopped(outcome) }()
+	address, err := c.findAddress(r.Context(), id)
 	if err != nil {
 		outcome = HopUnavailable
 		return err
@@ -127,7 +124,7 @@ func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte, p
 	}
 	ctx, end := context.WithCancelCause(r.Context())
 	defer end(nil)
-	defer c.begin(&hop{to: id, end: end})()
+	defer c.trackHop(&hop{to: id, cancel: end})()
 	to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	out, err := http.NewRequestWithContext(ctx, r.Method, to.String(), bytes.NewReader(body))
 	if err != nil {
@@ -137,45 +134,45 @@ func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte, p
 		out.Body, out.ContentLength = http.NoBody, 0
 	}
 	for name, values := range r.Header {
-		if name != "Authorization" { // it says who is calling, and that is settled
-			out.Header[prefix+name] = values
+		if name != "Authorization" { // the principal was authenticated here
+			out.Header[hopPrefix+name] = values
 		}
 	}
 	out.Header["User-Agent"] = nil
 	out.Header.Set(headerPrincipal, string(who))
 	out.Header.Set(headerTo, id)
 	out.Header.Set(headerHost, r.Host)
-	var sent atomic.Bool // whoever writes may be at it still when the connection has ended
-	res, err := c.dial.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn:      func(string) { sent.Store(false) }, // it is tried again: it was not written to the one before
+	var sent atomic.Bool // atomic: the transport may still be writing when RoundTrip returns
+	res, err := c.transport.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { sent.Store(false) }, // a retry on a new connection: nothing was written to the one before
 		WroteHeaders: func() { sent.Store(true) },
 	})))
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil:
 		outcome = HopCut
-		panic(http.ErrAbortHandler) // nobody waits for an answer
+		panic(http.ErrAbortHandler) // the client is gone
 	case sent.Load():
 		outcome = HopBroken
-		c.forget(id)
+		c.forgetAddress(id)
 		return fmt.Errorf("replica %s: %w: %w", id, ErrBroken, cmp.Or(context.Cause(ctx), err))
 	default:
-		c.forget(id)
+		c.forgetAddress(id)
 		return fmt.Errorf("replica %s: %w: %w", id, ErrGone, err)
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read from
 	if res.StatusCode == http.StatusMisdirectedRequest && res.Header.Get(headerNotHere) != "" {
-		c.forget(id)
+		c.forgetAddress(id)
 		return ErrGone
 	}
 	outcome = HopCut
-	copyAnswer(w, res)
+	copyResponse(w, res)
 	outcome = HopAnswered
 	return nil
 }
 
-// copyAnswer writes an answer as it comes. A client that takes nothing of it is let go of.
-func copyAnswer(w http.ResponseWriter, res *http.Response) {
+// copyResponse writes a response as it arrives. It gives up if the client does not read.
+func copyResponse(w http.ResponseWriter, res *http.Response) {
 	for name, values := range res.Header {
 		if name != "Date" && name != "Connection" { // these are of one connection
 			w.Header()[name] = values
@@ -188,7 +185,7 @@ func copyAnswer(w http.ResponseWriter, res *http.Response) {
 	if streams && c.Flush() != nil {
 		panic(http.ErrAbortHandler)
 	}
-	for buf := make([]byte, chunk); ; {
+	for buf := make([]byte, chunkBytes); ; {
 		n, err := res.Body.Read(buf)
 		if n > 0 {
 			_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -208,34 +205,34 @@ func copyAnswer(w http.ResponseWriter, res *http.Response) {
 	}
 }
 
-// hopKey is under which a request's context says that it came over a hop.
-type hopKey struct{}
+// hopPrincipalKey is the context key of the principal of a request that came over a hop.
+type hopPrincipalKey struct{}
 
-// Principal is who has sent r, where another replica has found that out.
+// Principal returns the principal of r if r came over a hop: the replica that forwarded it has authenticated
+// it.
 func Principal(r *http.Request) (switchboard.Principal, bool) {
-	p, ok := r.Context().Value(hopKey{}).(switchboard.Principal)
+	p, ok := r.Context().Value(hopPrincipalKey{}).(switchboard.Principal)
 	return p, ok
 }
 
-// NotHere answers a request that came over a hop, and goes on with what this replica
-// does not hold.
+// NotHere answers a request that came over a hop and needs something that this replica does not own.
 func NotHere(w http.ResponseWriter) {
 	w.Header().Set(headerNotHere, "true")
 	w.WriteHeader(http.StatusMisdirectedRequest)
 }
 
-// Serve has h answer what other replicas forward. Call it once.
+// Serve sets the handler of the requests that other replicas forward. Call it once.
 func (c *Cluster) Serve(h http.Handler) {
 	if c.self != "" {
 		c.handler.Store(&h)
 	}
 }
 
-// arrived answers a hop.
-func (c *Cluster) arrived(w http.ResponseWriter, r *http.Request) {
+// serveHop serves one forwarded request.
+func (c *Cluster) serveHop(w http.ResponseWriter, r *http.Request) {
 	h := c.handler.Load()
 	if h == nil || r.Header.Get(headerTo) != c.self {
-		NotHere(w) // its address was another's before
+		NotHere(w) // it was meant for a replica that had this address before
 		return
 	}
 	var p switchboard.Principal
@@ -243,22 +240,22 @@ func (c *Cluster) arrived(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a hop without a principal", http.StatusBadRequest)
 		return
 	}
-	in := r.Clone(context.WithValue(r.Context(), hopKey{}, p))
+	in := r.Clone(context.WithValue(r.Context(), hopPrincipalKey{}, p))
 	in.Host = r.Header.Get(headerHost)
 	in.Header = http.Header{}
 	for name, values := range r.Header {
-		if own, ok := strings.CutPrefix(name, prefix); ok {
+		if own, ok := strings.CutPrefix(name, hopPrefix); ok {
 			in.Header[own] = values
 		}
 	}
 	(*h).ServeHTTP(w, in)
 }
 
-// listen answers at l.
-func (c *Cluster) listen(l net.Listener) {
-	c.server.Handler = http.HandlerFunc(c.arrived)
+// startListener serves hops on l until Close.
+func (c *Cluster) startListener(l net.Listener) {
+	c.server.Handler = http.HandlerFunc(c.serveHop)
 	go func() {
-		defer close(c.served)
-		_ = c.server.ServeTLS(l, "", "") // until Close
+		defer close(c.listenerDone)
+		_ = c.server.ServeTLS(l, "", "") // it returns when Close is called
 	}()
 }

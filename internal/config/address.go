@@ -13,19 +13,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// address reports whether s is an address to listen at.
-func (v value) address(s string) bool {
+// isAddress reports whether s is an address to listen at.
+func (v value) isAddress(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		v.fault("%s is no address; write one such as %s", v.shown(), DefaultListen)
+		v.fault("%s is no address; write one such as %s", v.shownValue(), DefaultListen)
 		return false
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		v.fault("%s: the port must be a number from 0 to 65535", v.shown())
+		v.fault("%s: the port must be a number from 0 to 65535", v.shownValue())
 		return false
 	}
 	if _, err := netip.ParseAddr(host); err != nil && host != "localhost" && host != "" {
-		v.fault("%s: the part before the port must be an IP address or localhost", v.shown())
+		v.fault("%s: the part before the port must be an IP address or localhost", v.shownValue())
 		return false
 	}
 	return true
@@ -51,11 +51,10 @@ func badOrigin(s string) string {
 	return ""
 }
 
-// url returns the address of a server. No fault repeats more of it than
-// scheme and host.
-func (v value) url() string {
+// readURL returns the address of a server. Faults repeat only its scheme and host.
+func (v value) readURL() string {
 	v.hidden = true
-	s, ok := v.str()
+	s, ok := v.readText()
 	if !ok {
 		return ""
 	}
@@ -67,15 +66,15 @@ func (v value) url() string {
 	return s
 }
 
-// warnLinkLocal warns of a URL that leads to the link of this machine alone.
+// warnLinkLocal warns about a URL with a link-local address.
 func (v value) warnLinkLocal(s string) {
 	if linkLocal(s) {
 		v.warn("the address is one that only this machine's own link reaches, as those of clouds do that give out credentials; a server of MCP is hardly there: check who wrote this")
 	}
 }
 
-// linkLocal reports whether the address of a URL is on the link of this machine alone,
-// where clouds have the services that tell a machine its credentials.
+// linkLocal reports whether the host of a URL is a link-local address. Clouds serve a machine's
+// credentials at such addresses.
 func linkLocal(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -92,10 +91,10 @@ func linkLocal(s string) bool {
 	return dial.OnLink(ip)
 }
 
-// secretInURL is what badURL says of an address that is otherwise fine.
+// secretInURL is the reason of badURL for an address whose only fault is a secret in it.
 const secretInURL = "an address must not hold a secret, since logs and status show it; hand it over in headers, with ${env:NAME}"
 
-// badURL says why s is no address of a server, or "".
+// badURL returns why s cannot be the address of a server, or "".
 func badURL(s string) string {
 	if strings.Contains(s, "${") {
 		return "${…} is not read in an address, which logs and status show; hand a secret over in headers"

@@ -1,18 +1,14 @@
-// Package config reads the operator's and the tenants' files, and says all
-// that is wrong with them.
+// Package config reads the files of the operator and of the tenants, and reports every fault in them.
 //
-// Load gives either a Config that is valid as a whole, or Faults: every one
-// that was found, over all files, each with file, line, column and what to do.
-// A key that is not known is a fault, at any depth, and so is one whose
-// feature is designed and not yet built. Nothing else in the program checks
-// configuration again. The format is described in docs/configuration.md, whose
-// examples the tests of this package load.
+// Load returns either a Config that is valid as a whole, or Faults: all faults of all files, each with
+// file, line, column and a remedy. An unknown key is a fault at any depth. So is a key of a feature
+// that is designed but not built yet. No other package checks the configuration again.
+// docs/configuration.md describes the format; the tests of this package load its examples.
 //
-// LoadMCPServers and Import read the JSON in which other programs keep their
-// MCP servers.
+// LoadMCPServers and Import read the JSON in which other programs keep their MCP servers.
 //
-// What a server offers, and whether a manifest fits it, is for package catalog;
-// what policies say, for package policy.
+// Package catalog decides what a server offers and whether a manifest fits it. Package policy decides
+// what policies say.
 package config
 
 import (
@@ -28,28 +24,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Config is one consistent reading of all files. It is not modified after
-// Load; a reload makes a new one.
+// A Config is one consistent reading of all files. It is not modified after Load; a reload makes a new
+// one.
 type Config struct {
-	// Warnings are what is most likely a mistake, and is served all the same; sorted.
+	// Warnings are probable mistakes that do not stop the service, sorted.
 	Warnings Faults
 
-	// Listen is the address to serve HTTP at, DefaultListen if none is given.
+	// Listen is the address of the HTTP endpoint, DefaultListen if the file gives none.
 	Listen string
 
-	// Hosts and Origins are what the headers of these names may say besides
-	// the loopback names.
+	// Hosts and Origins are the values that the Host and Origin headers may have, besides the loopback
+	// names.
 	Hosts, Origins []string
 
-	// StartDeadline is how long a start waits for servers,
-	// DefaultStartDeadline if none is given.
+	// StartDeadline limits how long a start waits for servers; DefaultStartDeadline if the file gives
+	// none.
 	StartDeadline time.Duration
 
-	// Grace is how long stopping may take, DefaultGrace if none is given.
+	// Grace limits how long a stop may take; DefaultGrace if the file gives none.
 	Grace time.Duration
 
-	// Tokenizer is the encoding in which tokens are counted, the first of
-	// switchboard.Tokenizers if none is given.
+	// Tokenizer is the encoding that counts tokens; the first of switchboard.Tokenizers if the file
+	// gives none.
 	Tokenizer string
 
 	Store    Store
@@ -59,42 +55,40 @@ type Config struct {
 
 	Servers   []switchboard.Server // sorted by id
 	Manifests map[switchboard.ServerID]Manifest
-	Overlays  map[switchboard.ToolID]switchboard.Overlay // the operator's
+	Overlays  map[switchboard.ToolID]switchboard.Overlay // of the operator
 	Tenants   map[switchboard.TenantID]*switchboard.Tenant
 	Taxonomy  *switchboard.Taxonomy
 	Keys      []Key // sorted by tenant and id
 
-	// Policies are the operator's files of policy, sorted by path. nil means
-	// that there is no folder of them, and the shipped ones count; where the
-	// folder is empty, no policy allows anything. What is in the files has not
-	// been looked at.
+	// Policies are the operator's policy files, sorted by path. nil means that the folder does not
+	// exist, and then the shipped policies apply. If the folder is empty, nothing is allowed. This
+	// package does not look into the files.
 	Policies []switchboard.PolicyFile
 
-	// TenantPolicies are those of the tenants that have such a folder, which
-	// may be empty, and then allows nothing.
+	// TenantPolicies are the policy files of the tenants that have such a folder. An empty folder
+	// allows nothing.
 	TenantPolicies map[switchboard.TenantID][]switchboard.PolicyFile
 
-	// Implied is set where no tenant is configured: there is then one,
-	// DefaultTenant, with every server and the task LocalTask.
+	// Implied means that no tenant is configured. There is then one tenant, DefaultTenant, with every
+	// server and the task LocalTask.
 	Implied bool
 
-	// Faulty are the parts with faults, sorted by name. What the rest of Config says of
-	// them is their last good state, or, where they have none, that they are not served.
+	// Faulty are the parts with faults, sorted by name. Elsewhere in Config such a part has its last
+	// good state; a part without one is absent, and is not served.
 	Faulty []FaultyPart
 
 	// Refused are the tenants that are not served because of a fault.
 	Refused map[switchboard.TenantID]bool
 
-	keysUnknown bool // of a tenant in Refused
-	good        good
+	keysUnknown bool // a tenant in Refused may have keys that could not be read
+	good        lastGood
 
-	// Watch are the files and folders that were looked at, sorted, also those
-	// that are absent. A change in any of them, or its appearance, can change
-	// the outcome of the next Load.
+	// Watch are the files and folders that Load looked at, sorted, including absent ones. A change in
+	// any of them, or its appearance, can change the outcome of the next Load.
 	Watch []string
 }
 
-// Defaults, and the names that are implied in single-user use.
+// Defaults, and the names that exist without configuration in single-user use.
 const (
 	DefaultListen                             = "127.0.0.1:7420"
 	DefaultStartDeadline                      = 10 * time.Second
@@ -103,96 +97,94 @@ const (
 	LocalTask            switchboard.TaskID   = "local"
 )
 
-// A Cache is what may be kept of the results of deterministic tools. The zero Cache
-// keeps nothing.
+// A Cache limits how long and how much of the results of deterministic tools is cached. The zero Cache
+// caches nothing.
 type Cache struct {
 	TTL   time.Duration
 	Bytes int // for each tenant
 }
 
-// DefaultCacheBytes is how much is kept for each tenant where nobody says.
+// DefaultCacheBytes is the size of a tenant's cache if the file gives none.
 const DefaultCacheBytes = 64 << 20
 
-// A Manifest is what a file or URL says that a server offers. It is one JSON
-// object; no more of it has been checked.
+// A Manifest is the offer of a server, read from a file or URL. It is one JSON object; nothing else
+// about it has been checked.
 type Manifest struct {
 	Name string // the file or URL, for faults
 	Data []byte
 
-	// Of is a digest of the file or the whole URL, and of the program or the address of the server: a copy of
-	// another manifest, or for another server, is no copy of this one.
+	// Of is a digest of the file name or the whole URL, and of the program or address of the server. A
+	// copy counts as a copy of this manifest only if its digest is the same.
 	Of string
 
-	// Fault, if set, is why there are no Data: then no tool of the server is served.
+	// Fault, if set, says why there is no Data. Then no tool of the server is served.
 	Fault string
 }
 
-// A Key is an API key of a tenant. The key itself is nowhere: Hash is its
-// SHA-256.
+// A Key is an API key of a tenant. The key itself is stored nowhere: Hash is its SHA-256.
 type Key struct {
 	Tenant switchboard.TenantID
-	ID     string // also of the principal
+	ID     string // also the id of the principal
 	Hash   [32]byte
-	Tasks  []switchboard.TaskID // that it may bind; none means only the default task
+	Tasks  []switchboard.TaskID // it may bind these; none means only the default task
 	Roles  []string             // sorted
 	Tier   string
-	Mode   switchboard.Mode // the tenant's, or a narrower one
-	// Expires is when the key ends; the zero time means never.
+	Mode   switchboard.Mode // that of the tenant, or a narrower one
+	// Expires is when the key expires; the zero time means never.
 	Expires time.Time `json:",omitzero"`
 }
 
-// Options are where the files come from. The zero value reads the disk and the
-// environment, and fetches nothing.
+// Options say where the files come from. The zero value reads the disk and the environment, and
+// fetches nothing.
 type Options struct {
 	// Env looks up ${env:NAME}; nil means os.LookupEnv.
 	Env func(name string) (string, bool)
 
-	// Fetch gets the manifest at a URL that stands in the operator's file. Its
-	// context ends after MaxFetchTime. nil means that such a manifest is a
-	// fault. It must be safe for concurrent use.
+	// Fetch returns the manifest at a URL from the operator's file. Its context ends after
+	// MaxFetchTime. If Fetch is nil, such a manifest is a fault. It must be safe for concurrent use.
 	Fetch func(ctx context.Context, url string) ([]byte, error)
 
-	// FS, where set, is the folder of the configuration, in place of the disk.
-	// Absolute paths are still read from the disk.
+	// FS, if set, is the folder of the configuration, instead of the disk. Absolute paths are still
+	// read from the disk.
 	FS fs.FS
 
-	// Watch, where set, is called with each path of Config.Watch, once or more
-	// often, also where Load then gives Faults: so that their repair is seen.
+	// Watch, if set, is called with each path of Config.Watch, once or more often. It is also called
+	// if Load returns Faults, so that the caller notices the repair.
 	Watch func(path string)
 
-	// Was, where set, is the configuration that is in force: parts that are faulty
-	// now stay as they were in it.
+	// Was, if set, is the configuration in force. Parts that are faulty now keep the state that they
+	// have in it.
 	Was *Config
 
-	// CheckPolicies, where set, says what is wrong with the files of policy of one
-	// tenant. Where it is not, nobody looks into them. The error is Faults.
+	// CheckPolicies, if set, reports the faults in the policy files of one tenant. If it is nil, the
+	// files are not checked. The error is Faults.
 	CheckPolicies func(tenant switchboard.TenantID, files []switchboard.PolicyFile) error
 }
 
-// Load reads file and all that belongs to it: taxonomy.yaml, overlays, policies
-// and tenants in the same folder, and the manifests and secrets that it names.
+// Load reads file and everything that belongs to it: taxonomy.yaml, overlays, policies and tenants in
+// the same folder, and the manifests and secrets that it names.
 //
-// A fault of a tenant's folder, of an operator's overlay or of a manifest is no error: it
-// is in Config.Faulty. Any other fault is. The error is Faults: all of them.
+// A fault in a tenant's folder, in an operator's overlay or in a manifest is no error: it is in
+// Config.Faulty. Any other fault is an error. The error is Faults, and holds all of them.
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
-	l.operator()
-	l.taxonomy()
-	l.ceilings()
-	l.overlays()
-	l.cfg.Policies = l.policies("policies")
-	l.tenants()
-	l.manifests(ctx)
-	l.settle()
-	l.reachable()
+	l.readMainFile()
+	l.readTaxonomyFile()
+	l.readCeilings()
+	l.readOverlays()
+	l.cfg.Policies = l.readPolicies("policies")
+	l.readTenants()
+	l.readManifests(ctx)
+	l.settleParts()
+	l.checkReachable()
 	if l.sink.faulty() {
 		for _, p := range l.parts {
-			l.sink.take(p.sink)
+			l.sink.addAll(p.sink)
 		}
-		return nil, l.sink.err(file)
+		return nil, l.sink.sortedErr(file)
 	}
-	l.cfg.Warnings = inOrder(l.sink.warnings)
+	l.cfg.Warnings = sortFaults(l.sink.warnings)
 	slices.Sort(l.cfg.Watch)
 	l.cfg.Watch = slices.Compact(l.cfg.Watch)
 	return l.cfg, nil
@@ -200,42 +192,42 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 
 // loader is the state of one Load.
 type loader struct {
-	opts  Options
-	sink  *sink // of the part that is being read
-	cfg   *Config
-	parts []*partState // that a fault does not leave, in the order of reading
-	homes []*tenant    // that have a folder
+	opts          Options
+	sink          *sink // receives the faults of the part that is being read
+	cfg           *Config
+	parts         []*partState    // their faults stay in them; in the order of reading
+	tenantFolders []*tenantFolder // of the tenants that have a folder
 
-	file string // as it was given
-	dir  string // of file, as it was given; faults name files in it
-	abs  string // dir, absolute: the workspace
-	root *os.Root
-	fsys fs.FS // of dir
+	file   string // as it was given
+	dir    string // the folder of file, as it was given; faults begin with it
+	absDir string // dir, absolute: the workspace
+	root   *os.Root
+	fsys   fs.FS // of dir
 
-	// home, where not "", is the folder of the tenant that is being read, and
-	// homeFS what is in it. No link in there leads out of it.
-	home   string
-	homeFS fs.FS
+	// tenantDir, unless "", is the folder of the tenant that is being read, and tenantFS reads it. No
+	// link in it leads out of it.
+	tenantDir string
+	tenantFS  fs.FS
 
-	// readable is false where switchboard.yaml could not be read: then nobody
-	// knows which names exist, and no reference is checked.
+	// readable is false if switchboard.yaml could not be read. Then the existing names are unknown,
+	// and references are not checked.
 	readable bool
 
-	listen   value // listen, where it is given
-	servers  map[string]*switchboard.Server
-	disabled map[string]bool // servers with enabled: false
-	ids      []string        // of servers, sorted
-	named    []manifestRef
-	bounds   map[string]*bound // of tenants
-	implicit bool              // no tenants: in switchboard.yaml
-	tokens   int               // token_budget, 0 where it is not given
-	onFull   switchboard.OnFull
+	listen       value // the value of listen, if it is given
+	servers      map[string]*switchboard.Server
+	disabled     map[string]bool // servers with enabled: false
+	serverIDs    []string        // the ids of servers, sorted
+	manifestRefs []manifestRef
+	bounds       map[string]*bound // of tenants
+	noTenantRows bool              // no tenants: in switchboard.yaml
+	tokenBudget  int               // token_budget, 0 if it is not given
+	onFull       switchboard.OnFull
 
-	vetoForTask bool
-	tools       map[switchboard.ToolID]value
-	hashes      map[[32]byte]keyRow // over all tenants
-	claims      []keyClaim
-	disputed    map[[32]byte]bool // keys that are nobody's
+	vetoForTask  bool
+	overlaySeen  map[switchboard.ToolID]value
+	keyRows      map[[32]byte]keyRow // of all tenants
+	keyClaims    []keyClaim
+	disputedKeys map[[32]byte]bool // keys that several tenants have, and that therefore none may use
 }
 
 func newLoader(file string, opts Options) *loader {
@@ -253,26 +245,26 @@ func newLoader(file string, opts Options) *loader {
 			good:           newGood(),
 		},
 		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
-		bounds: map[string]*bound{},
-		tools:  map[switchboard.ToolID]value{},
-		hashes: map[[32]byte]keyRow{}, disputed: map[[32]byte]bool{},
+		bounds:      map[string]*bound{},
+		overlaySeen: map[switchboard.ToolID]value{},
+		keyRows:     map[[32]byte]keyRow{}, disputedKeys: map[[32]byte]bool{},
 	}
 	if l.opts.Env == nil {
 		l.opts.Env = os.LookupEnv
 	}
 	var err error
-	if l.abs, err = filepath.Abs(l.dir); err != nil {
-		l.abs = l.dir
+	if l.absDir, err = filepath.Abs(l.dir); err != nil {
+		l.absDir = l.dir
 	}
 	l.fsys = opts.FS
 	if l.fsys == nil {
-		// Through a root, so that no link in a tenant's folder leads to a
-		// file that is none of its business.
+		// The files are read through a root, so that a link in a tenant's folder cannot lead to a file
+		// outside of it.
 		if l.root, err = os.OpenRoot(l.dir); err == nil {
 			l.fsys = l.root.FS()
 		}
 	}
-	l.watch(".")
+	l.watchPath(".")
 	return l
 }
 
@@ -282,8 +274,9 @@ func (l *loader) close() {
 	}
 }
 
-// reachable refuses an address that strangers reach while nobody has a key.
-func (l *loader) reachable() {
+// checkReachable reports a fault if other machines can reach the listen address and no tenant has a
+// key.
+func (l *loader) checkReachable() {
 	if l.listen.sink == nil || !l.cfg.Keyless() {
 		return
 	}
@@ -294,5 +287,5 @@ func (l *loader) reachable() {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
 		return
 	}
-	l.listen.fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.shown(), DefaultListen)
+	l.listen.fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.shownValue(), DefaultListen)
 }

@@ -22,11 +22,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the want files in testdata")
 
-// canary is the value of every secret in these tests: it is never to be seen.
+// canary is the value of every secret in these tests. No output may contain it.
 const canary = "canary-7f3a"
 
-// environ is the environment of these tests.
-func environ(name string) (string, bool) {
+// testEnv is the environment of these tests.
+func testEnv(name string) (string, bool) {
 	v, ok := map[string]string{
 		"BRAVE_KEY": canary, "VISIBLE_TOKEN": "for-all-to-see", "GITHUB_TOKEN": canary, "EMPTY": "", "BROKEN": canary + "\r\nX-Injected: 1", "NUL": canary + "\x00",
 		"LONG": strings.Repeat(canary, 10_000),
@@ -34,8 +34,8 @@ func environ(name string) (string, bool) {
 	return v, ok
 }
 
-// tree is the files of an archive but for those named want….
-func tree(ar *txtar.Archive) fstest.MapFS {
+// archiveFS returns the files of an archive, without those named want….
+func archiveFS(ar *txtar.Archive) fstest.MapFS {
 	fsys := fstest.MapFS{}
 	for _, f := range ar.Files {
 		if !strings.HasPrefix(f.Name, "want") {
@@ -67,7 +67,7 @@ func archives(t *testing.T, pattern string, run func(t *testing.T, ar *txtar.Arc
 	}
 }
 
-// golden compares got with the file of an archive, or puts it there.
+// golden compares got with a file of the archive; with -update it writes the file.
 func golden(t *testing.T, ar *txtar.Archive, name, got string) {
 	t.Helper()
 	if strings.Contains(got, canary) {
@@ -88,8 +88,8 @@ func golden(t *testing.T, ar *txtar.Archive, name, got string) {
 	}
 }
 
-// load is Load for who wants no fault in any part.
-func load(ctx context.Context, file string, o config.Options) (*config.Config, error) {
+// loadWithoutFaults is Load, but a fault in any part is an error.
+func loadWithoutFaults(ctx context.Context, file string, o config.Options) (*config.Config, error) {
 	c, err := config.Load(ctx, file, o)
 	if err == nil {
 		err = c.Err()
@@ -100,12 +100,12 @@ func load(ctx context.Context, file string, o config.Options) (*config.Config, e
 	return c, nil
 }
 
-// Each archive is a folder of configuration and want: what Load says is wrong
-// with it, or what it read.
+// Each archive is a folder of configuration. Its file want holds the faults that Load reports, or what
+// it read.
 func TestLoad(t *testing.T) {
 	archives(t, "testdata/load/*.txtar", func(t *testing.T, ar *txtar.Archive) {
-		c, err := load(t.Context(), "switchboard.yaml", config.Options{
-			FS: tree(ar), Env: environ,
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{
+			FS: archiveFS(ar), Env: testEnv,
 			Fetch: func(_ context.Context, url string) ([]byte, error) {
 				if strings.Contains(url, "down") {
 					return nil, errors.New("connection refused")
@@ -121,7 +121,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-func TestEveryTokenizerThatCanBeNamedIsThere(t *testing.T) {
+func TestEveryNamedTokenizerExists(t *testing.T) {
 	for _, name := range switchboard.Tokenizers {
 		if _, err := token.New(name); err != nil {
 			t.Error(err)
@@ -129,8 +129,8 @@ func TestEveryTokenizerThatCanBeNamedIsThere(t *testing.T) {
 	}
 }
 
-// describe writes a Config out, a line for each thing. The working directory
-// is written as the folder /here.
+// describe returns a Config as text, one thing a line. The working directory is written as the folder
+// /here.
 func describe(t *testing.T, c *config.Config) string {
 	t.Helper()
 	here, err := filepath.Abs(".")
@@ -225,7 +225,7 @@ func describe(t *testing.T, c *config.Config) string {
 	return strings.ReplaceAll(b.String(), here, "/here")
 }
 
-func TestAttack7ARedisThatOthersCanUseOrOverhearIsWarnedOf(t *testing.T) {
+func TestAttack7WarnsAboutARedisWithoutPasswordOrTLS(t *testing.T) {
 	const password, tls = `is used without a password`, `is used without TLS`
 	for url, want := range map[string][]string{
 		"redis://127.0.0.1:6379":                                        nil,
@@ -245,7 +245,7 @@ func TestAttack7ARedisThatOthersCanUseOrOverhearIsWarnedOf(t *testing.T) {
 		"rediss+sentinel://:secret-word@10.0.0.5,10.0.0.6/master-one/0": nil,
 	} {
 		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: {transport: stdio, command: [a]}\nstore: \"${env:STORE}\"\ncluster: {secret: \"${env:SECRET}\"}\n"))
-		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: tree(archive), Env: func(name string) (string, bool) {
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: archiveFS(archive), Env: func(name string) (string, bool) {
 			return map[string]string{"STORE": url, "SECRET": "what all replicas know"}[name], true
 		}})
 		if err != nil {
@@ -287,7 +287,7 @@ func TestAttack11SS01ST03AddressesOnTheLinkAndShellsAreWarnedOf(t *testing.T) {
 		`{transport: stdio, command: [some-server, -c, "a.json"]}`:               "",
 	} {
 		archive := txtar.Parse([]byte("-- switchboard.yaml --\nservers:\n  a: " + row + "\n"))
-		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: tree(archive), Fetch: func(context.Context, string) ([]byte, error) {
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: archiveFS(archive), Fetch: func(context.Context, string) ([]byte, error) {
 			return []byte(`{"tools":[]}`), nil
 		}})
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 )
 
-// write makes files in a new folder.
-func write(t *testing.T, files map[string]string) (dir string) {
+// writeFiles creates the files in a new folder.
+func writeFiles(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for name, text := range files {
@@ -34,23 +34,23 @@ func write(t *testing.T, files map[string]string) (dir string) {
 
 const oneServer = "servers: {a: {transport: stdio, command: [./bin/a], dir: work}}\n"
 
-func TestFilesAreNamedAsTheUserWould(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "nonsense: 1\n"})
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+func TestFaultsNameFilesAsTheUserWould(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "nonsense: 1\n"})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	want := filepath.Join(dir, "tenants/default/tenant.yaml") + ":1:1: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want one that begins with %s", err, want)
 	}
 	t.Chdir(dir)
-	_, err = load(t.Context(), "switchboard.yaml", config.Options{})
+	_, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{})
 	if err == nil || !strings.HasPrefix(err.Error(), "tenants/default/tenant.yaml:1:1: ") {
 		t.Errorf("error %v, want one that begins with tenants/default/tenant.yaml", err)
 	}
 }
 
-func TestPathsOfServersHangOnTheFileNotOnWhereWeAreStarted(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer})
-	c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+func TestServerPathsAreRelativeToTheFileNotToTheWorkingDirectory(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer})
+	c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +62,15 @@ func TestPathsOfServersHangOnTheFileNotOnWhereWeAreStarted(t *testing.T) {
 	}
 }
 
-// A tenant may be able to write its folder, and must not read through it what
+// A tenant may be able to write its folder. It must not be able to read, through a link, files that
 // only Switchboard may read.
-func TestALinkInATenantsFolderLeadsNowhereElse(t *testing.T) {
-	outside := write(t, map[string]string{"secret.yaml": "task_id: " + canary + "\n"})
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tasks/a.yaml": "task_id: a\nrequired_capabilities: [{verb: read, resource: fs}]\n"})
+func TestALinkInATenantsFolderCannotLeadOutOfIt(t *testing.T) {
+	outside := writeFiles(t, map[string]string{"secret.yaml": "task_id: " + canary + "\n"})
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tasks/a.yaml": "task_id: a\nrequired_capabilities: [{verb: read, resource: fs}]\n"})
 	if err := os.Symlink(filepath.Join(outside, "secret.yaml"), filepath.Join(dir, "tenants/default/tasks/b.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), "b.yaml: this cannot be read") {
 		t.Errorf("error %v, want that b.yaml cannot be read", err)
 	}
@@ -78,72 +78,71 @@ func TestALinkInATenantsFolderLeadsNowhereElse(t *testing.T) {
 
 // The operator may keep switchboard.yaml elsewhere, and link to it.
 func TestTheMainFileMayBeALink(t *testing.T) {
-	outside := write(t, map[string]string{"real.yaml": oneServer})
+	outside := writeFiles(t, map[string]string{"real.yaml": oneServer})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "switchboard.yaml")
 	if err := os.Symlink(filepath.Join(outside, "real.yaml"), file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := load(t.Context(), file, config.Options{}); err != nil {
+	if _, err := loadWithoutFaults(t.Context(), file, config.Options{}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAPipeIsNotWaitedFor(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer})
+func TestAPipeInPlaceOfTheFileIsRefused(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer})
 	if err := syscall.Mkfifo(filepath.Join(dir, "taxonomy.yaml"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || !strings.Contains(err.Error(), "it is no regular file") {
-		t.Errorf("error %v, want that it is no regular file", err)
+		t.Errorf("error %v, want \"it is no regular file\"", err)
 	}
 }
 
-func TestASecretMayStandAtAnAbsolutePath(t *testing.T) {
-	outside := write(t, map[string]string{"key": canary + "\r\n"})
+func TestASecretFileMayHaveAnAbsolutePath(t *testing.T) {
+	outside := writeFiles(t, map[string]string{"key": canary + "\r\n"})
 	key := filepath.Join(outside, "key")
-	dir := write(t, map[string]string{"switchboard.yaml": fmt.Sprintf("servers: {a: {transport: http, url: 'http://localhost', headers: {Authorization: '${file:%s}'}}}\n", key)})
-	c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": fmt.Sprintf("servers: {a: {transport: http, url: 'http://localhost', headers: {Authorization: '${file:%s}'}}}\n", key)})
+	c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := c.Servers[0].Headers["Authorization"].Reveal(); got != canary {
-		t.Errorf("the secret is %q, want it without its line break", got)
+		t.Errorf("the secret is %q, want it without the line break", got)
 	}
 	if !slices.Contains(c.Watch, key) {
 		t.Errorf("%s is not watched: %s", key, c.Watch)
 	}
 }
 
-// Whoever watches must see the repair of a fault, so that it is told what was
-// looked at although there is no Config.
-func TestWatchIsToldAlsoWhereThereAreFaults(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": "servers: {a: {transport: stdio, command: [a], manifest: m/gone.json}}\n", "tenants/default/tasks/a.yaml": "nonsense\n"})
+// A watcher must notice the repair of a fault. So the paths are reported even if there is no Config.
+func TestWatchIsCalledEvenIfThereAreFaults(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": "servers: {a: {transport: stdio, command: [a], manifest: m/gone.json}}\n", "tenants/default/tasks/a.yaml": "nonsense\n"})
 	var seen []string
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: func(p string) { seen = append(seen, p) }})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Watch: func(p string) { seen = append(seen, p) }})
 	if err == nil {
-		t.Fatal("Load found no fault")
+		t.Fatal("Load reported no fault")
 	}
 	for _, want := range []string{"", "switchboard.yaml", "taxonomy.yaml", "overlays", "tenants", "tenants/default", "tenants/default/tenant.yaml", "tenants/default/tasks/a.yaml", "m/gone.json"} {
 		if !slices.Contains(seen, filepath.Join(dir, want)) {
-			t.Errorf("%q is not among what was looked at: %s", want, seen)
+			t.Errorf("%q is not among the watched paths: %s", want, seen)
 		}
 	}
 }
 
-// Addresses of manifests are fetched together, and one that hangs ends at its
-// deadline, as a fault of its server alone.
-func TestAManifestThatHangsEndsAtItsDeadline(t *testing.T) {
+// Manifests are fetched concurrently. One that hangs fails at its deadline, as a fault of its server
+// only.
+func TestAHangingManifestFailsAtItsDeadline(t *testing.T) {
 	text := "servers:\n"
 	for i := range 4 {
 		text += fmt.Sprintf("  s%d: {transport: stdio, command: [a], manifest: \"https://m.example/%d\"}\n", i, i)
 	}
-	dir := write(t, map[string]string{"switchboard.yaml": text})
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": text})
 	synctest.Test(t, func(t *testing.T) {
 		var fetched atomic.Int32
 		began := time.Now()
-		_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
+		_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{Fetch: func(ctx context.Context, url string) ([]byte, error) {
 			fetched.Add(1)
 			if strings.HasSuffix(url, "/0") {
 				return []byte(`{}`), nil
@@ -160,21 +159,21 @@ func TestAManifestThatHangsEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// So many faults are told, and the rest counted.
-func TestFaultsAreBounded(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer + numbered("x%d: 1\n", 1500)})
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+// MaxFaults faults are listed; the others are counted.
+func TestTheNumberOfFaultsIsLimited(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer + numbered("x%d: 1\n", 1500)})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	fs, ok := err.(config.Faults) //nolint:errorlint // the doc promises this very type
 	if !ok || len(fs) != config.MaxFaults+1 || fs[config.MaxFaults].Text != "500 more faults are not listed" {
 		t.Errorf("%d faults, the last %v", len(fs), fs[len(fs)-1])
 	}
 }
 
-// Whoever may write a tenant's folder reads through it neither what is
-// elsewhere on the disk, nor the operator's files, nor another tenant's.
-func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
+// An author with write access to a tenant's folder cannot read other files through it: neither files
+// elsewhere on the disk, nor those of the operator or of another tenant.
+func TestALinkInAFolderOfPoliciesCannotLeadOutOfIt(t *testing.T) {
 	const secret = `{"key": "` + canary + `"}`
-	outside := write(t, map[string]string{"x.json": secret})
+	outside := writeFiles(t, map[string]string{"x.json": secret})
 	for name, tt := range map[string]struct{ link, to, fault string }{
 		"a file elsewhere":                  {"tenants/acme/policies/x.json", filepath.Join(outside, "x.json"), "tenants/acme/policies/x.json: this cannot be read"},
 		"a file of the operator's":          {"tenants/acme/policies/x.json", "../../../secrets/x.json", "tenants/acme/policies/x.json: this cannot be read"},
@@ -187,7 +186,7 @@ func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
 		"a file of the same folder":         {"tenants/acme/policies/x.json", "..data/x.json", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := write(t, map[string]string{
+			dir := writeFiles(t, map[string]string{
 				"switchboard.yaml": oneServer + "tenants: {acme: {servers: [a]}, other: {servers: [a]}}\n",
 				"secrets/x.json":   secret, "tenants/other/policies/x.json": secret, "tenants/acme/tenant.yaml": "tenant: acme\n",
 				"tenants/other/overlays/x.yaml": "server: a\ntools: {" + canary + ": {capabilities: [{verb: read, resource: fs}]}}\n",
@@ -204,7 +203,7 @@ func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
 			if err := os.Symlink(tt.to, link); err != nil {
 				t.Fatal(err)
 			}
-			c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 			if tt.fault != "" {
 				if want := filepath.Join(dir, tt.fault); err == nil || strings.Contains(err.Error(), canary) || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want %s", err, want)
@@ -222,7 +221,7 @@ func TestALinkInAFolderOfPoliciesLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestAFolderOfPoliciesIsBounded(t *testing.T) {
+func TestTheSizeOfAPolicyFolderIsLimited(t *testing.T) {
 	big := strings.Repeat("#", 1<<20)
 	many := func(n int, text string) map[string]string {
 		files := map[string]string{}
@@ -250,8 +249,8 @@ func TestAFolderOfPoliciesIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.files["switchboard.yaml"] = oneServer
-			dir := write(t, tt.files)
-			_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+			dir := writeFiles(t, tt.files)
+			_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 			got := ""
 			if err != nil {
 				got = strings.TrimPrefix(err.Error(), dir+"/")
@@ -263,25 +262,25 @@ func TestAFolderOfPoliciesIsBounded(t *testing.T) {
 	}
 }
 
-// Each of two such links doubles what there is to read at every depth.
-func TestFoldersThatStandInThemselvesAreGivenUp(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "policies/x.rego": ""})
+// Each of the two links doubles the number of files at every depth.
+func TestFoldersThatContainThemselvesAreRefused(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer, "policies/x.rego": ""})
 	for _, name := range []string{"a", "b"} {
 		if err := os.Symlink(".", filepath.Join(dir, "policies", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+	_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 	if err == nil || strings.Count(err.Error(), "\n") > 500 || !strings.Contains(err.Error(), "policies: the folder holds more than 500 files and folders") {
-		t.Errorf("error %v, want that there are more than 500", err)
+		t.Errorf("error %v, want \"more than 500 files and folders\"", err)
 	}
 }
 
-// No folder, an empty one and one with nothing to read are not the same.
-func TestAnEmptyFolderOfPoliciesIsNoAbsentOne(t *testing.T) {
-	dir := write(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "tenant: default\n"})
+// An absent folder and an empty folder have different meanings.
+func TestAnEmptyPolicyFolderDiffersFromAnAbsentOne(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"switchboard.yaml": oneServer, "tenants/default/tenant.yaml": "tenant: default\n"})
 	load := func() *config.Config {
-		c, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		c, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,14 +301,14 @@ func TestAnEmptyFolderOfPoliciesIsNoAbsentOne(t *testing.T) {
 	}
 }
 
-func TestWhatATenantSaysToPoliciesIsBounded(t *testing.T) {
+func TestTheSizeOfATenantsPolicySettingsIsLimited(t *testing.T) {
 	// {"a":["…","…"]}
 	for n, want := range map[int]string{64<<10 - 13: "", 64<<10 - 12: "tenants/default/tenant.yaml:1:9: policy: it has 65537 bytes as JSON; at most 65536 are read"} {
-		dir := write(t, map[string]string{
+		dir := writeFiles(t, map[string]string{
 			"switchboard.yaml":            oneServer,
 			"tenants/default/tenant.yaml": fmt.Sprintf("policy: {a: [%s, b%s]}\n", strings.Repeat("a", n/2), strings.Repeat("b", n-n/2-1)),
 		})
-		_, err := load(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
+		_, err := loadWithoutFaults(t.Context(), filepath.Join(dir, "switchboard.yaml"), config.Options{})
 		got := ""
 		if err != nil {
 			got = strings.TrimPrefix(err.Error(), dir+"/")

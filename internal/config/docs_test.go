@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Every example of docs/configuration.md is read as the page says.
+// Every example of docs/configuration.md must load as the page says.
 func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
@@ -28,7 +28,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		name, isBroken := strings.CutPrefix(file, "broken/")
 		switch {
 		case file == "":
-			t.Errorf("an example names no file:\n%s", b[3])
+			t.Errorf("this example names no file:\n%s", b[3])
 		case b[1] == "text":
 			faults = b[3]
 		case isBroken:
@@ -40,7 +40,7 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 	if len(fsys) < 9 {
 		t.Fatalf("only %d files were found", len(fsys))
 	}
-	c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+	c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,13 +49,13 @@ func TestTheExamplesOfTheDocumentationLoad(t *testing.T) {
 		len(c.Servers) != 3 ||
 		acme.Budget(acme.Tasks["tidy"]) != 6000 || acme.OnFull != switchboard.OnFullCollapse || len(acme.Declare) != 1 || !acme.Tasks["browse"].Requirements[3].OnDemand || len(c.Servers[2].Services) != 2 ||
 		len(c.Overlays) != 4 || len(c.Keys) != 1 || len(acme.Tasks) != 2 || len(acme.Overlays) != 1 || len(acme.Servers) != 2 || !c.Taxonomy.HasConstraint("gdpr_safe") {
-		t.Errorf("not all of it was read:\n%s", describe(t, c))
+		t.Errorf("a part of the examples was not read:\n%s", describe(t, c))
 	}
-	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})
+	c, mapping, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: testEnv})
 	if err != nil || len(c.Servers) != 2 || mapping[0].ID != "brave-search" {
 		t.Errorf("LoadMCPServers = %v, %v", mapping, err)
 	}
-	_, err = load(t.Context(), "switchboard.yaml", config.Options{FS: broken})
+	_, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: broken})
 	if err == nil || err.Error()+"\n" != faults {
 		t.Errorf("the page says\n%sand the faults are\n%v", faults, err)
 	}

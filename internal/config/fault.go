@@ -10,66 +10,66 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Fault is one thing that is wrong with one file.
+// A Fault is one mistake in one file.
 type Fault = switchboard.Fault
 
-// Faults are all that is wrong, sorted by file, line and column. It is the error of
-// this package's functions.
+// Faults are all mistakes, sorted by file, line and column. The functions of this package return it as
+// their error.
 type Faults = switchboard.Faults
 
-// MaxFaults bounds how many faults are kept; the rest is counted.
+// MaxFaults limits how many faults are listed; the others are only counted.
 const MaxFaults = 1000
 
-// sink gathers the faults of one part of the configuration.
+// sink collects the faults of one part of the configuration.
 type sink struct {
 	faults   Faults
-	more     int
+	unlisted int
 	warnings Faults
 }
 
-// faulty reports whether anything is wrong with the part.
+// faulty reports whether the part has a fault.
 func (s *sink) faulty() bool { return len(s.faults) > 0 }
 
-// take adds what another sink has gathered.
-func (s *sink) take(other *sink) {
+// addAll adds the faults and warnings of another sink.
+func (s *sink) addAll(other *sink) {
 	for _, f := range other.faults {
-		s.add(f)
+		s.addFault(f)
 	}
-	s.more += other.more
+	s.unlisted += other.unlisted
 	for _, w := range other.warnings {
-		s.warn(w)
+		s.addWarning(w)
 	}
 }
 
-func (s *sink) warn(f Fault) {
+func (s *sink) addWarning(f Fault) {
 	if len(s.warnings) < MaxFaults {
 		s.warnings = append(s.warnings, f)
 	}
 }
 
-func (s *sink) add(f Fault) {
+func (s *sink) addFault(f Fault) {
 	if len(s.faults) == MaxFaults {
-		s.more++
+		s.unlisted++
 		return
 	}
 	s.faults = append(s.faults, f)
 }
 
-// err returns what was gathered, sorted and without repetitions, or nil. name
-// is the file that a count of further faults is laid to.
-func (s *sink) err(name string) error {
+// sortedErr returns the faults, sorted and without repetitions, or nil. name is the file that the
+// fault with the number of unlisted faults names.
+func (s *sink) sortedErr(name string) error {
 	if len(s.faults) == 0 {
 		return nil
 	}
-	s.faults = inOrder(s.faults)
-	if s.more > 0 {
-		s.faults = append(s.faults, Fault{File: name, Text: fmt.Sprintf("%d more faults are not listed", s.more)})
+	s.faults = sortFaults(s.faults)
+	if s.unlisted > 0 {
+		s.faults = append(s.faults, Fault{File: name, Text: fmt.Sprintf("%d more faults are not listed", s.unlisted)})
 	}
 	return s.faults
 }
 
-// inOrder returns the faults in the order of the files, without repetitions.
-func inOrder(all Faults) Faults {
+// sortFaults returns the faults in the order of the files, without repetitions.
+func sortFaults(all Faults) Faults {
 	slices.SortStableFunc(all, func(a, b Fault) int {
 		return cmp.Or(
 			strings.Compare(a.File, b.File),
@@ -81,12 +81,12 @@ func inOrder(all Faults) Faults {
 	return slices.Compact(all)
 }
 
-// maxShown bounds how much of a value a fault repeats, in bytes.
+// maxShown limits how many bytes of a value a fault repeats.
 const maxShown = 64
 
-// shown quotes what a file says, so that it cannot disturb a terminal, and
-// masks what looks like a credential wherever it stands.
-func shown(s string) string {
+// quoteShown quotes a text from a file. Quoting keeps control characters from the terminal. A text
+// that looks like a credential is masked.
+func quoteShown(s string) string {
 	if switchboard.CredentialValue(s) {
 		return `"***"`
 	}
@@ -100,23 +100,23 @@ func shown(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// maxListed bounds how many known names a fault lists.
+// maxListed limits how many known names a fault lists.
 const maxListed = 12
 
-// instead says what could have been meant in place of s: the nearest known
-// name, else the known names.
-func instead(s, noun string, known []string) string {
-	if near := nearest(s, known); near != "" {
+// suggestion returns the end of a fault about the unknown name s: the nearest known name, or the list
+// of known names.
+func suggestion(s, noun string, known []string) string {
+	if near := nearestName(s, known); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	text := "; " + listed(noun, known)
+	text := "; " + listKnown(noun, known)
 	if noun == "resources" || noun == "constraints" {
 		text += "; more of them are named in " + taxonomyFile
 	}
 	return text
 }
 
-func listed(noun string, known []string) string {
+func listKnown(noun string, known []string) string {
 	if len(known) == 0 {
 		return "there are no " + noun
 	}
@@ -128,28 +128,28 @@ func listed(noun string, known []string) string {
 	return text
 }
 
-// nearest returns the known name that s was most likely meant to be, or "".
-// Of names that are equally near it is the first.
-func nearest(s string, known []string) string {
+// nearestName returns the known name that s most probably stands for, or "". If several are equally
+// near, it returns the first.
+func nearestName(s string, known []string) string {
 	if s == "" || len(s) > maxShown {
 		return ""
 	}
 	best, far := "", max(1, len(s)/3)+1
 	for _, k := range known {
-		if d := distance(strings.ToLower(s), strings.ToLower(k)); d < far {
+		if d := editDistance(strings.ToLower(s), strings.ToLower(k)); d < far {
 			best, far = k, d
 		}
 	}
 	return best
 }
 
-// distance is how many bytes must be inserted, removed, replaced, or swapped
-// with their neighbour to turn a into b.
-func distance(a, b string) int {
+// editDistance returns how many bytes must be inserted, removed, replaced, or swapped with their
+// neighbor to turn a into b.
+func editDistance(a, b string) int {
 	if d := len(a) - len(b); d > maxShown || -d > maxShown {
 		return maxShown
 	}
-	// Three rows of the table are enough: the one before last is for swaps.
+	// Three rows of the table are enough. The row before the last one is needed for swaps.
 	older, old, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

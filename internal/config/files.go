@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// maxFiles bounds the entries of one folder.
+// maxFiles limits the entries of one folder.
 const maxFiles = 2000
 
-// path names a file of the configuration's folder as the user would.
-func (l *loader) path(name string) string {
+// displayPath returns the path of a file in the configuration's folder, as the user would write it.
+func (l *loader) displayPath(name string) string {
 	if name == "." {
 		return l.dir
 	}
 	return filepath.Join(l.dir, filepath.FromSlash(name))
 }
 
-func (l *loader) watch(name string) {
-	p := l.path(name)
+func (l *loader) watchPath(name string) {
+	p := l.displayPath(name)
 	if filepath.IsAbs(name) {
 		p = name
 	}
@@ -34,15 +34,15 @@ func (l *loader) watch(name string) {
 	}
 }
 
-// read returns what is in a file: one of the configuration's folder, or, if
-// the name is absolute, any.
-func (l *loader) read(name string, limit int64) ([]byte, error) {
-	return l.readChecked(name, limit, anyFile)
+// readFile returns the content of a file. A relative name is a file in the configuration's folder; an
+// absolute name is any file.
+func (l *loader) readFile(name string, limit int64) ([]byte, error) {
+	return l.readCheckedFile(name, limit, anyFile)
 }
 
-// readChecked is read of a file that passes the check once it is open.
-func (l *loader) readChecked(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
-	l.watch(name)
+// readCheckedFile is readFile, but calls check with the file's information once the file is open.
+func (l *loader) readCheckedFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
+	l.watchPath(name)
 	switch {
 	case filepath.IsAbs(name):
 		return readBounded(func() (fs.FileInfo, error) { return os.Stat(name) },
@@ -50,53 +50,52 @@ func (l *loader) readChecked(name string, limit int64, check func(fs.FileInfo) e
 	case l.fsys == nil:
 		return nil, fs.ErrNotExist
 	}
-	fsys, name := l.at(name)
+	fsys, name := l.locate(name)
 	return readBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
 		func() (fs.File, error) { return fsys.Open(name) }, limit, check)
 }
 
-// at says where a name of the configuration's folder is looked for.
-func (l *loader) at(name string) (fs.FS, string) {
-	if inner, ok := strings.CutPrefix(name, l.home+"/"); ok && l.home != "" {
-		return l.homeFS, inner
+// locate returns the file system that holds a name of the configuration's folder, and the name in it.
+func (l *loader) locate(name string) (fs.FS, string) {
+	if inner, ok := strings.CutPrefix(name, l.tenantDir+"/"); ok && l.tenantDir != "" {
+		return l.tenantFS, inner
 	}
 	return l.fsys, name
 }
 
-// enter makes folder the home of what is read until leave is called: whoever
-// may write a tenant's folder must not read through it what is in another's.
-func (l *loader) enter(folder string) (leave func()) {
+// enterFolder confines reading to folder, which is a tenant's, until leave is called. A tenant that
+// may write its folder must not be able to read another tenant's files through it.
+func (l *loader) enterFolder(folder string) (leave func()) {
 	if l.root == nil {
 		return func() {} // Options.FS
 	}
 	root, err := l.root.OpenRoot(filepath.FromSlash(folder))
 	if err != nil {
-		l.fault(folder, "this folder cannot be read: %s", why(err))
+		l.fault(folder, "this folder cannot be read: %s", errorText(err))
 		return func() {}
 	}
-	l.home, l.homeFS = folder, root.FS()
+	l.tenantDir, l.tenantFS = folder, root.FS()
 	return func() {
-		l.home, l.homeFS = "", nil
+		l.tenantDir, l.tenantFS = "", nil
 		_ = root.Close() // it was only read from
 	}
 }
 
-// readMain reads file itself, which may be a link to anywhere: whoever placed
-// it is the operator.
+// readMain reads the main file. It may be a link to anywhere, because the operator placed it.
 func (l *loader) readMain(limit int64) ([]byte, error) {
 	if l.opts.FS != nil {
-		return l.read(filepath.Base(l.file), limit)
+		return l.readFile(filepath.Base(l.file), limit)
 	}
-	l.watch(filepath.Base(l.file))
+	l.watchPath(filepath.Base(l.file))
 	return readBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
 		func() (fs.File, error) { return os.Open(l.file) }, limit, anyFile)
 }
 
-// anyFile passes every file.
+// anyFile accepts every file.
 func anyFile(fs.FileInfo) error { return nil }
 
 func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error), limit int64, check func(fs.FileInfo) error) ([]byte, error) {
-	// Asked before it is opened: to open a pipe is to wait for a writer.
+	// The type is checked before opening, because opening a pipe waits for a writer.
 	if info, err := stat(); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
@@ -124,8 +123,8 @@ func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error),
 	return data, nil
 }
 
-// why is a reading error without the path, which the fault names already.
-func why(err error) string {
+// errorText returns the text of a reading error without the path, which the fault already names.
+func errorText(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
 	}
@@ -138,41 +137,41 @@ func why(err error) string {
 	return err.Error()
 }
 
-// document reads one YAML file of the configuration's folder. ok is false, and
-// the fault said, where it cannot be read.
-func (l *loader) document(name string) (value, bool) {
-	data, err := l.read(name, MaxFileBytes)
+// readDocument reads one YAML file of the configuration's folder. ok is false if it cannot be read;
+// the fault is then recorded.
+func (l *loader) readDocument(name string) (value, bool) {
+	data, err := l.readFile(name, MaxFileBytes)
 	if err != nil {
-		l.fault(name, "this cannot be read: %s", why(err))
+		l.fault(name, "this cannot be read: %s", errorText(err))
 		return value{}, false
 	}
-	return readYAML(l.path(name), data, l.sink)
+	return readYAML(l.displayPath(name), data, l.sink)
 }
 
 func (l *loader) fault(name, format string, args ...any) {
-	l.sink.add(Fault{File: l.path(name), Text: fmt.Sprintf(format, args...)})
+	l.sink.addFault(Fault{File: l.displayPath(name), Text: fmt.Sprintf(format, args...)})
 }
 
-// exists reports whether the configuration's folder holds a file or folder of
-// the name. One that cannot be asked about exists, so that reading it says why.
+// exists reports whether the configuration's folder holds a file or folder of the name. If that cannot
+// be found out, it returns true, so that the reading reports the reason.
 func (l *loader) exists(name string) bool {
-	l.watch(name)
+	l.watchPath(name)
 	if l.fsys == nil {
 		return false
 	}
-	_, err := fs.Stat(l.at(name))
+	_, err := fs.Stat(l.locate(name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// folder returns the sorted names in a folder, leaving out what editors and
-// version control put there. A folder that is absent is empty.
-func (l *loader) folder(name string) (names []string, ok bool) {
+// listFolder returns the sorted names in a folder, without the files of editors and version control.
+// An absent folder is empty.
+func (l *loader) listFolder(name string) (names []string, ok bool) {
 	if !l.exists(name) {
 		return nil, true
 	}
-	entries, err := fs.ReadDir(l.at(name))
+	entries, err := fs.ReadDir(l.locate(name))
 	if err != nil {
-		l.fault(name, "this folder cannot be read: %s", why(err))
+		l.fault(name, "this folder cannot be read: %s", errorText(err))
 		return nil, false
 	}
 	if len(entries) > maxFiles {
@@ -180,7 +179,7 @@ func (l *loader) folder(name string) (names []string, ok bool) {
 		return nil, false
 	}
 	for _, e := range entries {
-		if n := e.Name(); !aside(n) {
+		if n := e.Name(); !isAside(n) {
 			names = append(names, n)
 		}
 	}
@@ -188,27 +187,27 @@ func (l *loader) folder(name string) (names []string, ok bool) {
 	return names, true
 }
 
-// aside reports whether a file is no part of the configuration: hidden ones,
-// backups and notes for people.
-func aside(name string) bool {
+// isAside reports whether a file does not belong to the configuration: hidden files, backups and
+// Markdown.
+func isAside(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") || strings.HasPrefix(name, "#") ||
 		strings.HasSuffix(name, ".swp") || strings.EqualFold(path.Ext(name), ".md")
 }
 
-// documents reads every *.yaml of a folder; what else stands there is a fault.
-func (l *loader) documents(folder string) []value {
+// readDocuments reads every *.yaml file of a folder. Any other file in it is a fault.
+func (l *loader) readDocuments(folder string) []value {
 	var out []value
-	for _, name := range l.documentNames(folder) {
-		if v, ok := l.document(name); ok {
+	for _, name := range l.listDocuments(folder) {
+		if v, ok := l.readDocument(name); ok {
 			out = append(out, v)
 		}
 	}
 	return out
 }
 
-// documentNames are the *.yaml of a folder; what else stands there is a fault.
-func (l *loader) documentNames(folder string) (out []string) {
-	names, _ := l.folder(folder)
+// listDocuments returns the names of the *.yaml files in a folder. Any other file in it is a fault.
+func (l *loader) listDocuments(folder string) (out []string) {
+	names, _ := l.listFolder(folder)
 	for _, n := range names {
 		name := path.Join(folder, n)
 		if path.Ext(n) != ".yaml" || l.isFolder(name) {
@@ -221,14 +220,13 @@ func (l *loader) documentNames(folder string) (out []string) {
 }
 
 func (l *loader) isFolder(name string) bool {
-	info, err := fs.Stat(l.at(name))
+	info, err := fs.Stat(l.locate(name))
 	return err == nil && info.IsDir()
 }
 
-// notYet refuses a folder that holds anything, since nothing of it would be
-// in force.
-func (l *loader) notYet(folder string) {
-	if names, _ := l.folder(folder); len(names) > 0 {
+// refuseFolder reports a fault for a folder of a feature that is not built yet, unless it is empty.
+func (l *loader) refuseFolder(folder string) {
+	if names, _ := l.listFolder(folder); len(names) > 0 {
 		l.fault(folder, "%q is not supported yet; move the folder away", path.Base(folder))
 	}
 }

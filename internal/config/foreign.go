@@ -10,12 +10,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// foreignParts takes a text apart: ${VAR}, ${VAR:-default}, ${env:VAR},
-// ${workspaceFolder}, ${userHome}. A ${VAR} that stands for one of own, the
-// variables of the same server, is left to the server.
-func foreignParts(v value, name string, own []setting) []setting {
-	s := setting{name: name, at: v}
-	literal := func(text string) { s.parts = append(s.parts, part{text: text}) }
+// splitForeign splits a text with the references of editors: ${VAR}, ${VAR:-default}, ${env:VAR},
+// ${workspaceFolder}, ${userHome}. A ${VAR} that names one of own, the variables of the same server,
+// stays as it is: the server resolves it.
+func splitForeign(v value, name string, own []foreignSetting) []foreignSetting {
+	s := foreignSetting{name: name, at: v}
+	literal := func(text string) { s.parts = append(s.parts, textPiece{text: text}) }
 	rest := v.text
 	for {
 		before, after, ok := strings.Cut(rest, "${")
@@ -32,19 +32,19 @@ func foreignParts(v value, name string, own []setting) []setting {
 		prefixed, isEnv := strings.CutPrefix(inner, "env:")
 		switch {
 		case inner == "workspaceFolder", inner == "workspaceRoot":
-			s.parts = append(s.parts, part{kind: "workspace"})
+			s.parts = append(s.parts, textPiece{kind: "workspace"})
 		case inner == "userHome":
-			s.parts = append(s.parts, part{kind: "env", text: "HOME"})
+			s.parts = append(s.parts, textPiece{kind: "env", text: "HOME"})
 		case inner == "pathSeparator", inner == "/":
 			literal(string(filepath.Separator))
-		case isEnv && variable(prefixed):
-			s.parts = append(s.parts, part{kind: "env", text: prefixed})
-		case hasDefault && variable(bare):
-			s.parts = append(s.parts, part{kind: "default", text: bare, fallback: def})
-		case variable(inner) && slices.ContainsFunc(own, func(o setting) bool { return o.name == inner }):
+		case isEnv && isVariableName(prefixed):
+			s.parts = append(s.parts, textPiece{kind: "env", text: prefixed})
+		case hasDefault && isVariableName(bare):
+			s.parts = append(s.parts, textPiece{kind: "default", text: bare, fallback: def})
+		case isVariableName(inner) && slices.ContainsFunc(own, func(o foreignSetting) bool { return o.name == inner }):
 			literal("${" + inner + "}")
-		case variable(inner):
-			s.parts = append(s.parts, part{kind: "env", text: inner})
+		case isVariableName(inner):
+			s.parts = append(s.parts, textPiece{kind: "env", text: inner})
 		case strings.HasPrefix(inner, "input:"):
 			v.fault("${input:…} asks a person in the editor, which nobody can answer here; write ${env:NAME}")
 			return nil
@@ -54,15 +54,14 @@ func foreignParts(v value, name string, own []setting) []setting {
 		}
 	}
 	literal(rest)
-	return []setting{s}
+	return []foreignSetting{s}
 }
 
-// nameThem gives every server that was not left out an id: its own name where
-// that is one, else the nearest to it that is free. Which ids are given hangs
-// on the names alone, not on their order.
-func nameThem(found []*foreign) {
+// assignIDs gives an id to every server that is not left out: its own name if that is a valid id, else
+// the nearest free one. The ids depend only on the names, not on their order.
+func assignIDs(found []*foreignServer) {
 	taken := map[string]bool{}
-	var others []*foreign
+	var others []*foreignServer
 	for _, f := range found {
 		switch {
 		case !f.use:
@@ -73,9 +72,9 @@ func nameThem(found []*foreign) {
 			others = append(others, f)
 		}
 	}
-	slices.SortStableFunc(others, func(a, b *foreign) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(others, func(a, b *foreignServer) int { return strings.Compare(a.Name, b.Name) })
 	for _, f := range others {
-		base := idOf(f.Name)
+		base := nearestID(f.Name)
 		id := base
 		for n := 2; taken[id]; n++ {
 			suffix := "-" + strconv.Itoa(n)
@@ -86,8 +85,8 @@ func nameThem(found []*foreign) {
 	}
 }
 
-// idOf returns the id that is nearest to a name.
-func idOf(name string) string {
+// nearestID returns the valid id that is nearest to a name.
+func nearestID(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)) {

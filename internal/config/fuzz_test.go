@@ -21,16 +21,15 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// resolved is the value of every variable here: unlike a canary, which a
-// mangled file may hold where nobody could tell that it is a secret, it stands
-// in no file.
+// resolved is the value of every variable in the fuzz tests. It is in no file. A canary would not do:
+// a mangled file may contain it where the loader cannot know that it is a secret.
 const resolved = "resolved-5d1e"
 
 func all(string) (string, bool) { return resolved, true }
 
-// located fails the test unless err is nil, or Faults that name places which
-// exist, in order, in text that a terminal can show.
-func located(t *testing.T, fsys fstest.MapFS, err error) {
+// checkFaults fails the test unless err is nil, or Faults at positions that exist, sorted, in text
+// that is safe for a terminal.
+func checkFaults(t *testing.T, fsys fstest.MapFS, err error) {
 	t.Helper()
 	if err == nil {
 		return
@@ -41,13 +40,13 @@ func located(t *testing.T, fsys fstest.MapFS, err error) {
 	}
 	for _, f := range fs {
 		if f.Text == "" || strings.ContainsFunc(f.String(), func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("fault %q does not print", f)
+			t.Errorf("fault %q contains unprintable characters", f)
 		}
 		file, ok := fsys[f.File]
 		if lines := 1; ok {
 			lines += bytes.Count(file.Data, []byte("\n"))
 			if f.Line < 0 || f.Line > lines || f.Line > 0 && f.Column < 1 {
-				t.Errorf("fault %q is in no line of its file, which has %d", f, lines)
+				t.Errorf("fault %q has a line outside of its file of %d lines", f, lines)
 			}
 		}
 		if f.File == "" {
@@ -64,8 +63,7 @@ func located(t *testing.T, fsys fstest.MapFS, err error) {
 	}
 }
 
-// Whatever the files hold, Load ends in a Config or in Faults, and in
-// the same one again.
+// For any files, Load returns a Config or Faults, and the same again for the same files.
 func FuzzLoad(f *testing.F) {
 	files, err := filepath.Glob("testdata/load/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -76,7 +74,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		fsys := tree(ar)
+		fsys := archiveFS(ar)
 		one := func(pattern string) []byte {
 			names, _ := filepath.Glob(pattern)
 			for name := range fsys {
@@ -102,12 +100,12 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 		opts := config.Options{FS: fsys, Env: all}
-		c, err := load(t.Context(), "switchboard.yaml", opts)
-		located(t, fsys, err)
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", opts)
+		checkFaults(t, fsys, err)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("Load = %v, %v; want one of them", c, err)
 		}
-		again, err2 := load(t.Context(), "switchboard.yaml", opts)
+		again, err2 := loadWithoutFaults(t.Context(), "switchboard.yaml", opts)
 		if err != nil {
 			if err2 == nil || err.Error() != err2.Error() {
 				t.Fatalf("Load = %v, and then %v", err, err2)
@@ -125,8 +123,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// Whatever another program's file holds, there is a Config or Faults; and what
-// Import writes is read as the same servers.
+// For any file of another program, LoadMCPServers returns a Config or Faults. The text that Import
+// writes describes the same servers.
 func FuzzMCPServers(f *testing.F) {
 	files, err := filepath.Glob("testdata/mcp/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -143,7 +141,7 @@ func FuzzMCPServers(f *testing.F) {
 		fsys := fstest.MapFS{"mcp.json": {Data: data}}
 		opts := config.Options{FS: fsys, Env: all}
 		c, mapping, err := config.LoadMCPServers("mcp.json", opts)
-		located(t, fsys, err)
+		checkFaults(t, fsys, err)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("LoadMCPServers = %v, %v; want one of them", c, err)
 		}
@@ -161,14 +159,14 @@ func FuzzMCPServers(f *testing.F) {
 			return
 		}
 		text, secrets, mapping, err := config.Import("mcp.json", opts)
-		located(t, fsys, err)
+		checkFaults(t, fsys, err)
 		if err == nil {
 			sameServers(t, c, text, secrets, mapping, all)
 		}
 	})
 }
 
-// data is the folder of real data beside the checkout.
+// data returns a file of the folder of real data beside the checkout.
 func data(t *testing.T, name string) []byte {
 	t.Helper()
 	dir := realdata.File()
@@ -179,8 +177,7 @@ func data(t *testing.T, name string) []byte {
 	return b
 }
 
-// Naughty strings as every kind of key and value end in Faults or in the same
-// text, never in anything else.
+// A naughty string as a key or a value gives Faults or the same text, and nothing else.
 func TestNaughtyStrings(t *testing.T) {
 	var naughty []string
 	if err := json.Unmarshal(data(t, "badinput/blns/blns.json"), &naughty); err != nil || len(naughty) < 400 {
@@ -195,22 +192,22 @@ func TestNaughtyStrings(t *testing.T) {
 			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(strings.NewReplacer("KEY", form, "VALUE", form).Replace(
 				"KEY: VALUE\nlisten: VALUE\nservers:\n  KEY: {transport: VALUE}\n  a:\n    transport: stdio\n    command: [x, VALUE]\n    class: VALUE\n    env:\n      A: VALUE\n      KEY: b\n",
 			))}}
-			c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
+			c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
 			if err == nil {
-				t.Errorf("string %d %q is a key: %+v", i, s, c.Servers)
+				t.Errorf("string %d %q was accepted as a key: %+v", i, s, c.Servers)
 			}
-			located(t, fsys, err)
+			checkFaults(t, fsys, err)
 		}
 		fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte("servers: {a: {transport: stdio, command: [x, " + quoted + "]}}")}}
-		c, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: environ})
-		located(t, fsys, err)
+		c, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: testEnv})
+		checkFaults(t, fsys, err)
 		if err == nil && quoted != `"x"` && strings.ReplaceAll(c.Servers[0].Command[1], "${", "$${") != s {
 			t.Errorf("string %d: %q was read as %q", i, s, c.Servers[0].Command[1])
 		}
 		if name, err := json.Marshal(s); err == nil {
 			fsys := fstest.MapFS{"mcp.json": {Data: []byte(`{"mcpServers": {` + string(name) + `: {"command": "x", "args": [` + string(name) + `], "env": {"A": ` + string(name) + `}}}}`)}}
-			c, m, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: environ})
-			located(t, fsys, err)
+			c, m, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys, Env: testEnv})
+			checkFaults(t, fsys, err)
 			if err == nil && (len(c.Servers) != 1 || m[0].Name != s) {
 				t.Errorf("string %d: %q became %v", i, s, m)
 			}
@@ -218,8 +215,8 @@ func TestNaughtyStrings(t *testing.T) {
 	}
 }
 
-// Every file of the JSON test suite is read or refused, never more than that.
-func TestJSONTestSuiteAsAFileOfAnotherProgram(t *testing.T) {
+// Every file of the JSON test suite is read or refused.
+func TestTheJSONTestSuiteAsAnotherProgramsFile(t *testing.T) {
 	data(t, "badinput/JSONTestSuite/README.md")
 	dir := realdata.File()
 	files, err := filepath.Glob(filepath.Join(dir, "badinput/JSONTestSuite/test_parsing/*.json"))
@@ -236,17 +233,17 @@ func TestJSONTestSuiteAsAFileOfAnotherProgram(t *testing.T) {
 		if _, _, err = config.LoadMCPServers("mcp.json", config.Options{FS: fsys}); err == nil {
 			t.Errorf("%s: LoadMCPServers found servers", filepath.Base(file))
 		}
-		located(t, fsys, err)
-		if _, err = load(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
+		checkFaults(t, fsys, err)
+		if _, err = loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys}); err == nil {
 			t.Errorf("%s: Load found servers", filepath.Base(file))
 		}
-		located(t, fsys, err)
+		checkFaults(t, fsys, err)
 	}
 }
 
-// The parser's time and stack grow with depth and with the keys of a map, so
-// that files which are made for that are refused before it sees them.
-func TestFilesThatWouldKeepTheParserBusyDoNotReachIt(t *testing.T) {
+// The parser's time and stack grow with the depth and with the keys of a map. So files that exploit
+// this are refused before they reach the parser.
+func TestFilesThatOverloadTheParserAreRefusedBeforeIt(t *testing.T) {
 	const n = 40_000
 	const deep, keys, entries, words = "more than 24 deep", "more than 2048 keys", "more than 2048 entries", "words and signs"
 	var steps, maps strings.Builder
@@ -275,22 +272,22 @@ func TestFilesThatWouldKeepTheParserBusyDoNotReachIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fsys := fstest.MapFS{"switchboard.yaml": {Data: []byte(tt.text)}}
-			_, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys})
+			_, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
-			located(t, fsys, err)
+			checkFaults(t, fsys, err)
 		})
 	}
 }
 
-func TestJSONThatIsNestedTooDeepIsRefused(t *testing.T) {
+func TestDeeplyNestedJSONIsRefused(t *testing.T) {
 	fsys := fstest.MapFS{"mcp.json": {Data: []byte(strings.Repeat(`{"mcpServers":`, 100_000))}}
 	_, _, err := config.LoadMCPServers("mcp.json", config.Options{FS: fsys})
 	if err == nil || !strings.Contains(err.Error(), "too deep") {
-		t.Errorf("LoadMCPServers error = %v, want that it is too deep", err)
+		t.Errorf("LoadMCPServers error = %v, want \"too deep\"", err)
 	}
-	located(t, fsys, err)
+	checkFaults(t, fsys, err)
 }
 
 func numbered(format string, n int) string {

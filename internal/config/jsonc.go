@@ -8,48 +8,47 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of a JSON file of another program, which holds more than servers.
+// Limits of another program's JSON file, which holds more than servers.
 const (
 	MaxJSONBytes = 8 << 20
 	maxJSONDepth = 64
 )
 
-// readJSON reads one value of JSON with comments and trailing commas, as
-// editors keep it. ok is false, and the fault said, where there is none.
+// readJSON reads one JSON value with comments and trailing commas, as editors write it. ok is false if
+// there is none; the fault is then recorded.
 func readJSON(name string, data []byte, s *sink) (v value, ok bool) {
 	v = value{file: name, sink: s}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	plain, at, why := standard(data)
+	plain, at, why := blankComments(data)
 	if why != "" {
 		line, col := position(data, at)
-		s.add(Fault{File: name, Line: line, Column: col, Text: why})
+		s.addFault(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	r := &jsonReader{data: data, dec: jsontext.NewDecoder(bytes.NewReader(plain)), line: 1, col: 1}
-	n, err := r.value(0)
+	n, err := r.readValue(0)
 	if err == nil && len(bytes.TrimSpace(plain[r.dec.InputOffset():])) > 0 {
 		line, col := position(data, int(r.dec.InputOffset()))
-		s.add(Fault{File: name, Line: line, Column: col, Text: "something follows the JSON value; a file holds one"})
+		s.addFault(Fault{File: name, Line: line, Column: col, Text: "something follows the JSON value; a file holds one"})
 		return v, false
 	}
 	if err != nil {
 		line, col := position(data, jsonOffset(err, r.dec))
-		why := jsonWhy(err)
+		why := jsonErrorText(err)
 		if errors.Is(err, errTooDeep) {
 			why = err.Error()
 		}
-		s.add(Fault{File: name, Line: line, Column: col, Text: why})
+		s.addFault(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
-	v.node = n
+	v.syntaxNode = n
 	return v, true
 }
 
-// standard returns data with comments and trailing commas blanked out, so that
-// every offset stays what it was.
-func standard(data []byte) (out []byte, at int, why string) {
+// blankComments replaces comments and trailing commas by spaces, so that every offset stays the same.
+func blankComments(data []byte) (out []byte, at int, why string) {
 	out = bytes.Clone(data)
-	comma := -1 // the last comma, if nothing but space followed it
+	comma := -1 // the last comma, if only space followed it
 	for i := 0; i < len(out); i++ {
 		switch c := out[i]; {
 		case c == '"':
@@ -77,8 +76,8 @@ func standard(data []byte) (out []byte, at int, why string) {
 		case c == ',':
 			comma = i
 		case c == ']' || c == '}':
-			// "[,]" stays what it is: no value stands before that comma.
-			if comma > 0 && !strings.ContainsRune("[{,:", rune(before(out, comma))) {
+			// "[,]" is not changed: no value precedes that comma.
+			if comma > 0 && !strings.ContainsRune("[{,:", rune(byteBefore(out, comma))) {
 				out[comma] = ' '
 			}
 			comma = -1
@@ -90,8 +89,8 @@ func standard(data []byte) (out []byte, at int, why string) {
 	return out, 0, ""
 }
 
-// before returns the last byte before i that is no space, or 0.
-func before(data []byte, i int) byte {
+// byteBefore returns the last byte before i that is not space, or 0.
+func byteBefore(data []byte, i int) byte {
 	for i--; i >= 0; i-- {
 		if c := data[i]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
 			return c
@@ -102,58 +101,58 @@ func before(data []byte, i int) byte {
 
 var errTooDeep = errors.New("objects and lists stand within each other too deep")
 
-// jsonReader makes nodes of a stream of tokens.
+// jsonReader converts a stream of tokens to syntaxNodes.
 type jsonReader struct {
 	data []byte
 	dec  *jsontext.Decoder
 
-	// The place of offset, which only ever moves on.
+	// The position of offset, which only increases.
 	offset, line, col int
 }
 
-func (r *jsonReader) value(depth int) (node, error) {
+func (r *jsonReader) readValue(depth int) (syntaxNode, error) {
 	if depth > maxJSONDepth {
-		return node{}, errTooDeep
+		return syntaxNode{}, errTooDeep
 	}
 	switch r.dec.PeekKind() {
 	case '{':
-		n := node{kind: mapKind}
-		if err := r.bracket(&n); err != nil {
-			return node{}, err
+		n := syntaxNode{kind: mapKind}
+		if err := r.readOpening(&n); err != nil {
+			return syntaxNode{}, err
 		}
 		for r.dec.PeekKind() != '}' {
-			key, err := r.value(depth + 1)
+			key, err := r.readValue(depth + 1)
 			if err != nil {
-				return node{}, err
+				return syntaxNode{}, err
 			}
-			val, err := r.value(depth + 1)
+			val, err := r.readValue(depth + 1)
 			if err != nil {
-				return node{}, err
+				return syntaxNode{}, err
 			}
 			n.pairs = append(n.pairs, pair{key, val})
 		}
 		_, err := r.dec.ReadToken()
 		return n, err
 	case '[':
-		n := node{kind: listKind}
-		if err := r.bracket(&n); err != nil {
-			return node{}, err
+		n := syntaxNode{kind: listKind}
+		if err := r.readOpening(&n); err != nil {
+			return syntaxNode{}, err
 		}
 		for r.dec.PeekKind() != ']' {
-			item, err := r.value(depth + 1)
+			item, err := r.readValue(depth + 1)
 			if err != nil {
-				return node{}, err
+				return syntaxNode{}, err
 			}
 			n.items = append(n.items, item)
 		}
 		_, err := r.dec.ReadToken()
 		return n, err
 	}
-	return r.scalar()
+	return r.readScalar()
 }
 
-// bracket reads the token that opens a container.
-func (r *jsonReader) bracket(n *node) error {
+// readOpening reads the token that opens an object or list.
+func (r *jsonReader) readOpening(n *syntaxNode) error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -162,13 +161,13 @@ func (r *jsonReader) bracket(n *node) error {
 	return nil
 }
 
-func (r *jsonReader) scalar() (node, error) {
+func (r *jsonReader) readScalar() (syntaxNode, error) {
 	raw, err := r.dec.ReadValue()
 	if err != nil {
-		return node{}, err
+		return syntaxNode{}, err
 	}
 	r.moveTo(int(r.dec.InputOffset()) - len(raw))
-	n := node{text: string(raw), quoted: true, line: r.line, col: r.col}
+	n := syntaxNode{text: string(raw), quoted: true, line: r.line, col: r.col}
 	switch raw.Kind() {
 	case '"':
 		n.kind = textKind
@@ -188,7 +187,7 @@ func (r *jsonReader) scalar() (node, error) {
 	return n, nil
 }
 
-// moveTo makes line and col those of offset.
+// moveTo advances line and col to offset.
 func (r *jsonReader) moveTo(offset int) {
 	for ; r.offset < offset && r.offset < len(r.data); r.offset++ {
 		switch c := r.data[r.offset]; {

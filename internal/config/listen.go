@@ -8,30 +8,30 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// ListenAddress returns the address that the file says to listen on; "" where it says
-// none, or cannot be read. Nothing else in the file is looked at: a command that asks a
-// running Switchboard needs no more.
-func ListenAddress(file string) string { return peek(file).Listen }
+// ListenAddress returns the listen address in the file, or "" if the file has none or cannot be read.
+// It ignores the rest of the file: a command that asks a running Switchboard needs only the address.
+func ListenAddress(file string) string { return readSummary(file).Listen }
 
-// TenantIDs returns the tenants that the file has a row for, sorted; nil where it has
-// none, or cannot be read.
-func TenantIDs(file string) []string { return slices.Sorted(maps.Keys(peek(file).Tenants)) }
+// TenantIDs returns the tenants that have a row in the file, sorted; nil if there are none or the file
+// cannot be read.
+func TenantIDs(file string) []string { return slices.Sorted(maps.Keys(readSummary(file).Tenants)) }
 
-// A glance is what commands need to know that read no whole configuration.
-type glance struct {
+// A mainSummary holds the few values of switchboard.yaml that commands need without loading the
+// configuration.
+type mainSummary struct {
 	Listen  string         `yaml:"listen"`
 	Tenants map[string]any `yaml:"tenants"`
 }
 
-// peek reads it; the zero glance where it cannot be read.
-func peek(file string) (g glance) {
+// readSummary reads the file; it returns the zero mainSummary if the file cannot be read.
+func readSummary(file string) (g mainSummary) {
 	data, err := os.ReadFile(file)
 	if err != nil || len(data) > MaxFileBytes || yaml.Unmarshal(data, &g) != nil {
-		return glance{}
+		return mainSummary{}
 	}
 	return g
 }
 
-// Instead says what could have been meant in place of a name that is not known: the
-// nearest of the known ones, or which there are.
-func Instead(name, noun string, known []string) string { return instead(name, noun, known) }
+// Instead returns a suggestion for an unknown name: the nearest known name, or the list of known
+// names.
+func Instead(name, noun string, known []string) string { return suggestion(name, noun, known) }

@@ -20,8 +20,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of the manifests. A reload that has a last good copy waits for less long: a silent
-// address must not hold back what else has changed.
+// Limits of the manifests. A reload that has a last good copy waits for a shorter time, because a
+// silent address must not delay the other changes.
 const (
 	MaxManifestBytes = 4 << 20
 	MaxFetchTime     = 10 * time.Second
@@ -29,9 +29,9 @@ const (
 	maxFetches       = 8 // at a time
 )
 
-// manifest notes which manifest a server names.
-func (l *loader) manifest(id switchboard.ServerID, v value) {
-	s, ok := v.str()
+// addManifestRef records the manifest that a server names.
+func (l *loader) addManifestRef(id switchboard.ServerID, v value) {
+	s, ok := v.readText()
 	if !ok {
 		return
 	}
@@ -49,31 +49,31 @@ func (l *loader) manifest(id switchboard.ServerID, v value) {
 		}
 		v.warnLinkLocal(s)
 	case strings.Contains(s, "://"):
-		v.fault("%s: want a file, or an address that begins with http:// or https://", v.shown())
+		v.fault("%s: want a file, or an address that begins with http:// or https://", v.shownValue())
 		return
 	case !filepath.IsAbs(s):
-		name, err := inTree(s)
+		name, err := localPath(s)
 		if err != nil {
-			v.fault("%s: %v", v.shown(), err)
+			v.fault("%s: %v", v.shownValue(), err)
 			return
 		}
 		ref.name = name
 	}
-	l.named = append(l.named, ref)
+	l.manifestRefs = append(l.manifestRefs, ref)
 }
 
-// manifests reads all manifests: files one by one, addresses at the same time.
-func (l *loader) manifests(ctx context.Context) {
+// readManifests reads all manifests: files one by one, URLs concurrently.
+func (l *loader) readManifests(ctx context.Context) {
 	type answer struct {
 		data []byte
 		err  error
 	}
-	answers := make([]answer, len(l.named))
+	answers := make([]answer, len(l.manifestRefs))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, maxFetches)
-	for i, ref := range l.named {
+	for i, ref := range l.manifestRefs {
 		if !ref.url {
-			answers[i].data, answers[i].err = l.read(ref.name, MaxManifestBytes)
+			answers[i].data, answers[i].err = l.readFile(ref.name, MaxManifestBytes)
 			continue
 		}
 		if l.opts.Fetch == nil {
@@ -89,53 +89,54 @@ func (l *loader) manifests(ctx context.Context) {
 		})
 	}
 	wg.Wait()
-	for i, ref := range l.named {
+	for i, ref := range l.manifestRefs {
 		name := ref.name
 		if ref.url {
 			name, _, _ = strings.Cut(name, "?")
 		} else if !filepath.IsAbs(name) {
-			name = l.path(name)
+			name = l.displayPath(name)
 		}
 		p := l.newPart(manifestPart(ref.server), "")
 		ref.at.sink = p.sink
 		data, err := answers[i].data, answers[i].err
 		switch {
 		case err != nil:
-			ref.at.fault("manifest %s cannot be read: %s", shown(name), fetchWhy(err))
+			ref.at.fault("manifest %s cannot be read: %s", quoteShown(name), fetchErrorText(err))
 		case len(data) > MaxManifestBytes:
-			ref.at.fault("manifest %s is larger than %d bytes", shown(name), MaxManifestBytes)
+			ref.at.fault("manifest %s is larger than %d bytes", quoteShown(name), MaxManifestBytes)
 		default:
 			if line, col, why := badJSONObject(data); why != "" {
-				p.sink.add(Fault{File: name, Line: line, Column: col, Text: why})
+				p.sink.addFault(Fault{File: name, Line: line, Column: col, Text: why})
 			}
 		}
-		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Of: l.manifestOf(ref), Data: data})
+		l.cfg.Manifests[ref.server] = l.lastManifest(p, ref.server, Manifest{Name: name, Of: l.manifestDigest(ref), Data: data})
 	}
 }
 
-// fetchTime is how long the manifest of a server may take to come.
+// fetchTime returns how long fetching the manifest of a server may take.
 func (l *loader) fetchTime(id switchboard.ServerID) time.Duration {
-	if m, ok := l.was().Manifests[id]; ok && m.Fault == "" {
+	if m, ok := l.previous().Manifests[id]; ok && m.Fault == "" {
 		return maxRefetchTime
 	}
 	return MaxFetchTime
 }
 
-// lastManifest returns the manifest now, if it is good, else the last good one, else one that
-// withdraws the tools of its server: nobody knows what it would have restricted.
+// lastManifest returns now if it is good, else the last good manifest. If there is none, it returns a
+// manifest with a fault. That withdraws the tools of the server, because the restrictions in the
+// manifest are unknown.
 func (l *loader) lastManifest(p *partState, id switchboard.ServerID, now Manifest) Manifest {
 	if !p.sink.faulty() {
 		return now
 	}
-	if last, ok := l.was().Manifests[id]; ok && last.Fault == "" && last.Of == now.Of {
+	if last, ok := l.previous().Manifests[id]; ok && last.Fault == "" && last.Of == now.Of {
 		p.Keeps = true
 		return last
 	}
 	return Manifest{Name: now.Name, Of: now.Of, Fault: p.sink.faults[0].Text}
 }
 
-// manifestOf is Manifest.Of.
-func (l *loader) manifestOf(ref manifestRef) string {
+// manifestDigest returns Manifest.Of.
+func (l *loader) manifestDigest(ref manifestRef) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%q", ref.name)
 	for i := range l.cfg.Servers {
@@ -146,16 +147,16 @@ func (l *loader) manifestOf(ref manifestRef) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// fetchWhy is why, without the address that net/http puts in front.
-func fetchWhy(err error) string {
+// fetchErrorText returns the text of an error without the address that net/http puts in front.
+func fetchErrorText(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	return why(err)
+	return errorText(err)
 }
 
-// badJSONObject says where data is not one JSON object. Duplicate keys are let
-// through: the catalog lays them to the tool that they stand in.
+// badJSONObject returns where and why data is not one JSON object. It accepts duplicate keys: the
+// catalog reports them as faults of the tool that holds them.
 func badJSONObject(data []byte) (line, col int, why string) {
 	dec := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
 	if k := dec.PeekKind(); k != '{' {
@@ -165,7 +166,7 @@ func badJSONObject(data []byte) (line, col int, why string) {
 	}
 	if err := dec.SkipValue(); err != nil {
 		line, col = position(data, jsonOffset(err, dec))
-		return line, col, jsonWhy(err)
+		return line, col, jsonErrorText(err)
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		line, col = position(data, int(dec.InputOffset()))
@@ -181,9 +182,9 @@ func jsonOffset(err error, dec *jsontext.Decoder) int {
 	return int(dec.InputOffset())
 }
 
-// jsonWhy says why something is no JSON without repeating any of it, as the
-// decoder's own words do.
-func jsonWhy(err error) string {
+// jsonErrorText returns why a text is not JSON. Unlike the decoder's own message, it repeats nothing
+// of the text.
+func jsonErrorText(err error) string {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		return "a key stands here twice"
@@ -193,7 +194,7 @@ func jsonWhy(err error) string {
 	return "this is not valid JSON"
 }
 
-// position turns an offset into line and column.
+// position converts an offset into line and column.
 func position(data []byte, offset int) (line, col int) {
 	before := data[:max(0, min(offset, len(data)))]
 	last := bytes.LastIndexByte(before, '\n')

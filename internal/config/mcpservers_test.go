@@ -18,13 +18,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Each archive is the file of another program, what LoadMCPServers makes of
-// it, and what Import does.
-func TestFilesOfOtherPrograms(t *testing.T) {
+// Each archive holds another program's file, the result of LoadMCPServers and the result of Import.
+func TestOtherProgramsFiles(t *testing.T) {
 	archives(t, "testdata/mcp/*.txtar", func(t *testing.T, ar *txtar.Archive) {
 		file := ar.Files[0].Name
-		// The folder of an editor lies in the one that it has open.
-		opts := config.Options{FS: fstest.MapFS{filepath.Base(file): {Data: ar.Files[0].Data}}, Env: environ}
+		// An editor's own folder is inside the folder that it has open.
+		opts := config.Options{FS: fstest.MapFS{filepath.Base(file): {Data: ar.Files[0].Data}}, Env: testEnv}
 		c, mapping, err := config.LoadMCPServers(file, opts)
 		got := became(mapping)
 		if err != nil {
@@ -46,7 +45,7 @@ func TestFilesOfOtherPrograms(t *testing.T) {
 		}
 		golden(t, ar, "want import", got)
 		if c != nil {
-			sameServers(t, c, text, secrets, mapping, environ)
+			sameServers(t, c, text, secrets, mapping, testEnv)
 		}
 	})
 }
@@ -59,17 +58,16 @@ func became(m config.Mapping) string {
 	return b.String()
 }
 
-// sameServers reads what Import wrote, and compares it with what
-// LoadMCPServers made of the same file.
+// sameServers loads the text that Import wrote and compares it with the result of LoadMCPServers.
 func sameServers(t *testing.T, c *config.Config, text []byte, secrets []config.SecretFile, mapping config.Mapping, env func(string) (string, bool)) {
 	t.Helper()
 	fsys := fstest.MapFS{"switchboard.yaml": {Data: text}}
 	for _, s := range secrets {
 		fsys[s.Name] = &fstest.MapFile{Data: []byte(s.Content.Reveal())}
 	}
-	got, err := load(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
+	got, err := loadWithoutFaults(t.Context(), "switchboard.yaml", config.Options{FS: fsys, Env: env})
 	if err != nil {
-		t.Fatalf("what Import wrote is refused: %v\n%s", err, text)
+		t.Fatalf("Load refuses the text of Import: %v\n%s", err, text)
 	}
 	written := func(s switchboard.Server) bool {
 		return slices.ContainsFunc(mapping, func(m config.Mapped) bool { return m.ID == s.ID })
@@ -85,14 +83,14 @@ func sameServers(t *testing.T, c *config.Config, text []byte, secrets []config.S
 	}
 	for i, w := range want {
 		g := got.Servers[i]
-		if revealed(g) != revealed(w) {
-			t.Errorf("server %s:\n got %s\nwant %s\n%s", w.ID, revealed(g), revealed(w), text)
+		if describeServer(g) != describeServer(w) {
+			t.Errorf("server %s:\n got %s\nwant %s\n%s", w.ID, describeServer(g), describeServer(w), text)
 		}
 	}
 }
 
-// revealed writes a server out with its secrets, leaving out what is empty.
-func revealed(s switchboard.Server) string {
+// describeServer returns a server as text, with its secrets and without empty values.
+func describeServer(s switchboard.Server) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %q %q %q", s.ID, s.Transport, s.URL, s.Command, s.Dir)
 	for _, m := range []map[string]switchboard.Secret{s.Headers, s.Env} {
@@ -105,8 +103,8 @@ func revealed(s switchboard.Server) string {
 	return b.String()
 }
 
-// The ids hang on the names alone: another order of the file gives the same.
-func TestIDsDoNotHangOnTheOrderOfTheFile(t *testing.T) {
+// The ids depend only on the names: another order of the file gives the same ids.
+func TestIDsDoNotDependOnTheOrderOfTheFile(t *testing.T) {
 	names := []string{"a b", "A-B", "a-b", "a_b", "ab", "!", "?", strings.Repeat("x", 40), strings.Repeat("x", 41), "a-b-2"}
 	ids := func(names []string) map[string]switchboard.ServerID {
 		var b strings.Builder
@@ -142,12 +140,12 @@ func TestIDsDoNotHangOnTheOrderOfTheFile(t *testing.T) {
 	}
 }
 
-func TestAFileOfAnotherProgramThatIsAbsentIsAFault(t *testing.T) {
+func TestAnAbsentFileOfAnotherProgramIsAFault(t *testing.T) {
 	_, _, err := config.LoadMCPServers("gone.json", config.Options{FS: fstest.MapFS{}})
 	if got, want := fmt.Sprint(err), "gone.json: this cannot be read: there is no such file"; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Error("the error is Faults and nothing else")
+		t.Error("the error wraps fs.ErrNotExist; want Faults only")
 	}
 }

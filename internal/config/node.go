@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// kind is what a node of a file is.
-type kind int
+// nodeKind is the kind of a syntaxNode.
+type nodeKind int
 
 const (
-	nullKind kind = iota
+	nullKind nodeKind = iota
 	boolKind
 	intKind
 	floatKind
@@ -23,113 +23,112 @@ const (
 	mapKind
 )
 
-func (k kind) String() string {
+func (k nodeKind) String() string {
 	return [...]string{"nothing", "true or false", "a whole number", "a number", "text", "a list", "a map"}[k]
 }
 
-// A node is one value in a file, YAML or JSON, and where it stands.
-type node struct {
-	kind      kind
-	text      string // of a scalar, as read; of a number or bool, as spelt
+// A syntaxNode is one value in a YAML or JSON file, with its position.
+type syntaxNode struct {
+	kind      nodeKind
+	text      string // the value of a scalar; numbers and booleans as they are spelled
 	quoted    bool   // of textKind
 	line, col int
-	items     []node // of listKind
-	pairs     []pair // of mapKind, in the file's order, duplicates and all
+	items     []syntaxNode // of listKind
+	pairs     []pair       // of mapKind, in the order of the file, including duplicates
 }
 
-type pair struct{ key, val node }
+type pair struct{ key, val syntaxNode }
 
-// A value is a node with what is needed to report what is wrong with it.
+// A value is a syntaxNode with the context that its faults need.
 type value struct {
-	node
+	syntaxNode
 	file string
 	sink *sink
-	ctx  string // what a fault is about: `server "brave": url: `
+	ctx  string // the beginning of a fault: `server "brave": url: `
 
-	// hidden is set where a secret may stand: no fault repeats the value.
+	// hidden means that the value may be a secret. Faults do not repeat it.
 	hidden bool
 }
 
 func (v value) fault(format string, args ...any) {
-	v.sink.add(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
+	v.sink.addFault(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
 }
 
-// warn is fault for what is most likely a mistake, and is served all the same.
+// warn is fault for a probable mistake that does not stop the service.
 func (v value) warn(format string, args ...any) {
-	v.sink.warn(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
+	v.sink.addWarning(Fault{File: v.file, Line: v.line, Column: v.col, Text: v.ctx + fmt.Sprintf(format, args...)})
 }
 
-// about returns v with other words in front of its faults.
-func (v value) about(format string, args ...any) value {
+// withContext returns v with another beginning for its faults.
+func (v value) withContext(format string, args ...any) value {
 	v.ctx = fmt.Sprintf(format, args...)
 	return v
 }
 
-// shown is the value as faults repeat it.
-func (v value) shown() string {
+// shownValue returns the value as faults repeat it.
+func (v value) shownValue() string {
 	switch {
 	case v.hidden:
 		return "the value (not shown here)"
 	case v.kind == textKind:
-		return shown(v.text)
+		return quoteShown(v.text)
 	case v.kind == boolKind, v.kind == intKind, v.kind == floatKind:
-		return shown(v.text)
+		return quoteShown(v.text)
 	}
 	return v.kind.String()
 }
 
-// old11 are the plain words that YAML 1.1 takes for true and false, and
-// YAML 1.2 for text.
-var old11 = map[string]bool{"yes": true, "no": true, "on": true, "off": true}
+// ambiguousWords are the unquoted words that YAML 1.1 reads as true and false, and YAML 1.2 as text.
+var ambiguousWords = map[string]bool{"yes": true, "no": true, "on": true, "off": true}
 
-// str returns a text.
-func (v value) str() (string, bool) {
+// readText returns a text that is not empty.
+func (v value) readText() (string, bool) {
 	switch {
-	case v.kind == textKind && !v.quoted && old11[strings.ToLower(v.text)]:
-		v.fault("%s without quotes is text to some readers of YAML and true or false to others; put it in quotes", v.shown())
+	case v.kind == textKind && !v.quoted && ambiguousWords[strings.ToLower(v.text)]:
+		v.fault("%s without quotes is text to some readers of YAML and true or false to others; put it in quotes", v.shownValue())
 	case v.kind == textKind && v.text == "":
 		v.fault("want text, not \"\"")
 	case v.kind == textKind:
 		return v.text, true
 	case v.kind == boolKind, v.kind == intKind, v.kind == floatKind:
-		v.fault("%s is %v here, and text is wanted; put it in quotes", v.shown(), v.kind)
+		v.fault("%s is %v here, and text is wanted; put it in quotes", v.shownValue(), v.kind)
 	default:
 		v.fault("want text, not %v", v.kind)
 	}
 	return "", false
 }
 
-// one returns a text that is one of known.
-func (v value) one(noun string, known ...string) (string, bool) {
+// oneOf returns a text that is one of known.
+func (v value) oneOf(noun string, known ...string) (string, bool) {
 	if v.kind == textKind && slices.Contains(known, v.text) {
-		return v.text, true // on and off too, which mean the same to every reader here
+		return v.text, true // also on and off: here they can mean nothing but the text
 	}
-	s, ok := v.str()
+	s, ok := v.readText()
 	if !ok {
 		return "", false
 	}
 	if slices.Contains(known, s) {
 		return s, true
 	}
-	v.fault("%s is no %s%s", v.shown(), noun, instead(s, noun+"s", known))
+	v.fault("%s is no %s%s", v.shownValue(), noun, suggestion(s, noun+"s", known))
 	return "", false
 }
 
-// integer returns a whole number between low and high, or 0.
-func (v value) integer(low, high int) int {
+// readInteger returns a whole number between low and high, or 0.
+func (v value) readInteger(low, high int) int {
 	if v.kind != intKind {
 		quotes := ""
 		if v.kind == textKind && v.quoted {
 			quotes = " without quotes"
 		}
-		v.fault("want a whole number%s, not %s", quotes, v.shown())
+		v.fault("want a whole number%s, not %s", quotes, v.shownValue())
 		return 0
 	}
-	// Only the one spelling that every reader takes for the same number: 010
-	// is 8 to some, 1_000 is text to others.
+	// Only the spelling that every reader takes for the same number is accepted: 010 is 8 to some,
+	// 1_000 is text to others.
 	n, err := strconv.Atoi(v.text)
 	if err != nil || strconv.Itoa(n) != v.text {
-		v.fault("%s: write the number in plain decimal digits", v.shown())
+		v.fault("%s: write the number in plain decimal digits", v.shownValue())
 		return 0
 	}
 	if n < low || n > high {
@@ -139,43 +138,43 @@ func (v value) integer(low, high int) int {
 	return n
 }
 
-// boolean returns true or false.
-func (v value) boolean() bool {
+// readBool returns true or false.
+func (v value) readBool() bool {
 	if v.kind != boolKind || v.text != "true" && v.text != "false" {
-		v.fault("want true or false, not %s", v.shown())
+		v.fault("want true or false, not %s", v.shownValue())
 	}
 	return v.kind == boolKind && v.text == "true"
 }
 
-// duration returns a time span between low and high.
-func (v value) duration(low, high time.Duration) (time.Duration, bool) {
+// readDuration returns a time span between low and high.
+func (v value) readDuration(low, high time.Duration) (time.Duration, bool) {
 	if v.kind == intKind || v.kind == floatKind {
-		v.fault("%s has no unit; write 30s, 500ms or 2m", v.shown())
+		v.fault("%s has no unit; write 30s, 500ms or 2m", v.shownValue())
 		return 0, false
 	}
-	s, ok := v.str()
+	s, ok := v.readText()
 	if !ok {
 		return 0, false
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		v.fault("%s is no time span; write 30s, 500ms or 2m", v.shown())
+		v.fault("%s is no time span; write 30s, 500ms or 2m", v.shownValue())
 		return 0, false
 	}
 	if d < low || d > high {
-		v.fault("%s is out of range: want %v to %v", v.shown(), low, high)
+		v.fault("%s is out of range: want %v to %v", v.shownValue(), low, high)
 		return 0, false
 	}
 	return d, true
 }
 
-// size reads a number of bytes, such as 64MiB.
-func (v value) size(low, high int) int {
+// readSize returns a number of bytes, written such as 64MiB.
+func (v value) readSize(low, high int) int {
 	if v.kind == intKind || v.kind == floatKind {
-		v.fault("%s has no unit; write 512KiB, 64MiB or 1GiB", v.shown())
+		v.fault("%s has no unit; write 512KiB, 64MiB or 1GiB", v.shownValue())
 		return 0
 	}
-	s, ok := v.str()
+	s, ok := v.readText()
 	if !ok {
 		return 0
 	}
@@ -185,18 +184,18 @@ func (v value) size(low, high int) int {
 		switch {
 		case !ok || err != nil:
 		case n < 0 || n > high>>shift || n<<shift < low:
-			v.fault("%s is out of range: want %dKiB to %dGiB", v.shown(), low>>10, high>>30)
+			v.fault("%s is out of range: want %dKiB to %dGiB", v.shownValue(), low>>10, high>>30)
 			return 0
 		default:
 			return n << shift
 		}
 	}
-	v.fault("%s is no size; write 512KiB, 64MiB or 1GiB", v.shown())
+	v.fault("%s is no size; write 512KiB, 64MiB or 1GiB", v.shownValue())
 	return 0
 }
 
-// list returns the items of a list of at most limit.
-func (v value) list(limit int) []value {
+// readList returns the items of a list with at most limit items.
+func (v value) readList(limit int) []value {
 	if v.kind != listKind {
 		v.fault("want a list, not %v", v.kind)
 		return nil
@@ -208,45 +207,45 @@ func (v value) list(limit int) []value {
 	out := make([]value, len(v.items))
 	for i, n := range v.items {
 		out[i] = v
-		out[i].node = n
+		out[i].syntaxNode = n
 	}
 	return out
 }
 
-// A text is a string and the value that it stands in.
-type text struct {
+// A textItem is a text and the value that holds it.
+type textItem struct {
 	value
 	s string
 }
 
-// texts returns the items of a list of at most maxItems texts, each once.
-func (v value) texts() []text {
-	var out []text
+// readTexts returns the items of a list of at most maxItems texts. A repeated text is a fault.
+func (v value) readTexts() []textItem {
+	var out []textItem
 	seen := map[string]bool{}
-	for _, item := range v.list(maxItems) {
-		s, ok := item.str()
+	for _, item := range v.readList(maxItems) {
+		s, ok := item.readText()
 		switch {
 		case !ok:
 		case seen[s]:
-			item.fault("%s stands here twice", item.shown())
+			item.fault("%s stands here twice", item.shownValue())
 		default:
 			seen[s] = true
-			out = append(out, text{item, s})
+			out = append(out, textItem{item, s})
 		}
 	}
 	return out
 }
 
-// An entry is one pair of a map whose keys are the user's own names.
-type entry struct {
+// A namedPair is one pair of a map whose keys are names that the user chose.
+type namedPair struct {
 	name string
 	key  value // for faults about the name
 	val  value
 }
 
-// entries returns the pairs of such a map, each name once. A pair whose value
-// is absent is a fault, and is left out, unless bare is true.
-func (v value) entries(limit int, bare bool) []entry {
+// readEntries returns the pairs of such a map. A repeated name is a fault. A pair without a value is a
+// fault too, and is left out, unless bare is true.
+func (v value) readEntries(limit int, bare bool) []namedPair {
 	if v.kind != mapKind {
 		v.fault("want a map, not %v", v.kind)
 		return nil
@@ -255,27 +254,27 @@ func (v value) entries(limit int, bare bool) []entry {
 		v.fault("%d entries are too many; at most %d are read", len(v.pairs), limit)
 		return nil
 	}
-	var out []entry
-	first := map[string]node{}
+	var out []namedPair
+	first := map[string]syntaxNode{}
 	for _, p := range v.pairs {
-		e := entry{name: p.key.text, key: v, val: v}
-		e.key.node, e.val.node = p.key, p.val
-		// A key is no secret where it names something, but it may be one
-		// where somebody wrote a secret without its name.
-		e.key.hidden = v.hidden && (p.val.kind == nullKind || !plainName(p.key.text))
+		e := namedPair{name: p.key.text, key: v, val: v}
+		e.key.syntaxNode, e.val.syntaxNode = p.key, p.val
+		// A key that names something is no secret. But a user may have written a secret without a
+		// name.
+		e.key.hidden = v.hidden && (p.val.kind == nullKind || !isPlainName(p.key.text))
 		switch {
-		case p.key.kind != textKind || !p.key.quoted && old11[strings.ToLower(p.key.text)]:
-			e.key.fault("the name %s must be put in quotes, else some readers of YAML take it for something else than text", e.key.shown())
+		case p.key.kind != textKind || !p.key.quoted && ambiguousWords[strings.ToLower(p.key.text)]:
+			e.key.fault("the name %s must be put in quotes, else some readers of YAML take it for something else than text", e.key.shownValue())
 			continue
 		case p.key.text == "":
 			e.key.fault("a name is empty")
 			continue
 		case p.val.kind == nullKind && !bare:
-			e.key.fault("%s has no value; give it one, or remove it", e.key.shown())
+			e.key.fault("%s has no value; give it one, or remove it", e.key.shownValue())
 			continue
 		}
 		if at, ok := first[e.name]; ok {
-			e.key.fault("%s stands here twice, first at line %d", e.key.shown(), at.line)
+			e.key.fault("%s stands here twice, first at line %d", e.key.shownValue(), at.line)
 			continue
 		}
 		first[e.name] = p.key
@@ -284,47 +283,47 @@ func (v value) entries(limit int, bare bool) []entry {
 	return out
 }
 
-// A shape is what a map with fixed keys may hold.
-type shape struct {
+// A mapShape says which keys a map with fixed keys may hold.
+type mapShape struct {
 	keys []string
 
-	// later are keys that are part of the design and not yet of the program:
-	// a rule that nobody enforces must not look as if it were in force.
+	// later are keys of features that are designed but not built. They are faults, because a rule that
+	// is not enforced must not look as if it were.
 	later []string
 
-	// hints say what to write in place of a key that people expect.
+	// hints say what to write instead of a key that people expect.
 	hints map[string]string
 }
 
-// An object is a map with fixed keys.
-type object struct {
+// A fixedMap is a map with fixed keys.
+type fixedMap struct {
 	value
-	fields map[string]value
-	meant  map[string]bool // known keys that an unknown one was probably meant to be
+	fields   map[string]value
+	mistyped map[string]bool // known keys that were probably meant by unknown ones
 }
 
-// object reads a map of the shape. Whatever is wrong with a key is a fault;
-// the rest is there all the same, so that its faults are found too.
-func (v value) object(s *shape) (object, bool) {
-	o := object{value: v, fields: map[string]value{}, meant: map[string]bool{}}
+// readObject reads a map of the shape. A key with a fault does not stop the reading, so that the
+// faults of the other keys are found too.
+func (v value) readObject(s *mapShape) (fixedMap, bool) {
+	o := fixedMap{value: v, fields: map[string]value{}, mistyped: map[string]bool{}}
 	if v.kind != mapKind {
 		v.fault("want a map, not %v", v.kind)
 		return o, false
 	}
-	first := map[string]node{}
+	first := map[string]syntaxNode{}
 	for _, p := range v.pairs {
 		key, val := v, v
-		key.node, val.node = p.key, p.val
-		key.hidden = v.hidden && (p.val.kind == nullKind || !plainName(p.key.text))
+		key.syntaxNode, val.syntaxNode = p.key, p.val
+		key.hidden = v.hidden && (p.val.kind == nullKind || !isPlainName(p.key.text))
 		name := p.key.text
 		val.ctx = v.ctx + name + ": "
 		at, again := first[name]
 		switch {
 		case again:
-			key.fault("%s stands here twice, first at line %d", key.shown(), at.line)
+			key.fault("%s stands here twice, first at line %d", key.shownValue(), at.line)
 		case !slices.Contains(s.keys, name):
-			key.unknown(name, s)
-			o.meant[nearest(name, s.keys)] = true
+			key.faultUnknownKey(name, s)
+			o.mistyped[nearestName(name, s.keys)] = true
 		case p.val.kind == nullKind:
 			key.fault("%q has no value; give it one, or remove the key", name)
 		default:
@@ -337,7 +336,7 @@ func (v value) object(s *shape) (object, bool) {
 	return o, true
 }
 
-func (v value) unknown(name string, s *shape) {
+func (v value) faultUnknownKey(name string, s *mapShape) {
 	hint, ok := s.hints[name]
 	switch {
 	case slices.Contains(s.later, name):
@@ -345,20 +344,20 @@ func (v value) unknown(name string, s *shape) {
 	case ok:
 		v.fault("%q is not a key here; %s", name, hint)
 	case v.hidden || switchboard.CredentialValue(name):
-		v.fault("a key that is not shown, since it may be a secret, is not one here; %s", listed("keys", s.keys))
+		v.fault("a key that is not shown, since it may be a secret, is not one here; %s", listKnown("keys", s.keys))
 	default:
-		v.fault("%s is not a key here%s", shown(name), instead(name, "keys", s.keys))
+		v.fault("%s is not a key here%s", quoteShown(name), suggestion(name, "keys", s.keys))
 	}
 }
 
-// get returns the value under a key, if there is one that can be read.
-func (o object) get(name string) (value, bool) {
+// lookup returns the value under a key, if the key is there and is readable.
+func (o fixedMap) lookup(name string) (value, bool) {
 	v, ok := o.fields[name]
 	return v, ok
 }
 
-// has reports whether the map has the key, readable or not.
-func (o object) has(name string) bool {
+// hasKey reports whether the map has the key, readable or not.
+func (o fixedMap) hasKey(name string) bool {
 	for _, p := range o.pairs {
 		if p.key.text == name {
 			return true
@@ -367,19 +366,18 @@ func (o object) has(name string) bool {
 	return false
 }
 
-// need is get for a key that must be there. Where it is mistyped, that is the
-// fault, not that it is missing.
-func (o object) need(name, remedy string) (value, bool) {
+// require is lookup for a key that must be there. A missing key is a fault, unless it was probably
+// mistyped, which is a fault already.
+func (o fixedMap) require(name, remedy string) (value, bool) {
 	v, ok := o.fields[name]
-	if !ok && !o.has(name) && !o.meant[name] {
+	if !ok && !o.hasKey(name) && !o.mistyped[name] {
 		o.fault("%q is missing; %s", name, remedy)
 	}
 	return v, ok
 }
 
-// plainName reports whether s can be nothing but the name of a header or of a
-// variable.
-func plainName(s string) bool {
+// isPlainName reports whether s cannot be anything but the name of a header or of a variable.
+func isPlainName(s string) bool {
 	return s != "" && len(s) <= maxShown && !switchboard.CredentialValue(s) &&
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == ""
 }

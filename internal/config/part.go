@@ -9,24 +9,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A FaultyPart is a part of the configuration that has faults of its own, and that they do not
-// leave: a tenant's folder, a file of the operator's overlays or one tool in it, a manifest.
+// A FaultyPart is a part of the configuration with faults that affect only that part: a tenant's
+// folder, a file of the operator's overlays or one tool in it, a manifest.
 type FaultyPart struct {
-	// Name says what it is: "tenant acme", "overlays/brave.yaml", "tool brave/search",
-	// "manifest of brave".
+	// Name names the part: "tenant acme", "overlays/brave.yaml", "tool brave/search", "manifest of
+	// brave".
 	Name string
 
-	// Tenant is whose part it is; "" means the operator's.
+	// Tenant is the tenant that the part belongs to; "" means the operator.
 	Tenant switchboard.TenantID
 
-	// Keeps says that the part's last good state stays in force. If it is false, nothing of the
-	// part is served.
+	// Keeps means that the last good state of the part stays in force. If it is false, the part is not
+	// served.
 	Keeps bool
 
 	Faults Faults // sorted
 }
 
-// State says in words what becomes of the part.
+// State says in words what happens to the part.
 func (p FaultyPart) State() string {
 	if p.Keeps {
 		return "its last good state stays in force"
@@ -34,7 +34,7 @@ func (p FaultyPart) State() string {
 	return "it is not served"
 }
 
-// Err returns the faults of all parts, or nil: for who wants a configuration without any. It is Faults.
+// Err returns the faults of all parts as Faults, or nil, for callers that accept no faulty part.
 func (c *Config) Err() error {
 	var all Faults
 	for _, p := range c.Faulty {
@@ -43,11 +43,11 @@ func (c *Config) Err() error {
 	if all == nil {
 		return nil
 	}
-	return inOrder(all)
+	return sortFaults(all)
 }
 
-// RecallManifest puts a copy in the place of the manifest of a server that cannot be read. It may be called
-// only while nobody else uses c.
+// RecallManifest replaces the unreadable manifest of a server by a copy. The caller must have c to
+// itself.
 func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
 	now := c.Manifests[id]
 	c.Manifests[id] = Manifest{Name: now.Name, Of: now.Of, Data: data}
@@ -60,31 +60,32 @@ func (c *Config) RecallManifest(id switchboard.ServerID, data []byte) {
 
 func manifestPart(id switchboard.ServerID) string { return "manifest of " + string(id) }
 
-// Keyless reports whether no key exists. A key that could not be read exists, unless none existed before.
+// Keyless reports whether no key exists. A key that could not be read counts as existing, unless no
+// key existed before.
 func (c *Config) Keyless() bool { return len(c.Keys) == 0 && !c.keysUnknown }
 
-// good is what a later Load falls back to: the last good state of each part, as its files say it.
-type good struct {
+// lastGood is the last good state of each part, as its files gave it. A later Load falls back to it.
+type lastGood struct {
 	tenants  map[switchboard.TenantID]tenantReading
 	overlays map[string]map[switchboard.ToolID]switchboard.Overlay // by file
 }
 
-func newGood() good {
-	return good{map[switchboard.TenantID]tenantReading{}, map[string]map[switchboard.ToolID]switchboard.Overlay{}}
+func newGood() lastGood {
+	return lastGood{map[switchboard.TenantID]tenantReading{}, map[string]map[switchboard.ToolID]switchboard.Overlay{}}
 }
 
-// A tenantReading is what a tenant's folder says.
+// A tenantReading is what was read from a tenant's folder.
 type tenantReading struct {
 	out      *switchboard.Tenant
 	keys     []Key
-	policies []switchboard.PolicyFile // nil where there is no such folder
+	policies []switchboard.PolicyFile // nil if there is no such folder
 }
 
 // partState is the state of reading one part.
 type partState struct {
 	FaultyPart
 	sink    *sink
-	refuses bool // its faults are the operator's: they refuse everything
+	refuses bool // its faults refuse the whole configuration
 }
 
 func (l *loader) newPart(name string, tenant switchboard.TenantID) *partState {
@@ -93,122 +94,125 @@ func (l *loader) newPart(name string, tenant switchboard.TenantID) *partState {
 	return p
 }
 
-// within lays the faults of what is read to the part, until leave is called.
-func (l *loader) within(p *partState) (leave func()) {
+// collectInto collects faults in the part until leave is called.
+func (l *loader) collectInto(p *partState) (leave func()) {
 	before := l.sink
 	l.sink = p.sink
 	return func() { l.sink = before }
 }
 
-// was is the configuration in force, or an empty one.
-func (l *loader) was() *Config {
+// previous returns the configuration in force, or an empty one.
+func (l *loader) previous() *Config {
 	if l.opts.Was == nil {
 		return &Config{}
 	}
 	return l.opts.Was
 }
 
-// checkPolicies has the tenant's files of policy looked into.
-func (l *loader) checkPolicies(t *tenant) {
+// checkPolicies calls Options.CheckPolicies with the tenant's policy files.
+func (l *loader) checkPolicies(t *tenantFolder) {
 	if t.policies == nil || l.opts.CheckPolicies == nil {
 		return
 	}
 	if err := l.opts.CheckPolicies(t.out.ID, t.policies); err != nil {
-		faults, ok := err.(Faults) //nolint:errorlint // as it is declared
+		faults, ok := err.(Faults) //nolint:errorlint // as CheckPolicies is declared
 		if !ok {
-			faults = Faults{{File: l.path("tenants"), Text: err.Error()}}
+			faults = Faults{{File: l.displayPath("tenants"), Text: err.Error()}}
 		}
 		for _, f := range faults {
-			t.part.sink.add(f)
+			t.part.sink.addFault(f)
 		}
 	}
 }
 
-// A keyRow is where a key stands.
+// A keyRow is the position of a key's row.
 type keyRow struct {
 	value
 	tenant switchboard.TenantID
 }
 
-// A keyClaim is a row of a tenant for a key that was another's by the configuration in force.
+// A keyClaim is a tenant's row for a key that belongs to another tenant in the configuration in force.
 type keyClaim struct {
 	keyRow
 	hash  [32]byte
 	owner switchboard.TenantID
 }
 
-// ownKey notes whose key it is. One that is in two rows is a fault of both, but for the tenant whose
-// key it was: nobody gets at another's key, or takes it out of service, by naming it. It reports whether
-// the key may be the tenant's. Whether its owner has let go of it is known once all files are read: see settleKeys.
-func (l *loader) ownKey(hash [32]byte, v value, t *tenant) bool {
-	owner, owned := l.ownerOf(hash)
-	owned = owned && !l.was().Refused[t.out.ID] // it may have been this one's while nobody could read that
-	first, again := l.hashes[hash]
+// assignKey records the tenant that a key belongs to, and reports whether the key may belong to t. If
+// two tenants have a row for the same key, both rows are faults. There is one exception: if the key
+// belonged to one of them before, that tenant keeps it. Otherwise a tenant could take over or disable
+// another tenant's key by naming its hash. settleKeys decides, after all files are read, whether the
+// earlier owner still has its row.
+func (l *loader) assignKey(hash [32]byte, v value, t *tenantFolder) bool {
+	owner, owned := l.keyOwner(hash)
+	owned = owned && !l.previous().Refused[t.out.ID] // t may have had the key while its folder could not be read
+	first, again := l.keyRows[hash]
 	switch {
 	case again && first.tenant == t.out.ID:
 		v.fault(keyTwice, first.file, first.line)
 		return false
 	case owned && owner != t.out.ID:
-		l.claims = append(l.claims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
+		l.keyClaims = append(l.keyClaims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
 		return true
 	case again && !owned:
 		v.fault(keyTwice, first.file, first.line)
 		first.fault(keyTwice, v.file, v.line)
-		l.disputed[hash] = true
+		l.disputedKeys[hash] = true
 		return false
 	}
-	l.hashes[hash] = keyRow{v, t.out.ID}
+	l.keyRows[hash] = keyRow{v, t.out.ID}
 	return true
 }
 
 const keyTwice = "this key has another row already, at %s:%d; make one for each"
 
-// ownerOf returns the tenant whose key it is by the configuration in force. A tenant that is refused owns none: nobody
-// has looked whether another has the same.
-func (l *loader) ownerOf(hash [32]byte) (switchboard.TenantID, bool) {
-	for _, k := range l.was().Keys {
-		if k.Hash == hash && !l.was().Refused[k.Tenant] {
+// keyOwner returns the tenant that has the key in the configuration in force. A refused tenant owns no
+// key, because its keys were not compared with those of other tenants.
+func (l *loader) keyOwner(hash [32]byte) (switchboard.TenantID, bool) {
+	for _, k := range l.previous().Keys {
+		if k.Hash == hash && !l.previous().Refused[k.Tenant] {
 			return k.Tenant, true
 		}
 	}
 	return "", false
 }
 
-// settleKeys refuses the rows for keys that are still another tenant's, and those of several for one that no longer is.
+// settleKeys reports each row whose key still belongs to another tenant. If several tenants claim a
+// key that has become free, it reports all their rows.
 func (l *loader) settleKeys() {
-	for i, c := range l.claims {
-		rival := slices.IndexFunc(l.claims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
+	for i, c := range l.keyClaims {
+		rival := slices.IndexFunc(l.keyClaims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
 		switch {
-		case l.stillHas(c.owner, c.hash):
+		case l.stillOwns(c.owner, c.hash):
 			c.fault("this key is another tenant's; make one for this tenant: switchboard key new")
 		case rival >= 0:
-			c.fault(keyTwice, l.claims[rival].file, l.claims[rival].line)
-		case slices.ContainsFunc(l.claims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
+			c.fault(keyTwice, l.keyClaims[rival].file, l.keyClaims[rival].line)
+		case slices.ContainsFunc(l.keyClaims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
 			c.fault(keyTwice, c.file, c.line)
 		}
 	}
 }
 
-// stillHas reports whether the tenant has a row for the key: in its files, or, where these are faulty, in their last good
-// state.
-func (l *loader) stillHas(id switchboard.TenantID, hash [32]byte) bool {
-	at := slices.IndexFunc(l.homes, func(t *tenant) bool { return t.out.ID == id })
+// stillOwns reports whether the tenant has a row for the key in its files. If the files are faulty,
+// their last good state counts as well.
+func (l *loader) stillOwns(id switchboard.TenantID, hash [32]byte) bool {
+	at := slices.IndexFunc(l.tenantFolders, func(t *tenantFolder) bool { return t.out.ID == id })
 	if at < 0 {
 		return false
 	}
 	has := func(keys []Key) bool { return slices.ContainsFunc(keys, func(k Key) bool { return k.Hash == hash }) }
-	t := l.homes[at]
-	return has(t.keys) || t.part.sink.faulty() && has(l.was().good.tenants[id].keys)
+	t := l.tenantFolders[at]
+	return has(t.keys) || t.part.sink.faulty() && has(l.previous().good.tenants[id].keys)
 }
 
-// settle puts the tenants in place, as their files say or as they last said it, and names the parts
-// that are faulty.
-func (l *loader) settle() {
+// settleParts puts the tenants into the configuration, in their present or their last good state, and
+// lists the faulty parts.
+func (l *loader) settleParts() {
 	l.settleKeys()
-	for _, t := range l.homes {
+	for _, t := range l.tenantFolders {
 		l.settleTenant(t)
 	}
-	if l.was().Keyless() && l.opts.Was != nil && len(l.cfg.Keys) == 0 {
+	if l.previous().Keyless() && l.opts.Was != nil && len(l.cfg.Keys) == 0 {
 		l.cfg.keysUnknown = false
 	}
 	slices.SortFunc(l.cfg.Keys, func(a, b Key) int {
@@ -217,32 +221,32 @@ func (l *loader) settle() {
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
-			l.sink.take(p.sink)
+			l.sink.addAll(p.sink)
 		case p.sink.faulty():
-			p.Faults = inOrder(p.sink.faults)
+			p.Faults = sortFaults(p.sink.faults)
 			l.cfg.Faulty = append(l.cfg.Faulty, p.FaultyPart)
 		default:
-			l.sink.take(p.sink) // its warnings
+			l.sink.addAll(p.sink) // its warnings
 		}
 	}
 	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func (l *loader) settleTenant(t *tenant) {
+func (l *loader) settleTenant(t *tenantFolder) {
 	id := t.out.ID
 	reading := t.tenantReading
 	if t.part.sink.faulty() {
-		last, ok := l.was().good.tenants[id]
-		if !ok || t.bound.unknown {
+		last, ok := l.previous().good.tenants[id]
+		if !ok || t.bound.rowUnreadable {
 			delete(l.cfg.Tenants, id)
-			l.cfg.Keys = append(l.cfg.Keys, t.keys...) // so that its callers learn why
+			l.cfg.Keys = append(l.cfg.Keys, t.keys...) // so that its callers are told why they are refused
 			l.cfg.Refused[id] = true
 			l.cfg.keysUnknown = l.cfg.keysUnknown || t.keysUnknown
 			return
 		}
 		t.part.Keeps = true
 		l.cfg.good.tenants[id] = last
-		reading = l.clip(last, t.bound)
+		reading = l.clipReading(last, t.bound)
 	} else {
 		l.cfg.good.tenants[id] = reading
 	}
@@ -253,21 +257,21 @@ func (l *loader) settleTenant(t *tenant) {
 	}
 }
 
-// clip returns a last good state without what the operator does not give the tenant any more.
-func (l *loader) clip(last tenantReading, b *bound) tenantReading {
+// clipReading returns a last good state without the rights that the operator no longer grants.
+func (l *loader) clipReading(last tenantReading, b *bound) tenantReading {
 	out := *last.out
-	given := l.enabled(b.servers)
-	out.Servers = inBoth(out.Servers, given)
-	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.tier(), b.roles, b.ceiling, l.vetoForTask, b.trust
-	out.TokenBudget, out.ResultBytes = least(out.TokenBudget, b.tokens), least(out.ResultBytes, b.resultBytes)
+	given := l.enabledServers(b.servers)
+	out.Servers = intersect(out.Servers, given)
+	out.ByName, out.Tier, out.Roles, out.Declare, out.VetoForTask, out.Trust = b.byName, b.defaultTier(), b.roles, b.ceiling, l.vetoForTask, b.trust
+	out.TokenBudget, out.ResultBytes = smallerLimit(out.TokenBudget, b.tokenBudget), smallerLimit(out.ResultBytes, b.resultBytes)
 	out.Tasks = map[switchboard.TaskID]*switchboard.Task{}
 	for id, task := range last.out.Tasks {
 		own := *task
 		if own.TokenBudget > 0 {
-			own.TokenBudget = least(own.TokenBudget, out.TokenBudget)
+			own.TokenBudget = smallerLimit(own.TokenBudget, out.TokenBudget)
 		}
 		if own.ResultBytes > 0 {
-			own.ResultBytes = least(own.ResultBytes, out.ResultBytes)
+			own.ResultBytes = smallerLimit(own.ResultBytes, out.ResultBytes)
 		}
 		out.Tasks[id] = &own
 	}
@@ -277,13 +281,13 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 			delete(out.Overlays, id)
 			continue
 		}
-		o.Contract.Timeout = min(o.Contract.Timeout, l.longest(id))
+		o.Contract.Timeout = min(o.Contract.Timeout, l.timeoutLimit(id))
 		out.Overlays[id] = o
 	}
-	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputed[k.Hash] })
+	keys := slices.DeleteFunc(slices.Clone(last.keys), func(k Key) bool { return l.disputedKeys[k.Hash] })
 	for i := range keys {
 		k := &keys[i]
-		k.Roles = inBoth(k.Roles, b.roles)
+		k.Roles = intersect(k.Roles, b.roles)
 		if !slices.Contains(b.tiers, k.Tier) {
 			k.Tier = ""
 		}
@@ -291,8 +295,8 @@ func (l *loader) clip(last tenantReading, b *bound) tenantReading {
 	return tenantReading{&out, keys, last.policies}
 }
 
-// inBoth returns what stands in both lists, in the order of the first.
-func inBoth[T comparable](a, b []T) []T {
+// intersect returns the elements that are in both lists, in the order of the first.
+func intersect[T comparable](a, b []T) []T {
 	var out []T
 	for _, x := range a {
 		if slices.Contains(b, x) {
@@ -302,8 +306,8 @@ func inBoth[T comparable](a, b []T) []T {
 	return out
 }
 
-// least returns the smaller of two bounds, of which 0 is none.
-func least(a, b int) int {
+// smallerLimit returns the smaller of two limits; 0 is no limit.
+func smallerLimit(a, b int) int {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

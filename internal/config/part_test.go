@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// twoTenants is a configuration without faults.
+// twoTenants returns a configuration without faults.
 func twoTenants() map[string]string {
 	return map[string]string{
 		"switchboard.yaml": "servers:\n  a: {transport: stdio, command: [a], timeout: 30s}\n  b: {transport: stdio, command: [b], manifest: b.json}\n" +
@@ -29,8 +29,8 @@ func twoTenants() map[string]string {
 	}
 }
 
-// loads loads the files as a reload does that found was.
-func loads(t *testing.T, files map[string]string, was *config.Config) (*config.Config, error) {
+// loadAfter loads the files as a reload does while was is in force.
+func loadAfter(t *testing.T, files map[string]string, was *config.Config) (*config.Config, error) {
 	t.Helper()
 	fsys := fstest.MapFS{}
 	for name, text := range files {
@@ -46,15 +46,15 @@ func loads(t *testing.T, files map[string]string, was *config.Config) (*config.C
 
 func mustLoad(t *testing.T, files map[string]string, was *config.Config) *config.Config {
 	t.Helper()
-	c, err := loads(t, files, was)
+	c, err := loadAfter(t, files, was)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// with are files with others in their place.
-func with(files map[string]string, pairs ...string) map[string]string {
+// withFiles returns files with some of them replaced.
+func withFiles(files map[string]string, pairs ...string) map[string]string {
 	out := maps.Clone(files)
 	for i := 0; i < len(pairs); i += 2 {
 		out[pairs[i]] = pairs[i+1]
@@ -69,9 +69,9 @@ func faultyParts(c *config.Config) (names []string) {
 	return names
 }
 
-func TestATenantThatIsFaultyKeepsNoMoreThanTheOperatorGivesItNow(t *testing.T) {
+func TestAFaultyTenantKeepsOnlyWhatTheOperatorStillGrants(t *testing.T) {
 	good := mustLoad(t, twoTenants(), nil)
-	files := with(twoTenants(), "tenants/acme/tenant.yaml", "rubbish", "switchboard.yaml",
+	files := withFiles(twoTenants(), "tenants/acme/tenant.yaml", "rubbish", "switchboard.yaml",
 		"servers:\n  a: {transport: stdio, command: [a], timeout: 10s}\n  b: {transport: stdio, command: [b], manifest: b.json}\n"+
 			"tenants:\n  acme: {servers: [a], roles: [clerk], tier: [free], token_budget: 5000, result_bytes: 8KiB}\n  beta: {servers: [a]}\n")
 	c := mustLoad(t, files, good)
@@ -89,8 +89,8 @@ func TestATenantThatIsFaultyKeepsNoMoreThanTheOperatorGivesItNow(t *testing.T) {
 		t.Errorf("key %+v", k)
 	}
 
-	// What the operator gives back is there again, though the tenant is still faulty.
-	again := mustLoad(t, with(twoTenants(), "tenants/acme/tenant.yaml", "rubbish"), c)
+	// If the operator grants it again, the tenant has it again, although the tenant is still faulty.
+	again := mustLoad(t, withFiles(twoTenants(), "tenants/acme/tenant.yaml", "rubbish"), c)
 	if got, want := again.Tenants["acme"], good.Tenants["acme"]; got.TokenBudget != want.TokenBudget || !slices.Equal(got.Servers, want.Servers) || !got.ByName {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -98,8 +98,8 @@ func TestATenantThatIsFaultyKeepsNoMoreThanTheOperatorGivesItNow(t *testing.T) {
 		t.Errorf("key %+v", again.Keys[0])
 	}
 
-	// One without a row has nothing.
-	gone := mustLoad(t, with(files, "switchboard.yaml", "servers: {a: {transport: stdio, command: [a]}}\ntenants: {beta: {servers: [a]}}\n"), again)
+	// A tenant without a row has no rights.
+	gone := mustLoad(t, withFiles(files, "switchboard.yaml", "servers: {a: {transport: stdio, command: [a]}}\ntenants: {beta: {servers: [a]}}\n"), again)
 	if gone.Tenants["acme"] != nil || !gone.Refused["acme"] {
 		t.Errorf("%+v", gone.Tenants["acme"])
 	}
@@ -111,8 +111,8 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 	for _, tt := range []struct {
 		what         string
 		edit         []string
-		faulty       []string // at a reload
-		start        []string // and at a start; nil where that is refused
+		faulty       []string // expected at a reload
+		start        []string // expected at a start; nil if the start is refused
 		holds        func(c *config.Config) bool
 		holdsAtStart func(c *config.Config) bool
 	}{
@@ -166,7 +166,7 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 		},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			files := with(twoTenants(), tt.edit...)
+			files := withFiles(twoTenants(), tt.edit...)
 			c := mustLoad(t, files, good)
 			if got := faultyParts(c); !slices.Equal(got, tt.faulty) || !tt.holds(c) || c.Err() == nil {
 				t.Errorf("at a reload: %q: %+v", got, c)
@@ -177,7 +177,7 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 			if mended := mustLoad(t, twoTenants(), c); mended.Faulty != nil || mended.Err() != nil {
 				t.Errorf("mended: %q", faultyParts(mended))
 			}
-			c, err := loads(t, files, nil)
+			c, err := loadAfter(t, files, nil)
 			switch {
 			case tt.start == nil && err == nil:
 				t.Errorf("it starts: %q", faultyParts(c))
@@ -188,28 +188,28 @@ func TestEachPartFallsBackToItsLastGoodState(t *testing.T) {
 	}
 }
 
-func TestNobodyGetsAtAnothersKeyByNamingIt(t *testing.T) {
+func TestATenantCannotTakeAnothersKeyByNamingItsHash(t *testing.T) {
 	good := mustLoad(t, twoTenants(), nil)
-	thief := with(twoTenants(), "tenants/acme/tenant.yaml", twoTenants()["tenants/acme/tenant.yaml"]+"  - {id: two, hash: \"sha256:"+strings.Repeat("2", 64)+"\"}\n")
+	thief := withFiles(twoTenants(), "tenants/acme/tenant.yaml", twoTenants()["tenants/acme/tenant.yaml"]+"  - {id: two, hash: \"sha256:"+strings.Repeat("2", 64)+"\"}\n")
 	c := mustLoad(t, thief, good)
-	if got := faultyParts(c); !slices.Equal(got, []string{"tenant acme: its last good state stays in force"}) || !slices.Equal(owners(c), owners(good)) {
-		t.Errorf("at a reload: %q, keys %q", got, owners(c))
+	if got := faultyParts(c); !slices.Equal(got, []string{"tenant acme: its last good state stays in force"}) || !slices.Equal(keyOwners(c), keyOwners(good)) {
+		t.Errorf("at a reload: %q, keys %q", got, keyOwners(c))
 	}
 	c = mustLoad(t, thief, nil)
 	if got := faultyParts(c); len(c.Tenants) != 0 || len(got) != 2 {
 		t.Errorf("at a start: %q, tenants %v", got, c.Tenants)
 	}
-	// A tenant that comes with the key.
-	comes := with(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1),
+	// A new tenant names the key.
+	comes := withFiles(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1),
 		"tenants/aaa/tenant.yaml", strings.Replace(twoTenants()["tenants/beta/tenant.yaml"], "beta", "aaa", 1))
 	c = mustLoad(t, comes, good)
-	if got := faultyParts(c); !slices.Equal(got, []string{"tenant aaa: it is not served"}) || !slices.Equal(owners(c), owners(good)) {
-		t.Errorf("a new tenant: %q, keys %q", got, owners(c))
+	if got := faultyParts(c); !slices.Equal(got, []string{"tenant aaa: it is not served"}) || !slices.Equal(keyOwners(c), keyOwners(good)) {
+		t.Errorf("a new tenant: %q, keys %q", got, keyOwners(c))
 	}
 }
 
-// owners are the tenants that are served, by their keys.
-func owners(c *config.Config) (out []string) {
+// keyOwners returns the served tenants with their keys.
+func keyOwners(c *config.Config) (out []string) {
 	for _, k := range c.Keys {
 		if c.Tenants[k.Tenant] != nil {
 			out = append(out, fmt.Sprintf("%s/%s %x", k.Tenant, k.ID, k.Hash[0]))
@@ -218,15 +218,16 @@ func owners(c *config.Config) (out []string) {
 	return out
 }
 
-// The last good manifest is that of the same file and the same server: another one may restrict more.
-func TestAManifestIsNotReplacedByThatOfAnotherFileOrServer(t *testing.T) {
+// The last good manifest must be of the same file and the same server, because another manifest may
+// restrict more.
+func TestAManifestFallsBackOnlyToACopyOfTheSameFileAndServer(t *testing.T) {
 	files := twoTenants()
 	good := mustLoad(t, files, nil)
 	is := func(old, now string) config.Manifest {
-		return mustLoad(t, with(files, "switchboard.yaml", strings.Replace(files["switchboard.yaml"], old, now, 1), "b.json", "{"), good).Manifests["b"]
+		return mustLoad(t, withFiles(files, "switchboard.yaml", strings.Replace(files["switchboard.yaml"], old, now, 1), "b.json", "{"), good).Manifests["b"]
 	}
 	if m := is("a", "a"); m.Fault != "" || string(m.Data) != string(good.Manifests["b"].Data) {
-		t.Errorf("of the same: %+v", m)
+		t.Errorf("same file and server: %+v", m)
 	}
 	for _, edit := range [][2]string{{"manifest: b.json", "manifest: strict.json"}, {"command: [b]", "command: [another]"}} {
 		if m := is(edit[0], edit[1]); m.Fault == "" || m.Data != nil {
@@ -235,83 +236,83 @@ func TestAManifestIsNotReplacedByThatOfAnotherFileOrServer(t *testing.T) {
 	}
 }
 
-func TestARowThatHasMovedCountsWhateverBecomesOfItsOldFile(t *testing.T) {
+func TestAMovedRowAppliesEvenIfItsOldFileIsFaulty(t *testing.T) {
 	id := switchboard.ToolID{Server: "a", Name: "x"}
 	free := "server: a\ntools: {x: {capabilities: [{verb: read, resource: fs, constraints: [readonly]}]}}\n"
 	strict := "server: a\ntools: {x: {capabilities: [{verb: write, resource: fs}], stateful: true}}\n"
 	for old, now := range map[string]string{"overlays/z.yaml": "overlays/a.yaml", "overlays/a.yaml": "overlays/z.yaml"} {
-		files := with(twoTenants(), old, free, now, "server: a\ntools: {q: {stateful: true}}\n")
-		c := mustLoad(t, with(files, now, strict, old, "server: a\ntols: {}\n"), mustLoad(t, files, nil))
+		files := withFiles(twoTenants(), old, free, now, "server: a\ntools: {q: {stateful: true}}\n")
+		c := mustLoad(t, withFiles(files, now, strict, old, "server: a\ntols: {}\n"), mustLoad(t, files, nil))
 		if o := c.Overlays[id]; !o.Contract.Stateful.Holds {
-			t.Errorf("from %s, which is faulty now, to %s: %+v", old, now, o)
+			t.Errorf("moved from %s, now faulty, to %s: %+v", old, now, o)
 		}
 	}
 }
 
-func TestWhileKeysOfANewTenantCannotBeReadTheModeStays(t *testing.T) {
+func TestUnreadableKeysOfANewTenantDoNotChangeTheKeylessMode(t *testing.T) {
 	files := map[string]string{
 		"switchboard.yaml":            "servers:\n  a: {transport: stdio, command: [a]}\ntenants:\n  default: {servers: [a]}\n  beta: {servers: [a]}\n",
 		"tenants/default/tenant.yaml": "tenant: default\n",
 	}
-	broken := with(files, "tenants/beta/tenant.yaml", "tenant: [\n")
+	broken := withFiles(files, "tenants/beta/tenant.yaml", "tenant: [\n")
 	if !mustLoad(t, broken, mustLoad(t, files, nil)).Keyless() {
-		t.Error("a reload takes a tenant that cannot be read for one with keys")
+		t.Error("after a reload, a tenant that cannot be read counts as one with keys")
 	}
 	if mustLoad(t, broken, nil).Keyless() {
-		t.Error("a start does not")
+		t.Error("after a start, a tenant that cannot be read does not count as one with keys")
 	}
 	if c := mustLoad(t, twoTenants(), mustLoad(t, files, nil)); c.Keyless() {
-		t.Error("keys that can be read do not count")
+		t.Error("readable keys do not count")
 	}
 }
 
-func TestAKeyIsNobodysWhileItIsInDispute(t *testing.T) {
+func TestADisputedKeyBelongsToNoTenant(t *testing.T) {
 	three := strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1)
 	asBeta := strings.Replace(twoTenants()["tenants/beta/tenant.yaml"], "beta", "aaa", 1)
-	files := with(twoTenants(), "switchboard.yaml", three, "tenants/aaa/tenant.yaml", asBeta)
+	files := withFiles(twoTenants(), "switchboard.yaml", three, "tenants/aaa/tenant.yaml", asBeta)
 	c := mustLoad(t, files, nil)
-	for range 3 { // also when the files are read again
-		if got := owners(c); !slices.Equal(got, []string{"acme/one 11"}) {
-			t.Fatalf("two tenants have one key, and %q are served", got)
+	for range 3 { // the result is the same at each reload
+		if got := keyOwners(c); !slices.Equal(got, []string{"acme/one 11"}) {
+			t.Fatalf("two tenants have the same key, and %q are served", got)
 		}
 		c = mustLoad(t, files, c)
 	}
-	// Nobody could read whose it was.
-	unread := with(files, "tenants/beta/tenant.yaml", "tenant: [")
+	// The earlier owner could not be read.
+	unread := withFiles(files, "tenants/beta/tenant.yaml", "tenant: [")
 	c = mustLoad(t, files, mustLoad(t, unread, nil))
-	if got := owners(c); !slices.Equal(got, []string{"acme/one 11"}) {
+	if got := keyOwners(c); !slices.Equal(got, []string{"acme/one 11"}) {
 		t.Errorf("once beta can be read: %q", got)
 	}
 }
 
-func TestAKeyMovesWhereItsOwnerLetsGoOfIt(t *testing.T) {
+func TestAKeyMovesOnceItsOwnerRemovesIt(t *testing.T) {
 	good := mustLoad(t, twoTenants(), nil)
 	one := "\nkeys:\n  - {id: one, hash: \"sha256:" + strings.Repeat("1", 64) + "\"}\n"
-	moved := with(twoTenants(), "tenants/acme/tenant.yaml", "tenant: acme\ndefault_task: t\n", "tenants/beta/tenant.yaml", "tenant: beta"+one)
+	moved := withFiles(twoTenants(), "tenants/acme/tenant.yaml", "tenant: acme\ndefault_task: t\n", "tenants/beta/tenant.yaml", "tenant: beta"+one)
 	c := mustLoad(t, moved, good)
-	if got := owners(c); !slices.Equal(got, []string{"beta/one 11"}) || len(c.Faulty) > 0 {
+	if got := keyOwners(c); !slices.Equal(got, []string{"beta/one 11"}) || len(c.Faulty) > 0 {
 		t.Errorf("in one edit: %q, %q", got, faultyParts(c))
 	}
-	// Its owner's file cannot be read: then it is still its key.
-	c = mustLoad(t, with(moved, "tenants/acme/tenant.yaml", "tenant: ["), good)
-	if got := owners(c); !slices.Contains(got, "acme/one 11") || slices.Contains(got, "beta/one 11") {
+	// If the owner's file cannot be read, the owner keeps the key.
+	c = mustLoad(t, withFiles(moved, "tenants/acme/tenant.yaml", "tenant: ["), good)
+	if got := keyOwners(c); !slices.Contains(got, "acme/one 11") || slices.Contains(got, "beta/one 11") {
 		t.Errorf("with a faulty owner: %q", got)
 	}
-	// Two want it.
-	both := with(moved, "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1), "tenants/aaa/tenant.yaml", "tenant: aaa"+one)
+	// Two tenants claim the key.
+	both := withFiles(moved, "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "  beta:", "  aaa: {servers: [a]}\n  beta:", 1), "tenants/aaa/tenant.yaml", "tenant: aaa"+one)
 	c = mustLoad(t, both, good)
-	if got := owners(c); slices.Contains(got, "aaa/one 11") || slices.Contains(got, "beta/one 11") {
-		t.Errorf("two want it: %q", got)
+	if got := keyOwners(c); slices.Contains(got, "aaa/one 11") || slices.Contains(got, "beta/one 11") {
+		t.Errorf("with two claims: %q", got)
 	}
 }
 
-func TestASilentManifestHoldsNothingBackForLong(t *testing.T) {
-	files := with(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "b.json", "https://example.com/b.json", 1))
+func TestASilentManifestDelaysAReloadOnlyBriefly(t *testing.T) {
+	files := withFiles(twoTenants(), "switchboard.yaml", strings.Replace(twoTenants()["switchboard.yaml"], "b.json", "https://example.com/b.json", 1))
 	fsys := fstest.MapFS{}
 	for name, text := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	var patience []bool // whether it is long
+	var patience []bool // whether the deadline of each fetch was the long one
 	fetch := func(ctx context.Context, _ string) ([]byte, error) {
 		end, _ := ctx.Deadline()
 		long, cancel := context.WithTimeout(t.Context(), config.MaxFetchTime-3e9)

@@ -7,52 +7,52 @@ import (
 )
 
 var (
-	rankingShape = &shape{keys: []string{"classes", "prefer", "adjust"}}
-	preferShape  = &shape{
+	rankingShape = &mapShape{keys: []string{"classes", "prefer", "adjust"}}
+	preferShape  = &mapShape{
 		keys:  []string{"verb", "resource", "servers"},
 		later: []string{"capability", "constraints", "tools"},
 		hints: map[string]string{"server": `write "servers", a list`},
 	}
-	adjustShape = &shape{
+	adjustShape = &mapShape{
 		keys:  []string{"server", "by"},
 		later: []string{"verb", "resource", "constraint", "tool", "class"},
 		hints: map[string]string{"servers": `write "server", which may hold *`},
 	}
 )
 
-// maxScore bounds each part of a score, so that no sum overflows.
+// maxScore limits each part of a score, so that no sum overflows.
 const maxScore = 1_000_000
 
-// classStep is what a place in the list of classes is worth.
+// classStep is the difference of the scores of two neighbors in the list of classes.
 const classStep = 100
 
-func (l *loader) ranking(v value, t *tenant) (r switchboard.Ranking) {
-	o, ok := v.object(rankingShape)
+func (l *loader) readRanking(v value, t *tenantFolder) (r switchboard.Ranking) {
+	o, ok := v.readObject(rankingShape)
 	if !ok {
 		return r
 	}
-	if c, ok := o.get("classes"); ok {
+	if c, ok := o.lookup("classes"); ok {
 		c.ctx = v.ctx
-		r.Classes = l.classes(c, t)
+		r.Classes = l.readClasses(c, t)
 	}
-	if p, ok := o.get("prefer"); ok {
-		r.Prefer = l.prefer(p, t)
+	if p, ok := o.lookup("prefer"); ok {
+		r.Prefer = l.readPrefer(p, t)
 	}
-	if a, ok := o.get("adjust"); ok {
-		for _, item := range a.list(maxItems) {
-			o, ok := item.object(adjustShape)
+	if a, ok := o.lookup("adjust"); ok {
+		for _, item := range a.readList(maxItems) {
+			o, ok := item.readObject(adjustShape)
 			if !ok {
 				continue
 			}
 			var row switchboard.Adjust
-			if v, ok := o.need("server", `name a server, or several with *, such as "beta-*"`); ok {
-				if s, ok := v.str(); ok {
+			if v, ok := o.require("server", `name a server, or several with *, such as "beta-*"`); ok {
+				if s, ok := v.readText(); ok {
 					row.Server = s
-					l.matching(v, s, t.servers)
+					l.matchServers(v, s, t.servers)
 				}
 			}
-			if v, ok := o.need("by", "say how many points its score changes, such as by: -50"); ok {
-				row.By = v.integer(-maxScore, maxScore)
+			if v, ok := o.require("by", "say how many points its score changes, such as by: -50"); ok {
+				row.By = v.readInteger(-maxScore, maxScore)
 			}
 			r.Adjust = append(r.Adjust, row)
 		}
@@ -60,8 +60,8 @@ func (l *loader) ranking(v value, t *tenant) (r switchboard.Ranking) {
 	return r
 }
 
-// classes reads the scores of the classes: a list, best first, or a map.
-func (l *loader) classes(v value, t *tenant) map[string]int {
+// readClasses reads the scores of the classes: a list, best first, or a map.
+func (l *loader) readClasses(v value, t *tenantFolder) map[string]int {
 	var known []string
 	for _, id := range t.bound.servers {
 		if s := l.servers[id]; s != nil && s.Class != "" {
@@ -72,21 +72,21 @@ func (l *loader) classes(v value, t *tenant) map[string]int {
 	known = slices.Compact(known)
 	used := func(v value, class string) {
 		if l.readable && !slices.Contains(known, class) {
-			v.warn("class %s is used by no server of this tenant; %s", shown(class), listed("classes", known))
+			v.warn("class %s is used by no server of this tenant; %s", quoteShown(class), listKnown("classes", known))
 		}
 	}
 	out := map[string]int{}
 	switch v.kind {
 	case listKind:
-		classes := v.texts()
+		classes := v.readTexts()
 		for i, c := range classes {
 			used(c.value, c.s)
 			out[c.s] = classStep * (len(classes) - 1 - i)
 		}
 	case mapKind:
-		for _, e := range v.entries(maxItems, false) {
+		for _, e := range v.readEntries(maxItems, false) {
 			used(e.key, e.name)
-			out[e.name] = e.val.integer(-maxScore, maxScore)
+			out[e.name] = e.val.readInteger(-maxScore, maxScore)
 		}
 	default:
 		v.fault("want classes: [best, next], or classes: {best: 300, next: 100}, not %v", v.kind)
@@ -94,27 +94,27 @@ func (l *loader) classes(v value, t *tenant) map[string]int {
 	return out
 }
 
-func (l *loader) prefer(v value, t *tenant) []switchboard.Prefer {
+func (l *loader) readPrefer(v value, t *tenantFolder) []switchboard.Prefer {
 	var out []switchboard.Prefer
-	for _, item := range v.list(maxItems) {
-		o, ok := item.object(preferShape)
+	for _, item := range v.readList(maxItems) {
+		o, ok := item.readObject(preferShape)
 		if !ok {
 			continue
 		}
 		var row switchboard.Prefer
 		const remedy = "a row is {verb: search, resource: internet, servers: [first, second]}"
-		if v, ok := o.need("verb", remedy); ok {
-			row.Verb = v.verb()
+		if v, ok := o.require("verb", remedy); ok {
+			row.Verb = v.readVerb()
 		}
-		if v, ok := o.need("resource", remedy); ok {
-			row.Resource = l.resource(v)
+		if v, ok := o.require("resource", remedy); ok {
+			row.Resource = l.readResource(v)
 		}
-		if v, ok := o.need("servers", remedy); ok {
+		if v, ok := o.require("servers", remedy); ok {
 			if v.kind == listKind && len(v.items) == 0 {
 				v.fault("the list is empty; name a server, or remove the row")
 			}
-			for _, s := range v.texts() {
-				l.known(s.value, s.s, t.servers)
+			for _, s := range v.readTexts() {
+				l.checkServer(s.value, s.s, t.servers)
 				row.Servers = append(row.Servers, switchboard.ServerID(s.s))
 			}
 		}

@@ -11,27 +11,26 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxSecretBytes bounds the file of a secret, and the value of a variable.
+// maxSecretBytes limits the size of a secret's file, and of a variable's value.
 const maxSecretBytes = 64 << 10
 
-// A part is a piece of a text: literal, or a reference to what stands
-// elsewhere. "$${" is a literal "${".
-type part struct {
+// A textPiece is a piece of a text: a literal, or a reference to a value that is stored elsewhere.
+// "$${" is a literal "${".
+type textPiece struct {
 	kind string // "" literal, "env", "file", "workspace", and "default" in other programs' files
 	text string // the literal, the variable, the file
 
-	fallback string // of "default": what counts where the variable is not set
+	fallback string // of "default": the value if the variable is not set
 }
 
-// parts takes a text apart. Its error repeats nothing of the text but the
-// names of variables and files.
-func parts(s string) ([]part, error) {
-	var out []part
+// splitText splits a text into its pieces. Its error repeats only the names of variables and files.
+func splitText(s string) ([]textPiece, error) {
+	var out []textPiece
 	literal := func(text string) {
 		if n := len(out); n > 0 && out[n-1].kind == "" {
 			out[n-1].text += text
 		} else if text != "" {
-			out = append(out, part{text: text})
+			out = append(out, textPiece{text: text})
 		}
 	}
 	for {
@@ -53,45 +52,45 @@ func parts(s string) ([]part, error) {
 		s = rest
 		switch kind, name, colon := strings.Cut(inner, ":"); {
 		case inner == "workspace":
-			out = append(out, part{kind: "workspace"})
-		case kind == "env" && colon && variable(name):
-			out = append(out, part{kind: "env", text: name})
+			out = append(out, textPiece{kind: "workspace"})
+		case kind == "env" && colon && isVariableName(name):
+			out = append(out, textPiece{kind: "env", text: name})
 		case kind == "env" && colon:
 			return nil, errors.New("${env:…} names no variable; write ${env:NAME} with letters, digits and _")
 		case kind == "file" && colon && name != "":
-			out = append(out, part{kind: "file", text: name})
+			out = append(out, textPiece{kind: "file", text: name})
 		default:
 			return nil, errors.New("this ${…} is not known; write ${env:NAME}, ${file:/path} or ${workspace}, or $${ for the characters themselves")
 		}
 	}
 }
 
-// variable reports whether s can name a variable of the environment.
-func variable(s string) bool {
+// isVariableName reports whether s can be the name of an environment variable.
+func isVariableName(s string) bool {
 	return s != "" && len(s) <= 128 && (s[0] < '0' || s[0] > '9') &&
 		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// secret reads the value of a header or variable called name, and puts in what
-// it refers to. A credential that stands there itself is a fault.
-func (l *loader) secret(v value, name string) (switchboard.Secret, bool) {
-	s, ok := v.str()
+// readSecret reads the value of the header or variable name, and resolves its references. A credential
+// written into the file itself is a fault.
+func (l *loader) readSecret(v value, name string) (switchboard.Secret, bool) {
+	s, ok := v.readText()
 	if !ok {
 		return switchboard.Secret{}, false
 	}
-	ps, err := parts(s)
+	ps, err := splitText(s)
 	if err != nil {
 		v.fault("%v", err)
 		return switchboard.Secret{}, false
 	}
-	refers := slices.ContainsFunc(ps, func(p part) bool { return p.kind == "env" || p.kind == "file" })
-	if !refers && switchboard.CredentialName(name) || slices.ContainsFunc(ps, func(p part) bool { return p.kind == "" && switchboard.CredentialValue(p.text) }) {
+	refers := slices.ContainsFunc(ps, func(p textPiece) bool { return p.kind == "env" || p.kind == "file" })
+	if !refers && switchboard.CredentialName(name) || slices.ContainsFunc(ps, func(p textPiece) bool { return p.kind == "" && switchboard.CredentialValue(p.text) }) {
 		v.fault("a secret stands in the file itself; put it elsewhere and write ${env:NAME} or ${file:/path} in its place")
 		return switchboard.Secret{}, false
 	}
 	var b strings.Builder
 	for _, p := range ps {
-		text, err := l.resolve(p)
+		text, err := l.resolvePiece(p)
 		if err != nil {
 			v.fault("%v", err)
 			ok = false
@@ -101,12 +100,12 @@ func (l *loader) secret(v value, name string) (switchboard.Secret, bool) {
 	return switchboard.NewSecret(b.String()), ok
 }
 
-// resolve returns what a part stands for. Its error names the variable or
-// file, never what it holds.
-func (l *loader) resolve(p part) (string, error) {
+// resolvePiece returns the value of a piece. Its error names the variable or file, and never contains
+// the value.
+func (l *loader) resolvePiece(p textPiece) (string, error) {
 	switch p.kind {
 	case "workspace":
-		return l.abs, nil
+		return l.absDir, nil
 	case "env":
 		text, ok := l.opts.Env(p.text)
 		switch {
@@ -122,47 +121,46 @@ func (l *loader) resolve(p part) (string, error) {
 		name := p.text
 		if !filepath.IsAbs(name) {
 			var err error
-			if name, err = inTree(name); err != nil {
-				return "", fmt.Errorf("file %s: %w", shown(p.text), err)
+			if name, err = localPath(name); err != nil {
+				return "", fmt.Errorf("file %s: %w", quoteShown(p.text), err)
 			}
 		}
-		data, err := l.readChecked(name, maxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(shown(p.text), info) })
+		data, err := l.readCheckedFile(name, maxSecretBytes, func(info fs.FileInfo) error { return switchboard.CheckPrivate(quoteShown(p.text), info) })
 		if err != nil {
-			return "", fmt.Errorf("file %s: %s", shown(p.text), why(err))
+			return "", fmt.Errorf("file %s: %s", quoteShown(p.text), errorText(err))
 		}
-		// Editors end a file with a line break that is no part of the secret.
+		// Editors end a file with a line break that does not belong to the secret.
 		text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 		if text == "" {
-			return "", fmt.Errorf("file %s is empty", shown(p.text))
+			return "", fmt.Errorf("file %s is empty", quoteShown(p.text))
 		}
 		return text, nil
 	}
 	return p.text, nil
 }
 
-// inTree returns a relative path with slashes, if it stays in its folder.
-func inTree(name string) (string, error) {
+// localPath returns a relative path with slashes. A path that leads out of its folder is an error.
+func localPath(name string) (string, error) {
 	if !filepath.IsLocal(name) {
 		return "", errors.New("it leads out of the folder of switchboard.yaml; use a path within it, or an absolute one")
 	}
 	return filepath.ToSlash(filepath.Clean(name)), nil
 }
 
-// secretIn reports whether a secret seems to stand among the words of a command
-// itself: one that looks like it, or a value whose name says so, as in
-// "--token X", "--api-key=X", "API_KEY=X" and "X-Api-Key: X".
-func secretIn(command []setting) bool {
-	option := "" // the word before, where it is one that takes its value from the next
+// holdsSecret reports whether a command seems to contain a secret: a word that looks like one, or a
+// value of a credential, as in "--token X", "--api-key=X", "API_KEY=X" and "X-Api-Key: X".
+func holdsSecret(command []foreignSetting) bool {
+	option := "" // the previous word, if it is an option whose value may follow
 	for _, s := range command {
-		word := s.literal()
+		word := s.literalText()
 		name, value, pair := strings.Cut(word, "=")
 		if header, v, ok := strings.Cut(word, ": "); ok && headerName(header) {
 			name, value, pair = header, v, true
 		}
 		switch {
-		case switchboard.CredentialValue(word), pair && value != "" && !reference(value) && switchboard.CredentialName(name):
+		case switchboard.CredentialValue(word), pair && value != "" && !isReference(value) && switchboard.CredentialName(name):
 			return true
-		case option != "" && word != "" && !strings.HasPrefix(word, "-") && !reference(word) && switchboard.CredentialName(option):
+		case option != "" && word != "" && !strings.HasPrefix(word, "-") && !isReference(word) && switchboard.CredentialName(option):
 			return true
 		}
 		option = ""
@@ -173,8 +171,8 @@ func secretIn(command []setting) bool {
 	return false
 }
 
-// literal is what stands in the file itself, without what it refers to.
-func (s *setting) literal() string {
+// literalText returns the text that is written in the file itself, without the values of references.
+func (s *foreignSetting) literalText() string {
 	var b strings.Builder
 	for _, p := range s.parts {
 		switch p.kind {
@@ -187,6 +185,5 @@ func (s *setting) literal() string {
 	return b.String()
 }
 
-// reference reports whether a word is one that the server itself puts something
-// in for.
-func reference(word string) bool { return strings.HasPrefix(word, "$") }
+// isReference reports whether the server itself replaces the word.
+func isReference(word string) bool { return strings.HasPrefix(word, "$") }

@@ -10,44 +10,43 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Store is where that is kept which survives this process. The zero Store is a
-// file in the data folder.
+// A Store says where the data is that must survive this process. The zero Store is a file in the data
+// folder.
 type Store struct {
-	// URL is file:PATH, with an absolute path, memory: or the address of a Redis;
-	// "" where none is given.
+	// URL is file:PATH with an absolute path, memory:, or the address of a Redis; "" if none is given.
 	URL switchboard.Secret
 
-	// Relaxed says that a Redis will do that may lose what it has acknowledged.
+	// Relaxed accepts a Redis that may lose writes which it has acknowledged.
 	Relaxed bool
 }
 
-// Shared reports whether several replicas can have the store.
+// Shared reports whether several replicas can use the store.
 func (s Store) Shared() bool { return strings.Contains(s.URL.Reveal(), "://") }
 
-// A Cluster is how replicas that share a store reach each other. The zero Cluster is of
-// one that has no others.
+// A Cluster says how replicas that share a store reach each other. The zero Cluster is a single
+// process.
 type Cluster struct {
-	Secret    switchboard.Secret // that all know; at least 16 bytes
+	Secret    switchboard.Secret // known to all replicas; at least 16 bytes
 	Listen    string             // DefaultClusterListen if none is given
-	Advertise string             // by which others reach Listen; "" means by the address of this machine
+	Advertise string             // the address at which other replicas reach Listen; "" means that of this machine
 }
 
-// DefaultClusterListen is where replicas listen for each other.
+// DefaultClusterListen is the address for connections of other replicas.
 const DefaultClusterListen = ":7421"
 
-// minClusterSecret is how many bytes the secret of replicas has at least.
+// minClusterSecret is the minimal length of the replicas' secret, in bytes.
 const minClusterSecret = 16
 
-var clusterShape = &shape{keys: []string{"secret", "listen", "advertise"}}
+var clusterShape = &mapShape{keys: []string{"secret", "listen", "advertise"}}
 
-// storeSchemes begin what a store can be.
+// storeSchemes are the possible beginnings of a store's URL.
 var storeSchemes = []string{"file:", "memory:", "redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://"}
 
-// store reads where the store is. No fault repeats more of it than how it begins.
-func (l *loader) store(top object) {
-	if v, ok := top.get("store"); ok {
+// readStore reads the URL of the store. Faults repeat only its scheme.
+func (l *loader) readStore(top fixedMap) {
+	if v, ok := top.lookup("store"); ok {
 		v.hidden = true
-		url, ok := l.secret(v, "store")
+		url, ok := l.readSecret(v, "store")
 		text := url.Reveal()
 		scheme, known := "", false
 		for _, s := range storeSchemes {
@@ -64,28 +63,28 @@ func (l *loader) store(top object) {
 		case scheme == "file:":
 			path := strings.TrimPrefix(text, scheme)
 			if !filepath.IsAbs(path) {
-				path = filepath.Join(l.abs, path)
+				path = filepath.Join(l.absDir, path)
 			}
 			l.cfg.Store.URL = switchboard.NewSecret(scheme + path)
 		default:
 			l.cfg.Store.URL = url
-			v.warnOfRedis(text)
+			v.warnAboutRedis(text)
 		}
 	}
-	l.cluster(top)
-	if v, ok := top.get("durability"); ok {
-		switch s, ok := v.str(); {
+	l.readCluster(top)
+	if v, ok := top.lookup("durability"); ok {
+		switch s, ok := v.readText(); {
 		case !ok:
 		case s == "relaxed":
 			l.cfg.Store.Relaxed = true
 		case s != "strict":
-			v.fault("%s: want strict, or relaxed: then a Redis will do that may lose what it has acknowledged", v.shown())
+			v.fault("%s: want strict, or relaxed: then a Redis will do that may lose what it has acknowledged", v.shownValue())
 		}
 	}
 }
 
-// warnOfRedis warns of a Redis beyond this machine that anybody can use or overhear.
-func (v value) warnOfRedis(url string) {
+// warnAboutRedis warns about a Redis on another machine that is open to anyone or not encrypted.
+func (v value) warnAboutRedis(url string) {
 	scheme, rest, _ := strings.Cut(url, "://")
 	user, hosts := "", rest
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -98,13 +97,13 @@ func (v value) warnOfRedis(url string) {
 		}
 		if _, password, _ := strings.Cut(user, ":"); password == "" {
 			v.warn("Redis at %s is used without a password, so whoever reaches it can delete and put back what replicas keep, and stop them; "+
-				"set requirepass or an ACL user there and write store: \"rediss://user:${file:/path}@host\"", shown(host))
+				"set requirepass or an ACL user there and write store: \"rediss://user:${file:/path}@host\"", quoteShown(host))
 		}
 		if !strings.HasPrefix(scheme, "rediss") {
 			v.warn("Redis at %s is used without TLS, so whoever is on the way reads what replicas send there, the password too, and can change it; "+
-				"set tls-port there and write rediss:// in the place of redis://", shown(host))
+				"set tls-port there and write rediss:// in the place of redis://", quoteShown(host))
 		}
-		return // the others are of the same Redis
+		return // the other hosts belong to the same Redis
 	}
 }
 
@@ -118,40 +117,40 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// cluster reads how replicas reach each other.
-func (l *loader) cluster(top object) {
-	v, ok := top.get("cluster")
+// readCluster reads how replicas reach each other.
+func (l *loader) readCluster(top fixedMap) {
+	v, ok := top.lookup("cluster")
 	shared := l.cfg.Store.Shared()
 	if !ok {
-		if at, has := top.get("store"); has && shared && !top.has("cluster") {
+		if at, has := top.lookup("store"); has && shared && !top.hasKey("cluster") {
 			at.hidden = true
 			at.fault("replicas that share a store reach each other, and have to know that they may: cluster: {secret: \"${file:/path}\"}")
 		}
 		return
 	}
-	o, ok := v.object(clusterShape)
+	o, ok := v.readObject(clusterShape)
 	if !ok {
 		return
 	}
-	if top.has("store") && !shared || !top.has("store") {
+	if top.hasKey("store") && !shared || !top.hasKey("store") {
 		v.fault("this is of replicas that share a store, and this store has room for one: store: redis://…")
 	}
 	c := Cluster{Listen: DefaultClusterListen}
-	if v, ok := o.need("secret", "make one that all replicas get, such as with openssl rand -hex 32, and write ${file:/path} or ${env:NAME}"); ok {
+	if v, ok := o.require("secret", "make one that all replicas get, such as with openssl rand -hex 32, and write ${file:/path} or ${env:NAME}"); ok {
 		v.hidden = true
-		if c.Secret, ok = l.secret(v, "secret"); ok && len(c.Secret.Reveal()) < minClusterSecret {
+		if c.Secret, ok = l.readSecret(v, "secret"); ok && len(c.Secret.Reveal()) < minClusterSecret {
 			v.fault("the secret is shorter than %d bytes", minClusterSecret)
 		}
 	}
-	if v, ok := o.get("listen"); ok {
-		if s, ok := v.str(); ok && v.address(s) {
+	if v, ok := o.lookup("listen"); ok {
+		if s, ok := v.readText(); ok && v.isAddress(s) {
 			c.Listen = s
 		}
 	}
-	if v, ok := o.get("advertise"); ok {
-		if s, ok := v.str(); ok {
+	if v, ok := o.lookup("advertise"); ok {
+		if s, ok := v.readText(); ok {
 			if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "" {
-				v.fault("%s: want HOST:PORT, by which the other replicas reach this one", v.shown())
+				v.fault("%s: want HOST:PORT, by which the other replicas reach this one", v.shownValue())
 			}
 			c.Advertise = s
 		}
@@ -159,13 +158,13 @@ func (l *loader) cluster(top object) {
 	l.cfg.Cluster = c
 }
 
-// Receipts are how long receipts are kept, and where checkpoints go.
+// Receipts say how long receipts are kept, and where checkpoints are written.
 type Receipts struct {
 	Keep    time.Duration // DefaultKeep if none is given
 	MaxSize int64         // of a chain, in bytes; DefaultMaxSize if none is given
 
-	// Anchor is a file outside the store that checkpoints are appended to; "" means
-	// that they are in the log alone.
+	// Anchor is a file outside the store to which checkpoints are appended; "" means that they are
+	// only in the log.
 	Anchor string
 }
 
@@ -175,32 +174,32 @@ const (
 	DefaultMaxSize = 4 << 30
 )
 
-var receiptsShape = &shape{keys: []string{"keep", "max_size", "anchor"}}
+var receiptsShape = &mapShape{keys: []string{"keep", "max_size", "anchor"}}
 
-// receipts reads how long receipts are kept.
-func (l *loader) receipts(top object) {
-	v, ok := top.get("receipts")
+// readReceipts reads how long receipts are kept.
+func (l *loader) readReceipts(top fixedMap) {
+	v, ok := top.lookup("receipts")
 	if !ok {
 		return
 	}
-	o, ok := v.object(receiptsShape)
+	o, ok := v.readObject(receiptsShape)
 	if !ok {
 		return
 	}
-	if v, ok := o.get("keep"); ok {
-		if d, ok := v.duration(time.Hour, 10*365*24*time.Hour); ok {
+	if v, ok := o.lookup("keep"); ok {
+		if d, ok := v.readDuration(time.Hour, 10*365*24*time.Hour); ok {
 			l.cfg.Receipts.Keep = d
 		}
 	}
-	if v, ok := o.get("max_size"); ok {
-		if n := v.size(1<<20, 1<<40); n > 0 {
+	if v, ok := o.lookup("max_size"); ok {
+		if n := v.readSize(1<<20, 1<<40); n > 0 {
 			l.cfg.Receipts.MaxSize = int64(n)
 		}
 	}
-	if v, ok := o.get("anchor"); ok {
-		if s, ok := v.str(); ok {
+	if v, ok := o.lookup("anchor"); ok {
+		if s, ok := v.readText(); ok {
 			if !filepath.IsAbs(s) {
-				s = filepath.Join(l.abs, s)
+				s = filepath.Join(l.absDir, s)
 			}
 			l.cfg.Receipts.Anchor = s
 		}

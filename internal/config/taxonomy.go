@@ -6,18 +6,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-var taxonomyShape = &shape{
+var taxonomyShape = &mapShape{
 	keys:  []string{"resources", "constraints"},
 	hints: map[string]string{"verbs": "the verbs are a closed set", "parents": `write resources: {aws: {parent: cloud}}`},
 }
 
-var resourceShape = &shape{keys: []string{"parent"}}
+var resourceShape = &mapShape{keys: []string{"parent"}}
 
 const taxonomyFile = "taxonomy.yaml"
 
-// taxonomy reads taxonomy.yaml, if there is one. Whatever is wrong with it,
-// the terms that it names count as known.
-func (l *loader) taxonomy() {
+// readTaxonomyFile reads taxonomy.yaml if it exists. The terms that it names count as known even if
+// the file has faults.
+func (l *loader) readTaxonomyFile() {
 	parents := map[switchboard.Resource]switchboard.Resource{}
 	var constraints []switchboard.Constraint
 	at := map[switchboard.Resource]value{}
@@ -25,7 +25,7 @@ func (l *loader) taxonomy() {
 		l.fault("taxonomy.yml", "this file is not read; call it %s", taxonomyFile)
 	}
 	if l.exists(taxonomyFile) {
-		if doc, ok := l.document(taxonomyFile); ok {
+		if doc, ok := l.readDocument(taxonomyFile); ok {
 			parents, at, constraints = readTaxonomy(doc)
 		}
 	}
@@ -36,31 +36,31 @@ func readTaxonomy(doc value) (map[switchboard.Resource]switchboard.Resource, map
 	parents := map[switchboard.Resource]switchboard.Resource{}
 	at := map[switchboard.Resource]value{}
 	var constraints []switchboard.Constraint
-	top, _ := doc.object(taxonomyShape)
-	if v, ok := top.get("resources"); ok {
-		for _, e := range v.entries(maxItems, true) {
-			if !e.key.term(e.name) {
+	top, _ := doc.readObject(taxonomyShape)
+	if v, ok := top.lookup("resources"); ok {
+		for _, e := range v.readEntries(maxItems, true) {
+			if !e.key.isTerm(e.name) {
 				continue
 			}
 			r := switchboard.Resource(e.name)
-			parents[r], at[r] = "", e.key.about("resource %q: ", e.name)
+			parents[r], at[r] = "", e.key.withContext("resource %q: ", e.name)
 			if e.val.kind == nullKind {
 				continue // "jira:" is a resource without a parent
 			}
-			if o, ok := e.val.about("resource %q: ", e.name).object(resourceShape); ok {
-				if p, ok := o.get("parent"); ok {
+			if o, ok := e.val.withContext("resource %q: ", e.name).readObject(resourceShape); ok {
+				if p, ok := o.lookup("parent"); ok {
 					at[r] = p
-					s, _ := p.str()
+					s, _ := p.readText()
 					parents[r] = switchboard.Resource(s)
 				}
 			}
 		}
 	}
-	if v, ok := top.get("constraints"); ok {
-		for _, t := range v.texts() {
+	if v, ok := top.lookup("constraints"); ok {
+		for _, t := range v.readTexts() {
 			if slices.Contains(switchboard.BuiltinConstraints, switchboard.Constraint(t.s)) {
-				t.fault("%s is built in; remove it here", t.shown())
-			} else if t.term(t.s) {
+				t.fault("%s is built in; remove it here", t.shownValue())
+			} else if t.isTerm(t.s) {
 				constraints = append(constraints, switchboard.Constraint(t.s))
 			}
 		}
@@ -68,8 +68,8 @@ func readTaxonomy(doc value) (map[switchboard.Resource]switchboard.Resource, map
 	return parents, at, constraints
 }
 
-// buildTaxonomy makes the taxonomy. A parent that leads nowhere is a fault,
-// and is left out, until the rest makes one.
+// buildTaxonomy builds the taxonomy. A parent that does not exist, or that closes a circle, is a
+// fault; parents are then left out until the rest is valid.
 func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map[switchboard.Resource]value, constraints []switchboard.Constraint) *switchboard.Taxonomy {
 	names := make([]string, 0, len(parents))
 	for r := range parents {
@@ -93,11 +93,11 @@ func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map
 			}
 			continue
 		case !slices.Contains(names, string(p)):
-			at[r].fault("%s is no resource here%s", at[r].shown(), instead(string(p), "resources", names))
+			at[r].fault("%s is no resource here%s", at[r].shownValue(), suggestion(string(p), "resources", names))
 			parents[r] = ""
 			continue
 		}
-		// The chain is walked here too, to say it of each resource on it.
+		// The depth is checked here too, to report each resource of a chain that is too long.
 		depth := 0
 		for up := p; up != "" && depth <= switchboard.MaxResourceDepth; up = parents[up] {
 			depth++
@@ -117,47 +117,47 @@ func buildTaxonomy(parents map[switchboard.Resource]switchboard.Resource, at map
 	return tax
 }
 
-// verb reads a verb.
-func (v value) verb() switchboard.Verb {
+// readVerb reads a verb.
+func (v value) readVerb() switchboard.Verb {
 	known := make([]string, len(switchboard.Verbs))
 	for i, verb := range switchboard.Verbs {
 		known[i] = string(verb)
 	}
-	s, _ := v.one("verb", known...)
+	s, _ := v.oneOf("verb", known...)
 	return switchboard.Verb(s)
 }
 
-// resource reads the name of a resource.
-func (l *loader) resource(v value) switchboard.Resource {
-	s, ok := v.str()
+// readResource reads the name of a resource.
+func (l *loader) readResource(v value) switchboard.Resource {
+	s, ok := v.readText()
 	if ok && !l.cfg.Taxonomy.HasResource(switchboard.Resource(s)) {
 		var known []string
 		for _, r := range l.cfg.Taxonomy.Resources() {
 			known = append(known, string(r))
 		}
-		v.fault("%s is no resource here%s", v.shown(), instead(s, "resources", known))
+		v.fault("%s is no resource here%s", v.shownValue(), suggestion(s, "resources", known))
 	}
 	return switchboard.Resource(s)
 }
 
-// constraint reads the name of a constraint.
-func (l *loader) constraint(v value) switchboard.Constraint {
-	s, ok := v.str()
+// readConstraint reads the name of a constraint.
+func (l *loader) readConstraint(v value) switchboard.Constraint {
+	s, ok := v.readText()
 	if ok && !l.cfg.Taxonomy.HasConstraint(switchboard.Constraint(s)) {
 		var known []string
 		for _, c := range l.cfg.Taxonomy.Constraints() {
 			known = append(known, string(c))
 		}
-		v.fault("%s is no constraint here%s", v.shown(), instead(s, "constraints", known))
+		v.fault("%s is no constraint here%s", v.shownValue(), suggestion(s, "constraints", known))
 	}
 	return switchboard.Constraint(s)
 }
 
-// constraints reads a list of constraints and returns it sorted.
-func (l *loader) constraints(v value) []switchboard.Constraint {
+// readConstraints reads a list of constraints and returns it sorted.
+func (l *loader) readConstraints(v value) []switchboard.Constraint {
 	var out []switchboard.Constraint
-	for _, t := range v.texts() {
-		out = append(out, l.constraint(t.value))
+	for _, t := range v.readTexts() {
+		out = append(out, l.readConstraint(t.value))
 	}
 	slices.Sort(out)
 	return out

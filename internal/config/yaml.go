@@ -14,63 +14,61 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds of one YAML file. The parser's time grows with the square of the
-// number of keys in a map and of the depth, and its stack with the depth, so
-// they are checked on the tokens, before it is asked.
+// Limits of one YAML file. The parser's time grows with the square of the number of keys in a map and
+// of the depth, and its stack with the depth. Therefore the limits are checked on the tokens, before
+// the parser runs.
 const (
 	MaxFileBytes = 1 << 20
 	maxTokens    = 100_000
-	maxDepth     = 24   // maps and lists within each other
+	maxDepth     = 24   // nested maps and lists
 	maxKeys      = 2048 // of one map
 )
 
-// readYAML reads one document. ok is false, and the fault said, where there is
-// none that can be read.
+// readYAML reads one document. ok is false if the document cannot be read; the fault is then recorded.
 func readYAML(name string, data []byte, s *sink) (v value, ok bool) {
 	v = value{file: name, sink: s}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	if line, col, why := badText(data); why != "" {
-		s.add(Fault{File: name, Line: line, Column: col, Text: why})
+		s.addFault(Fault{File: name, Line: line, Column: col, Text: why})
 		return v, false
 	}
 	tokens := lexer.Tokenize(string(data))
 	if f := checkTokens(tokens); f.Text != "" {
 		f.File = name
-		s.add(f)
+		s.addFault(f)
 		return v, false
 	}
-	body, err := parse(tokens)
+	body, err := parseYAML(tokens)
 	if err != nil {
 		f := Fault{File: name, Text: "this cannot be read as YAML"}
 		if e, ok := errors.AsType[*yaml.SyntaxError](err); ok && e.Token != nil {
-			f = Fault{File: name, Line: e.Token.Position.Line, Column: e.Token.Position.Column, Text: syntax(e.Message)}
+			f = Fault{File: name, Line: e.Token.Position.Line, Column: e.Token.Position.Column, Text: syntaxText(e.Message)}
 		}
-		s.add(f)
+		s.addFault(f)
 		return v, false
 	}
 	if body == nil {
-		s.add(Fault{File: name, Text: "the file holds nothing; fill it or remove it"})
+		s.addFault(Fault{File: name, Text: "the file holds nothing; fill it or remove it"})
 		return v, false
 	}
-	v.node, err = convert(body, 0)
+	v.syntaxNode, err = convertNode(body, 0)
 	if err != nil {
-		s.add(Fault{File: name, Text: err.Error()})
+		s.addFault(Fault{File: name, Text: err.Error()})
 		return v, false
 	}
 	return v, true
 }
 
-// parse returns the body of the document, nil where it has none.
-func parse(tokens token.Tokens) (body ast.Node, err error) {
-	// The parser has panicked on broken input before; here that is one more
-	// way to say that it cannot be read.
+// parseYAML returns the body of the document, or nil if it has none.
+func parseYAML(tokens token.Tokens) (body ast.Node, err error) {
+	// The parser has panicked on broken input before. Here that is a reading error.
 	defer func() {
 		if r := recover(); r != nil {
 			err = errors.New("the parser gave up")
 		}
 	}()
-	// Duplicate keys are let through, to be reported with all the rest.
+	// Duplicate keys are accepted here; readObject and readEntries report them with the other faults.
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, err
@@ -85,8 +83,8 @@ func parse(tokens token.Tokens) (body ast.Node, err error) {
 	return nil, nil
 }
 
-// badText finds what no configuration should hold: what is not UTF-8, and
-// characters that show nothing or turn the text around them.
+// badText finds characters that no configuration should contain: invalid UTF-8, and characters that
+// are invisible or change the direction of the text.
 func badText(data []byte) (line, col int, why string) {
 	line, col = 1, 1
 	for len(data) > 0 {
@@ -105,8 +103,8 @@ func badText(data []byte) (line, col int, why string) {
 	return 0, 0, ""
 }
 
-// checkTokens refuses what is not read here, and what the parser must not be
-// asked to read.
+// checkTokens refuses syntax that is not supported, and documents that exceed the limits of the
+// parser.
 func checkTokens(tokens token.Tokens) (f Fault) {
 	fault := func(t *token.Token, format string, args ...any) Fault {
 		return Fault{Line: t.Position.Line, Column: t.Position.Column, Text: fmt.Sprintf(format, args...)}
@@ -114,8 +112,8 @@ func checkTokens(tokens token.Tokens) (f Fault) {
 	if len(tokens) > maxTokens {
 		return fault(tokens[maxTokens], "the file holds more than %d words and signs; split it", maxTokens)
 	}
-	var levels []level // block maps and lists that are open
-	var flow []int     // flow maps and lists that are open, with their keys
+	var levels []blockLevel // block maps and lists that are open
+	var flow []int          // flow maps and lists that are open, with their keys
 	begun := false
 	for _, t := range tokens {
 		switch t.Type {
@@ -151,7 +149,7 @@ func checkTokens(tokens token.Tokens) (f Fault) {
 			}
 		case token.MappingValueType:
 			if len(flow) == 0 && t.Prev != nil {
-				levels = enter(levels, t.Prev.Position.Column)
+				levels = enterColumn(levels, t.Prev.Position.Column)
 				levels[len(levels)-1].keys++
 				if levels[len(levels)-1].keys > maxKeys {
 					return fault(t, "more than %d keys stand in this map; split the file", maxKeys)
@@ -159,7 +157,7 @@ func checkTokens(tokens token.Tokens) (f Fault) {
 			}
 		case token.SequenceEntryType:
 			if len(flow) == 0 {
-				levels = enter(levels, t.Position.Column)
+				levels = enterColumn(levels, t.Position.Column)
 			}
 		}
 		begun = true
@@ -170,22 +168,22 @@ func checkTokens(tokens token.Tokens) (f Fault) {
 	return Fault{}
 }
 
-type level struct{ col, keys int }
+type blockLevel struct{ col, keys int }
 
-// enter returns the open levels after something began in the column.
-func enter(levels []level, col int) []level {
+// enterColumn returns the open levels after a token in the column.
+func enterColumn(levels []blockLevel, col int) []blockLevel {
 	for len(levels) > 0 && levels[len(levels)-1].col > col {
 		levels = levels[:len(levels)-1]
 	}
 	if len(levels) == 0 || levels[len(levels)-1].col < col {
-		levels = append(levels, level{col: col})
+		levels = append(levels, blockLevel{col: col})
 	}
 	return levels
 }
 
-// syntax gives the parser's word with a remedy where people need one. Whatever
-// of the file it repeats is cut off, since it may be a secret.
-func syntax(message string) string {
+// syntaxText returns the parser's message, with a remedy if people need one. It cuts off every
+// quotation of the file, because that may be a secret.
+func syntaxText(message string) string {
 	message, _, _ = strings.Cut(message, ": ")
 	switch {
 	case strings.Contains(message, `'\t'`), strings.Contains(message, "\t"):
@@ -200,13 +198,12 @@ func syntax(message string) string {
 	return message
 }
 
-// convert returns the node of a syntax tree. Its error holds nothing of the
-// file.
-func convert(n ast.Node, depth int) (node, error) {
+// convertNode converts a syntax tree to a syntaxNode. Its error contains nothing of the file.
+func convertNode(n ast.Node, depth int) (syntaxNode, error) {
 	if depth > 2*maxDepth {
-		return node{}, errors.New("maps and lists stand within each other too deep")
+		return syntaxNode{}, errors.New("maps and lists stand within each other too deep")
 	}
-	out := node{}
+	out := syntaxNode{}
 	if t := n.GetToken(); t != nil {
 		out.text, out.line, out.col = t.Value, t.Position.Line, t.Position.Column
 	}
@@ -214,8 +211,8 @@ func convert(n ast.Node, depth int) (node, error) {
 	case *ast.MappingNode:
 		out.kind, out.text = mapKind, ""
 		for _, p := range n.Values {
-			if err := out.pair(p, depth); err != nil {
-				return node{}, err
+			if err := out.addPair(p, depth); err != nil {
+				return syntaxNode{}, err
 			}
 		}
 		if !n.IsFlowStyle && len(out.pairs) > 0 {
@@ -223,16 +220,16 @@ func convert(n ast.Node, depth int) (node, error) {
 		}
 	case *ast.MappingValueNode:
 		out.kind, out.text = mapKind, ""
-		if err := out.pair(n, depth); err != nil {
-			return node{}, err
+		if err := out.addPair(n, depth); err != nil {
+			return syntaxNode{}, err
 		}
 		out.line, out.col = out.pairs[0].key.line, out.pairs[0].key.col
 	case *ast.SequenceNode:
 		out.kind, out.text = listKind, ""
 		for _, v := range n.Values {
-			item, err := convert(v, depth+1)
+			item, err := convertNode(v, depth+1)
 			if err != nil {
-				return node{}, err
+				return syntaxNode{}, err
 			}
 			out.items = append(out.items, item)
 		}
@@ -250,25 +247,25 @@ func convert(n ast.Node, depth int) (node, error) {
 	case *ast.NullNode:
 		out.kind = nullKind
 	default:
-		return node{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.line, n.Type())
+		return syntaxNode{}, fmt.Errorf("at line %d stands something that is not read here (%v)", out.line, n.Type())
 	}
 	return out, nil
 }
 
-func (out *node) pair(p *ast.MappingValueNode, depth int) error {
+func (out *syntaxNode) addPair(p *ast.MappingValueNode, depth int) error {
 	if p.Key == nil || p.Value == nil {
 		return errors.New("a key or a value is missing")
 	}
-	key, err := convert(p.Key, depth+1)
+	key, err := convertNode(p.Key, depth+1)
 	if err != nil {
 		return err
 	}
-	val, err := convert(p.Value, depth+1)
+	val, err := convertNode(p.Value, depth+1)
 	if err != nil {
 		return err
 	}
 	if val.kind == nullKind {
-		// What is not there has no place of its own.
+		// An absent value has no position of its own.
 		val.line, val.col = key.line, key.col
 	}
 	out.pairs = append(out.pairs, pair{key, val})

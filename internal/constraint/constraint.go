@@ -1,8 +1,7 @@
-// Package constraint enforces the constraints that ask for it, around calls: a
-// tool that is human_in_the_loop is not called without a granted approval, and
-// one that is rate_limited not more often than its tenant allows.
+// Package constraint enforces two constraints around calls: a human_in_the_loop tool is not called without an
+// approval, and a rate_limited tool is not called more often than its tenant allows.
 //
-// The constraint counts whichever source states it: see Tool.Demands.
+// A constraint counts from any source. See Tool.Demands.
 package constraint
 
 import (
@@ -14,9 +13,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Approve returns a Caller that refuses every call of a human_in_the_loop tool,
-// and every one that policy obliges to have an approval, with SB-APPR-001: there is
-// nobody yet who could grant an approval.
+// Approve returns a Caller that refuses each call of a human_in_the_loop tool, and each call that policy
+// obliges to have an approval, with SB-APPR-001: there is no way yet to grant an approval.
 func Approve(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Tool.Demands(switchboard.HumanInTheLoop) || c.Obligations.Approval != nil {
@@ -31,55 +29,50 @@ func Approve(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// DefaultLimit bounds calls of rate_limited tools where the tenant sets none.
+// DefaultLimit limits calls of rate_limited tools if the tenant sets no limit.
 var DefaultLimit = switchboard.Limit{Constraint: switchboard.RateLimited, Every: time.Second, Burst: 10}
 
-// byPolicy stands for the limit that policy sets, among those of constraints. It
-// cannot be the name of one.
+// byPolicy names the limit that policy sets, among the names of constraints. No constraint has this name.
 const byPolicy switchboard.Constraint = "(policy)"
 
-// A Store is where calls are counted: for all processes that share it.
+// A Store counts calls for all replicas that share it. See store.Store.
 type Store interface {
 	Take(ctx context.Context, group string, want store.Want, limits ...store.Limit) (got int, wait time.Duration, err error)
 }
 
-// A Limiter counts calls, by tenant and tool. Use NewLimiter. It is safe for
-// concurrent use.
+// A Limiter counts calls by tenant and tool. Use NewLimiter. It is safe for concurrent use.
 type Limiter struct {
-	share  share
-	limits func(switchboard.TenantID) []switchboard.Limit
+	counter batchedCounter
+	limits  func(switchboard.TenantID) []switchboard.Limit
 }
 
-// NewLimiter returns a Limiter that counts in s, and asks limits for a tenant's
-// limits at every call, so that a reload takes effect at once. What has been
-// counted stays: where a limit has changed, the time until it is whole again
-// does, but is never more than that of the new limit. What was taken ahead under
-// another limit is spent under that one only.
+// NewLimiter returns a Limiter that counts in s. It asks limits for a tenant's limits at each call, so a
+// reload takes effect at once. Calls that were counted before a limit changed still count. The time until a
+// limit is fully available again is never longer than the new limit needs. Permits that were taken ahead
+// under one limit are used under that limit only.
 func NewLimiter(s Store, limits func(switchboard.TenantID) []switchboard.Limit) *Limiter {
-	return &Limiter{share{store: s, flows: map[string]*flow{}}, limits}
+	return &Limiter{batchedCounter{store: s, queues: map[string]*limitQueue{}}, limits}
 }
 
-// Limit returns a Caller that refuses a call with SB-ROUT-002 where the tool
-// carries a constraint whose limit is used up, and with SB-ROUT-004 where that
-// cannot be told. A refused call counts nothing. One that no limit applies to
-// does not ask the store.
+// Limit returns a Caller that refuses a call with SB-ROUT-002 if a limit of the tool is used up, and with
+// SB-ROUT-004 if the store cannot say whether it is. A refused call uses no permit. A call without a limit
+// does not use the store.
 func (l *Limiter) Limit(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-		if err := l.take(ctx, c); err != nil {
+		if err := l.takePermit(ctx, c); err != nil {
 			return switchboard.Result{}, err
 		}
 		return next.Call(ctx, c)
 	})
 }
 
-// take counts one call against every limit that applies; or against none of
-// them, and says why.
-func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
-	limits := l.apply(c)
+// takePermit takes one permit of each limit that applies, or of none of them and returns the refusal.
+func (l *Limiter) takePermit(ctx context.Context, c *switchboard.Call) error {
+	limits := l.applicableLimits(c)
 	if len(limits) == 0 {
 		return nil
 	}
-	wait, err := l.share.count(ctx, "limit/"+string(c.Principal.Tenant)+"/"+counted(c), limits)
+	wait, err := l.counter.countCall(ctx, "limit/"+string(c.Principal.Tenant)+"/"+limitedSubject(c), limits)
 	switch {
 	case ctx.Err() != nil:
 		return &switchboard.Error{
@@ -89,7 +82,7 @@ func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 			Cause:  errors.Join(context.Cause(ctx), err),
 		}
 	case err != nil:
-		return switchboard.Unavailable("whether this tool may be called again now cannot be told, so the call was not made", err)
+		return switchboard.Unavailable("the store cannot say whether this tool may be called again now, so the call was not made", err)
 	case wait > 0:
 		wait = wait.Truncate(time.Second) + time.Second
 		return &switchboard.Error{
@@ -102,20 +95,20 @@ func (l *Limiter) take(ctx context.Context, c *switchboard.Call) error {
 	return nil
 }
 
-// counted is what the calls of a limit have in common: a tool, or all that a server offers of one kind.
-func counted(c *switchboard.Call) string {
+// limitedSubject names the tool that has the limit, or all items of one kind that a server offers.
+func limitedSubject(c *switchboard.Call) string {
 	if c.Tool == nil {
 		return string(c.Server) + "/" + string(c.Item.Kind) + ":"
 	}
 	return c.Tool.ID.String()
 }
 
-// apply returns the limits that the call meets, each by the name of what sets it.
-func (l *Limiter) apply(c *switchboard.Call) (limits []store.Limit) {
+// applicableLimits returns the limits of the call. A limit has the name of the constraint, or of byPolicy.
+func (l *Limiter) applicableLimits(c *switchboard.Call) (limits []store.Limit) {
 	add := func(by switchboard.Constraint, every time.Duration, burst int) {
 		limits = append(limits, store.Limit{Name: string(by), Every: every, Burst: max(burst, 1)})
 	}
-	own := false // whether the tenant says how often rate_limited tools may be called
+	own := false // whether the tenant sets a limit for rate_limited tools
 	for _, limit := range l.limits(c.Principal.Tenant) {
 		own = own || limit.Constraint == switchboard.RateLimited
 		if c.Tool.Demands(limit.Constraint) {

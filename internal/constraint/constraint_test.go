@@ -18,7 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// counter is a server that counts its calls.
+// A counter is a server that counts its calls.
 type counter struct{ calls atomic.Int64 }
 
 func (c *counter) Call(context.Context, *switchboard.Call) (switchboard.Result, error) {
@@ -120,7 +120,7 @@ func TestCallsAreLimitedByTenantAndTool(t *testing.T) {
 	})
 }
 
-func TestCallersOfSeveralProcessesWhoRaceForTheLastUnitsGetJustThose(t *testing.T) {
+func TestProcessesThatRaceForTheLastPermitsGetExactlyThose(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	shared := store.NewMemory()
 	var server counter
@@ -145,7 +145,7 @@ func TestCallersOfSeveralProcessesWhoRaceForTheLastUnitsGetJustThose(t *testing.
 	}
 }
 
-// takes is a store that notes what is taken.
+// A takes store counts its uses.
 type takes struct {
 	*store.Memory
 	n int
@@ -172,9 +172,9 @@ func TestACallAsksTheStoreOnceAndOneWithoutLimitsNever(t *testing.T) {
 		_, _ = l.Limit(&server).Call(t.Context(), limited)
 	}
 	if s.n != 3 || server.calls.Load() != 1 {
-		t.Errorf("3 calls under three limits, of which one allows 1: asked %d times, made %d", s.n, server.calls.Load())
+		t.Errorf("3 calls under three limits, and one limit allows 1: asked %d times, made %d", s.n, server.calls.Load())
 	}
-	// What the one has refused, the others have not counted.
+	// The other limits did not count the calls that one limit refused.
 	for range 10 {
 		_, _ = l.Limit(&server).Call(t.Context(), call("acme", tool("both", both[1:], nil)))
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// offer is a first stage that finds these tools for every requirement, and
-// none for a requirement that searches.
+// offer is a first stage that finds these tools for every requirement, and no tool for a requirement that searches.
 type offer []*switchboard.Tool
 
 func (offer) Name() string { return decide.StageFilter }
@@ -37,14 +36,14 @@ func (veto) Name() string { return "veto" }
 func (v veto) Apply(_ context.Context, _ *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	return slices.DeleteFunc(in, func(c decide.Candidate) bool {
 		out := c.Tool.ID.Server == switchboard.ServerID(v)
-		if out && drop != nil {
+		if out {
 			drop(c, decide.Reason{Text: "rule 7 of " + string(v)})
 		}
 		return out
 	}), nil
 }
 
-// silent is a stage that drops all and says nothing.
+// silent is a stage that drops all candidates and gives no reason.
 type silent struct{}
 
 func (silent) Name() string { return "silent" }
@@ -53,7 +52,7 @@ func (silent) Apply(context.Context, *decide.Question, []decide.Candidate, decid
 	return nil, nil
 }
 
-// broken is a stage that cannot tell.
+// broken is a stage that cannot decide.
 type broken struct{ error }
 
 func (broken) Name() string { return "broken" }
@@ -94,24 +93,17 @@ func show(selected []decide.Selected) (ids []string) {
 	return ids
 }
 
-// both decides and chooses, and fails where they differ.
-func both(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, error) {
+// decided returns the decision, and why it failed or what it refuses.
+func decided(t *testing.T, p decide.Pipeline, in decide.Input) (*decide.Decision, error) {
 	t.Helper()
-	chosen, chooseErr := p.Choose(t.Context(), in)
 	d, err := p.Decide(t.Context(), in)
 	if err == nil {
 		err = d.Err()
 	}
-	if (err == nil) != (chooseErr == nil) || err != nil && err.Error() != chooseErr.Error() {
-		t.Errorf("Choose fails with %v, Decide with %v", chooseErr, err)
-	}
-	if d != nil && !slices.Equal(show(chosen), show(d.Selected)) {
-		t.Errorf("Choose gives %q, Decide %q", show(chosen), show(d.Selected))
-	}
 	return d, err
 }
 
-func TestWhatIsSelected(t *testing.T) {
+func TestSelection(t *testing.T) {
 	byName := switchboard.Requirement{Tools: []string{"*/*"}}
 	oneByName := switchboard.Requirement{Tools: []string{"*/*"}, Select: switchboard.SelectTool}
 	optional := switchboard.Requirement{Verb: "search", Resource: "fs", Optional: true}
@@ -134,7 +126,7 @@ func TestWhatIsSelected(t *testing.T) {
 		{"an optional requirement is unmet", []switchboard.Requirement{optional, capability("read", switchboard.SelectTool)}, []string{"a/x[1]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := both(t, decide.Pipeline{offer(tools(t, "a/x", "a/y", "b/x"))}, input(tt.rs...))
+			d, err := decided(t, decide.Pipeline{offer(tools(t, "a/x", "a/y", "b/x"))}, input(tt.rs...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,13 +137,13 @@ func TestWhatIsSelected(t *testing.T) {
 	}
 }
 
-func TestManyToolsAreStillEachThereOnce(t *testing.T) {
+func TestEachOfManyToolsIsSelectedOnce(t *testing.T) {
 	var ids []string
 	for i := range 1000 {
 		ids = append(ids, fmt.Sprintf("a/t%04d", i))
 	}
 	all := switchboard.Requirement{Tools: []string{"*/*"}}
-	d, err := both(t, decide.Pipeline{offer(tools(t, ids...))}, input(all, capability("read", switchboard.SelectTool), all))
+	d, err := decided(t, decide.Pipeline{offer(tools(t, ids...))}, input(all, capability("read", switchboard.SelectTool), all))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +158,8 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		name  string
 		p     decide.Pipeline
 		rs    []switchboard.Requirement
-		want  switchboard.Error // of which Cause is not compared
-		cause string            // where it adds to Text, which it does not repeat
+		want  switchboard.Error // Cause is not compared
+		cause string            // empty if the error has no cause
 	}{
 		{
 			"nothing was ever there",
@@ -210,7 +202,7 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := both(t, tt.p, input(tt.rs...))
+			d, err := decided(t, tt.p, input(tt.rs...))
 			got, ok := errors.AsType[*switchboard.Error](err)
 			if !ok {
 				t.Fatalf("error = %v, want a *switchboard.Error", err)
@@ -227,18 +219,18 @@ func TestOneUnmetRequirementFailsTheWholeTask(t *testing.T) {
 				t.Errorf("cause is\n %v, want\n %v", cause, tt.cause)
 			}
 			if len(d.Selected) != 0 {
-				t.Errorf("and yet %q would be shown", show(d.Selected))
+				t.Errorf("yet %q would be shown", show(d.Selected))
 			}
 		})
 	}
 }
 
-func TestAStageThatCannotTellFailsTheWholeTask(t *testing.T) {
+func TestAStageThatCannotDecideFailsTheWholeTask(t *testing.T) {
 	down := errors.New("bundle not loaded")
 	for _, optional := range []bool{false, true} {
 		r := capability("read", "")
 		r.Optional = optional
-		_, err := both(t, decide.Pipeline{offer(tools(t, "a/x")), broken{down}}, input(r))
+		_, err := decided(t, decide.Pipeline{offer(tools(t, "a/x")), broken{down}}, input(r))
 		got, ok := errors.AsType[*switchboard.Error](err)
 		if !ok || !errors.Is(err, down) || got.Code != switchboard.CodeTaskRefused || got.Stage != "broken" || strings.Contains(got.Text, "bundle") {
 			t.Errorf("optional %v: error = %#v, want SB-TASK-002 at broken, the cause for the operator only", optional, err)
@@ -246,9 +238,9 @@ func TestAStageThatCannotTellFailsTheWholeTask(t *testing.T) {
 	}
 }
 
-func TestAStageMayRefuseInItsOwnWords(t *testing.T) {
+func TestTheRefusalOfAStageIsReturnedAsItIs(t *testing.T) {
 	own := switchboard.Refuse(switchboard.CodeNotAuthorized, "no")
-	if _, err := both(t, decide.Pipeline{broken{own}}, input(capability("read", ""))); !errors.Is(err, own) {
+	if _, err := decided(t, decide.Pipeline{broken{own}}, input(capability("read", ""))); !errors.Is(err, own) {
 		t.Errorf("error = %v, want %v", err, own)
 	}
 }
@@ -260,7 +252,7 @@ func TestNoCandidateDisappearsWithoutAReason(t *testing.T) {
 	}
 }
 
-func TestACancelledDecisionIsNone(t *testing.T) {
+func TestACancelledDecisionSelectsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the client has gone")
 	cancel(gone)
@@ -268,12 +260,9 @@ func TestACancelledDecisionIsNone(t *testing.T) {
 	if d, err := p.Decide(ctx, in); d != nil || !errors.Is(err, gone) {
 		t.Errorf("Decide = %v, %v", d, err)
 	}
-	if s, err := p.Choose(ctx, in); s != nil || !errors.Is(err, gone) {
-		t.Errorf("Choose = %v, %v", s, err)
-	}
 }
 
-func TestWhoIsNotTheTenantsGetsNothing(t *testing.T) {
+func TestAPrincipalOfAnotherTenantGetsNothing(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	p := decide.Pipeline{offer(tools(t, "a/x"))}
 	stranger := input(capability("read", ""))
@@ -281,18 +270,18 @@ func TestWhoIsNotTheTenantsGetsNothing(t *testing.T) {
 	noTask, noTenant := input(), input()
 	noTask.Task, noTenant.Tenant = nil, nil
 	for want, in := range map[switchboard.Code]decide.Input{switchboard.CodeNotAuthorized: stranger, switchboard.CodeNoSuchTask: noTask} {
-		_, err := both(t, p, in)
+		_, err := decided(t, p, in)
 		if got, ok := errors.AsType[*switchboard.Error](err); !ok || got.Code != want {
 			t.Errorf("error = %v, want %s", err, want)
 		}
 	}
-	if _, err := both(t, p, noTenant); err == nil {
-		t.Error("without a tenant something is decided")
+	if _, err := decided(t, p, noTenant); err == nil {
+		t.Error("without a tenant, Decide made a decision")
 	}
 }
 
 func TestOthersStayInOrder(t *testing.T) {
-	d, err := both(t, decide.Pipeline{offer(tools(t, "a/x", "b/y", "b/x", "c/x")), veto("c")}, input(capability("read", "")))
+	d, err := decided(t, decide.Pipeline{offer(tools(t, "a/x", "b/y", "b/x", "c/x")), veto("c")}, input(capability("read", "")))
 	if err != nil {
 		t.Fatal(err)
 	}

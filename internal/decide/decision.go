@@ -10,47 +10,46 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Decision is the record of what happened to every candidate at every stage,
-// and what was selected. It is not modified once made.
+// A Decision records what happened to every candidate at every stage, and what was selected. It is not modified once it
+// is made.
 type Decision struct {
 	Tenant    switchboard.TenantID
 	Principal switchboard.Principal
 	Task      *switchboard.Task
 	Snapshot  Snapshot
-	Now       time.Time // zero where the decision does not hang on it
+	Now       time.Time // zero if the decision does not depend on the time
 	Unfit     Unfit
 
-	// Outcomes has one for each requirement, in the task's order.
+	// Outcomes has one Outcome for each requirement, in the task's order.
 	Outcomes []Outcome
 
-	// Selected is what the task sees: requirements in the task's order, then
-	// rank order. A tool that several requirements selected stands once, where
-	// the first of them has it. It is empty when Err is not nil.
+	// Selected are the tools that the task sees, ordered by requirement, then by rank. A tool that several requirements
+	// selected is listed once, at the first of them. Selected is empty if Err is not nil.
 	Selected []Selected
 }
 
-// An Outcome is what became of one requirement.
+// An Outcome is the result for one requirement.
 type Outcome struct {
 	Requirement *switchboard.Requirement
 
-	// Dropped are the candidates that did not reach the end, in the order of
-	// the stages, and within a stage in the order in which it had them.
+	// Dropped are the candidates that a stage dropped, in the order of the stages, and within a stage in the order of
+	// its calls of drop.
 	Dropped []Dropped
 
-	// Selected and Others are the candidates that reached the end, in order:
-	// those that were taken, and those that stay for a later bind.
+	// Selected and Others are the candidates that every stage kept, in order: the selected ones, and those that a later
+	// bind may use.
 	Selected []Candidate
 	Others   []Candidate
 
-	// Unmet says why nothing was selected; nil where something was.
+	// Unmet says why no candidate was selected; nil if one was.
 	Unmet *Unmet
 }
 
-// Considered returns how many candidates there were.
+// Considered returns the number of candidates.
 func (o *Outcome) Considered() int { return len(o.Dropped) + len(o.Selected) + len(o.Others) }
 
-// Tied returns the candidates that stand behind the one tool of "select: tool" only because
-// of their ids: the ranking gives them the same place and score.
+// Tied returns the candidates that lost to the one tool of "select: tool" only because of their ids. The ranking gives
+// all of them the same place and score.
 func (o *Outcome) Tied() []Candidate {
 	if o.Requirement.Select != switchboard.SelectTool || len(o.Selected) == 0 {
 		return nil
@@ -63,24 +62,23 @@ func (o *Outcome) Tied() []Candidate {
 	return o.Others[:n]
 }
 
-// A Dropped is a candidate that did not reach the end.
+// A Dropped is a candidate that a stage dropped.
 type Dropped struct {
 	Candidate
 	Stage  string
 	Reason Reason
 }
 
-// An Unmet names the stage that left a requirement with nothing.
+// An Unmet says which stage dropped the last candidate of a requirement.
 type Unmet struct {
 	Stage string
 
-	// Tool is the last candidate that was removed, and Reason why; Tool is nil
-	// where there never was one.
+	// Tool is the candidate that was dropped last, and Reason says why. Tool is nil if there was no candidate.
 	Tool   *switchboard.Tool
 	Reason Reason
 }
 
-func unmet(r *switchboard.Requirement, last string, dropped []Dropped) *Unmet {
+func newUnmet(r *switchboard.Requirement, last string, dropped []Dropped) *Unmet {
 	u := &Unmet{Stage: last}
 	switch n := len(dropped); {
 	case n > 0:
@@ -94,10 +92,9 @@ func unmet(r *switchboard.Requirement, last string, dropped []Dropped) *Unmet {
 	return u
 }
 
-// Err returns nil when every requirement is met or optional. Otherwise it is a
-// *switchboard.Error of CodeUnmet about the first that is not; its Cause, for
-// the operator, adds what that does not say, and speaks of the others. It is nil
-// where there is nothing to add.
+// Err returns nil if every requirement is met or optional. Otherwise it returns a *switchboard.Error about the first
+// requirement that is not; its code is CodeUnmet unless the reason has a code of its own. The error's Cause, for the
+// operator, adds details and the other unmet requirements. It is nil if there is nothing to add.
 func (d *Decision) Err() error {
 	var first *Outcome
 	var causes []string
@@ -107,11 +104,11 @@ func (d *Decision) Err() error {
 		case o.Unmet == nil || o.Requirement.Optional:
 		case first == nil:
 			first = o
-			if o.Unmet.Tool != nil { // else the caller's text says all that there is
-				causes = append(causes, o.cause())
+			if o.Unmet.Tool != nil { // without a tool, the caller's text says everything
+				causes = append(causes, o.operatorText())
 			}
 		default:
-			causes = append(causes, fmt.Sprintf("%s is not met either: %s", o.Requirement, o.cause()))
+			causes = append(causes, fmt.Sprintf("%s is not met either: %s", o.Requirement, o.operatorText()))
 		}
 	}
 	if first == nil {
@@ -119,7 +116,7 @@ func (d *Decision) Err() error {
 	}
 	e := &switchboard.Error{
 		Code:        cmp.Or(first.Unmet.Reason.Code, switchboard.CodeUnmet),
-		Text:        fmt.Sprintf("task %s may not start: %s", d.Task.ID, first.refusal()),
+		Text:        fmt.Sprintf("task %s may not start: %s", d.Task.ID, first.callerText()),
 		Requirement: first.Requirement.String(),
 		Stage:       first.Unmet.Stage,
 		Hint:        fmt.Sprintf("the operator sees every candidate with: switchboard explain %s", d.Task.ID),
@@ -130,13 +127,13 @@ func (d *Decision) Err() error {
 	return e
 }
 
-// unmetCause is the operator's text of an unmet requirement.
+// unmetCause is the operator's text about unmet requirements.
 type unmetCause string
 
 func (c unmetCause) Error() string { return string(c) }
 
-// refusal is for the caller: no server, no tool, no rule.
-func (o *Outcome) refusal() string {
+// callerText returns the text for the caller. It mentions no server, no tool and no rule.
+func (o *Outcome) callerText() string {
 	r, u := o.Requirement, o.Unmet
 	switch {
 	case u.Stage == StageFilter && r.ByName():
@@ -144,7 +141,7 @@ func (o *Outcome) refusal() string {
 	case u.Tool == nil:
 		return fmt.Sprintf("no tool that is offered can %s", r)
 	case u.Reason.Missing != "" && u.Reason.Capability != nil && u.Reason.Capability.Carries(u.Reason.Missing):
-		return fmt.Sprintf("no tool meets the requirement %s: that the last candidate is %s, only its own server says", r, u.Reason.Missing)
+		return fmt.Sprintf("no tool meets the requirement %s: only its own server says that the last candidate is %s", r, u.Reason.Missing)
 	case u.Reason.Missing != "":
 		return fmt.Sprintf("no tool meets the requirement %s: the last candidate is not %s in all that it does", r, u.Reason.Missing)
 	default:
@@ -152,8 +149,8 @@ func (o *Outcome) refusal() string {
 	}
 }
 
-// cause is for the operator.
-func (o *Outcome) cause() string {
+// operatorText returns the text for the operator.
+func (o *Outcome) operatorText() string {
 	u := o.Unmet
 	if u.Tool == nil {
 		return u.Reason.String()

@@ -25,14 +25,14 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// real is the catalog of real servers. A machine made their capabilities: half
-// of the servers have them in a manifest, of the others the operator says so.
+// real is the catalog of real servers. A program made their capabilities: half of the servers state them in a manifest,
+// and the operator states them for the others.
 type real struct {
 	sources  []catalog.Source
 	overlays map[switchboard.ToolID]switchboard.Overlay
 	tax      *switchboard.Taxonomy
 	subset   map[switchboard.ServerID]bool
-	offered  []switchboard.Capability // each verb, resource and constraints that some tool has
+	offered  []switchboard.Capability // each combination of verb, resource and constraints that some tool has
 }
 
 type label struct {
@@ -79,8 +79,7 @@ var readReal = sync.OnceValues(func() (*real, error) {
 	return r, r.label(filepath.Join(dir, "capabilities-machine.jsonl.gz"), ids)
 })
 
-// label reads the capabilities, and puts resources that are on the web under
-// one parent.
+// label reads the capabilities, and gives all resources on the web one parent.
 func (r *real) label(file string, ids map[string]switchboard.ServerID) error {
 	parents := map[switchboard.Resource]switchboard.Resource{"web": ""}
 	manifests := map[switchboard.ServerID]map[string]map[string][]label{}
@@ -142,8 +141,7 @@ func (r *real) label(file string, ids map[string]switchboard.ServerID) error {
 	return err
 }
 
-// serverID makes an id of a name that was not made to be one. n makes it unique,
-// and a third of them end in 0.
+// serverID makes an id from a name that is not one. n makes it unique, and a third of the ids end in 0.
 func serverID(name string, n int) switchboard.ServerID {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	id := strings.Join(words, "-")
@@ -162,7 +160,7 @@ func realCatalog(t testing.TB) *real {
 	return r
 }
 
-// tenant is one of a few that rank differently.
+// tenant returns one of a few tenants that rank differently.
 func (r *real) tenant(n int, sources []catalog.Source) *switchboard.Tenant {
 	t := &switchboard.Tenant{ID: switchboard.TenantID(fmt.Sprintf("tenant-%d", n)), ByName: true}
 	for _, s := range sources {
@@ -195,7 +193,7 @@ func (r *real) tenant(n int, sources []catalog.Source) *switchboard.Tenant {
 	return t
 }
 
-// tasks are varied, and the same each time.
+// tasks returns various tasks, the same each time.
 func (r *real) tasks(n int) []*switchboard.Task {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	tasks := make([]*switchboard.Task, n)
@@ -227,7 +225,7 @@ func (r *real) tasks(n int) []*switchboard.Task {
 	return tasks
 }
 
-// pipeline is what a gateway would build for the tenant.
+// pipeline returns the stages that a gateway would build for the tenant.
 func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide.Pipeline, decide.Snapshot) {
 	view := s.For(tenant)
 	x := matcher.New(view, r.tax)
@@ -236,8 +234,7 @@ func (r *real) pipeline(tenant *switchboard.Tenant, s *catalog.Snapshot) (decide
 
 const realTenants = 4
 
-// decideAll decides every task, each as one of the tenants, by several
-// goroutines at once, and returns the records.
+// decideAll decides every task, each for one of the tenants, in several goroutines, and returns the records.
 func (r *real) decideAll(t *testing.T, snapshot *catalog.Snapshot, sources []catalog.Source, tasks []*switchboard.Task) []string {
 	records := make([]string, len(tasks))
 	var tenants [realTenants]*switchboard.Tenant
@@ -287,10 +284,9 @@ func shuffledTools(rnd *rand.Rand, sources []catalog.Source) []catalog.Source {
 	return sources
 }
 
-// repeat decides everything anew for each turn, with the servers in another
-// order. Every fourth time the servers list their tools in another order too,
-// and the snapshot is built from nothing; else it is built on the last one, as
-// it is when servers come and go.
+// repeat makes all decisions again in each turn, with the servers in another order. Every fourth time the servers also
+// list their tools in another order, and the snapshot is built from nothing. Otherwise it is built from the last
+// snapshot, as when servers come and go.
 func (r *real) repeat(t *testing.T, turns <-chan uint64, sources []catalog.Source, tasks []*switchboard.Task, want []string) {
 	var last *catalog.Snapshot
 	for turn := range turns {
@@ -298,13 +294,13 @@ func (r *real) repeat(t *testing.T, turns <-chan uint64, sources []catalog.Sourc
 		sources = shuffled(rnd, sources)
 		if turn%4 == 0 || last == nil {
 			sources = shuffledTools(rnd, sources)
-			last = catalog.Build(sources[:len(sources)/2], r.overlays, r.tax) // one half is there first
+			last = catalog.Build(sources[:len(sources)/2], r.overlays, r.tax) // start with one half
 		}
 		last = last.Rebuild(sources, r.overlays, r.tax)
 		got := r.decideAll(t, last, sources, tasks)
 		for i := range got {
 			if got[i] != want[i] {
-				t.Errorf("shuffle %d: %s is decided otherwise:\n%.300s\nand not\n%.300s", turn, tasks[i].ID, got[i], want[i])
+				t.Errorf("shuffle %d: %s is decided differently:\n%.300s\nand not\n%.300s", turn, tasks[i].ID, got[i], want[i])
 				break
 			}
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// recordVersion is the version of the form that Canonical writes. A change of
-// the form is a new version, for old records stay as they are.
+// recordVersion is the version of the record's format. A changed format gets a new version, because old records stay as
+// they are.
 const recordVersion = 3
 
-// Canonical returns the Decision as JSON in the canonical form: keys sorted as
-// bytes, no spaces. Equal decisions give equal bytes, and the other way round.
+// Canonical returns the Decision as JSON in canonical form: keys sorted as bytes, no white space. Two decisions are
+// equal if and only if their bytes are.
 //
 //	{"now"?, "principal": {"auth", "id", "mode", "roles", "tenant", "tier"},
 //	 "requirements": [{
@@ -34,11 +34,10 @@ const recordVersion = 3
 //	 "snapshot": {"catalog", "policy"?, "taxonomy", "tenant"},
 //	 "task": {"mode"?, "task_id", "token_budget"?}, "tenant": id, "unfit"?: {server or tool: state}, "v": 3}
 //
-// "now" is there where the decision hangs on it, "source" is where the tool's
-// capabilities come from. Version 1 had neither "now" nor what policy asks of
-// the principal and the task; version 2 had no "unfit". "group", "load", "stub" and
-// "token_budget" came within version 3: before, no task could say them, and whatever
-// does not say them is as it was.
+// "now" is present if the decision depends on the time. "source" is the source of the tool's capabilities. Version 1
+// had no "now", and left out the parts of the principal and the task that policies read. Version 2 had no "unfit".
+// "group", "load", "stub" and "token_budget" were added within version 3: earlier tasks could not set them, and a
+// record without them has not changed.
 func (d *Decision) Canonical() []byte {
 	n := 1024
 	for i := range d.Outcomes {
@@ -106,7 +105,7 @@ func (d *Decision) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// append appends the member, where there is one.
+// append appends the member "unfit", unless u is empty.
 func (u Unfit) append(b []byte) []byte {
 	if len(u) == 0 {
 		return b
@@ -128,7 +127,7 @@ func (u Unfit) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// readUnfit reads what append wrote.
+// readUnfit parses the member that append writes.
 func readUnfit(names map[string]string) Unfit {
 	if len(names) == 0 {
 		return nil
@@ -141,17 +140,17 @@ func readUnfit(names map[string]string) Unfit {
 	return u
 }
 
-// A Recorded is what a decision's canonical form says that it was made of.
+// A Recorded is the input of a decision, read from its record.
 type Recorded struct {
 	Tenant    switchboard.TenantID
-	Principal switchboard.Principal // but for Tasks, which no decision reads
+	Principal switchboard.Principal // without Tasks, which decisions do not read
 	Task      switchboard.TaskID
 	Snapshot  Snapshot
 	Now       time.Time
 	Unfit     Unfit
 }
 
-// ReadRecord reads what Canonical wrote, in this version.
+// ReadRecord parses what Canonical writes. It accepts only the current version.
 func ReadRecord(text []byte) (Recorded, error) {
 	var r struct {
 		Now       time.Time
@@ -168,12 +167,12 @@ func ReadRecord(text []byte) (Recorded, error) {
 		Unfit    map[string]string
 		V        int
 	}
-	// Most of the text is not read, which this passes over once.
+	// jsonv2 skips the large members that are not read here in one pass.
 	if err := jsonv2.Unmarshal(text, &r, jsonv2.MatchCaseInsensitiveNames(true)); err != nil {
 		return Recorded{}, fmt.Errorf("record of a decision: %w", err)
 	}
 	if r.V != recordVersion {
-		return Recorded{}, fmt.Errorf("record of a decision: its form is version %d; %d is read here", r.V, recordVersion)
+		return Recorded{}, fmt.Errorf("record of a decision: its format is version %d; only version %d can be read", r.V, recordVersion)
 	}
 	var task struct {
 		ID switchboard.TaskID `json:"task_id"`
@@ -260,7 +259,7 @@ func appendRequirement(b []byte, r *switchboard.Requirement) []byte {
 
 func (d *Dropped) append(b []byte) []byte {
 	b = append(b, '{')
-	if d.Reason.Missing != "" { // these sort before "place", and "reason" after it
+	if d.Reason.Missing != "" { // these sort before "place", "reason" after it
 		b = appendReason(b, d.Reason)
 	}
 	b = append(b, `"place":`...)
@@ -278,7 +277,7 @@ func (d *Dropped) append(b []byte) []byte {
 	return append(appendTool(b, d.Tool.ID), '}')
 }
 
-// appendReason appends members that end in a comma.
+// appendReason appends the members of r, each followed by a comma.
 func appendReason(b []byte, r Reason) []byte {
 	if r.Missing == "" {
 		b = appendString(append(b, `"reason":`...), r.Text)
@@ -309,7 +308,7 @@ func appendCandidate(b []byte, c *Candidate) []byte {
 	return append(appendTool(b, c.Tool.ID), '}')
 }
 
-// appendSource appends the source whose word on the tool won, if any has.
+// appendSource appends the source of the tool's capabilities, if it has any.
 func appendSource(b []byte, t *switchboard.Tool) []byte {
 	if len(t.Capabilities) == 0 {
 		return b
@@ -317,9 +316,9 @@ func appendSource(b []byte, t *switchboard.Tool) []byte {
 	return appendString(append(b, `,"source":`...), string(t.Capabilities[0].Source))
 }
 
-// appendTool appends id as it is written.
+// appendTool appends id in the form of ToolID.String.
 func appendTool(b []byte, id switchboard.ToolID) []byte {
-	if !plain(string(id.Server)) || !plain(id.Name) {
+	if !needsNoEscape(string(id.Server)) || !needsNoEscape(id.Name) {
 		return appendString(b, id.String())
 	}
 	b = append(b, '"')
@@ -342,20 +341,19 @@ func appendList[T any](b []byte, list []T, one func([]byte, *T) []byte) []byte {
 	return append(b, ']')
 }
 
-// appendString appends s as canonical JSON has it. What is no UTF-8 becomes
-// U+FFFD, of which there is none in what was strictly parsed.
+// appendString appends s in the form of canonical JSON. Invalid UTF-8 becomes U+FFFD; strictly parsed text has none.
 func appendString(b []byte, s string) []byte {
-	if plain(s) {
+	if needsNoEscape(s) {
 		b = append(b, '"')
 		b = append(b, s...)
 		return append(b, '"')
 	}
-	b, _ = jsontext.AppendQuote(b, s) // its only error is that it replaced what is no UTF-8
+	b, _ = jsontext.AppendQuote(b, s) // the only error says that invalid UTF-8 was replaced
 	return b
 }
 
-// plain reports whether s stands between quotes as it is.
-func plain(s string) bool {
+// needsNoEscape reports whether s needs no escapes.
+func needsNoEscape(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			return false

@@ -34,8 +34,8 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// lacking is a stage that drops a server's tools for what their capability
-// lacks, or for having none, and ranks the rest.
+// lacking is a stage that drops a server's tools because their capability lacks a constraint, or because they have
+// none, and ranks the others.
 type lacking switchboard.ServerID
 
 func (lacking) Name() string { return "prune" }
@@ -51,9 +51,7 @@ func (l lacking) Apply(_ context.Context, _ *decide.Question, in []decide.Candid
 		if len(c.Tool.Capabilities) > 0 {
 			why.Capability = &c.Tool.Capabilities[0]
 		}
-		if drop != nil {
-			drop(c, why)
-		}
+		drop(c, why)
 	}
 	return on, nil
 }
@@ -62,7 +60,7 @@ func TestTheRecord(t *testing.T) {
 	ts := tools(t, `a/x`, `a/"y"é\`, `b/x`, `b/z`, `c/v`, `d/x`, `d/y`)
 	ts[0].Capabilities = []switchboard.Capability{{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"pii_safe", "readonly"}, Source: switchboard.FromOverlay}}
 	ts[2].Capabilities = []switchboard.Capability{{Verb: "write", Resource: "fs", Constraints: []switchboard.Constraint{"pii_safe"}, Source: switchboard.FromManifest}}
-	ts[0].Stale = true // is in no record
+	ts[0].Stale = true // not recorded
 	in := input(
 		switchboard.Requirement{Verb: "read", Resource: "fs", Constraints: []switchboard.Constraint{"readonly"}, Select: switchboard.SelectTool, As: "reader"},
 		switchboard.Requirement{Tools: []string{"a/*", "d/x"}},
@@ -72,7 +70,7 @@ func TestTheRecord(t *testing.T) {
 	in.Principal.Roles, in.Principal.Tier, in.Principal.Mode = []string{"admin", "analyst"}, "pro", switchboard.Assist
 	in.Now = time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.FixedZone("", 3600))
 	in.Unfit = decide.Unfit{{Server: "d", Name: "y"}: "probation", {Server: "b"}: "quarantine"}
-	d, err := both(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
+	d, err := decided(t, decide.Pipeline{offer(ts), lacking("b"), veto("c")}, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +84,7 @@ func TestTheRecord(t *testing.T) {
 	}
 }
 
-// TestTheRecordIsCanonical holds the hand-written form against the one that
-// everything else uses, whatever is in the words.
+// TestTheRecordIsCanonical compares the hand-written form with package canonical, for arbitrary strings.
 func TestTheRecordIsCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.String()
@@ -158,10 +155,10 @@ func TestTheRecordIsCanonical(t *testing.T) {
 	})
 }
 
-func TestARecordOfAnotherVersionIsNotRead(t *testing.T) {
+func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	for _, text := range []string{`{"task":"t","tenant":"acme","v":1}`, `{"task":{"task_id":"t"},"tenant":"acme"}`, `{"v":3}`, `{"task":{"task_id":"t"},"tenant":"acme","v":2}`, `{`} {
 		if r, err := decide.ReadRecord([]byte(text)); err == nil {
-			t.Errorf("%s is read as %+v", text, r)
+			t.Errorf("%s was read as %+v", text, r)
 		}
 	}
 }

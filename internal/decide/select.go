@@ -9,10 +9,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// selection is the stage that always comes last: of a requirement for a
-// capability it takes every remaining tool of the first one's server, or the
-// first alone. Tools that are required by name are all taken, unless the
-// requirement says that one will do: to name them is to select them.
+// selection is the stage that always comes last. For a requirement for a capability it selects every remaining tool of
+// the first candidate's server, or the first candidate alone. Tools required by name are all selected, unless the
+// requirement wants a single tool: the names are the selection.
 type selection struct{}
 
 // Name implements Stage.
@@ -28,16 +27,14 @@ func (selection) Apply(_ context.Context, q *Question, in []Candidate, drop Drop
 	case q.Requirement.Select == switchboard.SelectTool:
 		n = 1
 	case !q.Requirement.ByName():
-		// The ranking keeps a server's tools together.
+		// The ranking keeps the tools of one server together.
 		other := func(c Candidate) bool { return c.Tool.ID.Server != in[0].Tool.ID.Server }
 		if n = slices.IndexFunc(in, other); n < 0 {
 			n = len(in)
 		}
 	}
-	if drop != nil {
-		for _, c := range in[n:] {
-			drop(c, Reason{Text: "another comes first"})
-		}
+	for _, c := range in[n:] {
+		drop(c, Reason{Text: "another comes first"})
 	}
 	return in[:n], nil
 }
@@ -46,106 +43,103 @@ func (selection) Apply(_ context.Context, q *Question, in []Candidate, drop Drop
 type Selected struct {
 	Tool *switchboard.Tool
 
-	// Requirements are the places in the task, from 0, of the requirements
-	// that selected it, in ascending order. There is at least one.
+	// Requirements are the indexes in the task, from 0, of the requirements that selected the tool, in ascending order.
+	// There is at least one.
 	Requirements []int
 
-	// Judgments are policy's, one for each requirement; nil where no policy was
-	// asked.
+	// Judgments are policy's: one for each of Requirements, and with Tenant.VetoForTask one for each requirement that
+	// the tool could serve; nil if policy was not asked.
 	Judgments []*switchboard.Judgment
 
-	// Equivalents are where calls of the tool may move. They follow from the
-	// decision and what is declared, and are no part of its record: a Decision
-	// leaves them to those who show it.
+	// Equivalents are the tools that calls of Tool may move to. They follow from the decision and from the declared
+	// equivalents, and are not recorded. Decide leaves them empty; package app fills them in.
 	Equivalents []switchboard.Equivalent
 
-	// Others are candidates of the same requirements on other servers, the first few. They are no part of
-	// the record either.
+	// Others are the first few candidates of the same requirements on other servers. They are not recorded either.
 	Others []switchboard.ToolID
 }
 
-// scratch is what one decision works in. It is reused by later ones.
+// scratch is the working memory of one decision. Later decisions reuse it.
 type scratch struct {
 	question   Question
 	candidates []Candidate
 	dropped    []Dropped
 	others     []Candidate
 
-	// Tools are kept with their requirement until all are known, so that a
-	// selection costs two allocations however large it is.
-	tools  []*switchboard.Tool
-	by     []int
-	judged []*switchboard.Judgment // for each of by, or none at all
-	again  []again
-	seen   map[*switchboard.Tool]int // of tools, once there are many
+	// The tools are collected here with their requirements until all are known. So a selection costs two allocations,
+	// however large it is.
+	tools         []*switchboard.Tool
+	requirementOf []int
+	judgmentOf    []*switchboard.Judgment // for each of by, or empty
+	repeats       []repeatedSelection
+	toolIndex     map[*switchboard.Tool]int // index of each tool in tools, once there are many
 }
 
-// again says that a tool that is selected already is so by requirement too.
-type again struct {
+// A repeatedSelection says that a further requirement selects a tool that is selected already.
+type repeatedSelection struct {
 	tool, requirement int
 	judged            *switchboard.Judgment
 }
 
-// manyTools is how many selected tools are searched one by one before a map is
-// made of them.
-const manyTools = 128
+// mapThreshold is the number of selected tools from which a map replaces the linear search.
+const mapThreshold = 128
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func newScratch(in Input) *scratch {
+func borrowScratch(in Input) *scratch {
 	s := scratches.Get().(*scratch)
 	s.question = Question{Tenant: in.Tenant, Principal: in.Principal, Task: in.Task, Now: in.Now, Unfit: in.Unfit}
 	return s
 }
 
-func (s *scratch) free() {
+func (s *scratch) release() {
 	s.question = Question{}
-	clear(s.judged)
-	clear(s.again)
-	s.tools, s.by, s.judged, s.again, s.seen = s.tools[:0], s.by[:0], s.judged[:0], s.again[:0], nil
+	clear(s.judgmentOf)
+	clear(s.repeats)
+	s.tools, s.requirementOf, s.judgmentOf, s.repeats, s.toolIndex = s.tools[:0], s.requirementOf[:0], s.judgmentOf[:0], s.repeats[:0], nil
 	scratches.Put(s)
 }
 
-// selected notes that requirement i selected cs.
-func (s *scratch) selected(i int, cs []Candidate) {
-	before := len(s.tools) // a requirement selects each tool once
+// addSelected records that requirement i addSelected cs.
+func (s *scratch) addSelected(i int, cs []Candidate) {
+	before := len(s.tools) // only earlier requirements count, because a requirement selects each tool once
 	for _, c := range cs {
-		if at := s.find(c.Tool, before); at >= 0 {
-			s.again = append(s.again, again{at, i, c.Judgment})
+		if at := s.indexOf(c.Tool, before); at >= 0 {
+			s.repeats = append(s.repeats, repeatedSelection{at, i, c.Judgment})
 			continue
 		}
 		if c.Judgment != nil {
-			s.judged = append(s.judged, c.Judgment)
+			s.judgmentOf = append(s.judgmentOf, c.Judgment)
 		}
 		s.tools = append(s.tools, c.Tool)
-		s.by = append(s.by, i)
+		s.requirementOf = append(s.requirementOf, i)
 	}
 }
 
-// find returns the place of t among the first n tools, or -1.
-func (s *scratch) find(t *switchboard.Tool, n int) int {
-	if n <= manyTools {
+// indexOf returns the index of t among the first n tools, or -1.
+func (s *scratch) indexOf(t *switchboard.Tool, n int) int {
+	if n <= mapThreshold {
 		return slices.Index(s.tools[:n], t)
 	}
-	if s.seen == nil {
-		s.seen = make(map[*switchboard.Tool]int, n)
+	if s.toolIndex == nil {
+		s.toolIndex = make(map[*switchboard.Tool]int, n)
 	}
-	for i := len(s.seen); i < n; i++ {
-		s.seen[s.tools[i]] = i
+	for i := len(s.toolIndex); i < n; i++ {
+		s.toolIndex[s.tools[i]] = i
 	}
-	if at, ok := s.seen[t]; ok {
+	if at, ok := s.toolIndex[t]; ok {
 		return at
 	}
 	return -1
 }
 
-// selection returns what was noted.
-func (s *scratch) selection() []Selected {
+// selectedTools returns the collected tools.
+func (s *scratch) selectedTools() []Selected {
 	out := make([]Selected, len(s.tools))
-	by := slices.Clone(s.by)
+	by := slices.Clone(s.requirementOf)
 	var judged []*switchboard.Judgment
-	if len(s.judged) == len(s.tools) { // all are, or none
-		judged = slices.Clone(s.judged)
+	if len(s.judgmentOf) == len(s.tools) { // either all tools have a judgment, or none has
+		judged = slices.Clone(s.judgmentOf)
 	}
 	for i, t := range s.tools {
 		out[i] = Selected{Tool: t, Requirements: by[i : i+1 : i+1]}
@@ -153,7 +147,7 @@ func (s *scratch) selection() []Selected {
 			out[i].Judgments = judged[i : i+1 : i+1]
 		}
 	}
-	for _, a := range s.again {
+	for _, a := range s.repeats {
 		out[a.tool].Requirements = append(out[a.tool].Requirements, a.requirement)
 		if a.judged != nil {
 			out[a.tool].Judgments = append(out[a.tool].Judgments, a.judged)
@@ -162,20 +156,19 @@ func (s *scratch) selection() []Selected {
 	return out
 }
 
-// A Use is a server that a task uses as a whole.
+// A Use says that a task uses a server as a whole.
 type Use struct {
 	Server switchboard.ServerID
 
-	// Named says that a pattern such as docs/* takes all that the server has,
-	// whatever it does. Else only what it offers for reading comes along.
+	// Named says that a pattern such as docs/* takes everything that the server has, whatever it does. Otherwise the
+	// task gets only what the server offers for reading.
 	Named bool
 }
 
-// Whole returns the servers that the task uses as a whole, and not for single
-// tools: what else they offer belongs to the task too. These are the servers of
-// the selected tools, in the tools' order, but for those of which a requirement
-// wanted one tool, or named some; and then those of toolless, which offer no
-// tools at all, that a pattern such as docs/* names.
+// Whole returns the servers that the task uses as a whole, not only for single tools. Everything else that they offer
+// belongs to the task too. These are the servers of the selected tools, in the tools' order, except where a requirement
+// wanted a single tool or named some tools. After them come the servers in toolless, which offer no tools, if a pattern
+// such as docs/* names them.
 func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.ServerID) []Use {
 	var uses []Use
 	add := func(r *switchboard.Requirement, id switchboard.ServerID) {
@@ -203,7 +196,7 @@ func Whole(task *switchboard.Task, selected []Selected, toolless []switchboard.S
 	return uses
 }
 
-// namesAll reports whether r names all tools of the server, however many.
+// namesAll reports whether a pattern of r matches all tools of the server.
 func namesAll(r *switchboard.Requirement, id switchboard.ServerID) bool {
 	return slices.ContainsFunc(r.Tools, func(pattern string) bool {
 		servers, all := strings.CutSuffix(pattern, "/*")

@@ -6,12 +6,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A rule of policy may look at the requirement. Then a tool is vetoed for one requirement, and may be selected for another
-// of the same task. The operator can have a veto count for the whole task.
+// A rule of policy may depend on the requirement. Then a tool may be vetoed for one requirement and selected for
+// another requirement of the same task. The operator can make a veto count for the whole task.
 
-// vetoed returns the tools that one requirement's policy has vetoed and another requirement has let pass, with the first
-// requirement that vetoed each; nil for none.
-func vetoed(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
+// vetoedTools returns the tools that policy vetoed for a requirement, with the first requirement that vetoed each. It
+// returns nil unless one of them passed policy for another requirement.
+func vetoedTools(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
 	by := map[switchboard.ToolID]*switchboard.Requirement{}
 	for i := range all {
 		for _, d := range all[i].Dropped {
@@ -24,7 +24,7 @@ func vetoed(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
 		return nil
 	}
 	for i := range all {
-		for c := range all[i].passed() {
+		for c := range all[i].passedPolicy() {
 			if by[c.Tool.ID] != nil {
 				return by
 			}
@@ -33,8 +33,8 @@ func vetoed(all []Outcome) map[switchboard.ToolID]*switchboard.Requirement {
 	return nil
 }
 
-// passed yields the candidates that policy let pass.
-func (o *Outcome) passed() func(yield func(*Candidate) bool) {
+// passedPolicy yields the candidates that policy allowed.
+func (o *Outcome) passedPolicy() func(yield func(*Candidate) bool) {
 	return func(yield func(*Candidate) bool) {
 		for _, list := range [][]Candidate{o.Selected, o.Others} {
 			for i := range list {
@@ -51,12 +51,12 @@ func (o *Outcome) passed() func(yield func(*Candidate) bool) {
 	}
 }
 
-// Judgments returns for each tool that policy let pass somewhere what policy was asked about it: one Judgment for each
-// requirement that the tool could serve.
+// Judgments maps each tool that policy allowed for some requirement to its judgments: one for each requirement that the
+// tool could serve.
 func (d *Decision) Judgments() map[*switchboard.Tool][]*switchboard.Judgment {
 	all := map[*switchboard.Tool][]*switchboard.Judgment{}
 	for i := range d.Outcomes {
-		for c := range d.Outcomes[i].passed() {
+		for c := range d.Outcomes[i].passedPolicy() {
 			if c.Judgment != nil && !slices.Contains(all[c.Tool], c.Judgment) {
 				all[c.Tool] = append(all[c.Tool], c.Judgment)
 			}
@@ -65,7 +65,7 @@ func (d *Decision) Judgments() map[*switchboard.Tool][]*switchboard.Judgment {
 	return all
 }
 
-// judgeByAll has calls of each selected tool judged for every requirement that it could serve, and not only for those that
+// judgeByAll gives each selected tool the judgments of every requirement that it could serve, not only of those that
 // selected it.
 func judgeByAll(d *Decision) {
 	all := d.Judgments()

@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// What else a server offers follows its tools, unless the task took single ones.
+// A task also gets the other things that a server offers, unless it takes only single tools.
 func TestATaskUsesAServerAsAWholeUnlessItTakesSingleTools(t *testing.T) {
 	capability := switchboard.Requirement{}
 	one := switchboard.Requirement{Select: switchboard.SelectTool}
@@ -20,7 +20,7 @@ func TestATaskUsesAServerAsAWholeUnlessItTakesSingleTools(t *testing.T) {
 		requirements []switchboard.Requirement
 		selected     string // server/tool:requirement,requirement
 		toolless     string
-		want         string // servers; ! marks those that are named
+		want         string // servers; ! marks those that a pattern names
 	}{
 		{"nothing", nil, "", "", ""},
 		{"by capability", []switchboard.Requirement{capability}, "docs/a:0 docs/b:0", "", "docs"},

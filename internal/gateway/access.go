@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// allowed is which hosts and origins there are besides this machine's own.
-type allowed struct {
+// An accessList holds the hosts and origins that are allowed in addition to this machine's own.
+type accessList struct {
 	hosts   map[string]bool // "name" or "name:port"
 	origins map[string]bool
 }
 
-func newAllowed(hosts, origins []string) *allowed {
-	a := &allowed{hosts: map[string]bool{}, origins: map[string]bool{}}
+func newAccessList(hosts, origins []string) *accessList {
+	a := &accessList{hosts: map[string]bool{}, origins: map[string]bool{}}
 	for _, h := range hosts {
 		a.hosts[strings.ToLower(h)] = true
 	}
@@ -25,13 +25,12 @@ func newAllowed(hosts, origins []string) *allowed {
 	return a
 }
 
-// refuse says why r may not be answered, or "". A web page can make a browser
-// on this machine send requests here: to a name of its own that resolves to us
-// (then Host is that name), or across origins (then Origin or Sec-Fetch-Site
-// tells).
-func (a *allowed) refuse(r *http.Request) string {
-	if !a.host(r.Host) {
-		return "this host name is not allowed here; whoever runs Switchboard can add it to hosts"
+// refusalReason says why r may not be answered; "" means that it may. A web page can make a browser
+// on this machine send requests to us: by a name of the page's own that resolves to us (then Host
+// is that name), or across origins (then Origin or Sec-Fetch-Site shows it).
+func (a *accessList) refusalReason(r *http.Request) string {
+	if !a.allowsHost(r.Host) {
+		return "this host name is not allowed here; the operator can add it to hosts"
 	}
 	origins := r.Header.Values("Origin")
 	if len(origins) > 1 {
@@ -42,8 +41,8 @@ func (a *allowed) refuse(r *http.Request) string {
 		if a.origins[origin] {
 			return ""
 		}
-		if !sameOrLocal(origin, r.Host) {
-			return "this origin is not allowed here; whoever runs Switchboard can add it to origins"
+		if !isSameOrLoopback(origin, r.Host) {
+			return "this origin is not allowed here; the operator can add it to origins"
 		}
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
@@ -54,39 +53,39 @@ func (a *allowed) refuse(r *http.Request) string {
 	return ""
 }
 
-// fromPage reports whether a web page sent r, of whatever origin: browsers say so
-// with each request that could change something.
-func fromPage(r *http.Request) bool {
+// isFromPage reports whether a web page of any origin sent r. Browsers say so with each request
+// that could change something.
+func isFromPage(r *http.Request) bool {
 	return len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0
 }
 
-// host reports whether a request may name this host.
-func (a *allowed) host(host string) bool {
+// allowsHost reports whether the Host header may have this value.
+func (a *accessList) allowsHost(host string) bool {
 	host = strings.ToLower(host)
 	name, _, err := net.SplitHostPort(host)
 	if err != nil { // there is no port
 		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	}
-	return local(name) || a.hosts[name] || a.hosts[host]
+	return isLoopback(name) || a.hosts[name] || a.hosts[host]
 }
 
-// listed returns the origin of r where it is one that was configured.
-func (a *allowed) listed(r *http.Request) (string, bool) {
+// listedOrigin returns the origin of r, and whether the configuration lists it.
+func (a *accessList) listedOrigin(r *http.Request) (string, bool) {
 	origin := r.Header.Get("Origin")
 	return origin, origin != "" && a.origins[strings.ToLower(origin)]
 }
 
-// sameOrLocal reports whether origin is the host itself or on this machine.
-func sameOrLocal(origin, host string) bool {
+// isSameOrLoopback reports whether origin is the host itself or this machine.
+func isSameOrLoopback(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 		return false
 	}
-	return strings.EqualFold(u.Host, host) || local(u.Hostname())
+	return strings.EqualFold(u.Host, host) || isLoopback(u.Hostname())
 }
 
-// local reports whether name can only mean this machine.
-func local(name string) bool {
+// isLoopback reports whether name can only mean this machine.
+func isLoopback(name string) bool {
 	if name == "localhost" {
 		return true
 	}
@@ -94,10 +93,10 @@ func local(name string) bool {
 	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
 }
 
-// answerCORS tells a browser that pages of a configured origin may talk to us,
-// and reports whether that was all it asked. Other origins hear nothing.
+// answerCORS tells a browser that pages of a configured origin may use Switchboard. done means that
+// r was a preflight request, which is answered now. Other origins get no CORS headers.
 func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool) {
-	origin, ok := g.allowed.Load().listed(r)
+	origin, ok := g.allowed.Load().listedOrigin(r)
 	if !ok {
 		return false
 	}
@@ -109,8 +108,8 @@ func (g *Gateway) answerCORS(w http.ResponseWriter, r *http.Request) (done bool)
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	// The Mcp-Param headers of tools have names of their own, so what was asked
-	// for is granted: with a configured origin, nothing hangs on header names.
+	// The tools' Mcp-Param headers have arbitrary names, so all requested names are granted. For a
+	// configured origin, no protection depends on header names.
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked)
 	}

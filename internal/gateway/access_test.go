@@ -142,8 +142,8 @@ func TestAZ10_EveryRouteHasOneSpellingAndTwoArePublic(t *testing.T) {
 		{"GET", "/readyz", true, nil, 503, `{"ready":"so"}`},
 		{"GET", "/readyz", false, nil, 200, `{"ready":"so"}`},
 		{"HEAD", "/readyz", false, nil, 200, ""},
-		{"POST", "/healthz", false, nil, 405, "answered here: GET, HEAD\n"},
-		{"DELETE", "/readyz", false, nil, 405, "answered here: GET, HEAD\n"},
+		{"POST", "/healthz", false, nil, 405, "allowed methods: GET, HEAD\n"},
+		{"DELETE", "/readyz", false, nil, 405, "allowed methods: GET, HEAD\n"},
 		{"GET", "/healthz", false, head{"Host": "evil.example"}, 403, ""},
 		{"GET", "/readyz", false, head{"Origin": "https://evil.example"}, 403, ""},
 	} {

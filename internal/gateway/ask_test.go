@@ -159,7 +159,7 @@ func TestAnAnswerIsWaitedForAsLongAsAPersonTakes(t *testing.T) {
 				if err := <-came; err != nil {
 					t.Error(err)
 				}
-				if res, body := w.post(response, in); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "nothing that was asked") {
+				if res, body := w.post(response, in); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "no open question") {
 					t.Errorf("a second answer: %s %s", res.Status, body)
 				}
 				w.nothingLeft(t)
@@ -318,13 +318,13 @@ func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
 			return switchboard.Result{JSON: []byte(`{"content":[],"answers":` + string(text) + `}`)}, nil
 		})
 		first := w.try(try{})
-		state := field(t, first, "requestState")
+		state := memberOf(t, first, "requestState")
 		var seen []string
 		for _, answers := range []string{`{"nobody":` + bobSays + `}`, `{"1":"no object"}`, `{"1":` + bobSays + `}`, `{"1":` + cancelsIt + `,"2":{"roots":[]}}`} {
 			got := w.try(try{state: state, answers: answers})
 			seen = append(seen, got)
 			if strings.Contains(got, "requestState") {
-				next := field(t, got, "requestState")
+				next := memberOf(t, got, "requestState")
 				if next == state {
 					t.Error("a state is used twice")
 				}
@@ -339,8 +339,8 @@ func TestAModernClientIsAskedAgainForWhatItLeftOut(t *testing.T) {
 	})
 }
 
-// field returns a string of the result.
-func field(t *testing.T, body, name string) string {
+// memberOf returns a string of the result.
+func memberOf(t *testing.T, body, name string) string {
 	t.Helper()
 	var m struct{ Result map[string]any }
 	_ = json.Unmarshal([]byte(body), &m)

@@ -8,22 +8,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The headers with which a client says what it wants to be bound to. The path
-// can say it too.
+// The headers that name a task or a run. The path can name them as well.
 const (
 	HeaderTask = "Switchboard-Task"
 	HeaderRun  = "Switchboard-Run"
 )
 
-// A target is the task or run that a request names; "" means none.
-type target struct {
+// A runTarget is the task or run that a request names; "" means none.
+type runTarget struct {
 	task switchboard.TaskID
 	run  switchboard.RunID
 }
 
-// join adds what the headers name to what the path does. Both may name the
-// same, but not different things.
-func (t target) join(h http.Header) (target, *failure) {
+// withHeaders adds the task and run in the headers to those in the path. Both may name the same
+// ones, but not different ones.
+func (t runTarget) withHeaders(h http.Header) (runTarget, *failure) {
 	for _, s := range h.Values(HeaderTask) {
 		if t.task != "" && t.task != switchboard.TaskID(s) {
 			return t, invalidRequest("the request names two tasks; name one")
@@ -39,9 +38,9 @@ func (t target) join(h http.Header) (target, *failure) {
 	return t, nil
 }
 
-// check refuses a task that cannot exist, however long its name. Of a run there
-// is nothing to check: none is found that was not minted.
-func (t target) check() error {
+// checkTask refuses a task with an impossible name. A run needs no check: an id that was not
+// minted is not found.
+func (t runTarget) checkTask() error {
 	if t.task == "" {
 		return nil
 	}
@@ -51,23 +50,23 @@ func (t target) check() error {
 	return nil
 }
 
-// A binder finds or mints the run that a request is for.
-type binder func(context.Context) (*run.Run, error)
+// A runBinder finds or mints the run of a request.
+type runBinder func(context.Context) (*run.Run, error)
 
-// openRun returns the run that p names, or else a new one of the task.
-func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+// openRun returns the run that t names, or else a new run of the task.
+func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
 }
 
-// baseRun returns the run that p names, or else the one that all modern
-// requests of p for the task share.
-func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t target) (*run.Run, error) {
+// baseRun returns the run that t names, or else the run that all modern requests of p for the task
+// share.
+func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
 	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
 }
 
-// findRun returns the run that p names, or what other does where p names none.
-func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t target, other func() (*run.Run, error)) (*run.Run, error) {
-	if err := t.check(); err != nil {
+// findRun returns the run that t names, or the result of other if t names none.
+func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
+	if err := t.checkTask(); err != nil {
 		return nil, err
 	}
 	if t.run == "" {
@@ -78,10 +77,10 @@ func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t target
 		return nil, err
 	}
 	if r == nil {
-		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run that nobody uses for long ends"}
+		return nil, &switchboard.Error{Code: switchboard.CodeNoSuchTask, Text: "you have no such run", Hint: "mint one with POST /v1/tasks/<id>/runs; a run ends when it is not used for long"}
 	}
 	if t.task != "" && t.task != r.Task() {
-		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run that the request names is of another task than %s", t.task)
+		return nil, switchboard.Refuse(switchboard.CodeNoSuchTask, "the run in the request belongs to another task than %s", t.task)
 	}
 	return r, nil
 }

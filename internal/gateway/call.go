@@ -19,28 +19,29 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// call answers tools/call: the name is looked up in what the run shows, and the
-// params go on as they are.
-func (g *Gateway) call(ctx context.Context, q *request) answer {
+// callTool answers tools/call. It checks the params, binds the run and calls the tool. If the call
+// never left because its server failed, and the run moves to another server soon, callTool calls
+// once more.
+func (g *Gateway) callTool(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, ok := q.Param("name")
 	if !ok || raw[0] != '"' {
-		return answer{failure: invalidParams("tools/call: params.name must be a string")}
+		return rpcAnswer{failure: invalidParams("tools/call: params.name must be a string")}
 	}
 	name, _ := wire.String(raw)
 	if args, ok := q.Param("arguments"); ok && args[0] != '{' {
-		return answer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out where there are none")}
+		return rpcAnswer{failure: invalidParams("tools/call: params.arguments must be an object; leave it out if there are none")}
 	}
 	key, f := q.idempotencyKey()
 	if f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
 	arrived := time.Now()
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	for again := false; ; again = true {
-		a, sent, err := g.callOnce(ctx, q, r, name, key, arrived)
+		a, sent, err := g.callRouted(ctx, q, r, name, key, arrived)
 		if err == nil {
 			return a
 		}
@@ -48,20 +49,21 @@ func (g *Gateway) call(ctx context.Context, q *request) answer {
 			continue
 		}
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Code == switchboard.CodeNoSuchTool {
-			return answer{failure: unknownTool(name)}
+			return rpcAnswer{failure: unknownTool(name)}
 		}
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 }
 
 // movePatience is how long a call waits for its run to be bound to another server.
 const movePatience = 500 * time.Millisecond
 
-// awaitMove reports whether a call that failed with err can be made once more. The call never left, and its server is not fit.
-// awaitMove waits, for up to movePatience, until the name leads to another tool than the one that failed.
-func (g *Gateway) awaitMove(ctx context.Context, q *request, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
+// awaitMove reports whether a call that failed with err can be made once more. That needs a call
+// that never left and a server that is not fit. awaitMove waits, for up to movePatience, until the
+// name leads to another tool than the one that failed.
+func (g *Gateway) awaitMove(ctx context.Context, q *clientRequest, r *run.Run, name string, failed *switchboard.Tool, err error) bool {
 	own, ok := errors.AsType[*switchboard.Error](err)
-	if !ok || !own.Moves || q.resumed() {
+	if !ok || !own.Moves || q.resumesCall() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, movePatience)
@@ -78,43 +80,43 @@ func (g *Gateway) awaitMove(ctx context.Context, q *request, r *run.Run, name st
 	}
 }
 
-// resumed reports whether q goes on with a call that a server has begun.
-func (q *request) resumed() bool {
+// resumesCall reports whether q continues a call that a server has begun.
+func (q *clientRequest) resumesCall() bool {
 	_, resumed := q.Param(memberState)
 	return resumed
 }
 
-// callOnce makes the call where its name leads now. The Call is nil if none was sent. An error is for the
-// client of q: see refusal.
-func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, key string, arrived time.Time) (answer, *switchboard.Call, error) {
-	if _, ours := g.parks.resumes(q); ours {
-		a, err := g.send(ctx, q, r, &switchboard.Call{Params: q.Params})
+// callRouted calls the tool that the name leads to now. The Call is nil if none was sent. An error
+// is meant for the client of q: see errorAnswer.
+func (g *Gateway) callRouted(ctx context.Context, q *clientRequest, r *run.Run, name, key string, arrived time.Time) (rpcAnswer, *switchboard.Call, error) {
+	if _, ours := g.parks.stateOf(q); ours {
+		a, err := g.forward(ctx, q, r, &switchboard.Call{Params: q.Params})
 		return a, nil, err
 	}
-	way := g.route(ctx, q, r, name, arrived)
+	way := g.routeCall(ctx, q, r, name, arrived)
 	entry := way.Entry
-	if q.resumed() && !begunBy(r.Seen(q.clientOf(r)), name, way) {
-		return answer{}, nil, g.refused(q, r, name, &switchboard.Error{
+	if q.resumesCall() && !isSameTool(r.Seen(q.clientOf(r)), name, way) {
+		return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeOutcomeUnknown,
-			Text: cut(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
+			Text: shorten(name) + " is served by another tool than the one that began this call; it may have been executed: check before you make the call again",
 		})
 	}
 	if way.Way == surface.Forward && entry.Role == surface.Own {
-		return g.serveOwn(ctx, q, r, name), nil, nil
+		return g.answerOwnTool(ctx, q, r, name), nil, nil
 	}
-	if err := g.met(ctx, r); err != nil {
-		return answer{}, nil, err
+	if err := g.whyUnmet(ctx, r); err != nil {
+		return rpcAnswer{}, nil, err
 	}
 	switch way.Way {
 	case surface.Unknown:
 		err := &switchboard.Error{Code: switchboard.CodeNoSuchTool}
-		return answer{}, nil, g.refused(q, r, name, err)
+		return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
 	case surface.Changed:
-		return g.served(ctx, q, r, name, way), nil, nil
+		return g.answerServedDifferently(ctx, q, r, name, way), nil, nil
 	case surface.Unmet:
-		return answer{}, nil, g.refused(q, r, name, &switchboard.Error{
+		return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{
 			Code: switchboard.CodeUnmet, Requirement: way.Was,
-			Text: cut(name) + " is not served now, and no other tool that you may use does the same",
+			Text: shorten(name) + " is not served now, and no other tool that you may use does the same",
 			Hint: "list the tools again",
 		})
 	}
@@ -125,42 +127,42 @@ func (g *Gateway) callOnce(ctx context.Context, q *request, r *run.Run, name, ke
 		g.runs.Refresh(ctx, r)
 		reply, err := g.desk.Serve(ctx, r, entry, args, !q.modern)
 		if err != nil {
-			return answer{}, nil, g.refused(q, r, name, err)
+			return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
 		}
 		if reply.Inner == nil {
-			return g.stubSays(ctx, q, r, reply), nil, nil
+			return g.answerStub(ctx, q, r, reply), nil, nil
 		}
 		entry = *reply.Inner
 		name = entry.Name
 		if way, shown := g.routeMember(q, r, name, arrived); shown {
 			switch way.Way {
-			case surface.Unknown: // what was shown by the name is taken away, and another has it now
-				return answer{}, nil, g.refused(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
+			case surface.Unknown: // the tool that was shown by this name is gone, and another tool has the name
+				return rpcAnswer{}, nil, g.recordDenied(q, r, name, &switchboard.Error{Code: switchboard.CodeNoSuchTool})
 			case surface.Changed:
-				return g.served(ctx, q, r, name, way), nil, nil
+				return g.answerServedDifferently(ctx, q, r, name, way), nil, nil
 			case surface.Forward:
 				entry = way.Entry
 			}
 		}
 		params = wire.Rewrite(nil, q.Params, wire.Edit{Name: "arguments", Value: reply.Arguments})
 	}
-	if err := g.admit(ctx, r, entry, args, byName); err != nil {
-		return answer{}, nil, g.refused(q, r, name, err)
+	if err := g.admitMember(ctx, r, entry, args, byName); err != nil {
+		return rpcAnswer{}, nil, g.recordDenied(q, r, name, err)
 	}
 	if q.modern && q.header != nil {
 		if f := checkParamHeaders(q.header, entry.Tool, params); f != nil {
-			return answer{failure: f}, nil, nil
+			return rpcAnswer{failure: f}, nil, nil
 		}
 	}
 	c := callOf(entry, params)
 	if key != "" {
 		c.Once = &switchboard.Once{Key: key, Tool: name}
 	}
-	a, err := g.send(ctx, q, r, c)
+	a, err := g.forward(ctx, q, r, c)
 	return a, c, err
 }
 
-// callOf is the call of the entry's tool with these params; nil means those of the request.
+// callOf returns a Call of the entry's tool with these params; nil means the params of the request.
 func callOf(e surface.Entry, params []byte) *switchboard.Call {
 	return &switchboard.Call{
 		Server: e.Tool.ID.Server, Tool: e.Tool, Target: e.Tool.ID.Name, Params: params,
@@ -168,20 +170,20 @@ func callOf(e surface.Entry, params []byte) *switchboard.Call {
 	}
 }
 
-// stubSays answers with the stub's reply. Definitions in the reply count as shown.
-func (g *Gateway) stubSays(ctx context.Context, q *request, r *run.Run, reply lazyexpand.Reply) answer {
-	said, item := g.said(reply, q.modern), run.Searches
+// answerStub answers with the stub's reply. Definitions in the reply count as shown.
+func (g *Gateway) answerStub(ctx context.Context, q *clientRequest, r *run.Run, reply lazyexpand.Reply) rpcAnswer {
+	said, item := g.ownToolResult(reply, q.modern), run.Searches
 	if reply.Defines != nil {
-		g.runs.Showed(ctx, r, q.clientOf(r), sights(reply.Defines)...)
+		g.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
 		item = run.Definitions
 	}
 	g.meter.Charge(r.Bill(), item, said)
-	return answer{result: said}
+	return rpcAnswer{result: said}
 }
 
-// admit says why a member may not be executed now. One that is called by its own name is expanded, if
-// there is room; the others count as used.
-func (g *Gateway) admit(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
+// admitMember returns why a member of a group may not be executed now. It expands a member that is
+// called by its own name, if there is room. Any other member counts as used.
+func (g *Gateway) admitMember(ctx context.Context, r *run.Run, e surface.Entry, args []byte, byName bool) error {
 	if e.Role == surface.Member && !e.Withheld {
 		if err := g.desk.Permitted(ctx, r, e); err != nil {
 			return err
@@ -196,26 +198,26 @@ func (g *Gateway) admit(ctx context.Context, r *run.Run, e surface.Entry, args [
 	return nil
 }
 
-// begunBy reports whether the tool that the name leads to is the one that was shown by the name, with its definition: it
-// has begun a call that is resumed.
-func begunBy(seen *surface.Seen, name string, way surface.Route) bool {
+// isSameTool reports whether the name still leads to the tool, with the definition, that was shown
+// by the name. Only that tool can resume a call that it has begun.
+func isSameTool(seen *surface.Seen, name string, way surface.Route) bool {
 	o, shown := seen.Lookup(name)
 	return way.Way == surface.Forward && (!shown || o.SameAs(&way.Entry))
 }
 
-// route says where the call of the name goes. If that is nowhere, it looks whether another process
-// has changed the run, and waits for servers that are starting.
-func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string, arrived time.Time) surface.Route {
+// routeCall returns the route of a call by name. If there is none, it checks whether another
+// replica has changed the run, and waits for servers that are starting.
+func (g *Gateway) routeCall(ctx context.Context, q *clientRequest, r *run.Run, name string, arrived time.Time) surface.Route {
 	s := r.Surface()
 	if e, ok := s.Lookup(name); ok && e.Usable() && !r.Tells(arrived) && r.UpToDate(s) {
-		return surface.Route{Way: surface.Forward, Entry: e} // which clients there are costs more to know
+		return surface.Route{Way: surface.Forward, Entry: e} // the fast path: to look up the clients costs more
 	}
 	client := q.clientOf(r)
 	now := func() surface.Route {
 		return r.Surface().Route(r.Seen(client), name, r.Told(client, name, arrived))
 	}
 	way := now()
-	if way.Way != surface.Forward { // unless its client has just been elsewhere
+	if way.Way != surface.Forward { // the client may just have used another replica
 		g.runs.CatchUp(ctx, r)
 		way = now()
 	}
@@ -229,9 +231,9 @@ func (g *Gateway) route(ctx context.Context, q *request, r *run.Run, name string
 	return way
 }
 
-// routeMember says where the call of a group's member goes that the stub was asked to make, if the client was, or may have been, shown
-// the member.
-func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
+// routeMember returns the route of a member that the client calls through a stub. shown reports
+// whether the client was, or may have been, shown the member by itself.
+func (g *Gateway) routeMember(q *clientRequest, r *run.Run, name string, arrived time.Time) (way surface.Route, shown bool) {
 	client := q.clientOf(r)
 	seen := r.Seen(client)
 	if _, shown := seen.Lookup(name); !shown && !seen.IsLost() {
@@ -240,15 +242,16 @@ func (g *Gateway) routeMember(q *request, r *run.Run, name string, arrived time.
 	return r.Surface().Route(seen, name, r.Told(client, name, arrived)), true
 }
 
-// served tells the client which tool serves the name now. That tool counts as shown.
-func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name string, way surface.Route) answer {
+// answerServedDifferently tells the client which tool serves the name now. That tool counts as
+// shown.
+func (g *Gateway) answerServedDifferently(ctx context.Context, q *clientRequest, r *run.Run, name string, way surface.Route) rpcAnswer {
 	e, client := way.Entry, q.clientOf(r)
 	if r.Unread() && r.Seen(client).IsLost() {
-		return g.refusal(q, g.refused(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so what was shown as "+cut(name)+" is not known", nil)))
+		return g.errorAnswer(q, g.recordDenied(q, r, name, switchboard.Unavailable("nothing was executed: the store cannot be read, so it is not known which tool was shown as "+shorten(name)+"", nil)))
 	}
 	err := &switchboard.Error{
 		Code: switchboard.CodeServedDifferently, Requirement: way.Was, Tool: e.Name, Definition: string(e.Append(nil)),
-		Text: "nothing was executed: " + cut(name) + " is served by another tool now, " + e.Name,
+		Text: "nothing was executed: " + shorten(name) + " is served by another tool now, " + e.Name,
 		Hint: "call " + e.Name + " with arguments that fit its definition, which follows",
 	}
 	if e.Name == name {
@@ -263,13 +266,13 @@ func (g *Gateway) served(ctx context.Context, q *request, r *run.Run, name strin
 		defer r.Tell(client, told...)()
 		g.runs.Showed(ctx, r, client, surface.SightOf(e))
 	}
-	a := g.refusal(q, g.refused(q, r, name, err))
+	a := g.errorAnswer(q, g.recordDenied(q, r, name, err))
 	g.meter.Charge(r.Bill(), run.Definitions, a.result)
 	return a
 }
 
-// sights returns a sight of each entry.
-func sights(entries []surface.Entry) []surface.Sight {
+// sightsOf returns a sight of each entry.
+func sightsOf(entries []surface.Entry) []surface.Sight {
 	all := make([]surface.Sight, len(entries))
 	for i, e := range entries {
 		all[i] = surface.SightOf(e)
@@ -277,8 +280,9 @@ func sights(entries []surface.Entry) []surface.Sight {
 	return all
 }
 
-// refused records that a call was refused with err before it was sent. It returns err with the id of the receipt.
-func (g *Gateway) refused(q *request, r *run.Run, name string, err error) error {
+// recordDenied writes a receipt for a call that was refused with err before it reached the Caller.
+// It returns err with the id of the receipt.
+func (g *Gateway) recordDenied(q *clientRequest, r *run.Run, name string, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok || g.denied == nil || own.Receipt != "" {
 		return err
@@ -286,9 +290,9 @@ func (g *Gateway) refused(q *request, r *run.Run, name string, err error) error 
 	return switchboard.Receipted(err, g.denied(q.principal, r, name, own.Code))
 }
 
-// idempotencyKey returns the key that the client gives for its call, as it stands in
-// the header or in _meta; "" where it gives none.
-func (q *request) idempotencyKey() (string, *failure) {
+// idempotencyKey returns the key that the client gives for its call in the header or in _meta; ""
+// for none.
+func (q *clientRequest) idempotencyKey() (string, *failure) {
 	raw, inMeta := q.Meta(wire.MetaIdempotencyKey)
 	values := q.header.Values(wire.HeaderIdempotencyKey)
 	if !inMeta && len(values) == 0 {
@@ -300,21 +304,21 @@ func (q *request) idempotencyKey() (string, *failure) {
 	}
 	switch {
 	case len(values) > 1:
-		return "", mismatch("the header " + wire.HeaderIdempotencyKey + " is given twice")
+		return "", headerMismatch("the header " + wire.HeaderIdempotencyKey + " is given twice")
 	case len(values) == 1 && inMeta && values[0] != key:
-		return "", mismatch("the header " + wire.HeaderIdempotencyKey + " says other than " + wire.MetaIdempotencyKey + " in params._meta")
+		return "", headerMismatch("the header " + wire.HeaderIdempotencyKey + " differs from " + wire.MetaIdempotencyKey + " in params._meta")
 	case len(values) == 1:
 		key = values[0]
 	}
 	unprintable := func(r rune) bool { return r < ' ' || r > '~' }
 	if !ok || key == "" || len(key) > switchboard.MaxOnceKey || strings.ContainsFunc(key, unprintable) {
-		return "", invalidParams("an idempotency key has 1 to " + strconv.Itoa(switchboard.MaxOnceKey) + " printable ASCII characters; leave it out where the call may be made more than once")
+		return "", invalidParams("an idempotency key has 1 to " + strconv.Itoa(switchboard.MaxOnceKey) + " printable ASCII characters; leave it out if the call may be made more than once")
 	}
 	return key, nil
 }
 
-// hasKey reports whether the client gives a key for the call that q makes.
-func (q *request) hasKey() bool {
+// hasIdempotencyKey reports whether q is a call with an idempotency key.
+func (q *clientRequest) hasIdempotencyKey() bool {
 	if q.Method != wire.MethodToolsCall {
 		return false
 	}
@@ -322,34 +326,34 @@ func (q *request) hasKey() bool {
 	return inMeta || len(q.header.Values(wire.HeaderIdempotencyKey)) > 0
 }
 
-var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are under way, which is all that one principal may have; wait for some to end", MaxCallsEach)
+var tooManyCalls = switchboard.Refuse(switchboard.CodeOverloaded, "%d of your calls are in flight, the limit for one principal; wait for some to end", MaxCallsEach)
 
-// send makes the call, which says what it is for and whose it is, or resumes the one that q names. It returns the
-// result as the client of q gets it.
-func (g *Gateway) send(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (answer, error) {
-	result, f, err := g.result(ctx, q, r, c)
+// forward calls the server for q, or resumes the call that q names, and returns the result in the
+// form of the client's era. c says which tool or method it is for.
+func (g *Gateway) forward(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (rpcAnswer, error) {
+	result, f, err := g.forwardRaw(ctx, q, r, c)
 	if err != nil || f != nil {
-		return answer{failure: f}, err
+		return rpcAnswer{failure: f}, err
 	}
-	a, err := g.bridge(result, q.modern)
-	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before anybody takes its memory back
+	a, err := g.encodeForEra(result, q.modern)
+	g.meter.Charge(r.Bill(), run.Results, result.JSON) // before the result's memory is reused
 	return a, err
 }
 
-// result is like send. It returns the result as the server gave it, before the gateway puts it into
-// the form of the client's era.
-func (g *Gateway) result(ctx context.Context, q *request, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
-	account := g.account(q.principal)
-	if !take(&account.calls, MaxCallsEach) {
+// forwardRaw is like forward, but returns the result as the server gave it. It fills in the members
+// of c that come from q and r, and applies the limit on calls in flight.
+func (g *Gateway) forwardRaw(ctx context.Context, q *clientRequest, r *run.Run, c *switchboard.Call) (result switchboard.Result, f *failure, err error) {
+	account := g.accountOf(q.principal)
+	if !takeIfBelow(&account.calls, MaxCallsEach) {
 		return result, nil, tooManyCalls
 	}
 	defer account.calls.Add(-1)
-	g.calls.Add(1)
-	defer g.calls.Add(-1)
+	g.callsInFlight.Add(1)
+	defer g.callsInFlight.Add(-1)
 
 	c.Principal, c.Task, c.Run = q.principal, r.Task(), r.ID()
-	c.Method, c.Client = q.Method, q.asks()
-	c.Whole = g.whole || q.wantsWhole()
+	c.Method, c.Client = q.Method, q.switchboardClient()
+	c.Whole = g.wholeResults || q.wantsWhole()
 	c.Receipted = q.wantsReceipt() || g.receiptIDs != nil && g.receiptIDs(q.principal.Tenant)
 	c.Trail = &switchboard.Trail{}
 	c.Trail.Decided(r.Surface().Decided())
@@ -358,36 +362,36 @@ func (g *Gateway) result(ctx context.Context, q *request, r *run.Run, c *switchb
 	}
 	if q.notify != nil {
 		c.LogLevel = q.logLevel()
-		c.Notify = func(n switchboard.Notification) { q.hear(n, c.LogLevel) }
+		c.Notify = func(n switchboard.Notification) { q.passNotification(n, c.LogLevel) }
 	}
-	if state, ok := g.parks.resumes(q); ok {
+	if state, ok := g.parks.stateOf(q); ok {
 		found := false
-		if result, found, err = g.resume(ctx, q, state, c.Notify); !found {
-			return result, noState, nil
+		if result, found, err = g.resumeParked(ctx, q, state, c.Notify); !found {
+			return result, noSuchState, nil
 		}
 	} else {
-		result, err = g.make(ctx, q, c)
+		result, err = g.forwardParkable(ctx, q, c)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
-		err = cutShort(err)
+		err = stoppedError(err)
 	}
 	return result, nil, err
 }
 
 // wantsWhole reports whether the client takes results of any length.
-func (q *request) wantsWhole() bool {
+func (q *clientRequest) wantsWhole() bool {
 	raw, ok := q.Meta(wire.MetaResults)
 	return ok && string(raw) == `"whole"`
 }
 
-// wantsReceipt reports whether the client wants to know the receipt of its call.
-func (q *request) wantsReceipt() bool {
+// wantsReceipt reports whether the client wants the id of the call's receipt.
+func (q *clientRequest) wantsReceipt() bool {
 	raw, ok := q.Meta(wire.MetaReceipt)
 	return ok && string(raw) == "true"
 }
 
-// isToken reports whether raw, a value, can be a progress token. Like a schema,
-// it takes 1e2 for the integer that it is.
+// isToken reports whether the JSON value raw can be a progress token. It takes 1e2 for an integer,
+// as a JSON schema does.
 func isToken(raw []byte) bool {
 	if raw[0] == '"' {
 		return true
@@ -396,9 +400,9 @@ func isToken(raw []byte) bool {
 	return err == nil && n == math.Trunc(n)
 }
 
-// logLevel is the least severity of log messages that the client wants. A
-// modern client says it with the request; "" means none.
-func (q *request) logLevel() string {
+// logLevel returns the lowest level of log messages that the client wants; "" means none. A modern
+// client gives it with the request.
+func (q *clientRequest) logLevel() string {
 	if !q.modern {
 		return q.client.logLevel()
 	}
@@ -410,19 +414,19 @@ func (q *request) logLevel() string {
 	return level
 }
 
-// hear tells the client what a server says about its call: progress, log
-// messages of the level that it wants, and what extensions say.
-func (q *request) hear(n switchboard.Notification, level string) {
+// passNotification sends the client what a server says about its call: progress, log messages of at
+// least the level, and notifications of extensions.
+func (q *clientRequest) passNotification(n switchboard.Notification, level string) {
 	switch n.Method {
 	case wire.MethodProgress:
 	case wire.MethodLog:
-		raw, _ := field(n.Params, "level")
+		raw, _ := memberOf(n.Params, "level")
 		said, _ := wire.String(raw)
 		if level == "" || severity(said) < severity(level) {
 			return
 		}
 	case wire.MethodToolsChanged, wire.MethodResourcesChanged, wire.MethodPromptsChanged, wire.MethodResourceUpdated, wire.MethodInitialized, wire.MethodCancelled:
-		return // none of these is of a call
+		return // none of these belongs to a call
 	default:
 		if !strings.HasPrefix(n.Method, "notifications/") {
 			return
@@ -431,10 +435,10 @@ func (q *request) hear(n switchboard.Notification, level string) {
 	q.notify(n.Method, cleanParams(n.Params))
 }
 
-// checkParamHeaders holds the Mcp-Param headers of a modern call to its
-// arguments, as the tool's schema asks for.
+// checkParamHeaders compares the Mcp-Param headers of a modern call with its arguments, as the
+// tool's schema demands.
 func checkParamHeaders(h http.Header, tool *switchboard.Tool, params []byte) *failure {
-	// Few tools ask for a header, and reading a schema costs more than the call.
+	// Few tools ask for a header, and to read a schema costs more than the call.
 	if !bytes.Contains(tool.Definition, []byte("x-mcp-header")) {
 		return nil
 	}
@@ -444,7 +448,7 @@ func checkParamHeaders(h http.Header, tool *switchboard.Tool, params []byte) *fa
 	}
 	for name, values := range h {
 		if strings.HasPrefix(name, wire.HeaderParamPrefix) && len(values) > 1 {
-			return mismatch("header mismatch: " + name + " is given twice")
+			return headerMismatch("header mismatch: " + name + " is given twice")
 		}
 	}
 	lookup := func(name string) (string, bool) {
@@ -455,7 +459,7 @@ func checkParamHeaders(h http.Header, tool *switchboard.Tool, params []byte) *fa
 		return values[0], true
 	}
 	if err := mcp.ValidateParamHeadersLookup(lookup, &mcp.Tool{RawInputSchema: schema}, params); err != nil {
-		return mismatch(err.Error())
+		return headerMismatch(err.Error())
 	}
 	return nil
 }

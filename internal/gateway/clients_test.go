@@ -70,7 +70,7 @@ func stdioTransport(ctx context.Context, t *testing.T, w *world) gosdk.Transport
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- w.ServeStdio(ctx, inR, outW, local, "")
+		done <- w.ServeStdio(ctx, inR, outW, isLoopback, "")
 		_ = outW.Close()
 	}()
 	t.Cleanup(func() {

@@ -19,16 +19,16 @@ import (
 type failure struct {
 	code    int
 	message string
-	data    []byte // a value; nil means none
+	data    []byte // a JSON value; nil means none
 
-	// object is the whole error object of a server, which passes as it is.
+	// object is the whole error object of a server, which is passed on unchanged.
 	object []byte
 
-	refusal switchboard.Code // of ours; "" where it is none
+	refusal switchboard.Code // the code of our refusal; "" for another error
 }
 
-// internal says no more than that we failed; the log says why.
-var internal = &failure{code: wire.CodeInternal, message: "internal error; the log of Switchboard has more"}
+// internalFailure tells the client only that we failed; the log output says why.
+var internalFailure = &failure{code: wire.CodeInternal, message: "internal error; the log output of Switchboard says why"}
 
 // envelope returns f as a message; a nil id is null.
 func (f *failure) envelope(id []byte) []byte {
@@ -38,8 +38,8 @@ func (f *failure) envelope(id []byte) []byte {
 	return wire.AppendError(nil, id, f.code, f.message, f.data)
 }
 
-// status is the HTTP status of a message that holds only f. Legacy clients take
-// every answer to a request with 200.
+// status returns the HTTP status of a message that holds only f. Legacy clients get every answer
+// with 200.
 func (f *failure) status(modern bool) int {
 	if !modern {
 		return http.StatusOK
@@ -60,24 +60,26 @@ func invalidRequest(why string) *failure {
 
 func invalidParams(why string) *failure { return &failure{code: wire.CodeInvalidParams, message: why} }
 
-func mismatch(why string) *failure { return &failure{code: wire.CodeHeaderMismatch, message: why} }
+func headerMismatch(why string) *failure {
+	return &failure{code: wire.CodeHeaderMismatch, message: why}
+}
 
-func noMethod(method string) *failure {
+func methodNotFound(method string) *failure {
 	return &failure{code: wire.CodeMethodNotFound, message: "method not found: " + method}
 }
 
-// unparsed is why a message was not accepted.
-func unparsed(err error) (*failure, []byte) {
+// parseFailure says why a message could not be parsed, and returns its id if that was found.
+func parseFailure(err error) (*failure, []byte) {
 	var p *wire.ParseError
 	if !errors.As(err, &p) {
-		return internal, nil
+		return internalFailure, nil
 	}
 	return &failure{code: p.Code, message: p.Reason + " (byte " + strconv.Itoa(p.Offset) + ")"}, p.ID
 }
 
-// unsupported names the versions that there are.
-func unsupported(version string) *failure {
-	data := wire.AppendString([]byte(`{"requested":`), cut(version))
+// unsupportedVersion lists the supported versions.
+func unsupportedVersion(version string) *failure {
+	data := wire.AppendString([]byte(`{"requested":`), shorten(version))
 	data = append(data, `,"supported":[`...)
 	for i, v := range wire.Versions {
 		if i > 0 {
@@ -85,14 +87,14 @@ func unsupported(version string) *failure {
 		}
 		data = wire.AppendString(data, v)
 	}
-	return &failure{code: wire.CodeUnsupportedVersion, message: "unsupported protocol version: " + cut(version), data: append(data, "]}"...)}
+	return &failure{code: wire.CodeUnsupportedVersion, message: "unsupported protocol version: " + shorten(version), data: append(data, "]}"...)}
 }
 
-// maxEcho is how much of what a client sent is repeated to it, in bytes.
+// maxEcho is how many bytes of a client's text we repeat in an answer.
 const maxEcho = 256
 
-// cut shortens s to what is repeated.
-func cut(s string) string {
+// shorten cuts s to maxEcho bytes.
+func shorten(s string) string {
 	if len(s) <= maxEcho {
 		return s
 	}
@@ -103,15 +105,15 @@ func cut(s string) string {
 	return s + "…"
 }
 
-// unknownTool is the answer to a tool that does not exist, and to one that the
-// caller may not see. It says nothing by which the two could be told apart.
+// unknownTool answers a call of a tool that does not exist, or that the caller may not see. Both
+// look the same.
 func unknownTool(name string) *failure {
-	return refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", cut(name)))
+	return failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", shorten(name)))
 }
 
-// rpcCodes are the JSON-RPC codes of refusals. A standard one stands where it
-// fits; the others are positive, a hundred for each family and then the number
-// of our code, since the protocol keeps the negative ones to itself.
+// rpcCodes are the JSON-RPC codes of refusals. A standard code is used where one fits. The others
+// are positive, because the protocol reserves the negative ones: a hundred for each family, plus
+// the number of our code.
 var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeServerUnknown:     101,
 	switchboard.CodeServerUnreachable: 102,
@@ -147,8 +149,8 @@ var rpcCodes = map[switchboard.Code]int{
 	switchboard.CodeConfig:            1301,
 }
 
-// forTheModel are the refusals of a call that the model can act on. It sees
-// them as the tool's result; an error would be kept from it by many agents.
+// forTheModel are the refusals of a call that the model can act on. It gets them as the result of
+// the tool: many agents do not show errors to the model.
 var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeBadArguments:      true,
 	switchboard.CodeServedDifferently: true,
@@ -165,8 +167,8 @@ var forTheModel = map[switchboard.Code]bool{
 	switchboard.CodeOutcomeUnknown:    true,
 }
 
-// refused returns e as a JSON-RPC error.
-func refused(e *switchboard.Error) *failure {
+// failureOf returns e as a JSON-RPC error.
+func failureOf(e *switchboard.Error) *failure {
 	code, ok := rpcCodes[e.Code]
 	if !ok {
 		code = wire.CodeInternal
@@ -174,9 +176,9 @@ func refused(e *switchboard.Error) *failure {
 	return &failure{code: code, message: e.Text, data: errorData(e), refusal: e.Code}
 }
 
-// refusal turns an error into what the client of q is told. Its cause is for
-// the log alone.
-func (g *Gateway) refusal(q *request, err error) answer {
+// errorAnswer turns an error into the answer for the client of q. The error's cause goes only to
+// the log output.
+func (g *Gateway) errorAnswer(q *clientRequest, err error) rpcAnswer {
 	var (
 		own    *switchboard.Error
 		server *switchboard.ServerError
@@ -184,18 +186,18 @@ func (g *Gateway) refusal(q *request, err error) answer {
 	switch {
 	case errors.As(err, &own) && errors.Is(own.Cause, errCancelled):
 		g.log.Info("cancelled by its client", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "outcome", own.Code)
-		return answer{failure: refused(own)} // which nobody is sent
+		return rpcAnswer{failure: failureOf(own)} // the answer is not sent
 	case errors.As(err, &own):
 		level := slog.LevelInfo
-		if own.Code == switchboard.CodePolicyFailed { // somebody has a policy to mend
+		if own.Code == switchboard.CodePolicyFailed { // an operator should correct the policy
 			level = slog.LevelWarn
 		}
 		g.log.Log(context.Background(), level, "refused", "code", own.Code, "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
 		if q.Method == wire.MethodToolsCall && forTheModel[own.Code] {
-			g.tally(own.Code)
-			return answer{result: g.toolError(own, q.modern)}
+			g.countRefusal(own.Code)
+			return rpcAnswer{result: g.toolError(own, q.modern)}
 		}
-		return answer{failure: refused(own)}
+		return rpcAnswer{failure: failureOf(own)}
 	case errors.As(err, &server):
 		g.log.Debug("a server answered with an error", "server", server.Server, "tenant", q.principal.Tenant)
 		f := &failure{code: wire.CodeInternal, object: server.Object}
@@ -204,22 +206,22 @@ func (g *Gateway) refusal(q *request, err error) answer {
 				f.code = code
 			}
 		}
-		if code := bridgedCode(f.code, server.Modern, q); code != f.code {
+		if code := codeForEra(f.code, server.Modern, q); code != f.code {
 			f.code = code
 			f.object = wire.Rewrite(nil, server.Object, wire.Edit{Name: "code", Value: strconv.AppendInt(nil, int64(code), 10)})
 		}
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	case errors.Is(err, context.Canceled):
-		g.log.Debug("ended before it was done", "method", q.Method, "err", err)
-		return answer{failure: internal}
+		g.log.Debug("ended early", "method", q.Method, "err", err)
+		return rpcAnswer{failure: internalFailure}
 	}
 	g.log.Error("failed", "method", q.Method, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", err)
-	return answer{failure: internal}
+	return rpcAnswer{failure: internalFailure}
 }
 
-// cutShort is what the client is told of a call that failed with err while we
-// were ending it, since we stop. What the server has answered stays as it is.
-func cutShort(err error) error {
+// stoppedError is the error of a call that failed with err because Switchboard stopped. An answer
+// of the server stays as it is.
+func stoppedError(err error) error {
 	own, refused := errors.AsType[*switchboard.Error](err)
 	_, answered := errors.AsType[*switchboard.ServerError](err)
 	e := &switchboard.Error{
@@ -240,9 +242,9 @@ func cutShort(err error) error {
 	return e
 }
 
-// bridgedCode is the code by which the client's era says what the server's says
-// by code.
-func bridgedCode(code int, modern bool, q *request) int {
+// codeForEra translates an error code of a server into the era of the client of q. modern is the
+// era of the server.
+func codeForEra(code int, modern bool, q *clientRequest) int {
 	switch {
 	case code == wire.CodeResourceNotFound && q.modern:
 		return wire.CodeInvalidParams
@@ -252,12 +254,12 @@ func bridgedCode(code int, modern bool, q *request) int {
 	return code
 }
 
-// MetaError is the key in the _meta of a tool's result under which stands what
-// is the data of a JSON-RPC error elsewhere.
+// MetaError is the key in the _meta of a tool's result that holds what the data of a JSON-RPC error
+// would hold.
 const MetaError = wire.MetaOurPrefix + "error"
 
-// toolError returns e as the result of a call: a sentence for the model, and
-// the same data as an error would have for programs.
+// toolError returns e as a tool's result: a sentence for the model, and the data of the error for
+// programs.
 func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	text := e.Text
 	if e.Hint != "" {
@@ -272,15 +274,15 @@ func (g *Gateway) toolError(e *switchboard.Error, modern bool) []byte {
 	data := `"` + MetaError + `":` + string(errorData(e))
 	if modern {
 		b = append(b, `"resultType":"complete","_meta":`...)
-		b = append(b, g.meta(data)...)
+		b = append(b, g.ownMeta(data)...)
 	} else {
 		b = append(b, `"_meta":{`+data+`}`...)
 	}
 	return append(b, '}')
 }
 
-// errorData is what programs are told of a refusal: the code, whether asking
-// again can help, and what narrows it down.
+// errorData returns the data of a refusal for programs: the code, whether a retry can help, and
+// details.
 func errorData(e *switchboard.Error) []byte {
 	b := wire.AppendString([]byte(`{"code":`), string(e.Code))
 	b = wire.AppendString(append(b, `,"retryable":`...), string(e.Retry()))
@@ -299,8 +301,8 @@ func errorData(e *switchboard.Error) []byte {
 	return append(b, '}')
 }
 
-// receiptOf is the id of the receipt as clients are told it. Of what does not exist for them
-// they are told nothing.
+// receiptOf returns the id of the receipt for the client. A client gets none for a tool that does
+// not exist for it.
 func receiptOf(e *switchboard.Error) string {
 	if e.Code == switchboard.CodeNoSuchTool {
 		return ""
@@ -308,7 +310,7 @@ func receiptOf(e *switchboard.Error) string {
 	return e.Receipt
 }
 
-// hintOf says when to ask again, where there is no better hint.
+// hintOf returns the hint, or when to retry if there is no hint.
 func hintOf(e *switchboard.Error) string {
 	if e.Hint == "" && e.RetryAfter > 0 {
 		return "ask again in " + e.RetryAfter.Round(time.Second).String()
@@ -316,8 +318,7 @@ func hintOf(e *switchboard.Error) string {
 	return e.Hint
 }
 
-// httpStatus is the HTTP status of a refusal that is answered before, or
-// besides, the protocol.
+// httpStatus returns the HTTP status of a refusal outside of the protocol.
 func httpStatus(code switchboard.Code) int {
 	switch code {
 	case switchboard.CodeNotAuthenticated, switchboard.CodeKeyExpired:
@@ -336,7 +337,7 @@ func httpStatus(code switchboard.Code) int {
 	return http.StatusInternalServerError
 }
 
-// problem is RFC 9457: how what is not MCP is refused.
+// problem returns the refusal as problem details (RFC 9457), for endpoints other than MCP.
 func problem(status int, e *switchboard.Error) []byte {
 	p := struct {
 		Title  string            `json:"title"`
@@ -352,6 +353,6 @@ func problem(status int, e *switchboard.Error) []byte {
 	}{
 		http.StatusText(status), status, e.Text, e.Code, e.Retry(), e.Requirement, e.Stage, hintOf(e), receiptOf(e),
 	}
-	b, _ := json.Marshal(p) // strings and numbers: it cannot fail
+	b, _ := json.Marshal(p) // strings and numbers can be encoded
 	return b
 }

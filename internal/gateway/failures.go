@@ -6,77 +6,78 @@ import (
 	"time"
 )
 
-// Bounds of failed attempts to be known, as with a wrong key, of one Network.
+// Limits on failed authentications, such as wrong keys, of one Network.
 const (
-	quickFailures = 10          // in failureSpan, that are answered at once
-	failureSpan   = time.Minute // and how often one line of the log tells of them
-	failureDelay  = time.Second // after which each further one is answered
-	maxFailed     = 4096        // networks that are counted; the others count as one
+	quickFailures = 10          // so many in failureSpan are answered at once
+	failureSpan   = time.Minute // also how often the log output mentions a network
+	failureDelay  = time.Second // the delay of each further answer
+	maxFailed     = 4096        // networks that are counted one by one; the others are counted together
 )
 
-// failures counts who fails to be known, so that whoever guesses is slow and does not fill
-// the log. The zero value is ready. It is safe for concurrent use.
-type failures struct {
-	mu sync.Mutex
-	of map[netip.Prefix]*failed
+// authFailures counts failed authentications, so that guessing is slow and does not fill the log
+// output. The zero value is ready for use. It is safe for concurrent use.
+type authFailures struct {
+	mu        sync.Mutex
+	byNetwork map[netip.Prefix]*networkFailures
 }
 
-// failed is the failures of one network since a time, of which so many are not in the log yet.
-type failed struct {
-	since   time.Time
-	n       int
-	untold  int
-	toldYet time.Time
+// networkFailures counts the failures of one network since an instant. unlogged of them are not in
+// the log output yet.
+type networkFailures struct {
+	since      time.Time
+	count      int
+	unlogged   int
+	lastLogged time.Time
 }
 
-// note counts a failure. It returns how long its answer waits, and how many failures are to
-// be told in the log now: with this one, all that were not told; or 0.
-func (f *failures) note(from netip.Prefix) (wait time.Duration, tell int) {
+// count counts a failure. It returns how long its answer must wait, and how many failures to log
+// now: this one and all that were not logged yet, or 0.
+func (f *authFailures) count(from netip.Prefix) (wait time.Duration, tell int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	one := f.one(from, now)
+	one := f.countOf(from, now)
 	if now.Sub(one.since) >= failureSpan {
-		one.since, one.n = now, 0
+		one.since, one.count = now, 0
 	}
-	one.n++
-	one.untold++
-	if one.n > quickFailures {
+	one.count++
+	one.unlogged++
+	if one.count > quickFailures {
 		wait = failureDelay
 	}
-	if one.toldYet.IsZero() || now.Sub(one.toldYet) >= failureSpan {
-		tell, one.untold, one.toldYet = one.untold, 0, now
+	if one.lastLogged.IsZero() || now.Sub(one.lastLogged) >= failureSpan {
+		tell, one.unlogged, one.lastLogged = one.unlogged, 0, now
 	}
 	return wait, tell
 }
 
-// one returns the count of a network. The caller holds f.mu.
-func (f *failures) one(from netip.Prefix, now time.Time) *failed {
-	if one := f.of[from]; one != nil {
+// countOf returns the counter of a network. The caller holds f.mu.
+func (f *authFailures) countOf(from netip.Prefix, now time.Time) *networkFailures {
+	if one := f.byNetwork[from]; one != nil {
 		return one
 	}
-	if f.of == nil {
-		f.of = map[netip.Prefix]*failed{}
+	if f.byNetwork == nil {
+		f.byNetwork = map[netip.Prefix]*networkFailures{}
 	}
-	if len(f.of) >= maxFailed {
-		for other, it := range f.of {
-			if now.Sub(it.since) >= failureSpan && now.Sub(it.toldYet) >= failureSpan {
-				delete(f.of, other)
+	if len(f.byNetwork) >= maxFailed {
+		for other, it := range f.byNetwork {
+			if now.Sub(it.since) >= failureSpan && now.Sub(it.lastLogged) >= failureSpan {
+				delete(f.byNetwork, other)
 			}
 		}
 	}
-	if len(f.of) >= maxFailed {
-		if from = (netip.Prefix{}); f.of[from] != nil {
-			return f.of[from]
+	if len(f.byNetwork) >= maxFailed {
+		if from = (netip.Prefix{}); f.byNetwork[from] != nil {
+			return f.byNetwork[from]
 		}
 	}
-	one := &failed{since: now}
-	f.of[from] = one
+	one := &networkFailures{since: now}
+	f.byNetwork[from] = one
 	return one
 }
 
-// Network is from where the address of a connection is, for counting: one IPv4 address,
-// or the /64 that one user of IPv6 has. It is the zero Prefix where there is no address.
+// Network returns the network of a connection's address, for counting: one IPv4 address, or the /64
+// of an IPv6 address. It returns the zero Prefix if there is no address.
 func Network(addr string) netip.Prefix {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -87,6 +88,6 @@ func Network(addr string) netip.Prefix {
 	if ip.Is4() {
 		bits = 32
 	}
-	p, _ := ip.Prefix(bits) // it has as many bits
+	p, _ := ip.Prefix(bits) // an address has at least so many bits
 	return p
 }

@@ -10,12 +10,12 @@ import (
 
 func TestAttack11WhoGuessesKeysIsSlowAndFillsNoLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f failures
+		var f authFailures
 		here, there := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
 		waits, lines, told := 0, 0, 0
 		fail := func(from netip.Prefix, times int) {
 			for range times {
-				wait, tell := f.note(from)
+				wait, tell := f.count(from)
 				if wait > 0 {
 					waits++
 				}
@@ -45,19 +45,19 @@ func TestAttack11WhoGuessesKeysIsSlowAndFillsNoLog(t *testing.T) {
 
 func TestAttack11FailuresFromManyNetworksAreCountedInBoundedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f failures
+		var f authFailures
 		for i := range 3 * maxFailed {
-			f.note(netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x:%x::/64", i>>12, i&0xfff)))
+			f.count(netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x:%x::/64", i>>12, i&0xfff)))
 		}
-		if len(f.of) > maxFailed+1 {
-			t.Errorf("%d networks are kept", len(f.of))
+		if len(f.byNetwork) > maxFailed+1 {
+			t.Errorf("%d networks are kept", len(f.byNetwork))
 		}
-		if wait, tell := f.note(netip.MustParsePrefix("192.0.2.9/32")); wait == 0 || tell != 0 {
+		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait == 0 || tell != 0 {
 			t.Errorf("one of those that count together: waits %v, tells of %d", wait, tell)
 		}
 		time.Sleep(time.Minute)
-		if wait, tell := f.note(netip.MustParsePrefix("192.0.2.9/32")); wait != 0 || tell != 1 || len(f.of) != 1 {
-			t.Errorf("a minute later: waits %v, tells of %d, %d networks are kept", wait, tell, len(f.of))
+		if wait, tell := f.count(netip.MustParsePrefix("192.0.2.9/32")); wait != 0 || tell != 1 || len(f.byNetwork) != 1 {
+			t.Errorf("a minute later: waits %v, tells of %d, %d networks are kept", wait, tell, len(f.byNetwork))
 		}
 	})
 }

@@ -1,16 +1,15 @@
-// Package gateway is the MCP server in front: Streamable HTTP and stdio, and on
-// both the two eras of the protocol. Legacy clients open with initialize and
-// have a session; modern ones (2026-07-28) have neither, and say with each
-// request who they are.
+// Package gateway is the MCP server that clients connect to, over Streamable HTTP and over stdio,
+// in both eras of the protocol. Legacy clients send initialize and have a session. Modern clients
+// (2026-07-28) have neither: each request says who the client is.
 //
-// It decides whether bytes from outside are a request that may be answered, and
-// is the one place where errors become protocol (errors.go). What a client sees
-// it asks of its run, and how a call is made it leaves to the Caller.
+// The package decides whether bytes from outside are a request that may be answered. It is the only
+// place where errors become protocol errors (errors.go). It leaves to the run which tools a client
+// is shown, and to the Caller how a call is made.
 //
-// What passes through is bytes. A request is scanned strictly, and its params
-// go to the Caller as they are; a result comes back as it is, but for the
-// fields in which the eras differ (result.go) and the envelope around it. Only
-// what Switchboard says about itself goes through mcp-go (own.go).
+// The messages stay bytes. The gateway scans a request strictly and gives its params to the Caller
+// unchanged. It returns a result unchanged, except for the fields in which the eras differ
+// (result.go) and for the id around it. Only what Switchboard says about itself goes through mcp-go
+// (own.go).
 package gateway
 
 import (
@@ -34,144 +33,130 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what clients can ask for.
+// Limits for clients.
 const (
-	// MaxMessage is how long a message of a client may be, in bytes.
+	// MaxMessage is the maximum length of a client's message, in bytes.
 	MaxMessage = 4 << 20
 
-	// MaxSessions and MaxSessionsEach bound the legacy sessions, in all and of
-	// one principal. A principal's longest idle session makes room for a new
-	// one, once it has been idle for sessionGrace.
+	// MaxSessions limits the legacy sessions of all principals, MaxSessionsEach those of one
+	// principal. A principal that has MaxSessionsEach loses its longest idle session to a new one,
+	// if that session has been idle for sessionGrace.
 	MaxSessions     = 10_000
 	MaxSessionsEach = 256
 
-	// MaxStreamsEach bounds the streams that one principal keeps open to hear
-	// of changes.
+	// MaxStreamsEach limits the open notification streams of one principal.
 	MaxStreamsEach = 256
 
-	// MaxCallsEach bounds the calls of one principal that are under way.
+	// MaxCallsEach limits the calls in flight of one principal.
 	MaxCallsEach = 512
 
-	// MaxInFlight bounds the requests of one session, or of stdio, that are
-	// under way.
+	// MaxInFlight limits the requests in flight of one session, or of stdio.
 	MaxInFlight = 256
 )
 
-// Times.
 const (
-	// SessionIdle is how long a session is kept that nobody uses.
+	// SessionIdle is how long an unused session is kept.
 	SessionIdle = 30 * time.Minute
 
-	// KeepAlive is how long a client hears nothing on an event stream, or waits
-	// for a result, before it is sent a comment. It is also how often a stream
-	// that stays open is asked again who is listening.
+	// KeepAlive is how long an event stream is silent, or a client waits for a result, before
+	// Switchboard sends a comment. It is also how often a long-lived stream authenticates its
+	// client again.
 	KeepAlive = 15 * time.Second
 
-	bodyTimeout  = 30 * time.Second // for a whole body to come in
-	writeTimeout = 30 * time.Second // for a client to take what is told on a stream
-	chunkTimeout = 10 * time.Second // for a client to take writeChunk of a message
-	lastWords    = time.Second      // for clients to hear that a call was cut
-	sessionGrace = time.Minute
+	bodyTimeout   = 30 * time.Second // to receive a whole body
+	writeTimeout  = 30 * time.Second // for a client to read one event
+	chunkTimeout  = 10 * time.Second // for a client to read writeChunk of a message
+	cutNoticeTime = time.Second      // for clients to read that a call was cut
+	sessionGrace  = time.Minute
 )
 
-// Options are what a Gateway is made of.
+// Options are the parts and settings of a Gateway.
 type Options struct {
 	Runs   *run.Registry
 	Caller switchboard.Caller
 
-	// Store keeps sessions; nil means that they end with the process. Cluster are
-	// the replicas that have the same store; nil means that there are no others.
+	// Store keeps sessions; nil means that they end with the process. Cluster is the group of
+	// replicas that share the store; nil means that there are no others.
 	Store   Store
 	Cluster *cluster.Cluster
 
-	// SessionKey marks the ids of sessions, so that the store is not asked for one that
-	// nobody has minted. All that have the same store have the same key; without one a
-	// Gateway makes its own, and no other knows its sessions.
+	// SessionKey authenticates session ids, so that an id which Switchboard did not mint costs no
+	// read of the store. All replicas that share a store have the same key. Without a key, a
+	// Gateway makes one that no other replica knows, and only it finds its sessions.
 	SessionKey switchboard.Secret
 
-	// Authenticate says who sent a request, and refuses with SB-AUTH-001 or
-	// SB-AUTH-002. It is also asked again for requests whose answer is a
-	// stream that stays open.
+	// Authenticate returns the principal of a request, or an error with SB-AUTH-001 or SB-AUTH-002.
+	// Streams that stay open call it again for the request that opened them.
 	Authenticate func(*http.Request) (switchboard.Principal, error)
 
-	// Subscribe begins to hear of the updates of a resource of a server's,
-	// which c names as resources/subscribe does, until stop is called.
-	// updated gets the URI as the server says it.
+	// Subscribe asks a server for the updates of the resource that c names (as resources/subscribe
+	// does), until stop is called. It calls updated with the URI as the server spells it.
 	Subscribe func(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error)
 
-	// Ended is told that a Client.Session is over; nil means that nobody
-	// wants to know.
+	// Ended is called when a Client.Session has ended; nil means that nothing is called.
 	Ended func(session string)
 
-	// RootsChanged is told that the roots of the client of a Client.Session
-	// have changed; ask asks it while none of its calls is under way. nil means
-	// that nobody wants to know.
+	// RootsChanged is called when a client has changed its roots. session is its Client.Session.
+	// ask sends that client a request while none of its calls is in flight. nil means that nothing
+	// is called.
 	RootsChanged func(session string, ask func(ctx context.Context, method string, params []byte) ([]byte, error))
 
-	// Results keeps results that are too long to be given at once; nil where no
-	// surface has preview.ReadTool. WholeResults says that all are given whole.
+	// Results keeps results that are too long to be returned in one piece; nil where no surface has
+	// preview.ReadTool. WholeResults returns all results whole.
 	Results      *preview.Keeper
 	WholeResults bool
 
-	// ReceiptIDs says of a tenant that its clients are told the receipt of each call that goes well; nil says
-	// so of none.
+	// ReceiptIDs reports whether the clients of a tenant get the receipt's id with each call that
+	// succeeds; nil means no tenant.
 	ReceiptIDs func(switchboard.TenantID) bool
 
-	// Meter counts what runs cost; nil means that nobody wants to know.
+	// Meter counts the tokens that runs cost; nil means that nothing is counted.
 	Meter *run.Meter
 
-	// Desk does what clients ask of stubs.
+	// Desk answers calls of stubs.
 	Desk *lazyexpand.Desk
 
-	// Declare binds a run to the task that its client declares with these
-	// arguments of DeclareTool; nil where no surface has that.
+	// Declare binds a run to the task that its client declares with these arguments of DeclareTool;
+	// nil where no surface has DeclareTool.
 	Declare func(ctx context.Context, r *run.Run, args []byte) (lazyexpand.Reply, error)
 
-	// Status gives the JSON text with which switchboard_status answers a client
-	// of the run.
+	// Status returns the answer of switchboard_status to a client of the run, as JSON.
 	Status func(switchboard.Principal, *run.Run) []byte
 
-	// Fitness says whether tasks can be served, with the JSON text that says
-	// so to anybody who asks.
+	// Fitness reports whether tasks can be served, and returns the JSON text of /readyz.
 	Fitness func() (ready bool, text []byte)
 
-	// Inspect are what people ask from the side, by path: GET of one answers
-	// with JSON, or with the problem details of the *switchboard.Error. The
-	// same checks stand before them as before MCP.
+	// Inspect holds the operators' reads, by path. A GET is answered with their JSON, or with the
+	// problem details of their *switchboard.Error. The same checks apply as for MCP.
 	Inspect map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error)
 
-	// Metrics is what GET of /metrics answers with, in a form that the headers
-	// accept; nil means that nothing is there.
+	// Metrics answers GET /metrics in a format that the headers accept; nil means 404.
 	Metrics func(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error)
 
-	// Operate disables, enables or restarts a server, as POST of
-	// /v1/servers/<id>/<what> asks, and gives the JSON of what has come of it; nil
-	// means that nobody operates here. By is who asks, and reason why they say
-	// that they do, or "". Head is what the request says of who they are.
+	// Operate disables, enables or restarts a server, as POST /v1/servers/<id>/<what> asks, and
+	// returns JSON that describes the new state; nil means 404. by is the principal of the request,
+	// head are its headers, and reason is the reason that the operator gave, or "".
 	Operate func(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 
-	// Denied is told of a call of a tool by name that was refused before it could be
-	// made, as of one that there is not for the principal: Caller hears nothing of
-	// it. It returns the id of the receipt, if there is one. nil means that nobody
-	// wants to know.
+	// Denied is called when a tools/call was refused before it reached Caller, for example because
+	// the principal has no such tool. It returns the id of the receipt, if there is one. nil means
+	// that nothing is called.
 	Denied func(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string)
 
-	// Refused is told of each code with which something is refused; nil means
-	// that nobody counts.
+	// Refused is called with the code of each refusal; nil means that nothing is called.
 	Refused func(switchboard.Code)
 
-	// Grace is called when ServeStdio stops. What it returns is closed once the
-	// requests that are under way have had their time; nil means that they get
-	// none.
+	// Grace is called when ServeStdio stops. The channel that it returns is closed when the
+	// requests in flight have had their time; nil means that they get none.
 	Grace func() (over <-chan struct{})
 
-	// Hosts and Origins are allowed besides those of this machine; see Allow.
+	// Hosts and Origins are allowed in addition to this machine's own names; see Allow.
 	Hosts   []string
 	Origins []string
 
-	Log *slog.Logger // nil means that nothing is logged
+	Log *slog.Logger // nil means no log output
 
-	// Name and Version are what Switchboard calls itself.
+	// Name and Version are how Switchboard introduces itself to clients.
 	Name    string
 	Version string
 }
@@ -186,7 +171,7 @@ type Gateway struct {
 	desk         *lazyexpand.Desk
 	meter        *run.Meter
 	results      *preview.Keeper
-	whole        bool // results of any length are given whole
+	wholeResults bool // results are never cut
 	receiptIDs   func(switchboard.TenantID) bool
 	declare      func(context.Context, *run.Run, []byte) (lazyexpand.Reply, error)
 	status       func(switchboard.Principal, *run.Run) []byte
@@ -195,34 +180,34 @@ type Gateway struct {
 	metrics      func(switchboard.Principal, http.Header) (string, []byte, error)
 	operate      func(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error)
 	denied       func(switchboard.Principal, *run.Run, string, switchboard.Code) string
-	tally        func(switchboard.Code)
+	countRefusal func(switchboard.Code)
 	grace        func() <-chan struct{}
 	subscribe    func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
-	ended        func(session string)
+	sessionEnded func(session string)
 	rootsChanged func(session string, ask func(context.Context, string, []byte) ([]byte, error))
 	log          *slog.Logger
 
-	own     *server.MCPServer
-	info    []byte // our serverInfo, an object
-	members []byte // what a modern result has besides; a comma first
+	library       *server.MCPServer
+	serverInfo    []byte // our serverInfo, a JSON object
+	modernMembers []byte // a comma, and the members that every modern result needs
 
-	metaMember []byte // the same without its type
-	allowed    atomic.Pointer[allowed]
+	modernMeta []byte // modernMembers without resultType
+	allowed    atomic.Pointer[accessList]
 
 	sessions sessions
-	parks    *parks
-	accounts sync.Map // owner → *account
+	parks    *parkedCalls
+	accounts sync.Map // principalKey → *principalAccount
 
-	closing chan struct{} // closed by Drain
-	judged  bell          // rings when anybody may have lost their key
-	close   func()
+	closing   chan struct{} // closed by Drain
+	rechecked broadcast     // sent when any key may have been revoked
+	close     func()
 
-	failures failures // to be known
-	memory   memory
-	calls    atomic.Int64 // under way
-	taken    atomic.Int64 // sessions, from other homes
-	open     open
-	gate     *gate // of requests over HTTP
+	failures      authFailures // of callers that did not authenticate
+	memory        messageMemory
+	callsInFlight atomic.Int64
+	takenOver     atomic.Int64 // sessions that earlier had another owner
+	requests      openRequests
+	gate          *drainGate // of requests over HTTP
 }
 
 // New returns a Gateway.
@@ -236,7 +221,7 @@ func New(o Options) *Gateway {
 		desk:         o.Desk,
 		meter:        o.Meter,
 		results:      o.Results,
-		whole:        o.WholeResults,
+		wholeResults: o.WholeResults,
 		receiptIDs:   o.ReceiptIDs,
 		declare:      o.Declare,
 		status:       o.Status,
@@ -245,24 +230,24 @@ func New(o Options) *Gateway {
 		metrics:      o.Metrics,
 		operate:      o.Operate,
 		denied:       o.Denied,
-		tally:        o.Refused,
+		countRefusal: o.Refused,
 		grace:        o.Grace,
-		info:         ServerInfo(o.Name, o.Version),
+		serverInfo:   ServerInfo(o.Name, o.Version),
 		log:          o.Log,
-		own:          newOwn(o.Name, o.Version),
+		library:      newOwn(o.Name, o.Version),
 		subscribe:    o.Subscribe,
-		ended:        o.Ended,
+		sessionEnded: o.Ended,
 		rootsChanged: o.RootsChanged,
-		parks:        newParks(cmp.Or(o.Cluster, &cluster.Cluster{})),
+		parks:        newParkedCalls(cmp.Or(o.Cluster, &cluster.Cluster{})),
 		closing:      make(chan struct{}),
 		gate:         newGate(),
-		memory:       memory{most: MaxHeld},
+		memory:       messageMemory{limit: MaxHeld},
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	if g.tally == nil {
-		g.tally = func(switchboard.Code) {}
+	if g.countRefusal == nil {
+		g.countRefusal = func(switchboard.Code) {}
 	}
 	if g.grace == nil {
 		none := make(chan struct{})
@@ -270,14 +255,14 @@ func New(o Options) *Gateway {
 		g.grace = func() <-chan struct{} { return none }
 	}
 	g.sessions.key = []byte(cmp.Or(o.SessionKey.Reveal(), rand.Text()))
-	g.sessions.over = func(s *session) {
-		if !g.closed() { // or somebody else will go on with it
-			_ = g.unkeep(s) // or it expires
+	g.sessions.onEnd = func(s *session) {
+		if !g.isClosing() { // while stopping, another replica takes the session over
+			_ = g.deleteStoredSession(s) // on an error, the stored session expires
 		}
-		g.forget(s.client)
+		g.releaseClient(s.client)
 	}
-	g.metaMember = append([]byte(`,"_meta":`), g.meta()...)
-	g.members = append([]byte(`,"resultType":"complete"`), g.metaMember...)
+	g.modernMeta = append([]byte(`,"_meta":`), g.ownMeta()...)
+	g.modernMembers = append([]byte(`,"resultType":"complete"`), g.modernMeta...)
 	g.close = sync.OnceFunc(func() {
 		close(g.closing)
 		g.gate.shut()
@@ -286,22 +271,21 @@ func New(o Options) *Gateway {
 	return g
 }
 
-// ServerInfo is the object that tells modern clients who answers.
+// ServerInfo is the JSON object that tells modern clients which program answers.
 func ServerInfo(name, version string) []byte {
 	b := wire.AppendString([]byte(`{"name":`), name)
 	return append(wire.AppendString(append(b, `,"version":`...), version), '}')
 }
 
-// Allow sets which names of hosts, and which origins of web pages, requests may
-// carry besides those of this machine. A host is "name", for any port, or
-// "name:port"; an origin is "https://name", with its port where it has one.
-func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAllowed(hosts, origins)) }
+// Allow sets the host names and the origins of web pages that requests may carry in addition to
+// this machine's own. A host is "name", for any port, or "name:port". An origin is "https://name",
+// with its port if it has one.
+func (g *Gateway) Allow(hosts, origins []string) { g.allowed.Store(newAccessList(hosts, origins)) }
 
-// Drain refuses new requests from now on and ends the streams that clients
-// listen on. Requests over HTTP that are under way are waited for: their clients
-// can still answer what they are asked, cancel, and come back to a stream that
-// they have lost. What is under way when over is closed is cut, and Drain says
-// how many calls.
+// Drain refuses new requests and ends the notification streams. It waits for the
+// HTTP requests in flight: their clients can still answer questions, cancel, and resume a stream
+// that they have lost. When over is closed, Drain cuts what is still in flight, and returns how
+// many calls it cut.
 func (g *Gateway) Drain(over <-chan struct{}) (cut int) {
 	g.close()
 	select {
@@ -312,57 +296,55 @@ func (g *Gateway) Drain(over <-chan struct{}) (cut int) {
 	}
 }
 
-// Close ends the streams that clients listen on and all sessions, and refuses
-// what comes after. Requests under way are left to finish, until Cut.
+// Close ends the notification streams and all sessions, and refuses new requests. Requests in
+// flight may finish, until Cut.
 func (g *Gateway) Close() {
 	g.close()
 	g.sessions.endAll()
 	g.parks.close(errStopping)
 }
 
-// forget lets go of what was kept for a client of the legacy era.
-func (g *Gateway) forget(c *client) {
+// releaseClient ends the subscriptions of a legacy client and reports the end of its session.
+func (g *Gateway) releaseClient(c *clientState) {
 	c.subscriptions.end()
-	if g.ended != nil {
-		g.ended(c.key)
+	if g.sessionEnded != nil {
+		g.sessionEnded(c.publicID)
 	}
 }
 
-// hear takes a notification of a client's, of whose requests those in f are
-// under way.
-func (g *Gateway) hear(c *client, f *flight, m wire.Message) {
+// handleNotification handles a notification of client c. f holds the client's requests in flight.
+func (g *Gateway) handleNotification(c *clientState, f *requestTable, m wire.Message) {
 	switch m.Method {
 	case wire.MethodCancelled:
-		f.cancelled(m.Params)
+		f.cancel(m.Params)
 	case wire.MethodRootsChanged:
 		if g.rootsChanged != nil {
-			g.rootsChanged(c.key, c.ask)
+			g.rootsChanged(c.publicID, c.askOutsideCall)
 		}
 	}
 }
 
-// Calls says how many calls are under way.
-func (g *Gateway) Calls() int { return int(g.calls.Load()) }
+// Calls returns the number of calls in flight.
+func (g *Gateway) Calls() int { return int(g.callsInFlight.Load()) }
 
-// Open says how many sessions of the legacy era are open, and how many streams on
-// which clients hear of changes.
+// Open returns the numbers of open legacy sessions and of open notification streams.
 func (g *Gateway) Open() (sessions, streams int) {
 	g.accounts.Range(func(_, a any) bool {
-		streams += int(a.(*account).streams.Load())
+		streams += int(a.(*principalAccount).streams.Load())
 		return true
 	})
 	return g.sessions.size(), streams
 }
 
-// Cut ends what is still under way, and says how many calls. Their clients are
-// told that the outcome is unknown: they need a moment to hear it.
+// Cut cancels what is still in flight, and returns how many calls that were. Their clients are told
+// that the outcome is unknown. They need a moment to read it.
 func (g *Gateway) Cut() (calls int) {
 	calls = g.Calls()
-	g.open.end(errStopping)
+	g.requests.cancelAll(errStopping)
 	return calls
 }
 
-func (g *Gateway) closed() bool {
+func (g *Gateway) isClosing() bool {
 	select {
 	case <-g.closing:
 		return true
@@ -371,33 +353,33 @@ func (g *Gateway) closed() bool {
 	}
 }
 
-// An owner is what a principal is counted as.
-type owner struct {
+// A principalKey identifies a principal in counters and tables.
+type principalKey struct {
 	tenant switchboard.TenantID
 	id     string
 }
 
-func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
+func principalKeyOf(p switchboard.Principal) principalKey { return principalKey{p.Tenant, p.ID} }
 
-// An account counts what one principal has open. There are as many as there
-// are principals, so they are never let go.
-type account struct {
-	calls   atomic.Int64
-	streams atomic.Int64
-	held    atomic.Int64 // bytes of messages; of a tenant as a whole, where the owner has no id
+// A principalAccount counts what one principal has open. There are as many accounts as principals,
+// so they are never removed.
+type principalAccount struct {
+	calls     atomic.Int64
+	streams   atomic.Int64
+	heldBytes atomic.Int64 // bytes of messages; those of a whole tenant where the id is ""
 }
 
-func (g *Gateway) account(p switchboard.Principal) *account {
-	o := ownerOf(p)
+func (g *Gateway) accountOf(p switchboard.Principal) *principalAccount {
+	o := principalKeyOf(p)
 	if a, ok := g.accounts.Load(o); ok {
-		return a.(*account)
+		return a.(*principalAccount)
 	}
-	a, _ := g.accounts.LoadOrStore(o, &account{})
-	return a.(*account)
+	a, _ := g.accounts.LoadOrStore(o, &principalAccount{})
+	return a.(*principalAccount)
 }
 
-// take counts one more, unless there are limit already.
-func take(n *atomic.Int64, limit int64) bool {
+// takeIfBelow adds one to n, unless n has reached limit.
+func takeIfBelow(n *atomic.Int64, limit int64) bool {
 	if n.Add(1) <= limit {
 		return true
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-var update = flag.Bool("update", false, "write the answers into testdata")
+var resourceUpdate = flag.Bool("update", false, "write the answers into testdata")
 
 // shown are the headers of answers that the goldens show.
 var shown = []string{"Allow", "Content-Type", "Location", "Mcp-Session-Id", "Retry-After", "Www-Authenticate"}
@@ -58,7 +58,7 @@ func TestHTTPGolden(t *testing.T) {
 func compare(t *testing.T, file string, a *txtar.Archive, out []txtar.File) {
 	t.Helper()
 	got := txtar.Format(&txtar.Archive{Comment: a.Comment, Files: out})
-	if *update {
+	if *resourceUpdate {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -5,14 +5,16 @@ import (
 	"strings"
 )
 
-// Refused is what net/http is given in place of a head that Heads refuses, and of everything behind it. Wherever in a head it stands, net/http
-// answers with 400 and closes the connection.
+// Refused is what net/http reads in place of a head that Heads refuses, and of everything after it.
+// net/http answers it with 400 and closes the connection, wherever in a head it occurs.
 const Refused = "\x00\r\n:\r\n\r\n"
 
-// Heads checks the heads of the HTTP/1 requests on one connection, because net/http reads some of them that another reader would divide in another
-// way (RFC 9112, sections 2.2, 5.2 and 6.3): a line that ends in a bare LF or has a bare CR, a header that continues on a second line, a repeated
-// Content-Length, and a Content-Length beside a Transfer-Encoding. It refuses all of these. It skips the bodies. Behind a request in chunks it checks
-// nothing, because the connection is closed then. The zero value is ready for use. It is not safe for concurrent use.
+// Heads checks the heads of the HTTP/1 requests on one connection, because another reader would
+// divide some of the requests that net/http accepts in another way (RFC 9112, sections 2.2, 5.2 and
+// 6.3). It refuses a line that ends in a bare LF or has a bare CR, a header that continues on a
+// second line, a repeated Content-Length, and a Content-Length with a Transfer-Encoding. It skips
+// the bodies. After a chunked request it checks nothing, because the connection is closed then. The
+// zero value is ready for use. It is not safe for concurrent use.
 type Heads struct {
 	at     headPart
 	cr     bool // the last byte was a CR
@@ -25,13 +27,13 @@ type Heads struct {
 	named  int
 }
 
-// The headers that say where a body ends.
+// The headers that determine where a body ends.
 const (
 	headerLength   = "content-length"
 	headerTransfer = "transfer-encoding"
 )
 
-// maxBody is more than any body may have, and bounds what is counted.
+// maxBody is above any permitted length, and prevents an overflow.
 const maxBody = 1 << 50
 
 type headPart int
@@ -48,7 +50,8 @@ const (
 	unchecked
 )
 
-// Check reads what the client sent next. The first n bytes of it may be read; with ok false, what follows them may not, and nothing that comes later.
+// Check reads what the client sent next. The first n bytes of it may be passed on. If ok is false,
+// nothing after them may be passed on.
 func (h *Heads) Check(b []byte) (n int, ok bool) {
 	for n < len(b) {
 		rest := b[n:]
@@ -61,7 +64,7 @@ func (h *Heads) Check(b []byte) (n int, ok bool) {
 			if h.body -= skip; h.body == 0 {
 				*h = Heads{}
 			}
-		case (h.at == headerValue || h.begun && h.at == requestLine) && !h.cr && rest[0] != '\r': // most of the bytes
+		case (h.at == headerValue || h.begun && h.at == requestLine) && !h.cr && rest[0] != '\r': // most bytes take this case
 			end := bytes.IndexByte(rest, '\r')
 			if end < 0 {
 				end = len(rest)
@@ -79,7 +82,7 @@ func (h *Heads) Check(b []byte) (n int, ok bool) {
 	return n, true
 }
 
-// step reads one byte of a head. It is false where the byte may not be read.
+// step reads one byte of a head. It returns false if the byte must be refused.
 func (h *Heads) step(c byte) bool {
 	if h.cr {
 		if c != '\n' {
@@ -104,7 +107,7 @@ func (h *Heads) step(c byte) bool {
 			return false
 		}
 		if first := c | 0x20; first != headerLength[0] && first != headerTransfer[0] {
-			h.at = headerValue // whatever its name is
+			h.at = headerValue // other names do not matter
 			return true
 		}
 		h.at, h.named = headerName, 0
@@ -159,7 +162,8 @@ func (h *Heads) inLength(c byte) bool {
 	return h.body < maxBody
 }
 
-// endLine ends a line, and with an empty one the head. Empty lines before a request line are net/http's to judge.
+// endLine ends a line; an empty line ends the head. net/http decides about empty lines before a
+// request line.
 func (h *Heads) endLine() {
 	switch {
 	case h.at == requestLine && !h.begun:

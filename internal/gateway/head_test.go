@@ -92,7 +92,8 @@ func TestAttack11JS11HeadsThatTwoReadersWouldDivideDifferentlyAreRefused(t *test
 	}
 }
 
-// FuzzHeadsDivideRequestsAsNetHTTPDoes: whatever passes, net/http divides into the same bodies, however it came in pieces.
+// FuzzHeadsDivideRequestsAsNetHTTPDoes: whatever passes, net/http divides into the same bodies,
+// however it came in pieces.
 func FuzzHeadsDivideRequestsAsNetHTTPDoes(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -20,98 +20,98 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// greeting is what a person gets who looks here with a browser.
+// greeting is the text for a person who opens the address in a browser.
 const greeting = `This is Switchboard: one MCP server in front of others.
 
 MCP is at /mcp, and at /mcp/tasks/TASK for one task. Give that address to an MCP client.
 There is no page to look at. On this machine, "switchboard status" says how it is.`
 
-// A place is what a path leads to.
-type place uint8
+// An endpoint is what a path leads to.
+type endpoint uint8
 
 const (
-	nowhere  place = iota
-	mcpHere        // the MCP endpoint
-	runsHere       // where runs are minted
-	healthHere
-	readyHere
-	metricsHere
-	inspectHere
-	operateHere
+	endpointNone endpoint = iota
+	endpointMCP
+	endpointRuns // mints runs
+	endpointHealth
+	endpointReady
+	endpointMetrics
+	endpointInspect
+	endpointOperate
 )
 
-// methods are the HTTP methods that are answered.
-var methods = [...][]string{
-	mcpHere:     {http.MethodGet, http.MethodPost, http.MethodDelete},
-	runsHere:    {http.MethodPost},
-	healthHere:  {http.MethodGet, http.MethodHead},
-	readyHere:   {http.MethodGet, http.MethodHead},
-	metricsHere: {http.MethodGet},
-	inspectHere: {http.MethodGet},
-	operateHere: {http.MethodPost},
+// endpointMethods are the HTTP methods that each endpoint takes.
+var endpointMethods = [...][]string{
+	endpointMCP:     {http.MethodGet, http.MethodPost, http.MethodDelete},
+	endpointRuns:    {http.MethodPost},
+	endpointHealth:  {http.MethodGet, http.MethodHead},
+	endpointReady:   {http.MethodGet, http.MethodHead},
+	endpointMetrics: {http.MethodGet},
+	endpointInspect: {http.MethodGet},
+	endpointOperate: {http.MethodPost},
 }
 
-// The values of headers that most answers have. They are not modified.
+// Header values that most answers share. They are never modified.
 var (
 	nosniff   = []string{"nosniff"}
 	noStore   = []string{"no-store"}
 	mediaJSON = []string{"application/json"}
 )
 
-// route reads a path as it stands in the request: there is one spelling of each.
-func route(path string) (place, target) {
+// routePath returns the endpoint of a path, in the only spelling that is accepted, and the task or
+// run in it.
+func routePath(path string) (endpoint, runTarget) {
 	switch path {
 	case "/mcp":
-		return mcpHere, target{}
+		return endpointMCP, runTarget{}
 	case "/healthz":
-		return healthHere, target{}
+		return endpointHealth, runTarget{}
 	case "/readyz":
-		return readyHere, target{}
+		return endpointReady, runTarget{}
 	case "/metrics":
-		return metricsHere, target{}
+		return endpointMetrics, runTarget{}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/tasks/"); ok && isSegment(id) {
-		return mcpHere, target{task: switchboard.TaskID(id)}
+		return endpointMCP, runTarget{task: switchboard.TaskID(id)}
 	}
 	if id, ok := strings.CutPrefix(path, "/mcp/runs/"); ok && isSegment(id) {
-		return mcpHere, target{run: switchboard.RunID(id)}
+		return endpointMCP, runTarget{run: switchboard.RunID(id)}
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/tasks/"); ok {
 		if id, ok := strings.CutSuffix(rest, "/runs"); ok && isSegment(id) {
-			return runsHere, target{task: switchboard.TaskID(id)}
+			return endpointRuns, runTarget{task: switchboard.TaskID(id)}
 		}
 	}
 	if rest, ok := strings.CutPrefix(path, "/v1/servers/"); ok {
 		if id, what, ok := strings.Cut(rest, "/"); ok && isSegment(id) && slices.Contains(operations, what) {
-			return operateHere, target{}
+			return endpointOperate, runTarget{}
 		}
 	}
-	return nowhere, target{}
+	return endpointNone, runTarget{}
 }
 
-// operations are what Options.Operate does.
+// operations are the actions of Options.Operate.
 var operations = []string{"disable", "enable", "restart"}
 
-// isSegment reports whether s is one segment of a path that is spelt as it is
-// meant. Whether it names anything is seen once we know who asks.
+// isSegment reports whether s is one path segment without escapes. Whether it names something is
+// decided after authentication.
 func isSegment(s string) bool { return s != "" && !strings.ContainsAny(s, "/%") }
 
-// ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>; mints runs
-// at POST /v1/tasks/<id>/runs; does what operators want, and tells what they ask;
-// and says to anybody, at /healthz that it is there and at /readyz whether it is
-// ready.
+// ServeHTTP answers MCP at /mcp, /mcp/tasks/<id> and /mcp/runs/<id>, mints runs at POST
+// /v1/tasks/<id>/runs, answers operators, and answers GET /healthz and GET /readyz without
+// authentication.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		switch p := recover(); p {
 		case nil:
-		case http.ErrAbortHandler: // an answer that another replica gives was cut off, or nobody waits for it
+		case http.ErrAbortHandler: // an answer that another replica gives was cut off, or its client has disconnected
 			panic(p)
 		default:
 			g.log.Error("panic while serving", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			panic(http.ErrAbortHandler) // what was written so far is no answer
+			panic(http.ErrAbortHandler) // the client must not take the bytes so far for an answer
 		}
 	}()
-	// What an earlier request on this connection has set ends here.
+	// Clear the deadline of an earlier request on this connection.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cache-Control"] = nosniff, noStore
@@ -120,11 +120,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	path := r.URL.EscapedPath()
-	where, t := route(path)
-	if where == nowhere && g.inspect[path] != nil {
-		where = inspectHere
+	where, t := routePath(path)
+	if where == endpointNone && g.inspect[path] != nil {
+		where = endpointInspect
 	}
-	if where == nowhere || where == metricsHere && g.metrics == nil || where == operateHere && g.operate == nil {
+	if where == endpointNone || where == endpointMetrics && g.metrics == nil || where == endpointOperate && g.operate == nil {
 		text := "nothing is here; MCP is at /mcp"
 		if path == "/" {
 			text = greeting
@@ -132,27 +132,27 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.allowed.Load().refuse(r)
-	if why == "" && where == operateHere && fromPage(r) {
-		why = "what operators do, no web page may; use the command, switchboard server"
+	why := g.allowed.Load().refusalReason(r)
+	if why == "" && where == endpointOperate && isFromPage(r) {
+		why = "a web page may not do what operators do; use the command switchboard server"
 	}
 	if why != "" {
-		g.log.Warn("refused a request", "why", why, "host", cut(r.Host), "origin", cut(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+		g.log.Warn("refused a request", "why", why, "host", shorten(r.Host), "origin", shorten(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 		g.refuse(w, where, http.StatusForbidden, nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "%s", why))
 		return
 	}
 	if g.answerCORS(w, r) {
 		return
 	}
-	if allow := methods[where]; !slices.Contains(allow, r.Method) {
+	if allow := endpointMethods[where]; !slices.Contains(allow, r.Method) {
 		notAllowed(w, allow...)
 		return
 	}
 	switch where {
-	case healthHere:
+	case endpointHealth:
 		g.serveHealth(w)
 		return
-	case readyHere:
+	case endpointReady:
 		g.serveReady(w)
 		return
 	}
@@ -161,24 +161,24 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseCaller(w, r, where, err)
 		return
 	}
-	if g.closed() {
-		h.Set("Connection", "close") // whoever takes our place is reached by another
+	if g.isClosing() {
+		h.Set("Connection", "close") // the client's next connection reaches the process that replaces this one
 	}
 	switch where {
-	case runsHere:
-		if g.let(w, r, where, nil) {
+	case endpointRuns:
+		if g.enterOrRefuse(w, r, where, nil) {
 			defer g.gate.leave()
 			g.serveRuns(w, r, p, t.task)
 		}
 		return
-	case metricsHere:
+	case endpointMetrics:
 		g.serveMetrics(w, r, p)
 		return
-	case inspectHere:
+	case endpointInspect:
 		g.serveInspect(w, r, p)
 		return
-	case operateHere:
-		if g.let(w, r, where, nil) {
+	case endpointOperate:
+		if g.enterOrRefuse(w, r, where, nil) {
 			defer g.gate.leave()
 			g.serveOperate(w, r, p)
 		}
@@ -194,14 +194,14 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// let lets a request in, or answers that we are stopping. Whoever is in has to
-// leave the gate.
-func (g *Gateway) let(w http.ResponseWriter, r *http.Request, where place, id []byte) bool {
+// enterOrRefuse admits a request to the gate, or answers that Switchboard is stopping. After true,
+// the caller must call gate.leave.
+func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where endpoint, id []byte) bool {
 	if g.gate.enter() {
 		return true
 	}
 	if _, hop := cluster.Principal(r); hop {
-		cluster.NotHere(w) // whoever has sent it here takes over
+		cluster.NotHere(w) // the replica that forwarded it takes over
 		return false
 	}
 	w.Header().Set("Retry-After", "1")
@@ -210,27 +210,27 @@ func (g *Gateway) let(w http.ResponseWriter, r *http.Request, where place, id []
 	return false
 }
 
-// endsUnchecked reports whether Heads does not follow where r ends, which is so behind a
-// Transfer-Encoding. In HTTP/1.0 net/http takes that header away, so every such request
-// counts. What follows on the connection is not read: Heads relies on that.
+// endsUnchecked reports whether Heads cannot tell where r ends, which is so after a
+// Transfer-Encoding. net/http removes that header from HTTP/1.0 requests, so all of those count.
+// Nothing that follows on the connection may be read: Heads relies on that.
 func endsUnchecked(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
-// serveHealth answers whoever would end us if we did not answer: there is no
-// reason for that, also not while calls in flight finish.
+// serveHealth answers supervisors, which kill a process that does not answer. Nothing is a reason
+// for that, nor is a drain of the calls in flight.
 func (g *Gateway) serveHealth(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady answers whoever sends clients here. One that cannot be sent any
-// need not be ended for that: see serveHealth.
+// serveReady answers load balancers. A process that is not ready need not be killed: see
+// serveHealth.
 func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
 	ready, text := g.fitness()
 	switch {
-	case g.closed():
+	case g.isClosing():
 		text = []byte(`{"ready":false,"stopping":true}`)
 	case ready:
 		status = http.StatusOK
@@ -239,21 +239,22 @@ func (g *Gateway) serveReady(w http.ResponseWriter) {
 	writeAll(w, status, text)
 }
 
-// notAllowed answers a request whose HTTP method is none of these.
+// notAllowed answers a request that uses another HTTP method than these.
 func notAllowed(w http.ResponseWriter, methods ...string) {
 	allow := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allow)
-	http.Error(w, "answered here: "+allow, http.StatusMethodNotAllowed)
+	http.Error(w, "allowed methods: "+allow, http.StatusMethodNotAllowed)
 }
 
-// refuseCaller answers a request of whom we do not know, or not for this.
-func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where place, err error) {
+// refuseCaller answers a request that was not authenticated or is not authorized. It
+// delays callers that fail often.
+func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where endpoint, err error) {
 	var e *switchboard.Error
 	if !errors.As(err, &e) {
-		g.log.Error("cannot tell who is calling", "err", err)
-		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "who is calling could not be told; the log of Switchboard has more")
+		g.log.Error("cannot authenticate a caller", "err", err)
+		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, tell := g.failures.note(Network(r.RemoteAddr))
+	wait, tell := g.failures.count(Network(r.RemoteAddr))
 	if tell > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
 	}
@@ -270,60 +271,59 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where pla
 	g.refuse(w, where, httpStatus(e.Code), nil, e)
 }
 
-// refuse answers with e in the form that the place has: JSON-RPC with the id, or
-// problem details.
-func (g *Gateway) refuse(w http.ResponseWriter, where place, status int, id []byte, e *switchboard.Error) {
-	if where == mcpHere {
-		g.writeFailure(w, status, id, refused(e))
+// refuse answers with e in the form of the endpoint: JSON-RPC with the id, or problem details.
+func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id []byte, e *switchboard.Error) {
+	if where == endpointMCP {
+		g.writeFailure(w, status, id, failureOf(e))
 		return
 	}
-	g.tally(e.Code)
+	g.countRefusal(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
 func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
-	g.count(f)
+	g.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
 }
 
-// count counts a failure that is a refusal.
-func (g *Gateway) count(f *failure) {
+// countFailure counts f if it is a refusal.
+func (g *Gateway) countFailure(f *failure) {
 	if f != nil && f.refusal != "" {
-		g.tally(f.refusal)
+		g.countRefusal(f.refusal)
 	}
 }
 
-// serveMetrics answers those who count.
+// serveMetrics answers GET /metrics.
 func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	kind, text, err := g.metrics(p, r.Header)
 	if err != nil {
 		g.log.Error("metrics", "err", err)
-		http.Error(w, internal.message, http.StatusInternalServerError)
+		http.Error(w, internalFailure.message, http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", kind)
 	writeAll(w, http.StatusOK, text)
 }
 
-// maxReason is how long an operator's reason may be, in bytes.
+// maxReason is the maximum length of an operator's reason, in bytes.
 const maxReason = 500
 
-// serveOperate does something to a server. The body is JSON even where it says
-// nothing: no page of another origin can send that unasked.
+// serveOperate disables, enables or restarts a server. It demands a JSON content type even for an
+// empty body, because a page of another origin cannot send one without a preflight request.
 func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	bad := func(status int, why string) {
-		g.refuse(w, operateHere, status, nil, &switchboard.Error{Text: why})
+		g.refuse(w, endpointOperate, status, nil, &switchboard.Error{Text: why})
 	}
 	if why := notJSON(w, r); why != "" {
 		bad(http.StatusUnsupportedMediaType, why)
 		return
 	}
-	held := g.hold(p)
-	defer held.end()
-	body, ok := g.readBody(w, r, operateHere, &held)
+	held := g.newHold(p)
+	defer held.release()
+	body, ok := g.readBody(w, r, endpointOperate, &held)
 	if !ok {
 		return
 	}
@@ -334,28 +334,28 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&wish); err != nil || dec.More() || len(wish.Reason) > maxReason {
-			bad(http.StatusBadRequest, fmt.Sprintf("the body must be nothing, or an object with no member but reason, a text of at most %d bytes", maxReason))
+			bad(http.StatusBadRequest, fmt.Sprintf("the body must be empty, or an object with the one member reason, a string of at most %d bytes", maxReason))
 			return
 		}
 	}
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
 	text, err := g.operate(p, r.Header, switchboard.ServerID(id), what, wish.Reason)
-	g.tellOperator(w, r, operateHere, text, err)
+	g.answerOperator(w, r, endpointOperate, text, err)
 }
 
-// serveInspect answers those who look in from the side.
+// serveInspect answers one of the operators' reads.
 func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
 	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
-	g.tellOperator(w, r, inspectHere, text, err)
+	g.answerOperator(w, r, endpointInspect, text, err)
 }
 
-// tellOperator answers with JSON, or says why not.
-func (g *Gateway) tellOperator(w http.ResponseWriter, r *http.Request, where place, text []byte, err error) {
+// answerOperator answers with JSON, or with problem details if err is set.
+func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where endpoint, text []byte, err error) {
 	if err != nil {
 		e, ok := errors.AsType[*switchboard.Error](err)
 		if !ok {
 			g.log.Error("not answered", "path", r.URL.Path, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log of Switchboard has more")
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log output of Switchboard says why")
 		}
 		g.refuse(w, where, httpStatus(e.Code), nil, e)
 		return
@@ -372,20 +372,20 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 			return
 		}
 	}
-	held := g.hold(p)
-	defer held.end()
-	if _, ok := g.readBody(w, r, runsHere, &held); !ok {
+	held := g.newHold(p)
+	defer held.release()
+	if _, ok := g.readBody(w, r, endpointRuns, &held); !ok {
 		return
 	}
-	minted, err := g.openRun(r.Context(), p, target{task: task})
+	minted, err := g.openRun(r.Context(), p, runTarget{task: task})
 	if err != nil {
 		var e *switchboard.Error
 		if !errors.As(err, &e) {
 			g.log.Error("cannot open a run", "task", task, "err", err)
-			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internal.message)
+			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internalFailure.message)
 		}
 		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		g.refuse(w, runsHere, httpStatus(e.Code), nil, e)
+		g.refuse(w, endpointRuns, httpStatus(e.Code), nil, e)
 		return
 	}
 	path := "/mcp/runs/" + string(minted.ID())
@@ -399,9 +399,8 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 	writeAll(w, http.StatusCreated, body)
 }
 
-// notJSON says why the body of r is not JSON in no encoding but its own, and
-// what to send; or "". A form or plain text is what a page of another origin can
-// send without asking first.
+// notJSON says what to send instead if the body of r is not plain JSON; "" means that it is. A page
+// of another origin can send forms and plain text without a preflight request.
 func notJSON(w http.ResponseWriter, r *http.Request) string {
 	for _, e := range r.Header.Values("Content-Encoding") {
 		if e != "" && e != "identity" {
@@ -411,7 +410,7 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	}
 	types := r.Header.Values("Content-Type")
 	if len(types) == 1 {
-		if types[0] == mediaJSON[0] { // as nearly all clients spell it
+		if types[0] == mediaJSON[0] { // the spelling of nearly all clients
 			return ""
 		}
 		if t, _, err := mime.ParseMediaType(types[0]); err == nil && t == mediaJSON[0] {
@@ -421,12 +420,13 @@ func notJSON(w http.ResponseWriter, r *http.Request) string {
 	return "Content-Type must be application/json"
 }
 
-// firstRead is how much of a message is read before there is more memory for it.
+// firstRead is how many bytes of a message are read before more memory is reserved for it.
 const firstRead = 64 << 10
 
-// readBody reads the whole body, which is held, or answers why not. Forwarding starts
-// only then: net/http cuts some answers otherwise (golang/go#40747).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, held *hold) ([]byte, bool) {
+// readBody reads the whole body into reserved memory, or answers with the reason why not. A request
+// is forwarded only when its body has been read: net/http cuts some answers otherwise
+// (golang/go#40747).
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
 		w.Header().Set("Connection", "close")
 		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
@@ -437,8 +437,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 	}
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection that has no deadlines needs none reset
-	// A length is only a promise: memory follows what really comes.
+	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection without deadlines needs no reset
+	// Content-Length is only a promise: memory grows with the bytes that arrive.
 	whole := int64(MaxMessage + 1)
 	if r.ContentLength >= 0 {
 		whole = r.ContentLength + 1 // one more, to see the end
@@ -447,7 +447,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 	for {
 		if len(body) == cap(body) {
 			room := min(max(4*int64(cap(body)), firstRead), whole)
-			if ok, full := held.grow(room - int64(cap(body))); !ok {
+			if ok, full := held.tryGrow(room - int64(cap(body))); !ok {
 				g.refuseMemory(w, where, full)
 				return nil, false
 			}
@@ -463,7 +463,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 			return body, true
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not come in within "+bodyTimeout.String()))
+			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not arrive within "+bodyTimeout.String()))
 			return nil, false
 		default:
 			w.Header().Set("Connection", "close")
@@ -474,40 +474,40 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where place, 
 }
 
 // servePost answers one message.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t target) {
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
 	if why := notJSON(w, r); why != "" {
 		g.writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
 		return
 	}
-	accepts := accepted(r.Header)
+	accepts := parseAccept(r.Header)
 	if !accepts.json && !accepts.events {
 		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
-	held := g.hold(p)
-	defer held.end()
-	body, ok := g.readBody(w, r, mcpHere, &held)
+	held := g.newHold(p)
+	defer held.release()
+	body, ok := g.readBody(w, r, endpointMCP, &held)
 	if !ok {
 		return
 	}
 	m, err := wire.Parse(body)
 	if err != nil {
-		f, id := unparsed(err)
+		f, id := parseFailure(err)
 		g.writeFailure(w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, held: &held}
+	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, memory: &held}
 	var f *failure
-	if x.target, f = t.join(r.Header); f != nil {
-		x.fail(http.StatusBadRequest, f)
+	if x.target, f = t.withHeaders(r.Header); f != nil {
+		x.refuse(http.StatusBadRequest, f)
 		return
 	}
-	if m.Kind == wire.Request { // the others are of requests under way
-		if !g.let(w, r, mcpHere, m.ID) {
+	if m.Kind == wire.Request { // other messages concern requests in flight
+		if !g.enterOrRefuse(w, r, endpointMCP, m.ID) {
 			return
 		}
 		if m.Method == wire.MethodListen {
-			g.gate.leave() // what is still to come of it are last words
+			g.gate.leave() // a drain does not wait for streams of changes
 		} else {
 			defer g.gate.leave()
 		}
@@ -520,15 +520,15 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboar
 	x.serveLegacy(header)
 }
 
-// accepts is which forms of an answer a client reads.
-type accepts struct{ json, events bool }
+// An acceptedForms says which forms of an answer a client can read.
+type acceptedForms struct{ json, events bool }
 
-// accepted reads the Accept headers. A client that sends none gets no event
-// stream: it has not said that it can read one.
-func accepted(h http.Header) (a accepts) {
+// parseAccept reads the Accept headers. A client without one gets no event stream: it may be unable
+// to read one.
+func parseAccept(h http.Header) (a acceptedForms) {
 	values := h.Values("Accept")
 	if len(values) == 0 {
-		return accepts{json: true}
+		return acceptedForms{json: true}
 	}
 	for _, v := range values {
 		for part := range strings.SplitSeq(v, ",") {
@@ -549,8 +549,8 @@ func accepted(h http.Header) (a accepts) {
 	return a
 }
 
-// known reports whether we speak a version.
-func known(version string) bool { return slices.Contains(wire.Versions, version) }
+// isKnownVersion reports whether Switchboard speaks the protocol version.
+func isKnownVersion(version string) bool { return slices.Contains(wire.Versions, version) }
 
 // An exchange is one POST and its answer.
 type exchange struct {
@@ -558,15 +558,15 @@ type exchange struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	principal switchboard.Principal
-	target    target
-	accepts   accepts
+	target    runTarget
+	accepts   acceptedForms
 	message   wire.Message
-	body      []byte // message as it came
-	held      *hold  // of its memory, and its answer's
+	body      []byte      // the message's bytes
+	memory    *memoryHold // reserved for the message and for its answer
 }
 
-// fail refuses the message. The id of a response is of no request here.
-func (x *exchange) fail(status int, f *failure) {
+// refuse answers with a failure. The id of a response is not repeated: it is no id of a request.
+func (x *exchange) refuse(status int, f *failure) {
 	id := x.message.ID
 	if x.message.Kind == wire.Response {
 		id = nil
@@ -574,21 +574,20 @@ func (x *exchange) fail(status int, f *failure) {
 	x.g.writeFailure(x.w, status, id, f)
 }
 
-// answer lets the gateway answer q and sends what it says. Cancelling ctx, as
-// cancel does, ends the work. lost is called when the client cannot be written to,
-// and done before the answer is sent. rs keeps what a client can resume; nil means
-// nothing.
-func (x *exchange) answer(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *request, done func(), rs *replays) {
-	p := newReply(x.w, x.accepts, q.modern, lost, rs)
+// streamReply answers q and sends what servers say meanwhile as notifications. cancel cancels ctx
+// and so the work. done is called before the answer is sent, lost when a write to the client fails.
+// rs keeps the events that a client can resume; nil keeps none.
+func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *replays) {
+	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {
-		q.notify, q.send = p.notify, p.send
+		q.notify, q.sendKept = p.notify, p.sendKept
 	}
-	a := x.g.answer(ctx, cancel, q)
+	a := x.g.dispatch(ctx, cancel, q)
 	done()
-	if n := p.stop(); n > 0 {
+	if n := p.stopNotifying(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
-	a = x.g.held(x.held, a)
-	p.end(q.ID, a)
+	a = x.g.holdAnswer(x.memory, a)
+	p.sendAnswer(q.ID, a)
 	a.done()
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// failed reads the code of a JSON-RPC error.
-func failed(t *testing.T, body string) int {
+// networkFailures reads the code of a JSON-RPC error.
+func networkFailures(t *testing.T, body string) int {
 	t.Helper()
 	var m struct {
 		JSONRPC string
@@ -76,7 +76,7 @@ func TestJS_WhatIsNoMessageIsRefusedAndReachesNobody(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			res, body := w.post(tt.body, in)
-			code := failed(t, body)
+			code := networkFailures(t, body)
 			if res.StatusCode != http.StatusBadRequest || code != tt.code {
 				t.Errorf("got %s %d, want 400 %d: %s", res.Status, code, tt.code, body)
 			}
@@ -106,7 +106,7 @@ func TestJSONTestSuiteAsBodies(t *testing.T) {
 		name := filepath.Base(file)
 		// As a body none of them is a message.
 		res, body := w.post(string(text), in)
-		if failed(t, body); res.StatusCode != http.StatusBadRequest {
+		if networkFailures(t, body); res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s as a body: %s", name, res.Status)
 		}
 		// As an argument, what must not be accepted is not, and what must be is,
@@ -150,15 +150,15 @@ func TestNaughtyStringsAsIDsNamesAndArguments(t *testing.T) {
 		}
 		before := w.calls()
 		_, body = w.post(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":`+raw+`}}`, in)
-		if failed(t, body) != -32602 || !strings.Contains(body, `"data":{"code":"SB-CAP-001","retryable":"no"}}`) || w.calls() != before {
+		if networkFailures(t, body) != -32602 || !strings.Contains(body, `"data":{"code":"SB-CAP-001","retryable":"no"}}`) || w.calls() != before {
 			t.Errorf("as a name: %s", body)
 		}
 		call, h := modern("7", "tools/call", `"name":`+raw+`,`, s)
 		res, body = w.post(call, h)
-		if code := failed(t, body); code != -32602 && (s != "" || code != -32020) || res.StatusCode != 400 {
+		if code := networkFailures(t, body); code != -32602 && (s != "" || code != -32020) || res.StatusCode != 400 {
 			t.Errorf("as a name, modern, %q with %q: %s", s, h["Mcp-Name"], body)
 		}
-		if res, body := w.post(`{"jsonrpc":"2.0","id":7,"method":`+raw+`}`, in); res.StatusCode == 200 && failed(t, body) != -32601 {
+		if res, body := w.post(`{"jsonrpc":"2.0","id":7,"method":`+raw+`}`, in); res.StatusCode == 200 && networkFailures(t, body) != -32601 {
 			t.Errorf("as a method: %s %s", res.Status, body)
 		}
 		call, h = modern("8", "tools/list", "", "")

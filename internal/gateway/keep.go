@@ -18,11 +18,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A legacy session has one home: the replica that holds it. A request that comes to
-// another one is answered there, in one hop, so that what a session keeps (requests
-// under way, streams that can be resumed, what its client was asked) is in one place.
-// Where the home is gone, whoever is asked first takes the session over, from what is
-// kept of it; and so does the process that is started in place of the last one.
+// A legacy session has one owner: the replica that holds its state. Another replica forwards a
+// request to the owner, in one hop. So the requests in flight, the streams that can be resumed and
+// the open questions are in one place. If the owner is gone, the replica that gets the next request
+// takes the session over, as the store has it. A process that is started in place of the last one
+// does the same.
 
 // A Store keeps sessions. See store.Store.
 type Store interface {
@@ -34,72 +34,69 @@ type Store interface {
 
 const (
 	topicSessions = "sessions"
-	groupSessions = "sessions/" // and the principal
+	groupSessions = "sessions/" // followed by tenant and principal
 
-	// touchEvery is how often what is kept of a session in use is written again, which
-	// is how it is kept for longer.
-	touchEvery = 5 * time.Minute
-	keptAtMost = SessionIdle + 2*touchEvery
+	// saveEvery is how often a session in use is written again, which moves its expiry.
+	saveEvery = 5 * time.Minute
+	storedFor = SessionIdle + 2*saveEvery
 
-	// Each home of a session numbers its questions and its streams on from a multiple of
-	// these, by which it is known whose one is. Some clients read ids into 32 bits.
-	questionsEach = 1_000_000
-	streamsEach   = 1_000_000_000
+	// The n-th owner of a session numbers its questions and its streams from n times these. So the
+	// number shows which owner a question or stream belongs to. Some clients read ids into 32 bits.
+	questionsPerOwner = 1_000_000
+	streamsPerOwner   = 1_000_000_000
 
-	// maxBefore is how many of the homes that a session had before are known.
-	maxBefore = 8
+	// maxEarlierOwners is how many earlier owners of a session are remembered.
+	maxEarlierOwners = 8
 
-	// maxTries is how often the home of a session is looked for, where it moves
-	// meanwhile.
-	maxTries = 3
+	// maxLookups is how often the owner of a session is looked up, if it changes meanwhile.
+	maxLookups = 3
 )
 
-// keptSession is what is kept of a session.
-type keptSession struct {
-	Home          string             `json:"home,omitempty"`   // "" means whoever has the store for itself
-	Moves         int                `json:"moves,omitempty"`  // to another home
-	Before        []string           `json:"before,omitempty"` // its homes until the last moves, in their order
-	Run           switchboard.RunID  `json:"run"`
-	Capabilities  json.RawMessage    `json:"capabilities,omitempty"` // of the client
-	Level         string             `json:"level"`
-	Primes        bool               `json:"primes,omitempty"` // see replays
-	Subscriptions []keptSubscription `json:"subscriptions,omitempty"`
+// A storedSession is a session as the store keeps it.
+type storedSession struct {
+	Owner         string               `json:"home,omitempty"`   // "" means a process that does not share the store
+	Moves         int                  `json:"moves,omitempty"`  // how often it was taken over
+	EarlierOwners []string             `json:"before,omitempty"` // the latest, in the order of time
+	Run           switchboard.RunID    `json:"run"`
+	Capabilities  json.RawMessage      `json:"capabilities,omitempty"` // of the client
+	Level         string               `json:"level"`
+	Primes        bool                 `json:"primes,omitempty"` // see replays.sendsPrimers
+	Subscriptions []storedSubscription `json:"subscriptions,omitempty"`
 }
 
-// keptSubscription is what is kept of a subscription: which resource, and whose it was.
-type keptSubscription struct {
+// A storedSubscription is a subscription as the store keeps it, with the server of its resource.
+type storedSubscription struct {
 	URI    string               `json:"uri"`
 	Server switchboard.ServerID `json:"server"`
-	Own    string               `json:"own"` // the URI, as the server spells it
+	Own    string               `json:"own"` // the URI as the server spells it
 }
 
-// sessionKey is where what is kept of a session stands. The id is as good as a
-// password, and stands nowhere.
-func sessionKey(o owner, id string) store.Key {
+// sessionKey returns the key of a session in the store. It has a digest of the id, because the id
+// is as good as a password.
+func sessionKey(o principalKey, id string) store.Key {
 	sum := sha256.Sum256([]byte(id))
 	return store.Key{Group: groupSessions + string(o.tenant) + "/" + o.id, Name: hex.EncodeToString(sum[:])}
 }
 
-// keep writes what is kept of s. The error is store.ErrConflict where another replica has
-// taken it over, and s is released then; where the store fails, it is written when that is
-// back.
-func (g *Gateway) keep(ctx context.Context, s *session) error {
+// saveSession writes s to the store. It returns store.ErrConflict if another replica has taken s
+// over, and then yields s. If the store fails, the session is written when the store is back.
+func (g *Gateway) saveSession(ctx context.Context, s *session) error {
 	if g.store == nil {
 		return nil
 	}
-	err := g.keepOwn(ctx, s)
+	err := g.saveOwnedSession(ctx, s)
 	if errors.Is(err, store.ErrConflict) {
-		g.release(s)
+		g.yieldSession(s)
 	}
 	return err
 }
 
-func (g *Gateway) keepOwn(ctx context.Context, s *session) error {
-	s.keeping.Lock()
-	defer s.keeping.Unlock()
-	k := keptSession{
-		Home: g.cluster.Self(), Moves: s.moves, Before: s.before, Run: s.run.ID(), Level: s.client.logLevel(), Primes: s.replays.primes,
-		Subscriptions: s.client.subscriptions.keep(),
+func (g *Gateway) saveOwnedSession(ctx context.Context, s *session) error {
+	s.storeMu.Lock()
+	defer s.storeMu.Unlock()
+	k := storedSession{
+		Owner: g.cluster.Self(), Moves: s.moves, EarlierOwners: s.earlierOwners, Run: s.run.ID(), Level: s.client.logLevel(), Primes: s.replays.sendsPrimers,
+		Subscriptions: s.client.subscriptions.stored(),
 	}
 	if own := s.client.capabilities.Load(); own != nil {
 		k.Capabilities = *own
@@ -108,69 +105,70 @@ func (g *Gateway) keepOwn(ctx context.Context, s *session) error {
 		if s.lost {
 			return store.ErrConflict
 		}
-		err := s.write(ctx, g.store, k)
-		if s.unkept = err != nil; !errors.Is(err, store.ErrConflict) {
+		err := s.writeStored(ctx, g.store, k)
+		if s.unsaved = err != nil; !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := g.whose(ctx, s); err != nil {
+		if err := g.checkOwner(ctx, s); err != nil {
 			return err
 		}
 	}
 }
 
-// whose looks whether what is kept of s is its own, and only of a version of which the
-// store has not said so; or another replica has taken s over. The caller holds s.keeping.
-func (g *Gateway) whose(ctx context.Context, s *session) error {
-	now, version, err := g.kept(ctx, s.key)
+// checkOwner reads whether the store's session is still that of this replica, and adopts its
+// version: a write may have succeeded though the store reported an error. Otherwise another replica
+// has taken s over, and lost is set. The caller holds s.storeMu.
+func (g *Gateway) checkOwner(ctx context.Context, s *session) error {
+	now, version, err := g.readStoredSession(ctx, s.key)
 	if err == nil {
-		s.lost = version == 0 || now.Home != g.cluster.Self() || now.Moves != s.moves
-		s.kept = version
+		s.lost = version == 0 || now.Owner != g.cluster.Self() || now.Moves != s.moves
+		s.storedVersion = version
 	}
 	return err
 }
 
-// write writes k in the place of what is kept of s. The caller holds s.keeping.
-func (s *session) write(ctx context.Context, st Store, k keptSession) error {
+// writeStored replaces the stored session by k. The caller holds s.storeMu.
+func (s *session) writeStored(ctx context.Context, st Store, k storedSession) error {
 	text, err := json.Marshal(k)
 	if err != nil {
 		return err
 	}
-	version, err := st.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.kept, Data: text, TTL: keptAtMost}}})
+	version, err := st.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.storedVersion, Data: text, TTL: storedFor}}})
 	if err == nil {
-		s.kept = version
+		s.storedVersion = version
 	}
 	return err
 }
 
-// unkeep lets go of what is kept of s, which is over for good. Where it returns an error,
-// that may be found again until it expires.
-func (g *Gateway) unkeep(s *session) error {
+// deleteStoredSession deletes a session that has ended from the store. After an error, the session
+// may be found again until it expires.
+func (g *Gateway) deleteStoredSession(s *session) error {
 	if g.store == nil {
 		return nil
 	}
-	s.keeping.Lock()
-	defer s.keeping.Unlock()
+	s.storeMu.Lock()
+	defer s.storeMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), bodyTimeout)
 	defer cancel()
-	for !s.lost && s.kept != 0 { // else there is nothing of it, or it is another's
-		_, err := g.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.kept}}})
+	for !s.lost && s.storedVersion != 0 { // otherwise nothing is stored, or another replica owns it
+		_, err := g.store.Apply(ctx, store.Change{Group: s.key.Group, Writes: []store.Write{{Name: s.key.Name, Was: s.storedVersion}}})
 		if errors.Is(err, store.ErrConflict) {
-			if err = g.whose(ctx, s); err == nil {
+			if err = g.checkOwner(ctx, s); err == nil {
 				continue
 			}
 		}
 		if err != nil {
-			g.log.Warn("a session that has ended is kept until it expires", "err", err)
+			g.log.Warn("an ended session stays in the store until it expires", "err", err)
 			return err
 		}
-		s.lost = true // whoever is about to keep it comes too late
+		s.lost = true // a save that waits for storeMu comes too late
 	}
 	return nil
 }
 
-// kept reads what is kept of a session; version is 0 where nothing is. A session whose value does not open is over: its
-// client begins another one.
-func (g *Gateway) kept(ctx context.Context, key store.Key) (k keptSession, version store.Version, err error) {
+// readStoredSession reads a session from the store; version is 0 if there is none. A value that
+// cannot be decrypted counts as none: the client opens another session.
+func (g *Gateway) readStoredSession(ctx context.Context, key store.Key) (k storedSession, version store.Version, err error) {
 	v, err := g.store.Value(ctx, key)
 	if errors.Is(err, store.ErrUnopened) {
 		return k, 0, nil
@@ -179,109 +177,108 @@ func (g *Gateway) kept(ctx context.Context, key store.Key) (k keptSession, versi
 		return k, 0, err
 	}
 	if err := json.Unmarshal(v.Data, &k); err != nil {
-		return k, 0, fmt.Errorf("what is kept of a session: %w", err)
+		return k, 0, fmt.Errorf("stored session: %w", err)
 	}
 	return k, v.Version, nil
 }
 
-// An envelope is a request of a session as it came.
-type envelope struct {
+// An httpRequest is an HTTP request that names a session.
+type httpRequest struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	p    switchboard.Principal
-	body []byte // nil where there is none
-	id   []byte // of the JSON-RPC request; nil where it is none
+	body []byte // nil if there is none
+	id   []byte // of the JSON-RPC request; nil for other messages
 }
 
-// session finds the session of that id, of whose requests e is one; the caller has to
-// leave it. It is nil where e has been answered: by the session's home, or because there
-// is no such session.
-func (g *Gateway) session(e envelope, id string) *session {
+// findSession returns the session with the id, which the caller must release. It returns nil if e
+// has been answered: by the owner of the session, or because there is no such session.
+func (g *Gateway) findSession(e httpRequest, id string) *session {
 	if s := g.sessions.find(id, e.p); s != nil {
 		return s
 	}
-	if g.store == nil || !g.sessions.minted(ownerOf(e.p), id) {
-		g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+	if g.store == nil || !g.sessions.isMinted(principalKeyOf(e.p), id) {
+		g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 		return nil
 	}
 	_, hop := cluster.Principal(e.r)
-	for range maxTries {
-		k, version, err := g.kept(e.r.Context(), sessionKey(ownerOf(e.p), id))
+	for range maxLookups {
+		k, version, err := g.readStoredSession(e.r.Context(), sessionKey(principalKeyOf(e.p), id))
 		switch {
 		case err != nil:
 			g.refuseSession(e, err)
 			return nil
 		case version == 0:
-			g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+			g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 			return nil
-		case hop && (k.Home != g.cluster.Self() || g.closed()):
+		case hop && (k.Owner != g.cluster.Self() || g.isClosing()):
 			cluster.NotHere(e.w)
 			return nil
-		case g.closed():
+		case g.isClosing():
 			g.refuseSession(e, errStopping)
 			return nil
 		}
-		if g.elsewhere(k.Home) && g.answered(e, g.cluster.Forward(e.w, e.r, e.body, e.p, k.Home)) {
+		if g.isOtherReplica(k.Owner) && g.isForwarded(e, g.cluster.Forward(e.w, e.r, e.body, e.p, k.Owner)) {
 			return nil
 		}
 		switch s, err := g.takeOver(e.r.Context(), e.p, id, k, version); {
 		case err == nil && s != nil:
 			return s
 		case err == nil:
-			g.writeFailure(e.w, http.StatusNotFound, e.id, noSession)
+			g.writeFailure(e.w, http.StatusNotFound, e.id, noSuchSession)
 			return nil
 		case !errors.Is(err, store.ErrConflict):
 			g.refuseSession(e, err)
 			return nil
 		}
-		if s := g.sessions.find(id, e.p); s != nil { // another request has taken it over, just here
+		if s := g.sessions.find(id, e.p); s != nil { // another request has taken it over at this replica
 			return s
 		}
 	}
-	g.refuseSession(e, errors.New("the session has another home each time that it is looked for"))
+	g.refuseSession(e, errors.New("the session had another owner at each lookup"))
 	return nil
 }
 
-// answered reports whether e has been answered, where err is what came of it that another
-// replica was to do so: not so where that holds nothing of the kind, or is gone.
-func (g *Gateway) answered(e envelope, err error) bool {
+// isForwarded reports whether e has been answered after another replica was asked to answer it,
+// with err. It returns false if that replica does not have the session, or is gone.
+func (g *Gateway) isForwarded(e httpRequest, err error) bool {
 	switch {
 	case err == nil:
 	case errors.Is(err, cluster.ErrGone):
 		return false
 	case errors.Is(err, cluster.ErrBroken):
-		g.log.Warn("another replica broke off", "err", err)
-		g.writeFailure(e.w, http.StatusBadGateway, e.id, refused(errLost(err)))
+		g.log.Warn("the connection to another replica broke", "err", err)
+		g.writeFailure(e.w, http.StatusBadGateway, e.id, failureOf(connectionLost(err)))
 	default:
 		g.refuseSession(e, err)
 	}
 	return true
 }
 
-// errLost is what a client is told whose request was lost with a replica.
-func errLost(err error) *switchboard.Error {
+// connectionLost tells a client that its request was lost with a replica.
+func connectionLost(err error) *switchboard.Error {
 	return &switchboard.Error{
 		Code: switchboard.CodeOutcomeUnknown, Cause: err,
-		Text: "the connection to the part of Switchboard that answered this was lost; a tool that was being called may have been executed: check before you repeat the call",
+		Text: "the connection to the replica that answered this was lost; a tool that was being called may have been executed: check before you repeat the call",
 	}
 }
 
-// refuseSession answers that nobody knows now whether there is such a session.
-func (g *Gateway) refuseSession(e envelope, err error) {
+// refuseSession answers that it is unknown now whether the session exists.
+func (g *Gateway) refuseSession(e httpRequest, err error) {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
 		own = switchboard.Unavailable("the session cannot be looked up, so nothing was done", err)
 	}
-	g.log.Warn("a session is not found or opened", "tenant", e.p.Tenant, "principal", e.p.ID, "err", err)
+	g.log.Warn("cannot find or open a session", "tenant", e.p.Tenant, "principal", e.p.ID, "err", err)
 	if own.RetryAfter > 0 {
 		e.w.Header().Set("Retry-After", "1")
 	}
-	g.writeFailure(e.w, http.StatusServiceUnavailable, e.id, refused(own))
+	g.writeFailure(e.w, http.StatusServiceUnavailable, e.id, failureOf(own))
 }
 
-// takeOver makes this the home of a session. It is nil where its run is over; the
-// caller has to leave it.
-func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id string, k keptSession, version store.Version) (*session, error) {
+// takeOver makes this replica the owner of a session. It returns nil if the session's run has
+// ended. The caller must release the session.
+func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id string, k storedSession, version store.Version) (*session, error) {
 	bound, err := g.runs.Find(ctx, p, k.Run)
 	if err != nil || bound == nil {
 		return nil, err
@@ -290,67 +287,67 @@ func (g *Gateway) takeOver(ctx context.Context, p switchboard.Principal, id stri
 	if s == nil {
 		return nil, tooManySessions(own)
 	}
-	k.Before = append(k.Before, k.Home)
-	k.Before = k.Before[max(0, len(k.Before)-maxBefore):]
-	s.kept, s.moves, s.before = version, k.Moves+1, k.Before
-	s.replays.primes, s.replays.first = k.Primes, s.moves*streamsEach
+	k.EarlierOwners = append(k.EarlierOwners, k.Owner)
+	k.EarlierOwners = k.EarlierOwners[max(0, len(k.EarlierOwners)-maxEarlierOwners):]
+	s.storedVersion, s.moves, s.earlierOwners = version, k.Moves+1, k.EarlierOwners
+	s.replays.sendsPrimers, s.replays.first = k.Primes, s.moves*streamsPerOwner
 	s.replays.last = s.replays.first
-	s.client.questions.last = int64(s.moves) * questionsEach
+	s.client.questions.last = int64(s.moves) * questionsPerOwner
 	if k.Capabilities != nil {
-		s.client.declare(k.Capabilities)
+		s.client.setCapabilities(k.Capabilities)
 	}
 	s.client.initialized.Store(true)
-	if slices.Contains(levels, k.Level) {
+	if slices.Contains(logLevels, k.Level) {
 		s.client.level.Store(k.Level)
 	}
-	k.Home, k.Moves = g.cluster.Self(), s.moves
-	err = s.write(ctx, g.store, k)
+	k.Owner, k.Moves = g.cluster.Self(), s.moves
+	err = s.writeStored(ctx, g.store, k)
 	if err == nil {
-		q := &request{Message: &wire.Message{}, principal: p, client: s.client}
+		q := &clientRequest{Message: &wire.Message{}, principal: p, client: s.client}
 		s.client.subscriptions.restore(g, q, bound, k.Subscriptions)
-		if !g.sessions.open(s, bound) {
+		if !g.sessions.publish(s, bound) {
 			err = store.ErrConflict
 		}
 	}
 	if err != nil {
-		s.lost = true // what is kept is not this one's to let go of
+		s.lost = true // the stored session belongs to another owner now
 		g.sessions.end(s)
-		g.sessions.leave(s)
+		g.sessions.release(s)
 		return nil, err
 	}
-	g.taken.Add(1)
-	s.client.news.add(switchboard.AllKinds)                      // what changed meanwhile, nobody has told it
-	g.tell(ctx, moved{Key: s.key, Home: k.Home, Moves: k.Moves}) // or the home before sees it when it next writes
+	g.takenOver.Add(1)
+	s.client.queue.addChanges(switchboard.AllKinds)                           // changes since the last owner were not reported
+	g.publishMove(ctx, moveNotice{Key: s.key, Home: k.Owner, Moves: k.Moves}) // otherwise the earlier owner notices at its next write
 	g.log.Debug("session taken over", "tenant", p.Tenant, "principal", p.ID, "task", bound.Task())
 	return s, nil
 }
 
-// TakenOver counts the sessions whose home this has become in place of another process.
-func (g *Gateway) TakenOver() int64 { return g.taken.Load() }
+// TakenOver returns how many sessions this replica has taken over.
+func (g *Gateway) TakenOver() int64 { return g.takenOver.Load() }
 
-// moved says that a session has another home, or has ended there.
-type moved struct {
+// A moveNotice says that a session has another owner, or has ended there.
+type moveNotice struct {
 	Key   store.Key `json:"key"`
 	Home  string    `json:"home"`
-	Moves int       `json:"moves"` // with this one
+	Moves int       `json:"moves"` // including this one
 	Ended bool      `json:"ended,omitempty"`
 }
 
-// tell tells all replicas.
-func (g *Gateway) tell(ctx context.Context, m moved) {
+// publishMove publishes m to all replicas.
+func (g *Gateway) publishMove(ctx context.Context, m moveNotice) {
 	if notice, err := json.Marshal(m); err == nil {
 		_ = g.store.Publish(ctx, topicSessions, notice)
 	}
 }
 
-// Follow lets go of sessions that other replicas take over, until ctx is done.
+// Follow yields the sessions that other replicas take over, until ctx is done.
 func (g *Gateway) Follow(ctx context.Context) {
 	if g.store == nil {
 		return
 	}
 	missed := make(chan struct{}, 1)
 	defer g.store.Subscribe(topicSessions, func(data []byte) {
-		var m moved
+		var m moveNotice
 		if data == nil || json.Unmarshal(data, &m) != nil {
 			select {
 			case missed <- struct{}{}:
@@ -366,8 +363,8 @@ func (g *Gateway) Follow(ctx context.Context) {
 			case s.key != m.Key:
 			case m.Ended:
 				g.sessions.end(s)
-			case m.Moves > s.moves: // else it has come back since
-				go g.release(s)
+			case m.Moves > s.moves: // otherwise the session has come back since
+				go g.yieldSession(s)
 			}
 		}
 	})()
@@ -377,64 +374,63 @@ func (g *Gateway) Follow(ctx context.Context) {
 			return
 		case <-missed:
 			for s := range g.sessions.all() {
-				if g.confirm(ctx, s) != nil {
-					break // the store says when it is back
+				if g.confirmOwner(ctx, s) != nil {
+					break // the store reports another missed notice when it is back
 				}
 			}
 		}
 	}
 }
 
-// confirm lets go of s if another replica has taken it over, and keeps what could not be
-// kept when it was to be.
-func (g *Gateway) confirm(ctx context.Context, s *session) error {
-	s.keeping.Lock()
-	unkept := s.unkept
-	s.keeping.Unlock()
+// confirmOwner yields s if another replica has taken it over. It saves s if the last save failed.
+func (g *Gateway) confirmOwner(ctx context.Context, s *session) error {
+	s.storeMu.Lock()
+	unkept := s.unsaved
+	s.storeMu.Unlock()
 	if unkept {
-		return g.keep(ctx, s)
+		return g.saveSession(ctx, s)
 	}
-	k, version, err := g.kept(ctx, s.key)
-	if err == nil && version != 0 && (k.Home != g.cluster.Self() || k.Moves != s.moves) {
-		g.release(s)
+	k, version, err := g.readStoredSession(ctx, s.key)
+	if err == nil && version != 0 && (k.Owner != g.cluster.Self() || k.Moves != s.moves) {
+		g.yieldSession(s)
 	}
 	return err
 }
 
-// release lets go of a session that another replica holds now, but for what is under way in
-// it. The stream on which its client hears of changes is opened again, there.
-func (g *Gateway) release(s *session) {
-	s.keeping.Lock()
+// yieldSession gives up a session that another replica owns now. Requests that still run here
+// continue. The client opens its notification stream again at the new owner.
+func (g *Gateway) yieldSession(s *session) {
+	s.storeMu.Lock()
 	s.lost = true
-	s.keeping.Unlock()
-	g.sessions.move(s)
-	s.hangUp()
-	go s.client.subscriptions.end() // it may wait for servers
+	s.storeMu.Unlock()
+	g.sessions.yield(s)
+	s.closeStream()
+	go s.client.subscriptions.end() // may wait for servers
 }
 
-// Sweep has the sessions kept for longer that are in use, and begins subscriptions that
-// could not begin. Whoever wires the program calls it every few minutes.
+// Sweep extends the expiry of the sessions in use, and starts subscriptions that failed to start.
+// The program calls it every few minutes.
 func (g *Gateway) Sweep(ctx context.Context) {
 	for s := range g.sessions.all() {
-		s.client.subscriptions.review()
-		if idle, ok := s.idleSince(); ok && time.Since(idle) > touchEvery {
+		s.client.subscriptions.reviewAll()
+		if idle, ok := s.idleSince(); ok && time.Since(idle) > saveEvery {
 			continue
 		}
-		if err := g.keep(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
-			return // the next time
+		if err := g.saveSession(ctx, s); err != nil && !errors.Is(err, store.ErrConflict) {
+			return // the next sweep tries again
 		}
 	}
 }
 
-func (x *exchange) envelope() envelope {
-	e := envelope{w: x.w, r: x.r, p: x.principal, body: x.body}
+func (x *exchange) envelope() httpRequest {
+	e := httpRequest{w: x.w, r: x.r, p: x.principal, body: x.body}
 	if x.message.Kind == wire.Request {
 		e.id = x.message.ID
 	}
 	return e
 }
 
-// bound is a binder of a run that is there.
-func bound(r *run.Run) binder {
+// fixedRun is a runBinder that returns r.
+func fixedRun(r *run.Run) runBinder {
 	return func(context.Context) (*run.Run, error) { return r, nil }
 }

@@ -14,41 +14,41 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A listener is the other end of a stream of changes.
-type listener struct {
-	still func() bool // whether it may still listen; nil means always
-	say   func(message []byte) error
-	beat  func() error // keeps the connection alive; nil where that is not needed
-	tag   []byte       // a member of the _meta of what it is told; nil means none
+// A changeListener is the receiver of a stream of changes.
+type changeListener struct {
+	stillAllowed func() bool // whether the client is still authorized; nil means always
+	write        func(message []byte) error
+	keepAlive    func() error // keeps the connection alive; nil if there is no need
+	metaMember   []byte       // a member for the _meta of each notification; nil means none
 }
 
-// tell tells it the news. Whoever comes next shall hear of them where this one
-// did not.
-func (l listener) tell(ctx context.Context, n *news) bool {
-	changed, updated, asked := n.take()
-	if ctx.Err() == nil && (l.still == nil || l.still()) {
+// deliver sends the queued notifications to l, and reports whether it did. If it fails, it puts
+// them back for the next listener.
+func (l changeListener) deliver(ctx context.Context, n *notificationQueue) bool {
+	changed, updated, asked := n.takeAll()
+	if ctx.Err() == nil && (l.stillAllowed == nil || l.stillAllowed()) {
 		said := true
-		for _, m := range slices.Concat(messages(changed, updated, l.tag), asked) {
-			said = said && l.say(m) == nil
+		for _, m := range slices.Concat(changeNotifications(changed, updated, l.metaMember), asked) {
+			said = said && l.write(m) == nil
 		}
 		if said {
 			return true
 		}
 	}
-	n.add(changed, updated...)
+	n.addChanges(changed, updated...)
 	for _, m := range asked {
-		n.say(m)
+		n.addMessage(m)
 	}
 	return false
 }
 
-// follow tells l the news, until ctx is done, l is lost or may no longer
-// listen, or the gateway closes. Only the last is reported as an end.
-func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool) {
+// followChanges sends l the notifications of n until ctx is done, l fails or is not authorized any
+// more, or the gateway closes. It returns true only in the last case.
+func (g *Gateway) followChanges(ctx context.Context, n *notificationQueue, l changeListener) (closing bool) {
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
-	rung := g.judged.next()
-	if l.still != nil && !l.still() { // the bell may have rung since it was let in
+	rung := g.rechecked.wait()
+	if l.stillAllowed != nil && !l.stillAllowed() { // the broadcast may have come after the authentication
 		return false
 	}
 	for {
@@ -56,117 +56,117 @@ func (g *Gateway) follow(ctx context.Context, n *news, l listener) (closing bool
 		case <-ctx.Done():
 			return false
 		case <-rung:
-			rung = g.judged.next()
-			if l.still != nil && !l.still() {
+			rung = g.rechecked.wait()
+			if l.stillAllowed != nil && !l.stillAllowed() {
 				return false
 			}
 		case <-g.closing:
 			select {
 			case <-n.ready:
-				return l.tell(ctx, n)
+				return l.deliver(ctx, n)
 			default:
 				return true
 			}
 		case <-n.ready:
-			if !l.tell(ctx, n) {
+			if !l.deliver(ctx, n) {
 				return false
 			}
 		case <-tick.C:
-			if l.still != nil && !l.still() || l.beat != nil && l.beat() != nil {
+			if l.stillAllowed != nil && !l.stillAllowed() || l.keepAlive != nil && l.keepAlive() != nil {
 				return false
 			}
 		}
 	}
 }
 
-// A bell tells all who wait for it at once. The zero value is ready. It is safe for
-// concurrent use.
-type bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
+// A broadcast wakes all goroutines that wait for it. The zero value is ready for use. It is safe
+// for concurrent use.
+type broadcast struct {
+	mu     sync.Mutex
+	signal chan struct{}
 }
 
-// next returns what is closed when the bell rings for the next time.
-func (b *bell) next() <-chan struct{} {
+// wait returns a channel that the next send closes.
+func (b *broadcast) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
+	if b.signal == nil {
+		b.signal = make(chan struct{})
 	}
-	return b.rung
+	return b.signal
 }
 
-func (b *bell) ring() {
+func (b *broadcast) send() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	if b.signal != nil {
+		close(b.signal)
+		b.signal = nil
 	}
 }
 
-// Recheck ends the streams of those whom Options.Authenticate does not know any more.
-// What is under way for them is left to finish.
-func (g *Gateway) Recheck() { g.judged.ring() }
+// Recheck ends the streams of clients that Options.Authenticate refuses now. Requests in flight
+// finish.
+func (g *Gateway) Recheck() { g.rechecked.send() }
 
-// still reports whether r would be let in now as the same principal: a key that
-// was revoked hears no more.
-func (g *Gateway) still(r *http.Request, p switchboard.Principal) bool {
+// isStillAllowed reports whether r would still be authenticated as the principal p. It returns
+// false for a revoked key.
+func (g *Gateway) isStillAllowed(r *http.Request, p switchboard.Principal) bool {
 	now, err := g.authenticate(r)
-	return err == nil && ownerOf(now) == ownerOf(p)
+	return err == nil && principalKeyOf(now) == principalKeyOf(p)
 }
 
-// listen answers subscriptions/listen: what is granted is acknowledged, and
-// each change is told under the id of the request.
-func (g *Gateway) listen(ctx context.Context, q *request, still func() bool, send func(...[]byte) error, beat func() error) (a answer) {
+// answerListen answers subscriptions/listen: it acknowledges what is granted, and sends each change
+// under the id of the request.
+func (g *Gateway) answerListen(ctx context.Context, q *clientRequest, still func() bool, send func(...[]byte) error, beat func() error) (a rpcAnswer) {
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("panic while listening", "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
-			a = answer{failure: internal}
+			a = rpcAnswer{failure: internalFailure}
 		}
 	}()
 	if f := checkMeta(q); f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
 	wanted, ok := q.Param("notifications")
 	if !ok || wanted[0] != '{' {
-		return answer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
+		return rpcAnswer{failure: invalidParams("subscriptions/listen: params.notifications must be an object")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	tag := `"` + wire.MetaSubscriptionID + `":` + string(q.ID)
-	granted, n, stop, f := g.grant(ctx, q, r, wanted)
+	granted, n, stop, f := g.grantSubscriptions(ctx, q, r, wanted)
 	if f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
-	defer stop() // it was begun before anything is said, so that no change is missed
+	defer stop() // began before the acknowledgement, so that no change is missed
 	ack := wire.AppendNotification(nil, wire.MethodListenAcknowledged, []byte(`{"_meta":{`+tag+`},"notifications":`+string(granted)+`}`))
 	if send(ack) != nil {
-		return answer{}
+		return rpcAnswer{}
 	}
 	if string(granted) != "{}" {
 		say := func(m []byte) error { return send(m) }
-		if !g.follow(ctx, n, listener{still: still, say: say, beat: beat, tag: []byte(tag)}) {
-			return answer{}
+		if !g.followChanges(ctx, n, changeListener{stillAllowed: still, write: say, keepAlive: beat, metaMember: []byte(tag)}) {
+			return rpcAnswer{}
 		}
 	}
-	return answer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.meta(tag)...), '}')}
+	return rpcAnswer{result: append(append([]byte(`{"resultType":"complete","_meta":`), g.ownMeta(tag)...), '}')}
 }
 
-// grant begins to collect what the client wants to hear of, as far as there is
-// something to hear, and says what that is.
-func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []byte) (granted []byte, n *news, stop func(), f *failure) {
+// grantSubscriptions subscribes to the lists and resources in wanted that exist, and returns those
+// as granted.
+func (g *Gateway) grantSubscriptions(ctx context.Context, q *clientRequest, r *run.Run, wanted []byte) (granted []byte, n *notificationQueue, stop func(), f *failure) {
 	var edits []wire.Edit
 	var kinds switchboard.Kinds
-	for _, c := range changes {
+	for _, c := range listChanges {
 		if wish, _ := wire.Field(wanted, c.wish); string(wish) == "true" {
 			kinds |= c.kinds
 			edits = append(edits, wire.Edit{Name: c.wish, Value: wish})
 		}
 	}
-	n = newNews(kinds)
+	n = newNotificationQueue(kinds)
 	unwatch := r.Watch(n, true)
 	subs := subscriptions{news: n}
 	stop = func() { unwatch(); subs.end() }
@@ -189,10 +189,9 @@ func (g *Gateway) grant(ctx context.Context, q *request, r *run.Run, wanted []by
 	return wire.Rewrite(nil, nil, edits...), n, stop, nil
 }
 
-// grantResources subscribes to the resources, and returns those, as they are
-// spelt, of which the client will hear. One server that takes its time holds up
-// no other.
-func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
+// grantResources subscribes to the resources, and returns those that were granted, as the client
+// spells them. A slow server does not delay the subscriptions at others.
+func (g *Gateway) grantResources(ctx context.Context, q *clientRequest, r *run.Run, subs *subscriptions, wishes [][]byte) [][]byte {
 	granted := make([][]byte, len(wishes))
 	room := make(chan struct{}, maxBeginning)
 	var beginning sync.WaitGroup
@@ -201,7 +200,7 @@ func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, su
 		beginning.Go(func() {
 			defer func() { <-room }()
 			uri, _ := wire.String(wish)
-			g.awaitServers(ctx, r, run.ListPatience, lists(uri)) // it is acknowledged after that
+			g.awaitServers(ctx, r, run.ListPatience, listsResource(uri)) // the acknowledgement waits for it
 			if err := subs.add(ctx, g, q, r, uri); err != nil {
 				g.log.Debug("not subscribed", "tenant", q.principal.Tenant, "err", err)
 				return
@@ -213,28 +212,28 @@ func (g *Gateway) grantResources(ctx context.Context, q *request, r *run.Run, su
 	return slices.DeleteFunc(granted, func(wish []byte) bool { return wish == nil })
 }
 
-// wishResources is the filter's list of resources to hear of.
+// wishResources is the member that lists the resources.
 const wishResources = "resourceSubscriptions"
 
 // serveListen answers subscriptions/listen over HTTP.
-func (x *exchange) serveListen(q *request) {
+func (x *exchange) serveListen(q *clientRequest) {
 	if !x.accepts.events {
-		x.fail(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
+		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold text/event-stream: the answer is a stream"))
 		return
 	}
-	account := x.g.account(x.principal)
-	if !take(&account.streams, MaxStreamsEach) {
+	account := x.g.accountOf(x.principal)
+	if !takeIfBelow(&account.streams, MaxStreamsEach) {
 		x.g.refuseStream(x.w, q.ID)
 		return
 	}
 	defer account.streams.Add(-1)
 	e := events{w: x.w, c: http.NewResponseController(x.w)}
-	a := x.g.listen(x.r.Context(), q, func() bool { return x.g.still(x.r, x.principal) }, e.send, e.comment)
+	a := x.g.answerListen(x.r.Context(), q, func() bool { return x.g.isStillAllowed(x.r, x.principal) }, e.send, e.comment)
 	switch {
 	case a.none():
 	case e.started:
-		_ = e.send(a.parts(q.ID)...) // the last word: where it is lost, so is the client
+		_ = e.send(a.parts(q.ID)...) // if this write fails, the client is gone
 	default:
-		x.fail(a.failure.status(true), a.failure)
+		x.refuse(a.failure.status(true), a.failure)
 	}
 }

@@ -13,8 +13,8 @@ func TestAttack2MemoryIsSharedSoThatEachLeavesAsMuchAsItTakes(t *testing.T) {
 	g := New(Options{})
 	fill := func(tenant, id string) (mib int64) {
 		for {
-			h := g.hold(switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: id})
-			if ok, _ := h.grow(1 << 20); !ok {
+			h := g.newHold(switchboard.Principal{Tenant: switchboard.TenantID(tenant), ID: id})
+			if ok, _ := h.tryGrow(1 << 20); !ok {
 				return mib
 			}
 			mib++
@@ -35,12 +35,12 @@ func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		g := New(Options{})
-		g.memory.most = 1000
-		var holds []*hold
+		g.memory.limit = 1000
+		var holds []*memoryHold
 		owners := []switchboard.Principal{{Tenant: "a", ID: "x"}, {Tenant: "a", ID: "y"}, {Tenant: "b", ID: "z"}}
 		t.Repeat(map[string]func(*rapid.T){
 			"open": func(t *rapid.T) {
-				h := g.hold(rapid.SampledFrom(owners).Draw(t, "owner"))
+				h := g.newHold(rapid.SampledFrom(owners).Draw(t, "owner"))
 				holds = append(holds, &h)
 			},
 			"grow": func(t *rapid.T) {
@@ -49,7 +49,7 @@ func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
 				}
 				h := rapid.SampledFrom(holds).Draw(t, "hold")
 				before := h.bytes
-				if ok, _ := h.grow(rapid.Int64Range(1, 600).Draw(t, "bytes")); !ok && h.bytes != before {
+				if ok, _ := h.tryGrow(rapid.Int64Range(1, 600).Draw(t, "bytes")); !ok && h.bytes != before {
 					t.Fatalf("refused, and %d bytes more are held", h.bytes-before)
 				}
 			},
@@ -58,7 +58,7 @@ func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
 					t.Skip()
 				}
 				i := rapid.IntRange(0, len(holds)-1).Draw(t, "hold")
-				holds[i].end()
+				holds[i].release()
 				holds = append(holds[:i], holds[i+1:]...)
 			},
 			"": func(t *rapid.T) {
@@ -66,16 +66,16 @@ func TestAttack2WhatIsHeldIsCountedOnceAndLetGoOfOnce(t *testing.T) {
 				for _, h := range holds {
 					all += h.bytes
 				}
-				if got := g.memory.all.Load(); got != all || got > g.memory.most {
-					t.Fatalf("%d bytes are counted, %d are held, of at most %d", got, all, g.memory.most)
+				if got := g.memory.total.Load(); got != all || got > g.memory.limit {
+					t.Fatalf("%d bytes are counted, %d are held, of at most %d", got, all, g.memory.limit)
 				}
 			},
 		})
 		for _, h := range holds {
-			h.end()
+			h.release()
 		}
 		for _, p := range owners {
-			if n := g.account(p).held.Load(); n != 0 {
+			if n := g.accountOf(p).heldBytes.Load(); n != 0 {
 				t.Fatalf("%s holds %d bytes in the end", p.ID, n)
 			}
 		}
@@ -87,10 +87,10 @@ func BenchmarkHold(b *testing.B) {
 	p := switchboard.Principal{Tenant: "acme", ID: "alice"}
 	b.ReportAllocs()
 	for b.Loop() {
-		h := g.hold(p)
-		if ok, _ := h.grow(1024); !ok {
+		h := g.newHold(p)
+		if ok, _ := h.tryGrow(1024); !ok {
 			b.Fatal("refused")
 		}
-		h.end()
+		h.release()
 	}
 }

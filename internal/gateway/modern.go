@@ -9,25 +9,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// serveModern answers a message of a client without a session. A session id
-// that it sends all the same says nothing here.
+// serveModern answers a message of a modern client, which has no session. It ignores a session id.
 func (x *exchange) serveModern(version string) {
 	m := &x.message
 	switch m.Kind {
 	case wire.Response:
-		x.fail(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
+		x.refuse(http.StatusBadRequest, invalidRequest(wire.Latest+" has no requests to clients, and so no responses of theirs"))
 		return
 	case wire.Notification:
-		// A client cancels by closing the stream of the request; there is
-		// nothing else that it could notify us of.
+		// A client cancels by closing the stream of its request. It has no other notification to
+		// send.
 		x.w.WriteHeader(http.StatusAccepted)
 		return
 	}
 	if f := checkHeaders(x.r.Header, version, m); f != nil {
-		x.fail(http.StatusBadRequest, f)
+		x.refuse(http.StatusBadRequest, f)
 		return
 	}
-	q := &request{
+	q := &clientRequest{
 		Message:   &x.message,
 		modern:    true,
 		principal: x.principal,
@@ -38,67 +37,66 @@ func (x *exchange) serveModern(version string) {
 		x.serveListen(q)
 		return
 	}
-	if id := x.g.parks.elsewhere(q); id != "" {
-		x.resumeAt(id)
+	if id := x.g.parks.replicaOf(q); id != "" {
+		x.resumeElsewhere(id)
 		return
 	}
-	// Ids need not differ here: each request has a stream of its own, and two
-	// clients of one principal cannot be told apart.
-	if q.hasKey() { // where it loses its connection, it comes back for the outcome
+	// Two requests in flight may have the same id here: each has its own stream, and the clients of
+	// one principal cannot be told apart.
+	if q.hasIdempotencyKey() { // a client that loses its connection asks again, with the key, for the outcome
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(x.r.Context()))
 		defer cancel(nil)
-		x.answer(ctx, cancel, func(error) {}, q, func() {}, nil)
+		x.streamReply(ctx, cancel, func(error) {}, q, func() {}, nil)
 		return
 	}
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
-	x.answer(ctx, cancel, cancel, q, func() {}, nil)
+	x.streamReply(ctx, cancel, cancel, q, func() {}, nil)
 }
 
-// resumeAt has the replica answer at which the call is parked that the request goes on
-// with.
-func (x *exchange) resumeAt(id string) {
+// resumeElsewhere forwards the request to the replica that has parked its call.
+func (x *exchange) resumeElsewhere(id string) {
 	if _, hop := cluster.Principal(x.r); hop {
 		cluster.NotHere(x.w)
 		return
 	}
-	if !x.g.answered(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
-		x.fail(http.StatusBadRequest, noState) // it is gone, and the call with it
+	if !x.g.isForwarded(x.envelope(), x.g.cluster.Forward(x.w, x.r, x.body, x.principal, id)) {
+		x.refuse(http.StatusBadRequest, noSuchState) // the replica is gone, and the call with it
 	}
 }
 
-// checkVersion checks the version that a modern request names.
+// checkVersion checks the protocol version of a modern request.
 func checkVersion(version string) *failure {
 	switch {
 	case version == "":
 		return invalidParams("params._meta must hold " + wire.MetaProtocolVersion + ", a string")
-	case !known(version):
-		return unsupported(version)
+	case !isKnownVersion(version):
+		return unsupportedVersion(version)
 	}
 	return nil
 }
 
-// checkHeaders holds the headers of a modern request to its body. Whoever
-// stands between may have decided by them.
+// checkHeaders compares the headers of a modern request with its body, because a proxy may have
+// decided by the headers.
 func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	inBody := metaVersion(m)
 	switch {
 	case len(h.Values(wire.HeaderLastEventID)) > 0:
-		return mismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
+		return headerMismatch("Last-Event-ID: streams cannot be resumed; send the request again with a new id")
 	case version == "":
-		return mismatch("the header MCP-Protocol-Version is missing")
+		return headerMismatch("the header MCP-Protocol-Version is missing")
 	case inBody == "":
 		return checkVersion("")
 	case version != inBody || len(h.Values(wire.HeaderProtocolVersion)) > 1:
-		return mismatch("the header MCP-Protocol-Version says other than params._meta")
+		return headerMismatch("the header MCP-Protocol-Version differs from params._meta")
 	}
 	if f := checkVersion(inBody); f != nil {
 		return f
 	}
-	if method, f := single(h, wire.HeaderMethod); f != nil {
+	if method, f := singleHeader(h, wire.HeaderMethod); f != nil {
 		return f
 	} else if method != m.Method {
-		return mismatch("the header Mcp-Method says other than the message")
+		return headerMismatch("the header Mcp-Method differs from the message")
 	}
 	member := ""
 	switch m.Method {
@@ -109,29 +107,29 @@ func checkHeaders(h http.Header, version string, m *wire.Message) *failure {
 	default:
 		return nil
 	}
-	header, f := single(h, wire.HeaderName)
+	header, f := singleHeader(h, wire.HeaderName)
 	if f != nil {
 		return f
 	}
 	said, ok := wire.DecodeHeader(header)
 	if !ok {
-		return mismatch("the header Mcp-Name is no valid base64")
+		return headerMismatch("the header Mcp-Name is no valid base64")
 	}
 	raw, _ := m.Param(member)
 	if name, ok := wire.String(raw); !ok || name != said {
-		return mismatch("the header Mcp-Name says other than params." + member)
+		return headerMismatch("the header Mcp-Name differs from params." + member)
 	}
 	return nil
 }
 
-// single returns the one value of a header.
-func single(h http.Header, name string) (string, *failure) {
+// singleHeader returns the value of a header that must occur exactly once.
+func singleHeader(h http.Header, name string) (string, *failure) {
 	values := h.Values(name)
 	switch {
 	case len(values) == 0 || values[0] == "":
-		return "", mismatch("the header " + name + " is missing")
+		return "", headerMismatch("the header " + name + " is missing")
 	case len(values) > 1:
-		return "", mismatch("the header " + name + " is given twice")
+		return "", headerMismatch("the header " + name + " is given twice")
 	}
 	return values[0], nil
 }

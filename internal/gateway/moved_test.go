@@ -316,7 +316,7 @@ func TestWhatIsSaidOfACallThatIsGoneWithItsReplicaIsAnswered(t *testing.T) {
 	for i, r := range all[1:] {
 		wait.Until(t, "an answer to nobody is refused", func() bool { // what is on its way as it is killed is lost
 			res, body := r.post(bobsAnswer(question), in)
-			return res.StatusCode == http.StatusBadRequest && strings.Contains(body, "nothing that was asked")
+			return res.StatusCode == http.StatusBadRequest && strings.Contains(body, "no open question")
 		})
 		if res, body := r.post(cancel("1"), in); res.StatusCode != http.StatusAccepted {
 			t.Errorf("replica %d, cancelled: %s %s", i, res.Status, body)

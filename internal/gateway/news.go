@@ -8,50 +8,49 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// maxNews bounds the resources of which one client has not been told that they
-// were updated. Past it, it is told of what it has subscribed to, and no longer
-// of which part that is.
-const maxNews = 1024
+// maxQueuedUpdates limits the updates that wait for one client. Above it, an update names the
+// resource that the client subscribed to, and no longer the part of it that changed.
+const maxQueuedUpdates = 1024
 
-// maxAsked bounds, in bytes, what one client has not been asked yet beside its
-// calls. What is more is not asked.
-const maxAsked = 64 << 10
+// maxQueuedBytes limits the bytes of the questions that wait for one client outside of its calls.
+// Further questions are dropped.
+const maxQueuedBytes = 64 << 10
 
-// An update is one of a resource: its URI, and that which the client has
-// subscribed to, both as the client spells them.
-type update struct{ uri, by string }
+// A resourceUpdate is the URI of an updated resource, and the URI that the client subscribed to,
+// both as the client spells them.
+type resourceUpdate struct{ uri, subscribed string }
 
-// News are what one client has not been told yet. They are safe for concurrent
-// use, and a run.Watcher. Use newNews.
-type news struct {
-	ready  chan struct{}     // holds one signal while there are some
-	wanted switchboard.Kinds // by the client
+// A notificationQueue holds what one client has not been notified of yet. It is a run.Watcher, and
+// safe for concurrent use. Use newNotificationQueue.
+type notificationQueue struct {
+	ready       chan struct{}     // holds one signal while the queue is not empty
+	wantedKinds switchboard.Kinds // kinds of lists that the client wants
 
-	mu      sync.Mutex
-	changed switchboard.Kinds
-	updated []update
-	asked   [][]byte // messages as they are
-	bytes   int      // of them
+	mu       sync.Mutex
+	changed  switchboard.Kinds
+	updated  []resourceUpdate
+	messages [][]byte // sent as they are
+	bytes    int      // of messages
 }
 
-func newNews(wanted switchboard.Kinds) *news {
-	return &news{ready: make(chan struct{}, 1), wanted: wanted}
+func newNotificationQueue(wanted switchboard.Kinds) *notificationQueue {
+	return &notificationQueue{ready: make(chan struct{}, 1), wantedKinds: wanted}
 }
 
 // Changed implements run.Watcher.
-func (n *news) Changed(ks switchboard.Kinds) {
-	if ks &= n.wanted; ks != 0 {
-		n.add(ks)
+func (n *notificationQueue) Changed(ks switchboard.Kinds) {
+	if ks &= n.wantedKinds; ks != 0 {
+		n.addChanges(ks)
 	}
 }
 
-// add notes news; those that are noted already are one.
-func (n *news) add(ks switchboard.Kinds, updated ...update) {
+// addChanges adds changes. It merges those that are queued already.
+func (n *notificationQueue) addChanges(ks switchboard.Kinds, updated ...resourceUpdate) {
 	n.mu.Lock()
 	n.changed |= ks
 	for _, u := range updated {
-		if len(n.updated) >= maxNews {
-			u.uri = u.by
+		if len(n.updated) >= maxQueuedUpdates {
+			u.uri = u.subscribed
 		}
 		if !slices.Contains(n.updated, u) {
 			n.updated = append(n.updated, u)
@@ -64,36 +63,36 @@ func (n *news) add(ks switchboard.Kinds, updated ...update) {
 	}
 }
 
-// say adds a message that is said as it is.
-func (n *news) say(message []byte) {
+// addMessage adds a message that is sent as it is.
+func (n *notificationQueue) addMessage(message []byte) {
 	n.mu.Lock()
-	if n.bytes+len(message) <= maxAsked {
-		n.asked = append(n.asked, message)
+	if n.bytes+len(message) <= maxQueuedBytes {
+		n.messages = append(n.messages, message)
 		n.bytes += len(message)
 	}
 	n.mu.Unlock()
-	n.add(0)
+	n.addChanges(0)
 }
 
-// forget takes back what has not been told of a subscription.
-func (n *news) forget(by string) {
+// dropUpdates removes the queued updates of one subscription.
+func (n *notificationQueue) dropUpdates(by string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.updated = slices.DeleteFunc(n.updated, func(u update) bool { return u.by == by })
+	n.updated = slices.DeleteFunc(n.updated, func(u resourceUpdate) bool { return u.subscribed == by })
 }
 
-// take returns the news, of which there are none afterwards.
-func (n *news) take() (changed switchboard.Kinds, updated []update, asked [][]byte) {
+// takeAll empties the queue and returns what was in it.
+func (n *notificationQueue) takeAll() (changed switchboard.Kinds, updated []resourceUpdate, asked [][]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	changed, updated, asked = n.changed, n.updated, n.asked
-	n.changed, n.updated, n.asked, n.bytes = 0, nil, nil, 0
+	changed, updated, asked = n.changed, n.updated, n.messages
+	n.changed, n.updated, n.messages, n.bytes = 0, nil, nil, 0
 	return changed, updated, asked
 }
 
-// changes are the notifications of what has changed. Resources and their
-// templates are one to clients.
-var changes = []struct {
+// listChanges are the notifications of changed lists. To clients, resources and templates are one
+// list.
+var listChanges = []struct {
 	method, wish string
 	kinds        switchboard.Kinds
 }{
@@ -102,14 +101,14 @@ var changes = []struct {
 	{wire.MethodPromptsChanged, "promptsListChanged", switchboard.Kinds(0).With(switchboard.Prompts)},
 }
 
-// messages returns the notifications that tell the news. tag is a member of
-// their _meta, nil for none.
-func messages(changed switchboard.Kinds, updated []update, tag []byte) (all [][]byte) {
+// changeNotifications returns the notifications of the changes. tag is a member for their _meta;
+// nil means none.
+func changeNotifications(changed switchboard.Kinds, updated []resourceUpdate, tag []byte) (all [][]byte) {
 	var meta []byte
 	if tag != nil {
 		meta = slices.Concat([]byte(`"_meta":{`), tag, []byte("}"))
 	}
-	for _, c := range changes {
+	for _, c := range listChanges {
 		if changed&c.kinds == 0 {
 			continue
 		}
@@ -120,8 +119,8 @@ func messages(changed switchboard.Kinds, updated []update, tag []byte) (all [][]
 		all = append(all, wire.AppendNotification(nil, c.method, params))
 	}
 	for i, u := range updated {
-		if slices.ContainsFunc(updated[:i], func(o update) bool { return o.uri == u.uri }) {
-			continue // told of once, however many subscriptions it is part of
+		if slices.ContainsFunc(updated[:i], func(o resourceUpdate) bool { return o.uri == u.uri }) {
+			continue // one notification, even if several subscriptions cover the resource
 		}
 		params := wire.AppendString([]byte(`{"uri":`), u.uri)
 		if meta != nil {

@@ -6,50 +6,47 @@ import (
 	"time"
 )
 
-// Bounds of what waits for a client that reads slower than servers speak.
+// Limits on messages that wait for a client that reads more slowly than servers send.
 const (
-	maxWaiting      = 4096    // messages
-	maxWaitingBytes = 4 << 20 // in all
+	maxQueuedMessages = 4096
+	maxOutboxBytes    = 4 << 20 // of all messages
 
-	// patience is how long servers wait for a client that takes nothing, before
-	// what they say about its calls is dropped. One that is only slow loses
-	// nothing: its servers are as slow.
-	patience = 5 * time.Second
+	// slowClientWait is how long servers wait for a client that reads nothing, before notifications
+	// about its calls are dropped. A client that is only slow loses nothing: its servers are slowed
+	// down.
+	slowClientWait = 5 * time.Second
 )
 
-// An outbox is the messages that wait to be written to one client. They are
-// written in their order, by one goroutine that is there while some wait: a
-// server that says something about a call waits for the client only while very
-// much waits already, and not for long. Use newOutbox. It is safe for concurrent
-// use.
+// An outbox holds the messages that wait to be written to one client. One goroutine writes them in
+// their order, as long as there are some. A server waits for the client only while the outbox is
+// full, and at most for slowClientWait. Use newOutbox. It is safe for concurrent use.
 type outbox struct {
 	write func([]byte) error // not called concurrently
 	lost  func(error)        // called once, when write has failed
 
-	mu      sync.Mutex
-	turn    sync.Cond // some have been written, or none will be
-	waiting [][]byte
-	bytes   int
-	running bool
-	broken  bool
-	dropped int
+	mu       sync.Mutex
+	progress sync.Cond // signaled when messages were written, or none will be written any more
+	waiting  [][]byte
+	bytes    int
+	running  bool
+	broken   bool
+	dropped  int
 
-	gone atomic.Bool  // the client hears it elsewhere
-	took atomic.Int64 // when the client last took something, or began to, as UnixNano
+	abandoned atomic.Bool  // the client reads the stream on another connection
+	lastTaken atomic.Int64 // when the last write began, as UnixNano
 }
 
 func newOutbox(write func([]byte) error, lost func(error)) *outbox {
 	o := &outbox{write: write, lost: lost}
-	o.turn.L = &o.mu
+	o.progress.L = &o.mu
 	return o
 }
 
-// offer adds a message that may be dropped: it is where too many wait, and there
-// is no patience left.
-func (o *outbox) offer(message []byte) {
+// putOrDrop adds a message. It drops the message if the outbox is still full after slowClientWait.
+func (o *outbox) putOrDrop(message []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.wait()
+	o.waitForRoom()
 	if o.full() {
 		o.dropped++
 		return
@@ -57,11 +54,12 @@ func (o *outbox) offer(message []byte) {
 	o.add(message)
 }
 
-// wait waits for room, as long as there is patience. The caller holds o.mu.
-func (o *outbox) wait() {
+// waitForRoom waits for room, for at most slowClientWait after the last write began. The caller
+// holds o.mu.
+func (o *outbox) waitForRoom() {
 	var timer *time.Timer
 	for o.full() && !o.broken {
-		left := patience - time.Since(time.Unix(0, o.took.Load()))
+		left := slowClientWait - time.Since(time.Unix(0, o.lastTaken.Load()))
 		if left <= 0 {
 			break
 		}
@@ -69,33 +67,33 @@ func (o *outbox) wait() {
 			timer = time.AfterFunc(left, func() {
 				o.mu.Lock()
 				defer o.mu.Unlock()
-				o.turn.Broadcast()
+				o.progress.Broadcast()
 			})
 			defer timer.Stop()
 		}
 		timer.Reset(left)
-		o.turn.Wait()
+		o.progress.Wait()
 	}
 }
 
-// idle reports whether nothing waits.
+// idle reports whether no message waits or is being written.
 func (o *outbox) idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.running
 }
 
-// put adds a message that may not be dropped. It waits for room.
+// put adds a message that must not be dropped. It waits for room.
 func (o *outbox) put(message []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.full() && !o.broken {
-		o.turn.Wait()
+		o.progress.Wait()
 	}
 	o.add(message)
 }
 
-func (o *outbox) full() bool { return len(o.waiting) >= maxWaiting || o.bytes >= maxWaitingBytes }
+func (o *outbox) full() bool { return len(o.waiting) >= maxQueuedMessages || o.bytes >= maxOutboxBytes }
 
 // add adds a message. The caller holds o.mu.
 func (o *outbox) add(message []byte) {
@@ -106,12 +104,12 @@ func (o *outbox) add(message []byte) {
 	o.bytes += len(message)
 	if !o.running {
 		o.running = true
-		o.took.Store(time.Now().UnixNano()) // it is waited for from now on, not since 1970
+		o.lastTaken.Store(time.Now().UnixNano()) // the wait begins now, and not in 1970
 		go o.run()
 	}
 }
 
-// run writes until nothing waits, or the client is lost.
+// run writes until the outbox is empty, or a write fails.
 func (o *outbox) run() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,10 +119,10 @@ func (o *outbox) run() {
 		o.mu.Unlock()
 		var err error
 		for _, m := range batch {
-			if o.gone.Load() {
+			if o.abandoned.Load() {
 				break
 			}
-			o.took.Store(time.Now().UnixNano())
+			o.lastTaken.Store(time.Now().UnixNano())
 			if err = o.write(m); err != nil {
 				break
 			}
@@ -134,29 +132,29 @@ func (o *outbox) run() {
 			o.broken, o.waiting = true, nil
 			o.lost(err)
 		}
-		o.turn.Broadcast()
+		o.progress.Broadcast()
 	}
 	o.running = false
-	o.turn.Broadcast()
+	o.progress.Broadcast()
 }
 
-// abandon makes sure that nothing is written any more but what just is: its
-// client hears it elsewhere.
+// abandon stops the writing, except for a message that is being written: the client reads the
+// stream on another connection.
 func (o *outbox) abandon() {
-	o.gone.Store(true)
+	o.abandoned.Store(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.broken, o.waiting = true, nil
-	o.turn.Broadcast()
+	o.progress.Broadcast()
 }
 
-// flush waits until all is written, or the client is lost, and says how many
-// messages were dropped so far.
+// flush waits until all is written or a write has failed, and returns how many messages were
+// dropped so far.
 func (o *outbox) flush() (dropped int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.running {
-		o.turn.Wait()
+		o.progress.Wait()
 	}
 	return o.dropped
 }

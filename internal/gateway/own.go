@@ -18,7 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// StatusTool is the tool of our own that says how the run stands.
+// StatusTool is Switchboard's own tool that reports the state of the run.
 const StatusTool = "switchboard_status"
 
 // Status is StatusTool as lists show it.
@@ -27,9 +27,8 @@ var Status = &switchboard.Tool{ID: switchboard.ToolID{Name: StatusTool}, Definit
 	`"inputSchema":{"type":"object","properties":{},"additionalProperties":false},` +
 	`"annotations":{"readOnlyHint":true},` + lazyexpand.AlwaysLoad + `}`)}
 
-// newOwn returns the server that answers for Switchboard itself: initialize,
-// server/discover, ping and logging/setLevel. It declares what is built, and no
-// more.
+// newOwn returns the mcp-go server that answers for Switchboard itself: initialize,
+// server/discover, ping and logging/setLevel. It declares only what is built.
 func newOwn(name, version string) *server.MCPServer {
 	return server.NewMCPServer(name, version,
 		server.WithToolCapabilities(true),
@@ -40,46 +39,46 @@ func newOwn(name, version string) *server.MCPServer {
 	)
 }
 
-// serveOwn answers a call of a tool of our own, which the run shows.
-func (g *Gateway) serveOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
-	a := g.answerOwn(ctx, q, r, name)
+// answerOwnTool answers a call of one of Switchboard's own tools, and charges the run for it.
+func (g *Gateway) answerOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
+	a := g.runOwnTool(ctx, q, r, name)
 	if a.result != nil {
 		g.meter.Charge(r.Bill(), run.Results, a.result)
 	}
 	return a
 }
 
-func (g *Gateway) answerOwn(ctx context.Context, q *request, r *run.Run, name string) answer {
+func (g *Gateway) runOwnTool(ctx context.Context, q *clientRequest, r *run.Run, name string) rpcAnswer {
 	args, ok := q.Param("arguments")
 	if name == lazyexpand.DeclareTool {
 		reply, err := g.declare(ctx, r, args)
-		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can ask for something else
+		if own, ok := errors.AsType[*switchboard.Error](err); ok { // the model can choose another task
 			g.log.Info("refused", "code", own.Code, "method", q.Method, "tool", name, "tenant", q.principal.Tenant, "principal", q.principal.ID, "err", own)
-			g.tally(own.Code)
-			return answer{result: g.toolError(own, q.modern)}
+			g.countRefusal(own.Code)
+			return rpcAnswer{result: g.toolError(own, q.modern)}
 		}
 		if err != nil {
-			return g.refusal(q, err)
+			return g.errorAnswer(q, err)
 		}
-		g.runs.Showed(ctx, r, q.clientOf(r), sights(reply.Defines)...)
-		return answer{result: g.said(reply, q.modern)}
+		g.runs.Showed(ctx, r, q.clientOf(r), sightsOf(reply.Defines)...)
+		return rpcAnswer{result: g.ownToolResult(reply, q.modern)}
 	}
 	if name == preview.ReadTool {
-		reply, err := g.readOn(ctx, q, r, args)
+		reply, err := g.readMore(ctx, q, r, args)
 		if err != nil {
-			return g.refusal(q, err)
+			return g.errorAnswer(q, err)
 		}
-		return answer{result: g.said(reply, q.modern)}
+		return rpcAnswer{result: g.ownToolResult(reply, q.modern)}
 	}
 	if ok && !emptyObject(args) {
-		return g.refusal(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
+		return g.errorAnswer(q, switchboard.Refuse(switchboard.CodeBadArguments, "%s takes no arguments", StatusTool))
 	}
-	return answer{result: g.said(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
+	return rpcAnswer{result: g.ownToolResult(lazyexpand.Reply{Text: string(g.status(q.principal, r))}, q.modern)}
 }
 
-// readOn gives more of a result that was too long. Policy decides again about the call that
-// the result is of.
-func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byte) (lazyexpand.Reply, error) {
+// readMore returns another piece of a result that was too long. Policy decides again about the call
+// that gave the result.
+func (g *Gateway) readMore(ctx context.Context, q *clientRequest, r *run.Run, args []byte) (lazyexpand.Reply, error) {
 	ask, err := preview.ParseAsk(args)
 	if err != nil {
 		return lazyexpand.Reply{}, err
@@ -95,7 +94,7 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	}
 	c := callOf(entry, kept.Params)
 	c.Kept = kept
-	result, f, err := g.result(ctx, q, r, c)
+	result, f, err := g.forwardRaw(ctx, q, r, c)
 	if f != nil {
 		err = preview.ErrUnknown
 	}
@@ -109,66 +108,63 @@ func (g *Gateway) readOn(ctx context.Context, q *request, r *run.Run, args []byt
 	return lazyexpand.Reply{Text: text}, err
 }
 
-// MetaTokens is the key in the _meta of a stub's result under which stands how the
-// budget of tokens stands.
+// MetaTokens is the key in the _meta of a stub's result that holds the state of the token budget.
 const MetaTokens = wire.MetaOurPrefix + "tokens"
 
-// said is what a tool of our own answers.
-func (g *Gateway) said(reply lazyexpand.Reply, modern bool) []byte {
+// ownToolResult encodes the reply of one of our own tools.
+func (g *Gateway) ownToolResult(reply lazyexpand.Reply, modern bool) []byte {
 	b := wire.AppendString([]byte(`{"content":[{"type":"text","text":`), reply.Text)
 	b = append(b, `}]`...)
 	var more []string
 	if reply.Spent != nil {
-		spent, _ := json.Marshal(reply.Spent) // numbers: it cannot fail
+		spent, _ := json.Marshal(reply.Spent) // it holds only numbers: it cannot fail
 		more = append(more, `"`+MetaTokens+`":`+string(spent))
 	}
 	switch {
 	case modern:
-		b = append(append(b, `,"resultType":"complete","_meta":`...), g.meta(more...)...)
+		b = append(append(b, `,"resultType":"complete","_meta":`...), g.ownMeta(more...)...)
 	case more != nil:
 		b = append(append(append(b, `,"_meta":{`...), more[0]...), '}')
 	}
 	return append(b, '}')
 }
 
-// A client is what mcp-go needs to know of a legacy session, of the process on
-// the other side of stdio, or of a single modern request. It implements
-// server.SessionWithLogging.
-type client struct {
+// A clientState is what the gateway knows about a legacy session, about the client on stdio, or
+// about the client of one modern request. It implements server.SessionWithLogging for mcp-go.
+type clientState struct {
 	id        string
-	key       string // tells it apart, and is no secret as id is
+	publicID  string // identifies the client; unlike id it is not secret
 	principal switchboard.Principal
 
 	initialized atomic.Bool
-	level       atomic.Value // string; what logging/setLevel has set
+	level       atomic.Value // string; set by logging/setLevel
 
-	// capabilities is the object that it has declared, set before anything else
+	// capabilities is the object that the client has declared. It is set before any other request
 	// is answered.
 	capabilities atomic.Pointer[[]byte]
 
-	// What a client of the legacy era, or a stream of the modern one, is told
-	// and asked.
-	news          *news
+	// What a legacy client, or the stream of a modern one, is notified of and asked.
+	queue         *notificationQueue
 	subscriptions subscriptions
-	questions     questions
+	questions     openQuestions
 }
 
-func newClient(id string, p switchboard.Principal) *client {
-	c := &client{id: id, key: rand.Text(), principal: p, news: newNews(switchboard.AllKinds)}
-	c.subscriptions.news = c.news
-	// A legacy client that does not say hears what is worth telling anybody.
+func newClient(id string, p switchboard.Principal) *clientState {
+	c := &clientState{id: id, publicID: rand.Text(), principal: p, queue: newNotificationQueue(switchboard.AllKinds)}
+	c.subscriptions.news = c.queue
+	// A legacy client that sets no level gets log messages from "info" on.
 	c.level.Store("info")
 	return c
 }
 
-// declare notes what the client can be asked for.
-func (c *client) declare(capabilities []byte) {
-	own := bytes.Clone(capabilities) // the message that it came with is let go
+// setCapabilities stores what the client can be asked for.
+func (c *clientState) setCapabilities(capabilities []byte) {
+	own := bytes.Clone(capabilities) // the message's memory is reused
 	c.capabilities.Store(&own)
 }
 
-// declared returns the capabilities that the client of q has declared.
-func (q *request) declared() []byte {
+// capabilities returns the capabilities that the client of q has declared.
+func (q *clientRequest) capabilities() []byte {
 	if q.modern {
 		raw, _ := q.Meta(wire.MetaClientCapabilities)
 		return raw
@@ -179,41 +175,41 @@ func (q *request) declared() []byte {
 	return nil
 }
 
-func (c *client) Initialize()                    { c.initialized.Store(true) }
-func (c *client) Initialized() bool              { return c.initialized.Load() }
-func (c *client) SessionID() string              { return c.id }
-func (c *client) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
-func (c *client) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
-func (c *client) logLevel() string               { return c.level.Load().(string) }
+func (c *clientState) Initialize()                    { c.initialized.Store(true) }
+func (c *clientState) Initialized() bool              { return c.initialized.Load() }
+func (c *clientState) SessionID() string              { return c.id }
+func (c *clientState) SetLogLevel(l mcp.LoggingLevel) { c.level.Store(string(l)) }
+func (c *clientState) GetLogLevel() mcp.LoggingLevel  { return mcp.LoggingLevel(c.logLevel()) }
+func (c *clientState) logLevel() string               { return c.level.Load().(string) }
 
-// NotificationChannel is nil: mcp-go has nothing to notify of, and a send on it
-// would be dropped.
-func (c *client) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
+// NotificationChannel returns nil: mcp-go has no notifications to send, and a message on the
+// channel would be dropped.
+func (c *clientState) NotificationChannel() chan<- mcp.JSONRPCNotification { return nil }
 
-// ownID stands for the client's id while mcp-go answers. mcp-go would decode
-// the client's: it takes integers for floats, and so corrupts those over 2^53.
+// ownID replaces the client's id while mcp-go answers. mcp-go would decode the client's id as a
+// float, which corrupts integers above 2^53.
 var ownID = []byte("1")
 
-// ask lets mcp-go answer q. Its result is spliced behind the client's own id.
-func (g *Gateway) ask(ctx context.Context, q *request) answer {
+// answerByLibrary lets mcp-go answer q. The caller puts the result behind the client's own id.
+func (g *Gateway) answerByLibrary(ctx context.Context, q *clientRequest) rpcAnswer {
 	message := wire.AppendRequest(nil, ownID, q.Method, q.Params)
 	who := q.client
 	if who == nil {
 		who = newClient("", q.principal)
 	}
-	switch r := g.own.HandleMessage(g.own.WithContext(ctx, who), message).(type) {
+	switch r := g.library.HandleMessage(g.library.WithContext(ctx, who), message).(type) {
 	case mcp.JSONRPCResponse:
 		result, err := json.Marshal(r.Result)
 		if err != nil {
-			return g.refusal(q, err)
+			return g.errorAnswer(q, err)
 		}
-		return answer{result: result}
+		return rpcAnswer{result: result}
 	case mcp.JSONRPCError:
 		f := &failure{code: r.Error.Code, message: r.Error.Message}
 		if r.Error.Data != nil {
-			f.data, _ = json.Marshal(r.Error.Data) // it came from mcp-go's own types
+			f.data, _ = json.Marshal(r.Error.Data) // mcp-go's own types can be encoded
 		}
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
-	return answer{failure: internal}
+	return rpcAnswer{failure: internalFailure}
 }

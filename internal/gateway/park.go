@@ -20,26 +20,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A modern client is asked by a result that is not one yet: it makes the request
-// again with the answers. A legacy server, though, waits within the call. So the
-// call is parked meanwhile, and the request state that the client sends back
-// says which one it is.
+// A modern client is asked by an interim result, and makes its request again with the answers. A
+// legacy server, however, asks within the call. So the call is parked meanwhile, and the request
+// state that the client sends back identifies it.
 
-// Bounds of parked calls.
+// Limits on parked calls.
 const (
-	// MaxParked is how many calls of one principal may wait for its answers.
+	// MaxParked is how many calls of one principal may be parked.
 	MaxParked = 100
 
 	// ParkedFor is how long a call waits for an answer.
 	ParkedFor = time.Hour
 )
 
-// statePrefix begins the request states of every Switchboard, and those of one
-// replica go on with what tells it from others. A modern server has its own, which
-// pass through; it may be another Switchboard.
+// statePrefix begins the request states of every Switchboard. The name of the replica follows.
+// States of other servers pass through; such a server may be another Switchboard.
 const statePrefix = "switchboard-1."
 
-// The members of params with which a client answers.
+// The members of params that carry a client's answers.
 const (
 	memberAnswers = "inputResponses"
 	memberState   = "requestState"
@@ -47,28 +45,28 @@ const (
 
 var (
 	errParkedTooLong = errors.New("the client has not answered for " + ParkedFor.String())
-	errParkedTooMany = errors.New("as many calls of the client wait for answers as may")
+	errParkedTooMany = errors.New("too many calls of the client wait for answers")
 	errPanicked      = errors.New("the call has panicked")
 )
 
-// noState is the answer to a state that is not good, or not for this: all the
+// noSuchState answers a request state that is invalid, or belongs to another request. Both look the
 // same.
-var noState = invalidParams("params.requestState is of no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
+var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
 
-// parks holds the calls that wait for modern clients. Use newParks.
-type parks struct {
-	key    []byte // by which all replicas know their states; else of this process
-	self   string // tells this one from others
-	prefix string // of its states
+// parkedCalls holds the calls that wait for answers of modern clients. Use newParkedCalls.
+type parkedCalls struct {
+	key    []byte // seals states; shared by all replicas, else made by this process
+	self   string // the name of this replica
+	prefix string // of the states of this replica
 
-	mu     sync.Mutex
-	closed error // why nothing is parked any more
-	byID   map[string]*parked
-	each   map[owner]int // calls that wait, or whose client is answering just now
+	mu          sync.Mutex
+	closed      error // why nothing may be parked any more
+	byID        map[string]*parkedCall
+	byPrincipal map[principalKey]int // calls that are parked, or that a client is answering now
 }
 
-func newParks(c *cluster.Cluster) *parks {
-	p := &parks{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parked{}, each: map[owner]int{}}
+func newParkedCalls(c *cluster.Cluster) *parkedCalls {
+	p := &parkedCalls{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parkedCall{}, byPrincipal: map[principalKey]int{}}
 	if p.self == "" {
 		p.self, p.key = rand.Text()[:8], []byte(rand.Text())
 	}
@@ -76,60 +74,60 @@ func newParks(c *cluster.Cluster) *parks {
 	return p
 }
 
-// A parked call goes on beside the requests that wait for it, one at a time.
-type parked struct {
-	owner  owner
-	digest switchboard.Digest // of the request, but for answers and _meta
-	end    context.CancelCauseFunc
-	asked  chan *question
-	done   chan outcome
+// A parkedCall runs beside the requests that wait for it. At most one request waits at a time.
+type parkedCall struct {
+	principal principalKey
+	digest    switchboard.Digest // of the request, without the answers and _meta
+	cancel    context.CancelCauseFunc
+	asked     chan *serverQuestion
+	done      chan callOutcome
 
-	// heard takes what the server says, while a request waits.
-	heard atomic.Pointer[func(switchboard.Notification)]
+	// listener takes the server's notifications while a request waits.
+	listener atomic.Pointer[func(switchboard.Notification)]
 
-	open  map[string]*question // what the client has been told of; only its request of the moment uses it
-	last  int                  // question; no two of a call have the same key
-	until time.Time            // by when the client has to answer that
-	timer *time.Timer          // ends it then; set while it is parked
+	questions map[string]*serverQuestion // sent to the client; used only by the request that waits now
+	last      int                        // number of the last question; each key is used once in a call
+	until     time.Time                  // when the client must have answered
+	timer     *time.Timer                // cancels the call at until; set while the call is parked
 }
 
-// A question is one thing that a server has asked.
-type question struct {
+// A serverQuestion is one request of a server to the client.
+type serverQuestion struct {
 	method string
 	params []byte
-	answer chan []byte // takes one
-	failed chan error  // takes one
+	answer chan []byte // buffers one answer
+	failed chan error  // buffers one error
 }
 
-type outcome struct {
+type callOutcome struct {
 	result switchboard.Result
 	err    error
 }
 
-// make makes the call. Where the server may ask a modern client, the result may
-// be a question of ours.
-func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (switchboard.Result, error) {
+// forwardParkable makes the call. If the server may ask the client of a modern request, the call is
+// parkable, and the result may be a question to the client.
+func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
 	if !q.modern || !canBeAsked(c.Client.Capabilities) {
 		return g.caller.Call(ctx, c)
 	}
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	p := &parked{
-		owner: ownerOf(q.principal), digest: digestOf(q), end: end,
-		asked: make(chan *question), done: make(chan outcome, 1), open: map[string]*question{},
+	p := &parkedCall{
+		principal: principalKeyOf(q.principal), digest: digestOf(q), cancel: end,
+		asked: make(chan *serverQuestion), done: make(chan callOutcome, 1), questions: map[string]*serverQuestion{},
 	}
 	c.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
 		return p.ask(ctx, method, params)
 	}
 	tell := c.Notify
 	c.Notify = func(n switchboard.Notification) {
-		if heard := p.heard.Load(); heard != nil {
+		if heard := p.listener.Load(); heard != nil {
 			(*heard)(n)
 		}
 	}
-	p.tell(tell)
+	p.setListener(tell)
 	go func() {
 		defer end(nil)
-		o := outcome{err: errPanicked}
+		o := callOutcome{err: errPanicked}
 		defer func() {
 			if p := recover(); p != nil {
 				g.log.Error("panic while calling", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
@@ -141,17 +139,16 @@ func (g *Gateway) make(ctx context.Context, q *request, c *switchboard.Call) (sw
 	return g.parks.wait(ctx, p)
 }
 
-// tell lets the request of the moment hear what the server says; nil means that
-// it hears nothing.
-func (p *parked) tell(heard func(switchboard.Notification)) {
+// setListener sets which function takes the server's notifications; nil drops them.
+func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
 	if heard == nil {
-		p.heard.Store(nil)
+		p.listener.Store(nil)
 		return
 	}
-	p.heard.Store(&heard)
+	p.listener.Store(&heard)
 }
 
-// canBeAsked reports whether a client has declared anything by which it can be.
+// canBeAsked reports whether a client declares a capability that lets servers ask it something.
 func canBeAsked(capabilities []byte) bool {
 	for name := range wire.Members(capabilities) {
 		switch name {
@@ -162,8 +159,8 @@ func canBeAsked(capabilities []byte) bool {
 	return false
 }
 
-// digestOf tells requests apart that are not the same one made again.
-func digestOf(q *request) switchboard.Digest {
+// digestOf returns the same digest for a request and for its repetition with answers.
+func digestOf(q *clientRequest) switchboard.Digest {
 	params := wire.Without(nil, q.Params, func(name string) bool {
 		return name == memberAnswers || name == memberState || name == wire.MemberMeta
 	})
@@ -174,10 +171,10 @@ func digestOf(q *request) switchboard.Digest {
 	return canonical.Sum(append(text, params...))
 }
 
-// ask is the server's end: it waits for a request that can pass the question on,
-// and then for the answer.
-func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	q := &question{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
+// ask sends a question of the server. It waits for a request that can pass the question on, and
+// then for the answer.
+func (p *parkedCall) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	q := &serverQuestion{method: method, params: params, answer: make(chan []byte, 1), failed: make(chan error, 1)}
 	select {
 	case p.asked <- q:
 	case <-ctx.Done():
@@ -193,23 +190,23 @@ func (p *parked) ask(ctx context.Context, method string, params []byte) ([]byte,
 	}
 }
 
-// wait waits for the call's result, or for a question, which it returns as one.
-func (ps *parks) wait(ctx context.Context, p *parked) (switchboard.Result, error) {
-	defer p.tell(nil)
+// wait waits for the result of the call or for a question, which it returns as an interim result.
+func (ps *parkedCalls) wait(ctx context.Context, p *parkedCall) (switchboard.Result, error) {
+	defer p.setListener(nil)
 	for {
 		select {
 		case o := <-p.done:
 			return o.result, o.err
 		case <-ctx.Done():
-			p.end(context.Cause(ctx))
+			p.cancel(context.Cause(ctx))
 			o := <-p.done
 			return o.result, o.err
 		case q := <-p.asked:
-			p.add(q)
+			p.addQuestion(q)
 			for more := true; more; {
 				select {
 				case q := <-p.asked:
-					p.add(q)
+					p.addQuestion(q)
 				default:
 					more = false
 				}
@@ -217,27 +214,27 @@ func (ps *parks) wait(ctx context.Context, p *parked) (switchboard.Result, error
 			p.until = time.Now().Add(ParkedFor)
 			state, err := ps.park(p, false)
 			if err == nil {
-				return p.questions(state), nil
+				return p.inputRequired(state), nil
 			}
-			for key, q := range p.open {
+			for key, q := range p.questions {
 				q.failed <- err
-				delete(p.open, key)
+				delete(p.questions, key)
 			}
 		}
 	}
 }
 
-func (p *parked) add(q *question) {
+func (p *parkedCall) addQuestion(q *serverQuestion) {
 	p.last++
-	p.open[strconv.Itoa(p.last)] = q
+	p.questions[strconv.Itoa(p.last)] = q
 }
 
-// questions is the result that asks the client.
-func (p *parked) questions(state string) switchboard.Result {
+// inputRequired returns the interim result that asks the client.
+func (p *parkedCall) inputRequired(state string) switchboard.Result {
 	var edits []wire.Edit
 	for i := range p.last {
 		key := strconv.Itoa(i + 1)
-		q := p.open[key]
+		q := p.questions[key]
 		if q == nil {
 			continue
 		}
@@ -252,43 +249,43 @@ func (p *parked) questions(state string) switchboard.Result {
 	return switchboard.Result{JSON: append(b, '}')}
 }
 
-// park lets p wait for its client, and returns the state by which that finds it
-// again, once. The error says why it may not; again says that it has a place.
-func (ps *parks) park(p *parked, again bool) (state string, err error) {
+// park parks p and returns the request state that finds it again, once. again means that p has its
+// slot already. The error says why p cannot be parked.
+func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	switch {
 	case ps.closed != nil:
 		return "", ps.closed
 	case again:
-	case ps.each[p.owner] >= MaxParked:
+	case ps.byPrincipal[p.principal] >= MaxParked:
 		return "", errParkedTooMany
 	default:
-		ps.each[p.owner]++
+		ps.byPrincipal[p.principal]++
 	}
 	id := rand.Text()
 	ps.byID[id] = p
 	p.timer = time.AfterFunc(time.Until(p.until), func() {
-		if ps.take(id) == p {
-			ps.leave(p)
-			p.end(errParkedTooLong)
+		if ps.remove(id) == p {
+			ps.releaseSlot(p)
+			p.cancel(errParkedTooLong)
 		}
 	})
-	return ps.prefix + id + "." + ps.seal(id, p), nil
+	return ps.prefix + id + "." + ps.sealState(id, p), nil
 }
 
-// seal binds a state to the principal and the request that it was given for.
-func (ps *parks) seal(id string, p *parked) string {
+// sealState authenticates a state for the principal and the request that it was given to.
+func (ps *parkedCalls) sealState(id string, p *parkedCall) string {
 	mac := hmac.New(sha256.New, ps.key)
-	for _, s := range []string{id, string(p.owner.tenant), p.owner.id, string(p.digest)} {
-		_, _ = mac.Write(append([]byte(s), 0)) // it never fails
+	for _, s := range []string{id, string(p.principal.tenant), p.principal.id, string(p.digest)} {
+		_, _ = mac.Write(append([]byte(s), 0)) // Write never fails
 	}
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// take takes the parked call out, so that nobody else finds it; nil where there
-// is none. It keeps its place until leave.
-func (ps *parks) take(id string) *parked {
+// remove takes a parked call out of the table, so that no other request finds it; nil if there is
+// none. The call keeps its slot until releaseSlot.
+func (ps *parkedCalls) remove(id string) *parkedCall {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.byID[id]
@@ -300,46 +297,45 @@ func (ps *parks) take(id string) *parked {
 	return p
 }
 
-// leave gives up the place of p, which waits for its client no more.
-func (ps *parks) leave(p *parked) {
+// releaseSlot releases the slot of p, which no longer waits for its client.
+func (ps *parkedCalls) releaseSlot(p *parkedCall) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.each[p.owner]--; ps.each[p.owner] == 0 {
-		delete(ps.each, p.owner)
+	if ps.byPrincipal[p.principal]--; ps.byPrincipal[p.principal] == 0 {
+		delete(ps.byPrincipal, p.principal)
 	}
 }
 
-// close ends what is parked, and lets nothing be parked from now on: nobody can
-// come for it any more.
-func (ps *parks) close(why error) {
+// close cancels all parked calls and lets none be parked later, because no client can come back for
+// them.
+func (ps *parkedCalls) close(why error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.closed = why
 	for id, p := range ps.byID {
 		p.timer.Stop()
-		p.end(why)
+		p.cancel(why)
 		delete(ps.byID, id)
-		ps.each[p.owner]--
+		ps.byPrincipal[p.principal]--
 	}
 }
 
-// find takes out the call that the state is for, where q is its request made
-// again.
-func (ps *parks) find(q *request, state string) *parked {
+// takeByState removes and returns the parked call of a state. It must have been given for the
+// request that q repeats.
+func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
 	id, seal, ok := strings.Cut(strings.TrimPrefix(state, ps.prefix), ".")
 	if !ok {
 		return nil
 	}
-	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
-	if !hmac.Equal([]byte(seal), []byte(ps.seal(id, asks))) {
+	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(seal), []byte(ps.sealState(id, asks))) {
 		return nil
 	}
-	return ps.take(id)
+	return ps.remove(id)
 }
 
-// elsewhere returns the replica at which the call is parked that q goes on with, where
-// that is another one.
-func (ps *parks) elsewhere(q *request) string {
+// replicaOf returns the name of the other replica that has parked q's call, or "".
+func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	raw, _ := q.Param(memberState)
 	state, _ := wire.String(raw)
 	own, ok := strings.CutPrefix(state, statePrefix)
@@ -350,16 +346,15 @@ func (ps *parks) elsewhere(q *request) string {
 	if len(part) != 3 {
 		return ""
 	}
-	asks := &parked{owner: ownerOf(q.principal), digest: digestOf(q)}
-	if !hmac.Equal([]byte(part[2]), []byte(ps.seal(part[1], asks))) {
-		return "" // it is none of ours: that of a Switchboard behind, say
+	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], asks))) {
+		return "" // not a state of these replicas; perhaps of a Switchboard behind this one
 	}
 	return part[0]
 }
 
-// resumes reports whether q goes on with a call that is parked here, and the
-// state by which it says so.
-func (ps *parks) resumes(q *request) (state string, ok bool) {
+// stateOf returns the state of q, and whether it is one of this replica.
+func (ps *parkedCalls) stateOf(q *clientRequest) (state string, ok bool) {
 	if !q.modern {
 		return "", false
 	}
@@ -368,38 +363,37 @@ func (ps *parks) resumes(q *request) (state string, ok bool) {
 	return state, strings.HasPrefix(state, ps.prefix)
 }
 
-// resume goes on with the parked call that state is for, with the answers of q,
-// which hears by tell what the server says from now on. found is false where
-// there is no such call.
-func (g *Gateway) resume(ctx context.Context, q *request, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
-	p := g.parks.find(q, state)
+// resumeParked continues the parked call of the state with the answers in q. tell gets the server's
+// notifications from now on. found is false if there is no such call.
+func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
+	p := g.parks.takeByState(q, state)
 	if p == nil {
 		return switchboard.Result{}, false, nil
 	}
-	p.tell(renamed(tell, q)) // before the server can go on
+	p.setListener(withOwnToken(tell, q)) // before the server continues
 	answers, _ := q.Param(memberAnswers)
-	for key, question := range p.open {
+	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
 			question.answer <- given
-			delete(p.open, key)
+			delete(p.questions, key)
 		}
 	}
-	if len(p.open) > 0 && len(p.done) == 0 { // it is asked again for what it left out
-		p.tell(nil)
+	if len(p.questions) > 0 && len(p.done) == 0 { // ask again for the answers that are missing
+		p.setListener(nil)
 		again, err := g.parks.park(p, true)
 		if err == nil {
-			return p.questions(again), true, nil
+			return p.inputRequired(again), true, nil
 		}
-		p.end(err)
+		p.cancel(err)
 	}
-	g.parks.leave(p)
+	g.parks.releaseSlot(p)
 	result, err = g.parks.wait(ctx, p)
 	return result, true, err
 }
 
-// renamed is tell for a call that was made by another request than q: the token
-// of its progress is that of q.
-func renamed(tell func(switchboard.Notification), q *request) func(switchboard.Notification) {
+// withOwnToken returns tell for a call that another request than q began: it puts the progress
+// token of q into progress notifications.
+func withOwnToken(tell func(switchboard.Notification), q *clientRequest) func(switchboard.Notification) {
 	if tell == nil {
 		return nil
 	}
@@ -407,7 +401,7 @@ func renamed(tell func(switchboard.Notification), q *request) func(switchboard.N
 	return func(n switchboard.Notification) {
 		if n.Method == wire.MethodProgress {
 			if !ok {
-				return // it wants none
+				return // q wants no progress
 			}
 			n.Params = wire.Rewrite(nil, n.Params, wire.Edit{Name: wire.MetaProgressToken, Value: token})
 		}

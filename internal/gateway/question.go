@@ -9,19 +9,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Questions are what a legacy client has been asked and has not answered yet, by
-// the id under which it was asked. The zero value is empty. They are safe for
-// concurrent use.
-type questions struct {
+// openQuestions holds what a legacy client was asked and has not answered yet, by the id of the
+// question. The zero value is empty. It is safe for concurrent use.
+type openQuestions struct {
 	mu   sync.Mutex
 	last int64
 	open map[string]chan<- wire.Message
 }
 
-// ask asks the client by send, and waits for its answer, for ParkedFor at most:
-// a client that has gone does not say so. Where nobody waits for it any more, the
-// client is told.
-func (qs *questions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
+// ask sends the client a question and waits for the answer, for at most ParkedFor: a client that
+// has disconnected does not say so. If ask stops waiting, it sends the client
+// notifications/cancelled.
+func (qs *openQuestions) ask(ctx context.Context, send func([]byte), method string, params []byte) ([]byte, error) {
 	answer := make(chan wire.Message, 1)
 	qs.mu.Lock()
 	qs.last++
@@ -46,40 +45,39 @@ func (qs *questions) ask(ctx context.Context, send func([]byte), method string, 
 		}
 		return m.Result, nil
 	case <-ctx.Done():
-		send(wire.AppendNotification(nil, wire.MethodCancelled, []byte(`{"requestId":`+id+`,"reason":"nobody waits for the answer any more"}`)))
+		send(wire.AppendNotification(nil, wire.MethodCancelled, []byte(`{"requestId":`+id+`,"reason":"the answer is no longer needed"}`)))
 		return nil, context.Cause(ctx)
 	}
 }
 
-// ask asks a legacy client something that is of none of its calls: on the stream
-// on which it hears of changes, once it has one.
-func (c *client) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	return c.questions.ask(ctx, c.news.say, method, cleanParams(params))
+// askOutsideCall asks a legacy client something that belongs to none of its calls. It sends the
+// question on the client's notification stream, when there is one.
+func (c *clientState) askOutsideCall(ctx context.Context, method string, params []byte) ([]byte, error) {
+	return c.questions.ask(ctx, c.queue.addMessage, method, cleanParams(params))
 }
 
-// answered takes a response of the client's, and reports whether it was waited
-// for.
-func (qs *questions) answered(m wire.Message) bool {
+// resolve hands a response to the question that it answers, and reports whether there is one.
+func (qs *openQuestions) resolve(m wire.Message) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	answer, ok := qs.open[string(m.ID)]
 	if !ok {
 		return false
 	}
-	delete(qs.open, string(m.ID)) // whatever else comes under this id answers nothing
+	delete(qs.open, string(m.ID)) // a second response with this id answers nothing
 	answer <- m
 	return true
 }
 
-// asks is what servers can ask the client of q for, while c is under way.
-func (q *request) asks() switchboard.Client {
-	who := switchboard.Client{Capabilities: q.declared(), TakesQuestions: q.modern}
-	if q.modern || q.send == nil || !canBeAsked(who.Capabilities) {
+// switchboardClient returns the client of q as servers can ask it while the call is in flight.
+func (q *clientRequest) switchboardClient() switchboard.Client {
+	who := switchboard.Client{Capabilities: q.capabilities(), TakesQuestions: q.modern}
+	if q.modern || q.sendKept == nil || !canBeAsked(who.Capabilities) {
 		return who
 	}
-	who.Session = q.client.key
+	who.Session = q.client.publicID
 	who.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return q.client.questions.ask(ctx, q.send, method, params)
+		return q.client.questions.ask(ctx, q.sendKept, method, params)
 	}
 	return who
 }

@@ -13,72 +13,68 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what is kept of event streams, for clients that resume them. What
-// is oldest goes first.
+// Limits on the events that are kept for clients that resume their streams. The oldest are dropped
+// first.
 const (
 	maxKeptEvents  = 4096      // of one stream
-	maxKeptStreams = 64        // of one session, that have ended
+	maxKeptStreams = 64        // finished ones of one session
 	maxKeptBytes   = 4 << 20   // of one session
-	maxKeptInAll   = 256 << 20 // bytes
+	maxKeptInAll   = 256 << 20 // bytes, of all sessions
 
-	// keptFor is how long a stream can be resumed once it has ended.
-	keptFor = 5 * time.Minute
+	// replayedFor is how long a finished stream can be resumed.
+	replayedFor = 5 * time.Minute
 
-	// primeAfter is how long a call is quiet before a client that can resume is
-	// told from where: what ends sooner is plain JSON.
+	// primeAfter is how long a call is silent before the client gets a primer. A call that ends
+	// sooner is answered with plain JSON.
 	primeAfter = time.Second
 )
 
-// Replays are what has been said on the event streams of one legacy session, so
-// that a client that has lost one hears the rest. Events have ids that mean
-// something only within the session. The zero value keeps nothing that it is
-// not given. They are safe for concurrent use.
+// replays holds the events of one legacy session's streams, so that a client which has lost a
+// stream can resume it. Event ids are valid only within the session. It is safe for concurrent use.
 type replays struct {
-	inAll *atomic.Int64 // bytes kept, of all sessions
+	totalBytes *atomic.Int64 // kept bytes of all sessions
 
-	// primes is set where the client takes an event that has an id and no data,
-	// as the protocol has it since 2025-11-25.
-	primes bool
+	// sendsPrimers is set if the client takes an event that has an id and no data. The protocol has
+	// such events since 2025-11-25.
+	sendsPrimers bool
 
-	// first is which events and streams there were where the session was before, at
-	// most: of what was said there nothing is known. 0 means that it was nowhere.
+	// first is an upper bound on the numbers of the events and streams of earlier owners, which
+	// this replica does not have. 0 means that there was no earlier owner.
 	first int
 
 	mu     sync.Mutex
-	over   bool
+	closed bool
 	last   int
 	tracks map[int]*track
-	ended  []*track // in the order of their ends
+	ended  []*track // in the order in which they ended
 	bytes  int
 }
 
-// A track is one event stream, over as many connections as it takes. Number 0 is
-// that of the session itself, each other is of one request.
+// A track is one event stream, which may need several connections. Track 0 is the session's
+// notification stream. Each other track belongs to one request.
 type track struct {
-	of     *replays
-	number int
+	replays *replays
+	number  int
 
-	// What follows is guarded by of.mu.
-	next   int      // number of the event that comes next; 0 is where it begins
-	events [][]byte // the last ones, as they are written
-	over   bool
-	grown  chan struct{} // closed once there is more, or it is over; nil where nobody waits
-	leave  func()        // makes the connection on which it is written the last but one
+	// The replays' mu guards the fields below.
+	next     int      // number of the next event; the first is 1
+	events   [][]byte // the latest, as written
+	finished bool
+	grown    chan struct{} // closed when there are more events or the track has finished; nil if no reader waits
+	detach   func()        // stops writing on the current connection
 }
 
-// open begins the stream of one more request. leave ends its being written
-// where it was begun.
-func (rs *replays) open(leave func()) *track {
+// openTrack begins the stream of a request. detach stops the writing on its first connection.
+func (rs *replays) openTrack(detach func()) *track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.last++
-	return rs.track(rs.last, leave)
+	return rs.newTrack(rs.last, detach)
 }
 
-// track returns the track of that number, which it begins. The caller holds
-// rs.mu.
-func (rs *replays) track(number int, leave func()) *track {
-	k := &track{of: rs, number: number, next: 1, leave: leave}
+// newTrack begins the track of that number. The caller holds rs.mu.
+func (rs *replays) newTrack(number int, detach func()) *track {
+	k := &track{replays: rs, number: number, next: 1, detach: detach}
 	if rs.tracks == nil {
 		rs.tracks = map[int]*track{}
 	}
@@ -86,21 +82,21 @@ func (rs *replays) track(number int, leave func()) *track {
 	return k
 }
 
-// own returns the session's own stream.
-func (rs *replays) own() *track {
+// ownTrack returns the session's notification stream.
+func (rs *replays) ownTrack() *track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if k := rs.tracks[0]; k != nil {
 		return k
 	}
-	k := rs.track(0, func() {})
+	k := rs.newTrack(0, func() {})
 	k.next += rs.first
 	return k
 }
 
-// find returns the stream that an event id is of, and the event's number. ours
-// is not set for what is no such id at all.
-func (rs *replays) find(id string) (k *track, event int, ours bool) {
+// findEvent returns the track and the number of the event that an id names. ours is false if the id
+// has not the form of an event id.
+func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
 	a, b, _ := strings.Cut(id, "-")
 	number, err := strconv.ParseUint(a, 10, 62)
 	at, err2 := strconv.ParseUint(b, 10, 62)
@@ -111,7 +107,7 @@ func (rs *replays) find(id string) (k *track, event int, ours bool) {
 	defer rs.mu.Unlock()
 	k = rs.tracks[int(number)]
 	if number == 0 && rs.first > 0 && k == nil {
-		return nil, 0, false // it begins anew, with all that may have changed
+		return nil, 0, false // the client starts again, and is told that everything may have changed
 	}
 	if k == nil || int(at) >= k.next {
 		return nil, 0, true
@@ -119,66 +115,65 @@ func (rs *replays) find(id string) (k *track, event int, ours bool) {
 	return k, int(at), true
 }
 
-// end lets go of everything.
-func (rs *replays) end() {
+// close drops all tracks.
+func (rs *replays) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.over = true
+	rs.closed = true
 	for _, k := range rs.tracks {
-		rs.drop(k)
+		rs.dropTrack(k)
 	}
 }
 
-// drop lets go of a track. The caller holds rs.mu.
-func (rs *replays) drop(k *track) {
+// dropTrack drops a track and its events. The caller holds rs.mu.
+func (rs *replays) dropTrack(k *track) {
 	for len(k.events) > 0 {
-		k.shed()
+		k.dropOldest()
 	}
 	delete(rs.tracks, k.number)
 }
 
-// shed lets go of the oldest event. The caller holds k.of.mu.
-func (k *track) shed() {
-	k.count(-len(k.events[0]))
+// dropOldest drops the oldest event. The caller holds k.replays.mu.
+func (k *track) dropOldest() {
+	k.addBytes(-len(k.events[0]))
 	k.events[0] = nil
 	k.events = k.events[1:]
 }
 
-// count counts bytes that are kept. The caller holds k.of.mu.
-func (k *track) count(n int) {
-	k.of.bytes += n
-	k.of.inAll.Add(int64(n))
+// addBytes counts n more kept bytes. The caller holds k.replays.mu.
+func (k *track) addBytes(n int) {
+	k.replays.bytes += n
+	k.replays.totalBytes.Add(int64(n))
 }
 
-// eventID is the id of the event of that number.
+// eventID returns the id of the event of that number.
 func (k *track) eventID(event int) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, int64(k.number), 10), '-'), int64(event), 10)
 }
 
-// primer is the event by which the client learns where the stream is; nil where
-// it would not understand it.
+// primer returns an event that gives the client an id to resume from; nil if the client takes no
+// primers.
 func (k *track) primer() []byte {
-	if !k.of.primes {
+	if !k.replays.sendsPrimers {
 		return nil
 	}
-	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
+	k.replays.mu.Lock()
+	defer k.replays.mu.Unlock()
 	return append(append([]byte("id: "), k.eventID(k.next-1)...), "\ndata: \n\n"...)
 }
 
-// add keeps one more event and returns it as it is written.
-func (k *track) add(message []byte) []byte {
-	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
+// appendMessage keeps one more event, and returns it as it is written.
+func (k *track) appendMessage(message []byte) []byte {
+	k.replays.mu.Lock()
+	defer k.replays.mu.Unlock()
 	event := appendEvent(nil, k.eventID(k.next), message)
-	k.keep(event)
+	k.retain(event)
 	return event
 }
 
-// finish ends the track, with the last message where there is one, and returns
-// the id of that.
+// finish ends the track, with the last message if there is one, and returns the id of that event.
 func (k *track) finish(last ...[]byte) (id []byte) {
-	rs := k.of
+	rs := k.replays
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	size := 0
@@ -186,96 +181,96 @@ func (k *track) finish(last ...[]byte) (id []byte) {
 		size += len(part)
 	}
 	id = k.eventID(k.next)
-	k.over = true
+	k.finished = true
 	var event []byte
 	if size > 0 && size < maxKeptBytes-smallPart {
-		event = appendEvent(nil, id, last...) // a copy: the memory of results is used again
+		event = appendEvent(nil, id, last...) // a copy, because the memory of results is reused
 	}
-	k.keep(event)
+	k.retain(event)
 	if rs.tracks[k.number] != k {
 		return id
 	}
 	rs.ended = append(rs.ended, k)
 	if len(rs.ended) > maxKeptStreams {
-		rs.drop(rs.ended[0])
+		rs.dropTrack(rs.ended[0])
 		rs.ended = rs.ended[1:]
 	}
-	time.AfterFunc(keptFor, func() {
+	time.AfterFunc(replayedFor, func() {
 		rs.mu.Lock()
 		defer rs.mu.Unlock()
-		rs.drop(k)
+		rs.dropTrack(k)
 	})
 	return id
 }
 
-// keep keeps an event, nil for one that is too long, and what else there is
-// room for. The caller holds k.of.mu.
-func (k *track) keep(event []byte) {
-	rs := k.of
+// retain keeps an event, or nil in place of one that is too long, and drops old events that exceed
+// the limits. The caller holds k.replays.mu.
+func (k *track) retain(event []byte) {
+	rs := k.replays
 	if k.grown != nil {
 		close(k.grown)
 		k.grown = nil
 	}
 	k.next++
-	if rs.over {
+	if rs.closed {
 		return
 	}
 	k.events = append(k.events, event)
-	k.count(len(event))
+	k.addBytes(len(event))
 	for rs.bytes > maxKeptBytes && len(rs.ended) > 0 {
-		rs.drop(rs.ended[0])
+		rs.dropTrack(rs.ended[0])
 		rs.ended = rs.ended[1:]
 	}
-	for len(k.events) > maxKeptEvents || len(k.events) > 0 && (rs.bytes > maxKeptBytes || rs.inAll.Load() > maxKeptInAll) {
-		k.shed()
+	for len(k.events) > maxKeptEvents || len(k.events) > 0 && (rs.bytes > maxKeptBytes || rs.totalBytes.Load() > maxKeptInAll) {
+		k.dropOldest()
 	}
 }
 
-// unsay forgets an event: its connection was lost as it was written, and what it
-// tells will be told again.
-func (k *track) unsay(event []byte) {
-	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
+// forgetEvent drops an event that could not be written. The change that it reports is reported
+// again.
+func (k *track) forgetEvent(event []byte) {
+	k.replays.mu.Lock()
+	defer k.replays.mu.Unlock()
 	for i, e := range k.events {
 		if len(e) > 0 && &e[0] == &event[0] {
-			k.count(-len(e))
+			k.addBytes(-len(e))
 			k.events[i] = nil
 		}
 	}
 }
 
-// move makes leave the end of the connection on which the track is written from
-// now on, and ends the one before: nothing is said on two.
-func (k *track) move(leave func()) {
-	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
-	k.leave()
-	k.leave = leave
+// attach makes the writing move to another connection, which detach stops, and stops the writing on
+// the one before. A track is written on one connection only.
+func (k *track) attach(detach func()) {
+	k.replays.mu.Lock()
+	defer k.replays.mu.Unlock()
+	k.detach()
+	k.detach = detach
 }
 
-// since returns the events after that of the number, and the number of the last;
-// whether there will be more, and otherwise when.
-func (k *track) since(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
-	k.of.mu.Lock()
-	defer k.of.mu.Unlock()
+// eventsSince returns the events after the given one and the number of the last, and whether the
+// track is finished. If it is not, grown is closed when there are more events.
+func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
+	k.replays.mu.Lock()
+	defer k.replays.mu.Unlock()
 	first := k.next - len(k.events)
 	events = append(events, k.events[max(0, min(event+1-first, len(k.events))):]...)
-	if k.grown == nil && !k.over {
+	if k.grown == nil && !k.finished {
 		k.grown = make(chan struct{})
 	}
-	return events, k.next - 1, k.over, k.grown
+	return events, k.next - 1, k.finished, k.grown
 }
 
-// errNothingKept is the answer to an id of which nothing is kept. It is not 404,
-// which would mean that the session is over.
-var errNothingKept = invalidRequest("Last-Event-ID names nothing that can be resumed, or can be no longer; open a stream without it")
+// errNotResumable answers an event id without kept events. The status is not 404, which would
+// mean that the session has ended.
+var errNotResumable = invalidRequest("Last-Event-ID names no event from which a stream can be resumed; open a stream without it")
 
-// replay writes the rest of the stream of a request, up to its result.
+// replay writes the rest of a request's stream, up to its result.
 func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.Principal, s *session, k *track, event int) {
 	ctx, stop := context.WithCancel(r.Context())
 	defer stop()
 	defer context.AfterFunc(s.ctx, stop)()
-	k.move(stop)
+	k.attach(stop)
 	e := events{w: w, c: http.NewResponseController(w)}
 	if e.start() != nil {
 		return
@@ -283,8 +278,8 @@ func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.P
 	tick := time.NewTicker(KeepAlive)
 	defer tick.Stop()
 	for {
-		rung := g.judged.next()
-		all, last, over, grown := k.since(event)
+		rung := g.rechecked.wait()
+		all, last, over, grown := k.eventsSince(event)
 		for _, text := range all {
 			if ctx.Err() != nil || text != nil && e.write(text) != nil {
 				return
@@ -298,18 +293,18 @@ func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.P
 			return
 		case <-grown:
 		case <-rung:
-			if !g.still(r, p) {
+			if !g.isStillAllowed(r, p) {
 				return
 			}
 		case <-tick.C:
-			if !g.still(r, p) || e.comment() != nil {
+			if !g.isStillAllowed(r, p) || e.comment() != nil {
 				return
 			}
 		}
 	}
 }
 
-// appendEvent appends an event; an id of no bytes is none.
+// appendEvent appends an event; without an id if id is empty.
 func appendEvent(dst, id []byte, message ...[]byte) []byte {
 	if len(id) > 0 {
 		dst = append(append(append(dst, "id: "...), id...), '\n')

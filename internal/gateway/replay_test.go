@@ -76,7 +76,7 @@ func TestALostCallIsResumedWhereItWasUpToItsResult(t *testing.T) {
 		third.hearsTheResult()
 
 		time.Sleep(6 * time.Minute)
-		if res, body := w.do(http.MethodGet, "/mcp", "", after(in, last)); res.StatusCode != http.StatusBadRequest || failed(t, body) != -32600 {
+		if res, body := w.do(http.MethodGet, "/mcp", "", after(in, last)); res.StatusCode != http.StatusBadRequest || networkFailures(t, body) != -32600 {
 			t.Errorf("long after its end: %s %s", res.Status, body)
 		}
 	})

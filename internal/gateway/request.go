@@ -20,51 +20,49 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A request is one request of a client, with what answering it takes.
-type request struct {
+// A clientRequest is one request of a client, with the means to answer it.
+type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *client // nil over HTTP where modern: that has no clients, only requests
-	bind      binder
+	client    *clientState // nil over HTTP in the modern era, which has requests but no clients
+	bind      runBinder
 
-	// keep has it kept what the client wishes to hear of; nil where that ends with the
-	// connection. See Gateway.keep.
-	keep func(context.Context) error
+	// saveSession saves in the store what the client subscribes to; nil if that ends with the
+	// connection. See Gateway.saveSession.
+	saveSession func(context.Context) error
 
-	// header is what the request came with over HTTP; nil on stdio.
+	// header holds the HTTP headers; nil on stdio.
 	header http.Header
 
-	// notify tells the client something before the result; nil where the
-	// client takes nothing but the result.
+	// notify sends the client a notification before the result; nil if the client takes only the
+	// result.
 	notify func(method string, params []byte)
 
-	// send tells it what may not be dropped, such as a question; nil likewise.
-	send func(message []byte)
+	// sendKept sends a message that must not be dropped, such as a question; nil as for notify.
+	sendKept func(message []byte)
 }
 
-// An answer is a result or a failure; or neither, where the client no longer
-// wants one.
-type answer struct {
-	result  []byte   // an object, or how it begins
-	spare   int      // of its capacity, which can be written to; not 0 only where rest is memory of its own
-	rest    [][]byte // how it goes on
-	release func()   // takes the memory of both back; nil where there is no need
+// An rpcAnswer is a result or a failure. It is neither if the client no longer wants an answer.
+type rpcAnswer struct {
+	result  []byte   // an object, or its beginning
+	spare   int      // bytes of result's capacity that may be written to; 0 if rest is part of the same memory
+	rest    [][]byte // what follows result
+	release func()   // gives back the memory of both; nil if it need not be given back
 	failure *failure
 }
 
-func (a answer) none() bool { return a.result == nil && a.failure == nil }
+func (a rpcAnswer) none() bool { return a.result == nil && a.failure == nil }
 
-// message returns the answer as a message of its own memory.
-func (a answer) message(id []byte) []byte { return bytes.Join(a.parts(id), nil) }
+// message returns the answer as one message in new memory.
+func (a rpcAnswer) message(id []byte) []byte { return bytes.Join(a.parts(id), nil) }
 
-// parts returns the answer as the parts of a message, so that a big result need
-// not be copied into one.
-func (a answer) parts(id []byte) [][]byte {
+// parts returns the message in parts, so that a large result is not copied.
+func (a rpcAnswer) parts(id []byte) [][]byte {
 	if a.failure != nil {
 		return [][]byte{a.failure.envelope(id)}
 	}
-	frame := wire.AppendResult(make([]byte, 0, len(id)+64), id, nil) // the result stands before its last byte
+	frame := wire.AppendResult(make([]byte, 0, len(id)+64), id, nil) // the result goes before the last byte
 	last := len(frame) - 1
 	parts := append(make([][]byte, 0, 3+len(a.rest)), frame[:last], a.result)
 	parts = append(append(parts, a.rest...), frame[last:])
@@ -72,7 +70,7 @@ func (a answer) parts(id []byte) [][]byte {
 	for _, b := range parts[2:] {
 		n += len(b)
 	}
-	if n <= a.spare { // to write a few bytes by themselves costs as much as to write many
+	if n <= a.spare { // a write of a few bytes costs as much as one of many
 		for _, b := range parts[2:] {
 			parts[1] = append(parts[1], b...)
 		}
@@ -82,108 +80,107 @@ func (a answer) parts(id []byte) [][]byte {
 }
 
 // whole returns the result in one piece.
-func (a answer) whole() []byte {
+func (a rpcAnswer) whole() []byte {
 	if a.rest == nil {
 		return a.result
 	}
 	return slices.Concat(a.result, bytes.Join(a.rest, nil))
 }
 
-// done is called when nothing reads the answer any more, that is at most once.
-func (a answer) done() {
+// done must be called at most once, when nothing reads the answer any more.
+func (a rpcAnswer) done() {
 	if a.release != nil {
 		a.release()
 	}
 }
 
-// answer answers q, but for subscriptions/listen. A panic is that request's
-// alone. A client that has cancelled, or gone, gets no answer; one whose request
-// ends because we stop does. cancel is that of ctx, for which the caller sees to
-// it that it is called once the answer is sent.
-func (g *Gateway) answer(ctx context.Context, cancel context.CancelCauseFunc, q *request) (a answer) {
-	g.open.add(q, cancel)
-	defer g.open.remove(q)
+// dispatch answers every request except subscriptions/listen. It contains a panic to its request. A
+// client that has cancelled or disconnected gets no answer; a client gets one if its request ends
+// because Switchboard stops. cancel cancels ctx. The caller must call it when the answer has been
+// sent.
+func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, q *clientRequest) (a rpcAnswer) {
+	g.requests.add(q, cancel)
+	defer g.requests.remove(q)
 	defer func() {
 		if p := recover(); p != nil {
 			g.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
-			a = answer{failure: internal}
+			a = rpcAnswer{failure: internalFailure}
 		}
 		switch {
 		case ctx.Err() == nil:
 		case !errors.Is(context.Cause(ctx), errStopping):
-			a = answer{} // nobody waits for it any more
-		case a.failure == internal:
-			a.failure = refused(errStopping)
+			a = rpcAnswer{} // the client does not want it any more
+		case a.failure == internalFailure:
+			a.failure = failureOf(errStopping)
 		}
-		g.count(a.failure)
+		g.countFailure(a.failure)
 	}()
 	if q.modern {
 		if f := checkMeta(q); f != nil {
-			return answer{failure: f}
+			return rpcAnswer{failure: f}
 		}
 	}
 	if token, ok := q.Meta(wire.MetaProgressToken); ok && !isToken(token) {
-		return answer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out where no progress is wanted")}
+		return rpcAnswer{failure: invalidParams("params._meta.progressToken must be a string or an integer; leave it out if you want no progress")}
 	}
 	switch q.Method {
 	case wire.MethodInitialize:
-		return g.initialize(ctx, q)
+		return g.answerInitialize(ctx, q)
 	case wire.MethodDiscover:
-		return g.introduce(ctx, q)
+		return g.describeSelf(ctx, q)
 	case wire.MethodPing:
-		return g.ask(ctx, q)
+		return g.answerByLibrary(ctx, q)
 	case wire.MethodSetLevel:
-		return g.wished(ctx, q, g.ask(ctx, q))
+		return g.saveWish(ctx, q, g.answerByLibrary(ctx, q))
 	case wire.MethodToolsCall:
-		return g.call(ctx, q)
+		return g.callTool(ctx, q)
 	case wire.MethodSubscribe, wire.MethodUnsubscribe:
 		if !q.modern {
-			return g.wished(ctx, q, g.subscribing(ctx, q))
+			return g.saveWish(ctx, q, g.answerSubscribe(ctx, q))
 		}
-		return answer{failure: noMethod(q.Method)}
+		return rpcAnswer{failure: methodNotFound(q.Method)}
 	}
 	if k, ok := kinds[q.Method]; ok {
-		return g.list(ctx, q, k)
+		return g.answerList(ctx, q, k)
 	}
-	return g.relay(ctx, q)
+	return g.relayToServer(ctx, q)
 }
 
-// wished answers with a, once it is kept what the client wishes to hear of: where the
-// session goes on elsewhere, that is known there. Where the store fails, it is kept
-// later.
-func (g *Gateway) wished(ctx context.Context, q *request, a answer) answer {
-	if q.keep == nil || a.failure != nil {
+// saveWish saves the session, and then answers with a: a replica that takes the session over must
+// know what the client subscribed to. If the store fails, the session is saved later.
+func (g *Gateway) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) rpcAnswer {
+	if q.saveSession == nil || a.failure != nil {
 		return a
 	}
-	if err := q.keep(ctx); errors.Is(err, store.ErrConflict) {
-		return g.refusal(q, switchboard.Unavailable("the session has just gone on at another replica, so nothing was done", err))
+	if err := q.saveSession(ctx); errors.Is(err, store.ErrConflict) {
+		return g.errorAnswer(q, switchboard.Unavailable("another replica has just taken the session over, so nothing was done", err))
 	}
 	return a
 }
 
-// initialize binds the run of a legacy client before it is told that it is
-// welcome, so that a task that cannot start is said where it was asked for.
-func (g *Gateway) initialize(ctx context.Context, q *request) answer {
+// answerInitialize binds the run of a legacy client before it answers. So a task that cannot start
+// is reported in the answer to initialize.
+func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAnswer {
 	if !q.modern {
 		if version, ok := q.Param("protocolVersion"); !ok || version[0] != '"' {
-			return answer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
+			return rpcAnswer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
 		}
 		capabilities, _ := q.Param("capabilities")
-		q.client.declare(capabilities)
+		q.client.setCapabilities(capabilities)
 		if _, err := q.bind(ctx); err != nil {
-			return g.refusal(q, err)
+			return g.errorAnswer(q, err)
 		}
 	}
-	return g.introduce(ctx, q)
+	return g.describeSelf(ctx, q)
 }
 
-// discoverPatience is how long server/discover waits for what servers declare:
-// clients that hear nothing soon take us for one of the other era.
+// discoverPatience is how long server/discover waits for the servers' declarations. Clients that
+// get no answer soon assume that we speak the other era.
 const discoverPatience = time.Second
 
-// introduce says what we can do, and what the servers of the run can besides.
-func (g *Gateway) introduce(ctx context.Context, q *request) answer {
-	a := g.ask(ctx, q)
+// describeSelf answers with the capabilities of Switchboard and of the run's servers.
+func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer {
+	a := g.answerByLibrary(ctx, q)
 	if a.failure != nil {
 		return a
 	}
@@ -191,7 +188,7 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 	defer cancel()
 	r, err := q.bind(ctx)
 	if err != nil {
-		return a // why is said when it asks for something
+		return a // the client's next request gets the reason
 	}
 	s := r.Surface()
 	var edits []wire.Edit
@@ -209,20 +206,19 @@ func (g *Gateway) introduce(ctx context.Context, q *request) answer {
 	return a
 }
 
-// list answers with bytes that are finished already, but where policy looks at
-// the clock.
-func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answer {
+// answerList answers with finished bytes, unless a policy depends on the time.
+func (g *Gateway) answerList(ctx context.Context, q *clientRequest, k switchboard.Kind) rpcAnswer {
 	if cursor, ok := q.Param("cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
-		return answer{failure: invalidParams("no such cursor: this list has one page")}
+		return rpcAnswer{failure: invalidParams("no such cursor: this list has one page")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	g.runs.AwaitOffers(ctx, r)
 	g.runs.Refresh(ctx, r)
 	if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	s := r.Surface()
 	list := s.List(k, q.modern)
@@ -230,12 +226,13 @@ func (g *Gateway) list(ctx context.Context, q *request, k switchboard.Kind) answ
 		g.runs.Listed(ctx, r, q.clientOf(r), s.Table(q.modern))
 		g.meter.ChargeList(r.Bill(), s, q.modern, list)
 	}
-	return answer{result: list}
+	return rpcAnswer{result: list}
 }
 
-// clientOf tells the clients of a base run apart, by what they say of themselves: those that say the
-// same share what they were shown. A minted run has one client.
-func (q *request) clientOf(r *run.Run) string {
+// clientOf returns an id of the client among those of a base run, made from the name and version
+// that it gives. Clients with the same name and version share what they were shown. A minted run
+// has one client, with the id "".
+func (q *clientRequest) clientOf(r *run.Run) string {
 	if r.ID() != "" {
 		return ""
 	}
@@ -243,21 +240,21 @@ func (q *request) clientOf(r *run.Run) string {
 	if !ok {
 		return ""
 	}
-	name, _ := field(info, "name")
-	version, _ := field(info, "version")
+	name, _ := memberOf(info, "name")
+	version, _ := memberOf(info, "version")
 	sum := sha256.Sum256(slices.Concat(name, []byte{0}, version))
 	return hex.EncodeToString(sum[:clientDigits/2])
 }
 
-// clientDigits are the hexadecimal digits that a client of a base run is known by.
+// clientDigits is the number of hexadecimal digits in the id of a client of a base run.
 const clientDigits = 16
 
-// StartWait is how long a request waits for servers that are starting, while it is not
-// known which of them it is for. Most clients give a call a minute.
+// StartWait is how long a request waits for servers that are starting, if it is not known which of
+// them the request needs. Most clients give a call a minute.
 const StartWait = 50 * time.Second
 
-// awaitServers waits for servers that are starting, while the run shows only our own
-// tools for want of them, or does not show what the request is for.
+// awaitServers waits for servers that are starting, as long as the run therefore shows only our own
+// tools, or does not show what the request needs.
 func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -267,32 +264,32 @@ func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Durati
 	})
 }
 
-// met returns why the run shows nothing, where that is so now.
-func (g *Gateway) met(ctx context.Context, r *run.Run) error {
+// whyUnmet returns why the run shows nothing, or nil if it shows something.
+func (g *Gateway) whyUnmet(ctx context.Context, r *run.Run) error {
 	if r.Err() != nil {
 		g.runs.Refresh(ctx, r)
 	}
 	return r.Err()
 }
 
-// meta is the _meta of a modern result of our own.
-func (g *Gateway) meta(more ...string) []byte {
-	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), g.info...)
+// ownMeta returns the _meta of a modern result that Switchboard itself gives.
+func (g *Gateway) ownMeta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), g.serverInfo...)
 	for _, s := range more {
 		m = append(append(m, ','), s...)
 	}
 	return append(m, '}')
 }
 
-// field returns a member of params, which may be nil.
-func field(params []byte, name string) ([]byte, bool) {
+// memberOf returns a member of params, which may be nil.
+func memberOf(params []byte, name string) ([]byte, bool) {
 	if params == nil {
 		return nil, false
 	}
 	return wire.Field(params, name)
 }
 
-// metaVersion returns the version that params._meta names, or "".
+// metaVersion returns the protocol version in params._meta, or "".
 func metaVersion(m *wire.Message) string {
 	raw, ok := m.Meta(wire.MetaProtocolVersion)
 	if !ok {
@@ -302,9 +299,8 @@ func metaVersion(m *wire.Message) string {
 	return version
 }
 
-// checkMeta checks what each modern request has to say of its client besides
-// the version.
-func checkMeta(q *request) *failure {
+// checkMeta checks what each modern request must say about its client, except the version.
+func checkMeta(q *clientRequest) *failure {
 	if caps, ok := q.Meta(wire.MetaClientCapabilities); !ok || caps[0] != '{' {
 		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
 	}
@@ -316,67 +312,67 @@ func checkMeta(q *request) *failure {
 	return nil
 }
 
-// levels are the severities of log messages, least first.
-var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+// logLevels are the severities of log messages, lowest first.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-func severity(level string) int { return slices.Index(levels, level) }
+func severity(level string) int { return slices.Index(logLevels, level) }
 
-// Why a request ends before it is done.
+// Why a request ended early.
 var (
 	errCancelled = errors.New("cancelled by the client")
 	errStopping  = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
 )
 
-// Open are the requests that are under way. A context of its own that each hung
-// on would cost several times as much. The zero value is empty.
-type open struct {
-	mu    sync.Mutex
-	m     map[*request]context.CancelCauseFunc
-	ended error
+// An openRequests holds the cancel functions of the requests in flight. To derive each context from
+// a common one would cost several times as much. The zero value is empty.
+type openRequests struct {
+	mu      sync.Mutex
+	cancels map[*clientRequest]context.CancelCauseFunc
+	ended   error
 }
 
-func (o *open) add(q *request, cancel context.CancelCauseFunc) {
+func (o *openRequests) add(q *clientRequest, cancel context.CancelCauseFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.m == nil {
-		o.m = map[*request]context.CancelCauseFunc{}
+	if o.cancels == nil {
+		o.cancels = map[*clientRequest]context.CancelCauseFunc{}
 	}
-	o.m[q] = cancel
+	o.cancels[q] = cancel
 	if o.ended != nil {
 		cancel(o.ended)
 	}
 }
 
-func (o *open) remove(q *request) {
+func (o *openRequests) remove(q *clientRequest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.m, q)
+	delete(o.cancels, q)
 }
 
-// end ends what is under way, and what comes after.
-func (o *open) end(why error) {
+// cancelAll cancels the requests in flight, and all that are added later.
+func (o *openRequests) cancelAll(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = why
-	for _, cancel := range o.m {
+	for _, cancel := range o.cancels {
 		cancel(why)
 	}
 }
 
-// A gate counts who is in, and lets nobody in once it is shut. It is on the path
-// of every request, and so has no lock. Use newGate.
-type gate struct {
-	n      atomic.Int64
-	closed atomic.Bool
-	once   sync.Once
-	idle   chan struct{} // closed once it is shut and all have left
+// A drainGate counts the requests in flight, and admits none once it is shut. Every request passes
+// it, so it has no lock. Use newGate.
+type drainGate struct {
+	entered atomic.Int64
+	closed  atomic.Bool
+	once    sync.Once
+	idle    chan struct{} // closed when the gate is shut and all requests have left
 }
 
-func newGate() *gate { return &gate{idle: make(chan struct{})} }
+func newGate() *drainGate { return &drainGate{idle: make(chan struct{})} }
 
-// enter counts one more, unless the gate is shut. Whoever is in has to leave.
-func (g *gate) enter() bool {
-	g.n.Add(1) // before it looks: shut looks after it has shut
+// enter admits a request, unless the gate is shut. After true, the caller must call leave.
+func (g *drainGate) enter() bool {
+	g.entered.Add(1) // first count, then look: shut does it in the other order
 	if g.closed.Load() {
 		g.leave()
 		return false
@@ -384,37 +380,35 @@ func (g *gate) enter() bool {
 	return true
 }
 
-func (g *gate) leave() {
-	if g.n.Add(-1) == 0 && g.closed.Load() {
+func (g *drainGate) leave() {
+	if g.entered.Add(-1) == 0 && g.closed.Load() {
 		g.once.Do(func() { close(g.idle) })
 	}
 }
 
-func (g *gate) shut() {
-	g.n.Add(1)
+func (g *drainGate) shut() {
+	g.entered.Add(1)
 	g.closed.Store(true)
 	g.leave()
 }
 
-// A flight is the requests of one client that are under way, by id. The zero
-// flight is empty.
-type flight struct {
+// A requestTable holds the requests in flight of one client, by id. The zero value is empty.
+type requestTable struct {
 	mu    sync.Mutex
 	m     map[string]context.CancelCauseFunc
 	ended error
 }
 
-// enter notes a request. It is refused where one with the same id is under way,
-// or too many are.
-func (f *flight) enter(id []byte, cancel context.CancelCauseFunc) *failure {
+// add adds a request. It returns a failure if a request with this id is in flight, or too many are.
+func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
 	key, _ := wire.IDKey(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.m[key]; ok {
-		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still under way; use another id"}
+		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still in flight; use another id"}
 	}
 	if len(f.m) >= MaxInFlight {
-		return refused(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are under way, which is all that it may have; wait for some to end", MaxInFlight))
+		return failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are in flight, its limit; wait for some to end", MaxInFlight))
 	}
 	if f.m == nil {
 		f.m = map[string]context.CancelCauseFunc{}
@@ -426,8 +420,8 @@ func (f *flight) enter(id []byte, cancel context.CancelCauseFunc) *failure {
 	return nil
 }
 
-// end ends what is under way, and what comes after.
-func (f *flight) end(why error) {
+// cancelAll cancels the requests in flight, and all that are added later.
+func (f *requestTable) cancelAll(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = why
@@ -436,17 +430,17 @@ func (f *flight) end(why error) {
 	}
 }
 
-func (f *flight) leave(id []byte) {
+func (f *requestTable) remove(id []byte) {
 	key, _ := wire.IDKey(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.m, key)
 }
 
-// cancelled does what the params of notifications/cancelled ask for, and reports whether
-// that request is under way.
-func (f *flight) cancelled(params []byte) bool {
-	id, _ := field(params, "requestId")
+// cancel cancels the request that the params of notifications/cancelled name, and reports whether
+// it is in flight.
+func (f *requestTable) cancel(params []byte) bool {
+	id, _ := memberOf(params, "requestId")
 	key, ok := wire.IDKey(id)
 	if !ok {
 		return false

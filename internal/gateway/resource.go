@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// kinds are what the list methods list.
+// kinds are the kinds that the list methods list.
 var kinds = map[string]switchboard.Kind{
 	wire.MethodToolsList:     switchboard.Tools,
 	wire.MethodResourcesList: switchboard.Resources,
@@ -19,44 +19,44 @@ var kinds = map[string]switchboard.Kind{
 	wire.MethodPromptsList:   switchboard.Prompts,
 }
 
-// A destination is whose answer a request wants, and under which name.
-type destination struct {
+// A relayTarget is the item of a server that a request is for.
+type relayTarget struct {
 	item   surface.Item
 	asked  switchboard.Item
-	params []byte // with what is behind a name that is not a plain member; nil means the client's
+	params []byte // the request's params with the server's own name of the item; nil if the client's params fit
 }
 
-// relay answers what goes to one server and is no tool: reading a resource,
-// getting a prompt, completion, and the methods of extensions.
-func (g *Gateway) relay(ctx context.Context, q *request) answer {
+// relayToServer answers requests that go to one server and do not call a tool: resources/read,
+// prompts/get, completion/complete, and the methods of extensions.
+func (g *Gateway) relayToServer(ctx context.Context, q *clientRequest) rpcAnswer {
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
-	to, f := routed(r, q)
+	to, f := findRelayTarget(r, q)
 	if f != nil {
-		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := routed(r, q); return f == nil })
-		to, f = routed(r, q)
+		g.awaitServers(ctx, r, StartWait, func(*surface.Surface) bool { _, f := findRelayTarget(r, q); return f == nil })
+		to, f = findRelayTarget(r, q)
 	}
-	if err := g.met(ctx, r); err != nil {
-		return g.refusal(q, err)
+	if err := g.whyUnmet(ctx, r); err != nil {
+		return g.errorAnswer(q, err)
 	}
 	if f != nil {
-		return answer{failure: f}
+		return rpcAnswer{failure: f}
 	}
 	c := &switchboard.Call{Server: to.item.Server, Item: to.asked, Target: to.item.Own, Params: to.params, Judgments: r.Surface().Judgments(to.item.Server)}
-	a, err := g.send(ctx, q, r, c)
+	a, err := g.forward(ctx, q, r, c)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	if a.failure == nil && q.Method == wire.MethodResourcesRead && to.item.Name != to.item.Own {
-		a.result, a.rest = requalified(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
+		a.result, a.rest = withPrefixedURIs(a.whole(), strings.TrimSuffix(to.item.Name, to.item.Own)), nil
 	}
 	return a
 }
 
-// routed finds whom q is for.
-func routed(r *run.Run, q *request) (destination, *failure) {
+// findRelayTarget returns the item that q is for.
+func findRelayTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	text := func(name string) (string, *failure) {
 		raw, _ := q.Param(name)
 		s, ok := wire.String(raw)
@@ -69,35 +69,35 @@ func routed(r *run.Run, q *request) (destination, *failure) {
 	case wire.MethodResourcesRead:
 		uri, f := text("uri")
 		if f != nil {
-			return destination{}, f
+			return relayTarget{}, f
 		}
 		it, ok := r.Surface().Resource(uri)
 		if !ok {
-			return destination{}, noResource(uri, q.modern)
+			return relayTarget{}, resourceNotFound(uri, q.modern)
 		}
-		return destination{item: it, asked: resourceOf(it)}, nil
+		return relayTarget{item: it, asked: resourceOf(it)}, nil
 	case wire.MethodPromptsGet:
 		name, f := text("name")
 		if f != nil {
-			return destination{}, f
+			return relayTarget{}, f
 		}
 		it, ok := r.Surface().Prompt(name)
 		if !ok {
-			return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown prompt: %s", cut(name)))
+			return relayTarget{}, failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown prompt: %s", shorten(name)))
 		}
 		arguments, _ := q.Param("arguments")
-		return destination{item: it, asked: switchboard.Item{Kind: switchboard.KindPrompt, Name: it.Own, Arguments: arguments}}, nil
+		return relayTarget{item: it, asked: switchboard.Item{Kind: switchboard.KindPrompt, Name: it.Own, Arguments: arguments}}, nil
 	case wire.MethodComplete:
-		return routedCompletion(r, q)
+		return findCompletionTarget(r, q)
 	}
 	server, ok := r.Surface().Extension(q.Method, q.modern)
 	if !ok {
-		return destination{}, noMethod(q.Method)
+		return relayTarget{}, methodNotFound(q.Method)
 	}
-	return destination{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
+	return relayTarget{item: surface.Item{Server: server}, asked: switchboard.Item{Kind: switchboard.KindExtension, Name: q.Method}}, nil
 }
 
-// resourceOf is a resource as policies judge it.
+// resourceOf returns a resource in the form that policies judge.
 func resourceOf(it surface.Item) switchboard.Item {
 	if it.Template != "" {
 		return switchboard.Item{Kind: switchboard.KindTemplate, Name: it.Template, URI: it.Own}
@@ -105,8 +105,9 @@ func resourceOf(it surface.Item) switchboard.Item {
 	return switchboard.Item{Kind: switchboard.KindResource, Name: it.Own, URI: it.Own}
 }
 
-// completionOf is a completion as policies judge it: with the value that is to be completed, and those that are settled.
-func completionOf(it surface.Item, q *request) (switchboard.Item, *failure) {
+// completionOf returns a completion in the form that policies judge: with the value to complete,
+// and the arguments that are given already.
+func completionOf(it surface.Item, q *clientRequest) (switchboard.Item, *failure) {
 	out := switchboard.Item{Kind: switchboard.KindCompletion, Name: it.Own}
 	argument, _ := q.Param("argument")
 	raw, _ := wire.Field(argument, "name")
@@ -124,8 +125,8 @@ func completionOf(it surface.Item, q *request) (switchboard.Item, *failure) {
 	return out, nil
 }
 
-// routedCompletion finds whose prompt or template is to be completed.
-func routedCompletion(r *run.Run, q *request) (destination, *failure) {
+// findCompletionTarget returns the prompt or template that is to be completed.
+func findCompletionTarget(r *run.Run, q *clientRequest) (relayTarget, *failure) {
 	ref, _ := q.Param("ref")
 	raw, _ := wire.Field(ref, "type")
 	kind, _ := wire.String(raw)
@@ -142,47 +143,47 @@ func routedCompletion(r *run.Run, q *request) (destination, *failure) {
 			return r.Surface().Resource(uri)
 		}
 	default:
-		return destination{}, invalidParams("completion/complete: params.ref.type must be ref/prompt or ref/resource")
+		return relayTarget{}, invalidParams("completion/complete: params.ref.type must be ref/prompt or ref/resource")
 	}
 	raw, _ = wire.Field(ref, member)
 	name, ok := wire.String(raw)
 	if !ok {
-		return destination{}, invalidParams("completion/complete: params.ref." + member + " must be a string")
+		return relayTarget{}, invalidParams("completion/complete: params.ref." + member + " must be a string")
 	}
 	it, ok := look(name)
 	switch {
 	case !ok:
-		return destination{}, refused(switchboard.Refuse(switchboard.CodeNoSuchTool, "there is nothing to complete: %s", cut(name)))
+		return relayTarget{}, failureOf(switchboard.Refuse(switchboard.CodeNoSuchTool, "there is nothing to complete: %s", shorten(name)))
 	}
 	asked, f := completionOf(it, q)
 	if f != nil || it.Name == it.Own {
-		return destination{item: it, asked: asked}, f
+		return relayTarget{item: it, asked: asked}, f
 	}
 	own := wire.Rewrite(nil, ref, wire.Edit{Name: member, Value: wire.AppendString(nil, it.Own)})
-	return destination{it, asked, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
+	return relayTarget{it, asked, wire.Rewrite(nil, q.Params, wire.Edit{Name: "ref", Value: own})}, nil
 }
 
-// noResource is the answer to a resource that does not exist, or that the caller
-// may not see.
-func noResource(uri string, modern bool) *failure {
-	f := refused(unlisted(uri))
-	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, cut(uri))}) // both eras of the specification give it
+// resourceNotFound answers a request for a resource that does not exist, or that the caller may not
+// see.
+func resourceNotFound(uri string, modern bool) *failure {
+	f := failureOf(resourceNotListed(uri))
+	f.data = wire.Rewrite(nil, f.data, wire.Edit{Name: "uri", Value: wire.AppendString(nil, shorten(uri))}) // both eras of the specification have it
 	if !modern {
 		f.code = wire.CodeResourceNotFound
 	}
 	return f
 }
 
-// errUnlisted is the cause of unlisted.
+// errUnlisted is the cause of resourceNotListed.
 var errUnlisted = errors.New("the run does not show it")
 
-func unlisted(uri string) *switchboard.Error {
-	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + cut(uri), Cause: errUnlisted}
+func resourceNotListed(uri string) *switchboard.Error {
+	return &switchboard.Error{Code: switchboard.CodeNoSuchTool, Text: "Resource not found: " + shorten(uri), Cause: errUnlisted}
 }
 
-// requalified puts prefix in front of the URIs of what was read, so that the
-// client knows it by the name under which it asked.
-func requalified(result []byte, prefix string) []byte {
+// withPrefixedURIs puts prefix before the URIs in a read result, so that the client finds the names
+// that it asked for.
+func withPrefixedURIs(result []byte, prefix string) []byte {
 	contents, ok := wire.Field(result, "contents")
 	if !ok || contents[0] != '[' {
 		return result

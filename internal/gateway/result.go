@@ -10,66 +10,66 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// resultComplete is the resultType of an answer, as opposed to a question.
+// resultComplete is the resultType of a final result.
 var resultComplete = []byte(`"complete"`)
 
-// claimed reports whether a key is reserved (wire.Reserved), without the one key that only a server can say: of which
-// of its tasks something is part.
-func claimed(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
+// isForeignReserved reports whether a key is reserved (wire.Reserved), and is not the one that only
+// a server can give: which of its tasks something belongs to.
+func isForeignReserved(key string) bool { return key != wire.MetaRelatedTask && wire.Reserved(key) }
 
-// bridge returns a server's result as a client of the era gets it. What does not
-// change is neither read again nor copied, so that a big result costs little.
+// encodeForEra returns a server's result in the form of the client's era. It neither reads again
+// nor copies what stays the same, so that a large result costs little.
 //
-//   - Reserved keys of _meta are removed, but for that of a task of the client's
-//     own era; a modern client finds our serverInfo.
-//   - A legacy client gets no resultType, and none of what came with it.
-//   - A modern client gets a resultType in any case.
+//   - It removes reserved keys from _meta, except the server's task if client and server are of
+//     the same era, and gives a modern client our serverInfo.
+//   - It removes resultType, and the members that belong to it, for a legacy client.
+//   - It adds a missing resultType for a modern client.
 //
-// What cannot be told for sure is refused: a question, which a legacy client
-// cannot answer yet, and a result that says these things twice.
-func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
+// It refuses an ambiguous result: a question to a legacy client, which cannot answer it in this
+// form, and a result that has one of these members twice.
+func (g *Gateway) encodeForEra(r switchboard.Result, modern bool) (rpcAnswer, error) {
 	result, o := r.JSON, r.Outline
 	if len(result) < 2 || result[0] != '{' || result[len(result)-1] != '}' {
-		return answer{}, invalidResult("it is no object")
+		return rpcAnswer{}, invalidResult("it is not an object")
 	}
 	if o.End == 0 {
 		o = wire.OutlineOf(result)
 	}
-	meta, kind, err := bridged(result, &o)
+	meta, kind, err := eraMembers(result, &o)
 	if err != nil {
-		return answer{}, err
+		return rpcAnswer{}, err
 	}
 	var edits []wire.Edit
 	switch {
-	case modern && meta == nil && !r.Tells(): // as most are
-		more := g.members
+	case modern && meta == nil && !r.Tells(): // the usual case
+		more := g.modernMembers
 		if kind != nil {
-			more = g.metaMember
+			more = g.modernMeta
 		}
 		if o.End == 1 {
-			more = more[1:] // there is none before it
+			more = more[1:] // no member precedes it
 		}
 		spare := r.Spare
 		if spare > 0 {
 			spare += len(result) - o.End
 		}
-		return answer{result: result[:o.End], spare: spare, rest: [][]byte{slices.Concat(more, result[o.End:])}, release: r.Release}, nil
+		return rpcAnswer{result: result[:o.End], spare: spare, rest: [][]byte{slices.Concat(more, result[o.End:])}, release: r.Release}, nil
 	case modern && kind == nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType, Value: resultComplete})
 	case !modern && kind != nil && !bytes.Equal(kind, resultComplete):
-		return answer{}, invalidResult("it asks the client for more, which cannot be passed on to this client")
+		return rpcAnswer{}, invalidResult("it asks the client a question, which this client cannot answer")
 	case !modern && kind != nil:
 		edits = append(edits, wire.Edit{Name: wire.MemberResultType}, wire.Edit{Name: wire.MemberTTL}, wire.Edit{Name: wire.MemberScope})
 	}
 	drop := wire.Reserved
-	if modern == (kind != nil) { // the server is of the client's era
-		drop = claimed
+	if modern == (kind != nil) { // server and client are of the same era
+		drop = isForeignReserved
 	}
-	switch own := without(meta, drop); {
+	switch own := withoutKeys(meta, drop); {
 	case r.Tells():
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.told(own, &r, modern)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithNotes(own, &r, modern)})
 	case modern:
-		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.identified(own)})
+		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: g.metaWithServerInfo(own)})
 	case len(own) == len(meta):
 	case emptyObject(own):
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta})
@@ -77,18 +77,18 @@ func (g *Gateway) bridge(r switchboard.Result, modern bool) (answer, error) {
 		edits = append(edits, wire.Edit{Name: wire.MemberMeta, Value: own})
 	}
 	if len(edits) == 0 {
-		return answer{result: result, spare: r.Spare, release: r.Release}, nil
+		return rpcAnswer{result: result, spare: r.Spare, release: r.Release}, nil
 	}
 	parts := wire.Splice(result, o, edits...)
-	return answer{result: parts[0], rest: parts[1:], release: r.Release}, nil
+	return rpcAnswer{result: parts[0], rest: parts[1:], release: r.Release}, nil
 }
 
-// bridged returns _meta and resultType of result, nil where there is none. A
-// reader that ignores case would take another spelling of _meta for it, and
-// with it what a server may not say.
-func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
+// eraMembers returns the _meta and the resultType of a result; nil for a missing one. It refuses
+// other spellings of _meta, because a reader that ignores case would take them for it, with keys
+// that a server may not set.
+func eraMembers(result []byte, o *switchboard.Outline) (meta, kind []byte, err error) {
 	if o.Crowded {
-		return nil, nil, invalidResult("it holds the same members again and again")
+		return nil, nil, invalidResult("it repeats its members")
 	}
 	for _, m := range o.Members {
 		switch {
@@ -105,9 +105,9 @@ func bridged(result []byte, o *switchboard.Outline) (meta, kind []byte, err erro
 	return meta, kind, nil
 }
 
-// without returns meta without the keys that drop names. It is meta itself where
-// there are none, or where it is no object.
-func without(meta []byte, drop func(key string) bool) []byte {
+// withoutKeys returns meta without the keys that drop reports. It returns meta itself if nothing is
+// dropped, or if meta is no object.
+func withoutKeys(meta []byte, drop func(key string) bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		return meta
 	}
@@ -119,29 +119,29 @@ func without(meta []byte, drop func(key string) bool) []byte {
 	return meta
 }
 
-// identified returns meta, without reserved keys, with our serverInfo in it.
-func (g *Gateway) identified(meta []byte) []byte {
+// metaWithServerInfo returns meta, which has no reserved keys, with our serverInfo.
+func (g *Gateway) metaWithServerInfo(meta []byte) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
-		return g.metaMember[len(`,"_meta":`):]
+		return g.modernMeta[len(`,"_meta":`):]
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.info)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+48), meta, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
 }
 
-// MetaMoved is the key in the _meta of a result under which stands which tool has
-// served the call in place of the one that was meant, and which had been tried.
+// MetaMoved is the key in the _meta of a result that names the tool which served the call in place
+// of the called one, and the tools that were tried.
 const MetaMoved = wire.MetaOurPrefix + "moved"
 
-// MetaGiven is the key in the _meta of a result under which stands that no server
-// was asked for it, since it was there already: from where, and since when.
+// MetaGiven is the key in the _meta of a result that was known already, so that no server was
+// asked. Its value says the source and the time.
 const MetaGiven = wire.MetaOurPrefix + "given"
 
-// MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle, the
-// bytes, and the time by when Switchboard keeps it.
+// MetaPreview is the key in the _meta of a preview. Its value names the longer result: the handle,
+// the bytes, and the time until which Switchboard keeps it.
 const MetaPreview = wire.MetaOurPrefix + "preview"
 
-// told returns meta with what is to be said of a result that another tool gave, or
-// that was there already.
-func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
+// metaWithNotes returns meta with the notes about a result: that another tool gave it, that it was
+// known already, its preview and its receipt.
+func (g *Gateway) metaWithNotes(meta []byte, r *switchboard.Result, modern bool) []byte {
 	if len(meta) == 0 || meta[0] != '{' {
 		meta = nil
 	}
@@ -150,24 +150,24 @@ func (g *Gateway) told(meta []byte, r *switchboard.Result, modern bool) []byte {
 		edits = append(edits, wire.Edit{Name: MetaMoved, Value: appendMoved(make([]byte, 0, 256), r.Moved)})
 	}
 	if r.Again != nil {
-		value, _ := json.Marshal(r.Again) // a word and a time: it cannot fail
+		value, _ := json.Marshal(r.Again) // a word and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaGiven, Value: value})
 	}
 	if r.Preview != nil {
-		value, _ := json.Marshal(r.Preview) // words, a number and a time: it cannot fail
+		value, _ := json.Marshal(r.Preview) // words, a number and a time can be encoded
 		edits = append(edits, wire.Edit{Name: MetaPreview, Value: value})
 	}
 	if r.Receipt != "" {
 		edits = append(edits, wire.Edit{Name: wire.MetaReceipt, Value: wire.AppendString(nil, r.Receipt)})
 	}
 	if modern {
-		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.info})
+		edits = append(edits, wire.Edit{Name: wire.MetaServerInfo, Value: g.serverInfo})
 	}
-	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.info)+384), meta, edits...)
+	return wire.Rewrite(make([]byte, 0, len(meta)+len(g.serverInfo)+384), meta, edits...)
 }
 
-// appendMoved appends m as encoding/json writes it, but in a fraction of the time:
-// a call that is moved is to take no longer than one that is not.
+// appendMoved appends m as encoding/json encodes it, but in a fraction of the time, so that a moved
+// call takes no longer than another.
 func appendMoved(dst []byte, m *switchboard.Moved) []byte {
 	dst = append(dst, `{"served_by":`...)
 	dst = wire.AppendString(dst, m.To.String())
@@ -192,14 +192,14 @@ func emptyObject(b []byte) bool {
 	return len(b) >= 2 && b[0] == '{' && len(bytes.TrimSpace(b[1:len(b)-1])) == 0
 }
 
-// cleanParams returns the params of a server's notification, or question, without
-// reserved keys in _meta.
+// cleanParams returns the params of a server's notification or question without reserved keys in
+// _meta.
 func cleanParams(params []byte) []byte {
-	meta, ok := field(params, wire.MemberMeta)
+	meta, ok := memberOf(params, wire.MemberMeta)
 	if !ok {
 		return params
 	}
-	own := without(meta, claimed)
+	own := withoutKeys(meta, isForeignReserved)
 	if len(own) == len(meta) {
 		return params
 	}

@@ -35,7 +35,7 @@ func FuzzBridge(f *testing.F) {
 			return
 		}
 		for _, modern := range []bool{false, true} {
-			a, err := g.bridge(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
+			a, err := g.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
 			if err != nil {
 				continue
 			}
@@ -52,14 +52,14 @@ func FuzzBridge(f *testing.F) {
 				t.Fatalf("modern: %v: %s", err, got)
 			}
 			for key, value := range l.Meta {
-				if claimed(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.info)) {
+				if isForeignReserved(key) && (!modern || key != wire.MetaServerInfo || !bytes.Equal(value, g.serverInfo)) {
 					t.Fatalf("modern %v: %s passed: %s", modern, key, got)
 				}
 			}
 			if modern && (l.Meta[wire.MetaServerInfo] == nil || l.ResultType == nil && !strings.Contains(string(got), `"resultType":null`)) {
 				t.Fatalf("modern: something is missing: %s", got)
 			}
-			if again, err := g.bridge(switchboard.Result{JSON: got}, modern); err != nil || !modern && !bytes.Equal(again.whole(), got) {
+			if again, err := g.encodeForEra(switchboard.Result{JSON: got}, modern); err != nil || !modern && !bytes.Equal(again.whole(), got) {
 				t.Fatalf("modern %v: not the same twice: %s, %s %v", modern, got, again.whole(), err)
 			}
 		}
@@ -69,7 +69,7 @@ func FuzzBridge(f *testing.F) {
 func TestWhatNeedsNoChangeIsNotCopied(t *testing.T) {
 	g := New(Options{})
 	for _, s := range []string{`{"content":[]}`, `{"content":[{"_meta":{"io.switchboard/inner":1}}],"_meta":{"vendor":1}}`, `{"a":"\u00e9"}`} {
-		got, err := g.bridge(switchboard.Result{JSON: []byte(s)}, false)
+		got, err := g.encodeForEra(switchboard.Result{JSON: []byte(s)}, false)
 		if err != nil || string(got.result) != s || got.rest != nil {
 			t.Errorf("%s became %s, %v", s, got.message(nil), err)
 		}
@@ -82,7 +82,7 @@ func TestWhatFollowsAResultIsWrittenBehindItOnlyWhereThatIsSpare(t *testing.T) {
 		for _, modern := range []bool{false, true} {
 			memory := []byte(s + strings.Repeat(".", 300))
 			parts := func(spare int) [][]byte {
-				a, err := g.bridge(switchboard.Result{JSON: memory[:len(s)], Spare: spare}, modern)
+				a, err := g.encodeForEra(switchboard.Result{JSON: memory[:len(s)], Spare: spare}, modern)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -118,7 +118,7 @@ func TestABigResultIsPassedOnWhereItStandsWhateverChangesAroundIt(t *testing.T) 
 		}
 		at := &m.Result[bytes.IndexByte(m.Result, '[')]
 		for _, modern := range []bool{false, true} {
-			a, err := g.bridge(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
+			a, err := g.encodeForEra(switchboard.Result{JSON: m.Result, Outline: m.Outline}, modern)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +146,7 @@ func TestOfWhichTaskAResultIsPartIsSaidInTheSameEraOnly(t *testing.T) {
 	} {
 		const task = `"io.modelcontextprotocol/related-task":{"taskId":"\u0074-1","n":1.0}`
 		result := `{` + tt.server + `"content":[],"_meta":{` + task + `,"vendor/x":1,"io.modelcontextprotocol/serverInfo":{"name":"liar"}}}`
-		a, err := g.bridge(switchboard.Result{JSON: []byte(result)}, tt.modern)
+		a, err := g.encodeForEra(switchboard.Result{JSON: []byte(result)}, tt.modern)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,107 +18,107 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// sessions holds the legacy sessions.
+// sessions holds the legacy sessions of this replica.
 type sessions struct {
-	over func(*session) // told once of each that has ended
-	key  []byte         // of mark
-	kept atomic.Int64   // bytes of what can be resumed
+	onEnd       func(*session) // called once for each session that has ended
+	key         []byte         // of idSeal
+	replayBytes atomic.Int64   // of events that can be resumed
 
-	byID sync.Map // string → *session; what calls look up, without a lock
+	byID sync.Map // string → *session; found without a lock, for calls
 
-	mu    sync.Mutex
-	count int
-	each  map[owner]map[*session]struct{}
-	left  map[string][]*session // by id: what is under way here in sessions that go on elsewhere
+	mu          sync.Mutex
+	count       int
+	byPrincipal map[principalKey]map[*session]struct{}
+	yielded     map[string][]*session // by id: sessions that another replica took over while requests still ran here
 }
 
-// A session is what a legacy client keeps by its id, which only its own
-// principal can use. See keep.go for where it is.
+// A session is the state of one legacy client's connection. Only the principal that opened it can
+// use it. keep.go says which replica owns it.
 type session struct {
-	id     string
-	owner  owner
-	key    store.Key // where what is kept of it stands
-	over   func(*session)
-	client *client
-	flight flight
+	id        string
+	principal principalKey
+	key       store.Key // of the session in the store
+	onEnd     func(*session)
+	client    *clientState
+	inFlight  requestTable
 
 	replays replays
 
-	// run is set before anybody can find the session.
+	// run is set before the session can be found.
 	run *run.Run
 
 	unwatch func()
 
-	// What is kept of it in the store is of version kept, as far as we know; unkept is set
-	// where that is not all. lost is set once another replica has taken the session over,
-	// or it is over.
-	keeping sync.Mutex
-	kept    store.Version
-	unkept  bool
-	lost    bool
-	moves   int      // of the session to another home, so far
-	before  []string // see keptSession
+	// storedVersion is the last version in the store that is known to be ours. unsaved is set if
+	// the last save failed. lost is set once another replica has taken the session over, or the
+	// session has ended.
+	storeMu       sync.Mutex
+	storedVersion store.Version
+	unsaved       bool
+	lost          bool
+	moves         int      // how often the session was taken over
+	earlierOwners []string // see storedSession
 
-	// ctx ends with the session, and with it what is under way.
+	// ctx ends with the session, and cancels the requests in flight.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	mu     sync.Mutex
-	users  int  // requests and streams
-	left   bool // it goes on elsewhere, but for what is under way here
-	ended  bool
-	idle   time.Time
-	timer  *time.Timer
-	stream context.CancelFunc // of the event stream that is open, if any
+	mu       sync.Mutex
+	users    int  // requests and streams
+	yielded  bool // another replica owns the session; requests still run here
+	ended    bool
+	idleFrom time.Time
+	timer    *time.Timer
+	stream   context.CancelFunc // closes the open notification stream; nil if none is open
 }
 
-// reserve makes a session for p that nobody can find yet, with the id that it had at
-// its home before, or "". The caller is its first user. It is nil where there are too
-// many; each says whether of p's own.
+// reserve makes a session for p that cannot be found yet. id is the id of a session that is taken
+// over, or "". The caller is its first user. It returns nil if there are too many sessions; each
+// reports whether there are too many of p.
 func (ss *sessions) reserve(p switchboard.Principal, id string) (s *session, each bool) {
-	o := ownerOf(p)
+	o := principalKeyOf(p)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if len(ss.each[o]) >= MaxSessionsEach && !ss.makeRoom(o) {
+	if len(ss.byPrincipal[o]) >= MaxSessionsEach && !ss.makeRoom(o) {
 		return nil, true
 	}
 	if ss.count >= MaxSessions {
 		return nil, false
 	}
 	if id == "" {
-		id = rand.Text() // 128 bits and more
-		id += ss.mark(o, id)
+		id = rand.Text() // at least 128 random bits
+		id += ss.idSeal(o, id)
 	}
-	s = &session{id: id, owner: o, key: sessionKey(o, id), over: ss.over, client: newClient(id, p), users: 1}
+	s = &session{id: id, principal: o, key: sessionKey(o, id), onEnd: ss.onEnd, client: newClient(id, p), users: 1}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.replays.inAll = &ss.kept
+	s.replays.totalBytes = &ss.replayBytes
 	context.AfterFunc(s.ctx, func() {
-		s.flight.end(errCancelled)
-		s.replays.end()
+		s.inFlight.cancelAll(errCancelled)
+		s.replays.close()
 	})
-	if ss.each == nil {
-		ss.each = map[owner]map[*session]struct{}{}
+	if ss.byPrincipal == nil {
+		ss.byPrincipal = map[principalKey]map[*session]struct{}{}
 	}
-	if ss.each[o] == nil {
-		ss.each[o] = map[*session]struct{}{}
+	if ss.byPrincipal[o] == nil {
+		ss.byPrincipal[o] = map[*session]struct{}{}
 	}
-	ss.each[o][s] = struct{}{}
+	ss.byPrincipal[o][s] = struct{}{}
 	ss.count++
 	return s, false
 }
 
-// mark is what an id of a session of o ends with, and only one that we have minted: who
-// makes ids up has none of them looked for.
-func (ss *sessions) mark(o owner, random string) string {
+// idSeal returns the end of a session id of o, which shows that we minted the id. Ids without it
+// are not looked up in the store.
+func (ss *sessions) idSeal(o principalKey, random string) string {
 	h := hmac.New(sha256.New, ss.key)
 	h.Write([]byte(string(o.tenant) + "/" + o.id + "\x00" + random))
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:12])
 }
 
-// minted reports whether the id is of a session of o's that there is, or was.
-func (ss *sessions) minted(o owner, id string) bool {
+// isMinted reports whether the id is one of o that we have minted.
+func (ss *sessions) isMinted(o principalKey, id string) bool {
 	n := max(0, len(id)-base64.RawURLEncoding.EncodedLen(12))
-	return hmac.Equal([]byte(id[n:]), []byte(ss.mark(o, id[:n])))
+	return hmac.Equal([]byte(id[n:]), []byte(ss.idSeal(o, id[:n])))
 }
 
 func (ss *sessions) size() int {
@@ -127,34 +127,35 @@ func (ss *sessions) size() int {
 	return ss.count
 }
 
-// makeRoom ends the owner's longest idle session, if one has been idle for
-// long enough. The caller holds ss.mu.
-func (ss *sessions) makeRoom(o owner) bool {
+// makeRoom ends the longest idle session of o, if that has been idle for sessionGrace. The caller
+// holds ss.mu.
+func (ss *sessions) makeRoom(o principalKey) bool {
 	var oldest *session
 	var since time.Time
-	for s := range ss.each[o] {
+	for s := range ss.byPrincipal[o] {
 		if idle, ok := s.idleSince(); ok && time.Since(idle) >= sessionGrace && (oldest == nil || idle.Before(since)) {
 			oldest, since = s, idle
 		}
 	}
-	if oldest == nil || !oldest.finish(false) {
+	if oldest == nil || !oldest.markEnded(false) {
 		return false
 	}
-	ss.forget(oldest)
+	ss.removeLocked(oldest)
 	oldest.cancel(errCancelled)
 	return true
 }
 
-// open lets the session be found, once its run is bound; unless there is one of its id.
-func (ss *sessions) open(s *session, r *run.Run) bool {
+// publish makes the session findable, with its run. It returns false if a session with the same id
+// can be found already.
+func (ss *sessions) publish(s *session, r *run.Run) bool {
 	s.run = r
-	s.unwatch = r.Watch(s.client.news, false)
+	s.unwatch = r.Watch(s.client.queue, false)
 	_, taken := ss.byID.LoadOrStore(s.id, s)
 	return !taken
 }
 
-// find returns p's session of that id and counts the caller as a user of it,
-// who has to call leave. A session of somebody else does not exist.
+// find returns p's session of that id and counts the caller as a user, who must call release. It
+// does not return sessions of other principals.
 func (ss *sessions) find(id string, p switchboard.Principal) *session {
 	v, ok := ss.byID.Load(id)
 	if !ok {
@@ -166,12 +167,12 @@ func (ss *sessions) find(id string, p switchboard.Principal) *session {
 	return nil
 }
 
-// here returns p's session of that id as find does, and before that, in the order of time,
-// what is left of it from when its home was here. The caller has to leave each.
-func (ss *sessions) here(id string, p switchboard.Principal) (all []*session) {
-	v, _ := ss.byID.Load(id) // first: it may move meanwhile, and then is left
+// findAll returns p's session of that id as find does, preceded by the sessions of that id that
+// were yielded here, in the order of time. The caller must release each.
+func (ss *sessions) findAll(id string, p switchboard.Principal) (all []*session) {
+	v, _ := ss.byID.Load(id) // first: a session that moves meanwhile is then among the yielded ones
 	ss.mu.Lock()
-	left := slices.Clone(ss.left[id])
+	left := slices.Clone(ss.yielded[id])
 	ss.mu.Unlock()
 	if s, ok := v.(*session); ok && !slices.Contains(left, s) {
 		left = append(left, s)
@@ -179,15 +180,15 @@ func (ss *sessions) here(id string, p switchboard.Principal) (all []*session) {
 	return slices.DeleteFunc(left, func(s *session) bool { return !s.use(p, true) })
 }
 
-// use counts one more user of s, if it is p's and has not ended; nor moved, unless left is
-// set.
+// use adds a user to s, if s belongs to p and has not ended. A yielded session takes users only if
+// yielded is set.
 func (s *session) use(p switchboard.Principal, left bool) bool {
-	if s.owner != ownerOf(p) {
+	if s.principal != principalKeyOf(p) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.left && !left {
+	if s.ended || s.yielded && !left {
 		return false
 	}
 	s.users++
@@ -197,82 +198,83 @@ func (s *session) use(p switchboard.Principal, left bool) bool {
 	return true
 }
 
-// patience is for how long s is kept when nobody uses it. The caller holds s.mu.
-func (s *session) patience() time.Duration {
-	if s.left {
-		return keptFor
+// idleLimit returns how long s is kept without users. The caller holds s.mu.
+func (s *session) idleLimit() time.Duration {
+	if s.yielded {
+		return replayedFor
 	}
 	return SessionIdle
 }
 
-// leave ends one use of s. The session ends when nobody has used it for a while.
-func (ss *sessions) leave(s *session) {
+// release removes a user of s. A session that has no users for idleLimit ends.
+func (ss *sessions) release(s *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users > 0 {
 		return
 	}
-	s.idle = time.Now()
+	s.idleFrom = time.Now()
 	switch {
 	case s.ended:
 		s.cancel(errCancelled)
 	case s.timer == nil:
-		s.timer = time.AfterFunc(s.patience(), func() {
-			if s.finish(false) {
+		s.timer = time.AfterFunc(s.idleLimit(), func() {
+			if s.markEnded(false) {
 				ss.remove(s)
 				s.cancel(errCancelled)
 			}
 		})
 	default:
-		s.timer.Reset(s.patience())
+		s.timer.Reset(s.idleLimit())
 	}
 }
 
-// end ends s, and what is under way in it.
+// end ends s and cancels its requests in flight.
 func (ss *sessions) end(s *session) {
-	if s.finish(true) {
+	if s.markEnded(true) {
 		ss.remove(s)
 	}
 	s.cancel(errCancelled)
 }
 
-// endAll ends every session, but leaves to finish what is under way.
+// endAll ends every session, but lets the requests in flight finish.
 func (ss *sessions) endAll() {
 	for s := range ss.all() {
-		if s.finish(true) {
+		if s.markEnded(true) {
 			ss.remove(s)
 		}
 	}
 }
 
-// move has s found no more, but for what is under way in it, since it goes on elsewhere.
-func (ss *sessions) move(s *session) {
+// yield removes s from the lookup table because another replica owns it now. Requests that still
+// run here keep it alive.
+func (ss *sessions) yield(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left || s.ended {
+	if s.yielded || s.ended {
 		return
 	}
-	s.left = true
+	s.yielded = true
 	if s.unwatch != nil {
 		s.unwatch()
 	}
 	if s.users == 0 {
-		s.timer.Reset(s.patience())
+		s.timer.Reset(s.idleLimit())
 	}
-	if ss.left == nil {
-		ss.left = map[string][]*session{}
+	if ss.yielded == nil {
+		ss.yielded = map[string][]*session{}
 	}
-	ss.left[s.id] = append(ss.left[s.id], s) // before it cannot be found otherwise
-	ss.drop(s)
+	ss.yielded[s.id] = append(ss.yielded[s.id], s) // before it leaves the lookup table
+	ss.removeOwned(s)
 }
 
-// all are the sessions that can be found, and what is left of those that have moved.
+// all returns the sessions that can be found, and those that were yielded.
 func (ss *sessions) all() iter.Seq[*session] {
 	return func(yield func(*session) bool) {
 		ss.mu.Lock()
-		left := slices.Concat(slices.Collect(maps.Values(ss.left))...)
+		left := slices.Concat(slices.Collect(maps.Values(ss.yielded))...)
 		ss.mu.Unlock()
 		for _, s := range left {
 			if !yield(s) {
@@ -286,36 +288,36 @@ func (ss *sessions) all() iter.Seq[*session] {
 func (ss *sessions) remove(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.forget(s)
+	ss.removeLocked(s)
 }
 
-// forget takes s out of the tables. The caller holds ss.mu.
-func (ss *sessions) forget(s *session) {
-	left := ss.left[s.id]
+// removeLocked removes s from all tables. The caller holds ss.mu.
+func (ss *sessions) removeLocked(s *session) {
+	left := ss.yielded[s.id]
 	switch i := slices.Index(left, s); {
 	case i < 0:
-		ss.drop(s)
+		ss.removeOwned(s)
 	case len(left) == 1:
-		delete(ss.left, s.id)
+		delete(ss.yielded, s.id)
 	default:
-		ss.left[s.id] = slices.Delete(left, i, i+1)
+		ss.yielded[s.id] = slices.Delete(left, i, i+1)
 	}
 }
 
-// drop takes s out of the tables of sessions that have their home here. The caller holds
+// removeOwned removes s from the tables of the sessions that this replica owns. The caller holds
 // ss.mu.
-func (ss *sessions) drop(s *session) {
+func (ss *sessions) removeOwned(s *session) {
 	ss.byID.CompareAndDelete(s.id, s)
-	delete(ss.each[s.owner], s)
-	if len(ss.each[s.owner]) == 0 {
-		delete(ss.each, s.owner)
+	delete(ss.byPrincipal[s.principal], s)
+	if len(ss.byPrincipal[s.principal]) == 0 {
+		delete(ss.byPrincipal, s.principal)
 	}
 	ss.count--
 }
 
-// finish marks s as ended, once. With busy unset it does so only where nobody
-// uses it.
-func (s *session) finish(busy bool) bool {
+// markEnded marks s as ended, once, and reports whether it did. Unless busy is set, it does so only
+// if s has no users.
+func (s *session) markEnded(busy bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.users > 0 && !busy {
@@ -328,32 +330,32 @@ func (s *session) finish(busy bool) bool {
 	if s.unwatch != nil {
 		s.unwatch()
 	}
-	go s.over(s) // it may wait for servers; whoever ends a session does not
+	go s.onEnd(s) // may wait for servers, for which the caller of markEnded does not wait
 	return true
 }
 
-// idleSince says since when nobody uses s, if so.
+// idleSince returns since when s has no users; ok is false if it has some.
 func (s *session) idleSince() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.idle, s.users == 0
+	return s.idleFrom, s.users == 0
 }
 
-// listen makes stop the end of the session's event stream, and ends the one
-// that was open: its client has come back before we knew that it was gone.
-func (s *session) listen(stop context.CancelFunc) {
+// replaceStream makes stop the function that closes the notification stream, and closes the stream
+// before it: a client may return before we notice that its connection was lost.
+func (s *session) replaceStream(stop context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
 		s.stream()
 	}
-	if s.stream = stop; s.ended || s.left {
+	if s.stream = stop; s.ended || s.yielded {
 		stop()
 	}
 }
 
-// hangUp ends the session's event stream, if one is open.
-func (s *session) hangUp() {
+// closeStream closes the notification stream, if one is open.
+func (s *session) closeStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
@@ -361,8 +363,8 @@ func (s *session) hangUp() {
 	}
 }
 
-// fits reports whether a request that names t may be one of this session.
-func (s *session) fits(t target) *failure {
+// checkTarget refuses a request that names another task or run than the session has.
+func (s *session) checkTarget(t runTarget) *failure {
 	if t.task != "" && t.task != s.run.Task() || t.run != "" && t.run != s.run.ID() {
 		return invalidRequest("this session is bound to another task or run than the request names; open a session for it")
 	}

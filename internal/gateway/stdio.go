@@ -13,34 +13,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A pipe is the client on the other side of stdio: one principal, and one run.
-type pipe struct {
-	g      *Gateway
-	who    func() switchboard.Principal
-	task   switchboard.TaskID
-	client *client
-	flight flight
-	gate   *gate // of requests, and of what tells of changes
+// A stdioConn is the connection to the client on stdio: one principal and one run.
+type stdioConn struct {
+	g         *Gateway
+	principal func() switchboard.Principal
+	task      switchboard.TaskID
+	client    *clientState
+	flight    requestTable
+	gate      *drainGate // of requests, and of the goroutine that sends changes
 
-	// streaming ends what listens only, once stdin has ended.
+	// streaming ends the streams of changes when stdin has ended.
 	streaming context.Context
 
 	binding sync.Mutex
 	run     *run.Run
-	unwatch func() // it is watched all the time: one that nobody watches is let go
+	unwatch func() // ends the watching of run, which keeps an unused run alive
 
 	out *outbox // of whole lines
 }
 
-// ServeStdio answers MCP in lines on in and out, with one run of the task (""
-// means the principal's default). who says for each request who the client is
-// now: always the same tenant and id, but a reload may change what these may do.
+// ServeStdio answers MCP in lines on in and out, with one run of the task ("" means the principal's
+// default task). who returns the principal for each request: always with the same tenant and id,
+// but a reload may change its rights.
 //
-// When in ends, or ctx is done, the requests under way are given the Grace to
-// finish, and new ones are refused. The client is told of those that have not
-// finished; then it returns. It reads in until then, for what the client has to
-// say of what is under way, and closes it where it can. The error is that of
-// reading or writing.
+// When in ends or ctx is done, requests in flight have the Grace to finish, and new ones are
+// refused. Then the client is told which requests did not finish, and ServeStdio returns. Until
+// then it reads in, because the client may still answer or cancel; at last it closes in, if it is
+// an io.Closer. It returns an error of reading or writing.
 func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, who func() switchboard.Principal, task switchboard.TaskID) error {
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
@@ -48,18 +47,18 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	defer cancel(nil)
 	streaming, hush := context.WithCancel(calls)
 	defer hush()
-	c := &pipe{g: g, who: who, task: task, client: newClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
+	c := &stdioConn{g: g, principal: who, task: task, client: newClient("stdio", who()), gate: newGate(), streaming: streaming, unwatch: func() {}}
 	c.out = newOutbox(func(b []byte) error { _, err := out.Write(b); return err }, lost)
 
-	defer c.release()
+	defer c.releaseRun()
 	ended, over := make(chan error, 1), make(chan struct{})
 	defer func() {
 		close(over)
 		if closer, ok := in.(io.Closer); ok {
-			_ = closer.Close() // what it still holds is not wanted
+			_ = closer.Close() // what is unread is not needed
 		}
 	}()
-	go func() { ended <- c.serve(calls, in, over) }()
+	go func() { ended <- c.readMessages(calls, in, over) }()
 	var err error
 	select {
 	case err = <-ended:
@@ -89,13 +88,13 @@ func (g *Gateway) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, w
 	cancel(errStopping)
 	select {
 	case <-done:
-	case <-time.After(lastWords): // a client that does not read its answers
+	case <-time.After(cutNoticeTime): // the client does not read its answers
 	}
 	return err
 }
 
-// serve takes in the lines of in, until it ends or over is closed.
-func (c *pipe) serve(calls context.Context, in io.Reader, over <-chan struct{}) error {
+// readMessages handles the lines of in, until in ends or over is closed.
+func (c *stdioConn) readMessages(calls context.Context, in io.Reader, over <-chan struct{}) error {
 	r := wire.NewLineReader(in, MaxMessage)
 	for {
 		data, err := r.Next()
@@ -106,7 +105,7 @@ func (c *pipe) serve(calls context.Context, in io.Reader, over <-chan struct{}) 
 		}
 		switch {
 		case err == nil:
-			c.take(calls, data)
+			c.handleMessage(calls, data)
 		case errors.Is(err, wire.ErrLineTooLong):
 			c.write(invalidRequest("the message is longer than 4 MiB").envelope(nil))
 		case errors.Is(err, io.EOF):
@@ -117,37 +116,37 @@ func (c *pipe) serve(calls context.Context, in io.Reader, over <-chan struct{}) 
 	}
 }
 
-// write writes one message, which it may change, as a line. Messages do not
-// mix, and keep the order of the calls.
-func (c *pipe) write(message []byte) { c.out.put(asLine(message)) }
+// write writes one message as a line, and may modify it. Messages are not mixed, and keep the order
+// of the calls.
+func (c *stdioConn) write(message []byte) { c.out.put(asLine(message)) }
 
 func asLine(message []byte) []byte { return append(wire.OneLine(message), '\n') }
 
-// take deals with one message. Answers are made beside each other, but for
-// initialize: what comes after it may rely on it.
-func (c *pipe) take(ctx context.Context, data []byte) {
+// handleMessage handles one message. Requests are answered concurrently, except initialize: later
+// requests may rely on it.
+func (c *stdioConn) handleMessage(ctx context.Context, data []byte) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return
 	}
 	m, err := wire.Parse(data)
 	if err != nil {
-		f, id := unparsed(err)
+		f, id := parseFailure(err)
 		c.write(f.envelope(id))
 		return
 	}
 	switch m.Kind {
 	case wire.Response:
-		if !c.client.questions.answered(m) {
-			c.g.log.Debug("a client answered what nobody asked")
+		if !c.client.questions.resolve(m) {
+			c.g.log.Debug("a client sent a response to no open question")
 		}
 		return
 	case wire.Notification:
-		c.g.hear(c.client, &c.flight, m)
+		c.g.handleNotification(c.client, &c.flight, m)
 		return
 	}
 	if !c.gate.enter() {
-		f := refused(errStopping)
-		c.g.count(f)
+		f := failureOf(errStopping)
+		c.g.countFailure(f)
 		c.write(f.envelope(m.ID))
 		return
 	}
@@ -155,11 +154,10 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 		ctx = c.streaming
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	if f := c.flight.enter(m.ID, cancel); f != nil {
+	if f := c.flight.add(m.ID, cancel); f != nil {
 		cancel(nil)
 		c.gate.leave()
-		// Under the id itself, this would be taken for the answer to the
-		// request that is still under way.
+		// With this id, the client would take it for the answer to the request in flight.
 		if f.code == wire.CodeInvalidRequest {
 			m.ID = nil
 		}
@@ -169,7 +167,7 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 	answer := func() {
 		defer c.gate.leave()
 		defer cancel(nil)
-		c.answer(ctx, cancel, m)
+		c.answerRequest(ctx, cancel, m)
 	}
 	if m.Method == wire.MethodInitialize {
 		answer()
@@ -178,73 +176,73 @@ func (c *pipe) take(ctx context.Context, data []byte) {
 	go answer()
 }
 
-// answer answers one request.
-func (c *pipe) answer(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
-	q := &request{
+// answerRequest answers one request.
+func (c *stdioConn) answerRequest(ctx context.Context, cancel context.CancelCauseFunc, m wire.Message) {
+	q := &clientRequest{
 		Message:   &m,
-		principal: c.who(),
+		principal: c.principal(),
 		client:    c.client,
 		bind:      c.bind,
-		send:      c.write,
+		sendKept:  c.write,
 		notify: func(method string, params []byte) {
-			c.out.offer(asLine(wire.AppendNotification(nil, method, params)))
+			c.out.putOrDrop(asLine(wire.AppendNotification(nil, method, params)))
 		},
 	}
-	var a answer
+	var a rpcAnswer
 	version := metaVersion(&m)
 	q.modern = wire.Modern(version)
 	switch {
-	case q.modern && !known(version):
-		a = answer{failure: unsupported(version)}
+	case q.modern && !isKnownVersion(version):
+		a = rpcAnswer{failure: unsupportedVersion(version)}
 	case q.modern && m.Method == wire.MethodListen:
-		a = c.g.listen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
+		a = c.g.answerListen(ctx, q, nil, func(b ...[]byte) error { c.write(bytes.Join(b, nil)); return ctx.Err() }, nil)
 	case !q.modern && m.Method == wire.MethodInitialize && c.client.Initialized():
-		a = answer{failure: invalidRequest("initialize has been answered already")}
+		a = rpcAnswer{failure: invalidRequest("initialize has been answered already")}
 	default:
-		a = c.g.answer(ctx, cancel, q)
+		a = c.g.dispatch(ctx, cancel, q)
 	}
-	// The id is free before the answer can be read, so that it can be used again.
-	c.flight.leave(m.ID)
+	// Free the id before the client can read the answer, so that the client can use it again.
+	c.flight.remove(m.ID)
 	if !a.none() {
 		message := a.message(m.ID)
 		a.done()
 		c.write(message)
 	}
 	if !q.modern && m.Method == wire.MethodInitialize && a.result != nil {
-		c.hear()
+		c.startListening()
 	}
 }
 
-// bind returns the process's run, and mints it at first. What failed is tried
-// again with the next request.
-func (c *pipe) bind(ctx context.Context) (*run.Run, error) {
+// bind returns the run of the process, and mints it at first. After an error, the next request
+// tries again.
+func (c *stdioConn) bind(ctx context.Context) (*run.Run, error) {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	if c.run == nil {
-		r, err := c.g.runs.Open(ctx, c.who(), c.task)
+		r, err := c.g.runs.Open(ctx, c.principal(), c.task)
 		if err != nil {
 			return nil, err
 		}
-		c.run, c.unwatch = r, r.Watch(c.client.news, false)
+		c.run, c.unwatch = r, r.Watch(c.client.queue, false)
 	}
 	return c.run, nil
 }
 
-// hear tells a legacy client of changes from now on.
-func (c *pipe) hear() {
+// startListening sends a legacy client notifications of changes from now on.
+func (c *stdioConn) startListening() {
 	if !c.gate.enter() {
 		return
 	}
 	go func() {
 		defer c.gate.leave()
-		c.g.follow(c.streaming, c.client.news, listener{say: func(m []byte) error { c.write(m); return nil }})
+		c.g.followChanges(c.streaming, c.client.queue, changeListener{write: func(m []byte) error { c.write(m); return nil }})
 	}()
 }
 
-// release lets go of the run.
-func (c *pipe) release() {
+// releaseRun ends the watching of the run and releases the client.
+func (c *stdioConn) releaseRun() {
 	c.binding.Lock()
 	defer c.binding.Unlock()
 	c.unwatch()
-	c.g.forget(c.client)
+	c.g.releaseClient(c.client)
 }

@@ -30,7 +30,7 @@ type cable struct {
 
 // stdio starts the gateway's side for the task.
 func (w *world) stdio(ctx context.Context, task switchboard.TaskID) *cable {
-	return w.stdioOf(ctx, local, task)
+	return w.stdioOf(ctx, isLoopback, task)
 }
 
 func (w *world) stdioOf(ctx context.Context, who func() switchboard.Principal, task switchboard.TaskID) *cable {
@@ -151,7 +151,7 @@ func TestStdioCallsRunBesideEachOther(t *testing.T) {
 		if strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"echo"`) {
 			break // the id is free once the call has returned
 		}
-		if !strings.Contains(got, "still under way") {
+		if !strings.Contains(got, "still in flight") {
 			t.Fatalf("the id of the call that was cancelled: %s", got)
 		}
 	}
@@ -308,7 +308,7 @@ func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
 	var tier atomic.Value
 	tier.Store("pro")
 	c := w.stdioOf(t.Context(), func() switchboard.Principal {
-		p := local()
+		p := isLoopback()
 		p.Tier = tier.Load().(string)
 		return p
 	}, "")
@@ -326,7 +326,7 @@ func TestOnStdioEachCallIsMadeByWhoTheClientIsNow(t *testing.T) {
 	}
 }
 
-// local is who is on stdio in these tests.
-func local() switchboard.Principal {
+// isLoopback is who is on stdio in these tests.
+func isLoopback() switchboard.Principal {
 	return switchboard.Principal{Tenant: "default", ID: "local", Auth: switchboard.AuthLocal}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// writeChunk is how much a client has to take within chunkTimeout.
+// writeChunk is how many bytes a client must read within chunkTimeout.
 const writeChunk = 256 << 10
 
-// writeTimed writes the parts so that a client that stops reading is let go, while
-// one that is only slow is not.
+// writeTimed writes the parts. It fails if the client stops reading, but not if the client is only
+// slow.
 func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]byte) error {
 	left := 0 // of writeChunk
 	for _, b := range parts {
@@ -33,8 +33,7 @@ func writeTimed(w http.ResponseWriter, c *http.ResponseController, parts ...[]by
 	return nil
 }
 
-// writeAll writes a whole answer. Where the client is gone there is nobody to
-// tell.
+// writeAll writes a whole answer. It ignores errors: the client is gone then.
 func writeAll(w http.ResponseWriter, status int, body ...[]byte) {
 	n := 0
 	for _, b := range body {
@@ -45,7 +44,7 @@ func writeAll(w http.ResponseWriter, status int, body ...[]byte) {
 	_ = writeTimed(w, http.NewResponseController(w), body...)
 }
 
-// events writes an event stream.
+// An events writes an event stream.
 type events struct {
 	w       http.ResponseWriter
 	c       *http.ResponseController
@@ -55,8 +54,7 @@ type events struct {
 
 func (e *events) start() error { return e.startWith(nil) }
 
-// startWith starts the stream, where it has not been, with text: that then comes
-// with the headers.
+// startWith starts the stream, if it has not started, and sends text with the headers.
 func (e *events) startWith(text []byte) error {
 	if e.started {
 		return nil
@@ -65,7 +63,7 @@ func (e *events) startWith(text []byte) error {
 	h := e.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no") // a proxy in between holds events back otherwise
+	h.Set("X-Accel-Buffering", "no") // otherwise a proxy may delay events
 	e.w.WriteHeader(http.StatusOK)
 	if err := writeTimed(e.w, e.c, text); err != nil {
 		return err
@@ -78,7 +76,7 @@ func (e *events) flush() error {
 	return e.c.Flush()
 }
 
-// write writes events as they are, and starts the stream before the first.
+// write writes encoded events, and starts the stream before the first.
 func (e *events) write(text []byte) error {
 	if err := e.start(); err != nil {
 		return err
@@ -92,7 +90,7 @@ func (e *events) write(text []byte) error {
 // send writes one message, given in parts.
 func (e *events) send(message ...[]byte) error { return e.sendAs(nil, message...) }
 
-// sendAs is send with an id of the event.
+// sendAs is send with an id for the event.
 func (e *events) sendAs(id []byte, message ...[]byte) error {
 	if err := e.start(); err != nil {
 		return err
@@ -122,49 +120,48 @@ func (e *events) sendAs(id []byte, message ...[]byte) error {
 	return e.flush()
 }
 
-// smallPart is up to where copying costs less than another write.
+// smallPart is the length below which a copy costs less than another write.
 const smallPart = 16 << 10
 
-// comment writes what readers skip, so that nobody in between takes the
-// connection for dead.
+// comment writes a line that readers skip, so that no proxy closes a quiet connection.
 func (e *events) comment() error { return e.write([]byte(": still here\n\n")) }
 
-// A reply is the answer to one request over HTTP: plain JSON, unless something
-// is said before the result; then it is an event stream.
-type reply struct {
-	accepts accepts
+// An httpReply is the answer to one request over HTTP: plain JSON, or an event stream if something
+// is sent before the result.
+type httpReply struct {
+	accepts acceptedForms
 	modern  bool
-	events  events // written to by the outbox, and by the handler once that is flushed
+	events  events // used by the outbox, and by the handler after the last flush
 	lost    func(error)
 	replays *replays
 
-	mu    sync.Mutex
-	out   *outbox     // of whole events; nil until one is said
-	track *track      // nil while nothing is said, and where nothing can be resumed
-	moved atomic.Bool // the client has resumed the stream elsewhere
-	beat  *time.Timer // nil where the client reads no events
-	ended bool
+	mu             sync.Mutex
+	out            *outbox     // of whole events; nil until there is one
+	track          *track      // nil until something is sent, and if nothing can be resumed
+	moved          atomic.Bool // the client has resumed the stream on another connection
+	keepAliveTimer *time.Timer // nil if the client reads no events
+	ended          bool
 }
 
-// newReply returns the reply to a request. Once the client has waited for
-// KeepAlive it is told that it still waits for something. When it cannot be
-// written to, lost is called. rs keeps what is said; nil means that nothing does.
-func newReply(w http.ResponseWriter, a accepts, modern bool, lost func(error), rs *replays) *reply {
-	p := &reply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
+// newHTTPReply returns the reply to a request. When the client has waited for KeepAlive, it gets a
+// comment. lost is called when a write to the client fails. rs keeps the events; nil means that
+// none are kept.
+func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *replays) *httpReply {
+	p := &httpReply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		first := KeepAlive
-		if rs != nil && rs.primes {
+		if rs != nil && rs.sendsPrimers {
 			first = primeAfter
 		}
-		p.beat = time.AfterFunc(first, p.tick)
+		p.keepAliveTimer = time.AfterFunc(first, p.sendKeepAlive)
 	}
 	return p
 }
 
-// box is the outbox, which most replies never need. The caller holds p.mu.
-func (p *reply) box() *outbox {
+// outboxLocked returns the outbox, which most replies never need. The caller holds p.mu.
+func (p *httpReply) outboxLocked() *outbox {
 	if p.out == nil {
 		p.out = newOutbox(func(m []byte) error {
 			if m == nil {
@@ -176,24 +173,24 @@ func (p *reply) box() *outbox {
 	return p.out
 }
 
-// event returns the message as an event, which can be heard again where the
-// stream can be resumed. The caller holds p.mu.
-func (p *reply) event(message []byte) []byte {
+// asEvent returns the message as an event, and keeps it if the stream can be resumed. The caller
+// holds p.mu.
+func (p *httpReply) asEvent(message []byte) []byte {
 	if p.replays == nil {
 		return appendEvent(nil, nil, message)
 	}
-	p.begin()
-	return p.track.add(message)
+	p.beginTrack()
+	return p.track.appendMessage(message)
 }
 
-// begin begins what can be resumed, and reports whether the client has just been
-// told. The caller holds p.mu.
-func (p *reply) begin() (primed bool) {
+// beginTrack begins to keep the events, and reports whether it has sent the client a primer. The
+// caller holds p.mu.
+func (p *httpReply) beginTrack() (primed bool) {
 	if p.replays == nil || p.track != nil {
 		return false
 	}
-	out := p.box()
-	p.track = p.replays.open(func() {
+	out := p.outboxLocked()
+	p.track = p.replays.openTrack(func() {
 		p.moved.Store(true)
 		out.abandon()
 	})
@@ -204,48 +201,48 @@ func (p *reply) begin() (primed bool) {
 	return primer != nil
 }
 
-// notify sends a notification, in the order of the calls, unless the client
-// lags far behind.
-func (p *reply) notify(method string, params []byte) {
+// notify sends a notification, in the order of the calls. It drops the notification if the client
+// reads too slowly.
+func (p *httpReply) notify(method string, params []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.box().offer(p.event(wire.AppendNotification(nil, method, params)))
-	p.beat.Reset(KeepAlive)
+	p.outboxLocked().putOrDrop(p.asEvent(wire.AppendNotification(nil, method, params)))
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// send sends a message that is not dropped, in the order of the calls.
-func (p *reply) send(message []byte) {
+// sendKept sends a message that must not be dropped, in the order of the calls.
+func (p *httpReply) sendKept(message []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || !p.accepts.events {
 		return
 	}
-	p.box().put(p.event(message))
-	p.beat.Reset(KeepAlive)
+	p.outboxLocked().put(p.asEvent(message))
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// tick sends a comment, unless the client is just being written to.
-func (p *reply) tick() {
+// sendKeepAlive sends a comment, unless something is being written.
+func (p *httpReply) sendKeepAlive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return
 	}
-	if !p.begin() && p.box().idle() {
-		p.box().offer(nil)
+	if !p.beginTrack() && p.outboxLocked().idle() {
+		p.outboxLocked().putOrDrop(nil)
 	}
-	p.beat.Reset(KeepAlive)
+	p.keepAliveTimer.Reset(KeepAlive)
 }
 
-// stop makes sure that nothing but the answer is written from now on.
-func (p *reply) stop() (dropped int) {
+// stopNotifying lets nothing but the answer be sent from now on.
+func (p *httpReply) stopNotifying() (dropped int) {
 	p.mu.Lock()
 	p.ended = true
-	if p.beat != nil {
-		p.beat.Stop()
+	if p.keepAliveTimer != nil {
+		p.keepAliveTimer.Stop()
 	}
 	out := p.out
 	p.mu.Unlock()
@@ -255,10 +252,9 @@ func (p *reply) stop() (dropped int) {
 	return out.flush()
 }
 
-// end sends the answer, after all notifications. With none, the client has said
-// that it wants none: the stream ends, or is an empty answer. Where the client
-// is gone there is nobody to tell.
-func (p *reply) end(id []byte, a answer) {
+// sendAnswer sends the answer, after all notifications. Without an answer, which the client did not
+// want, the stream ends or the body is empty. It ignores errors: the client is gone then.
+func (p *httpReply) sendAnswer(id []byte, a rpcAnswer) {
 	switch {
 	case p.track != nil:
 		var last [][]byte

@@ -14,88 +14,86 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of the resources that one client hears of.
+// Limits on the resources that one client subscribes to.
 const (
 	MaxSubscriptions = 256
 	maxURI           = 8 << 10 // bytes
 
-	// maxBeginning is how many of one request begin at once.
+	// maxBeginning is how many subscriptions of one request start at once.
 	maxBeginning = 16
 )
 
-// subscriptions are the resources that one client hears of. They are safe for
-// concurrent use.
+// subscriptions holds the resources that one client subscribes to. It is safe for concurrent use.
 //
-// What the client's run does not show it does not hear of: a subscription rests
-// while that is so, and goes on when the resource is shown again.
+// A subscription rests while the client's run does not show the resource: the client gets no
+// updates. It starts again when the run shows the resource again.
 type subscriptions struct {
-	news *news
+	news *notificationQueue
 
 	mu      sync.Mutex
-	run     *run.Run                 // of all; nil until there is one
+	run     *run.Run                 // of all subscriptions; nil until there is one
 	unwatch func()                   // likewise
 	open    map[string]*subscription // by URI as the client spells it
 	ended   bool
 }
 
-// A subscription is one resource that a client hears of.
+// A subscription is one resource that a client subscribes to.
 type subscription struct {
 	uri       string // as the client spells it
 	item      surface.Item
-	call      *switchboard.Call // nil until it begins for the first time
+	call      *switchboard.Call // nil until the subscription first starts
 	callOf    func() *switchboard.Call
 	subscribe func(context.Context, *switchboard.Call, func(uri string)) (func(), error)
 
-	stop      func() // nil while the server is not asked for updates
-	beginning bool   // it is about to be
+	stop      func() // ends the updates; nil while the server sends none
+	beginning bool   // the server is being asked for updates
 }
 
-// add subscribes to the resource, once.
-func (s *subscriptions) add(ctx context.Context, g *Gateway, q *request, r *run.Run, uri string) error {
-	own, err := s.place(g, q, r, uri)
+// add subscribes to the resource, unless that was done already.
+func (s *subscriptions) add(ctx context.Context, g *Gateway, q *clientRequest, r *run.Run, uri string) error {
+	own, err := s.reserve(g, q, r, uri)
 	if own == nil || err != nil {
 		return err
 	}
-	if err := s.hold(ctx, own); err != nil {
+	if err := s.subscribeToServer(ctx, own); err != nil {
 		s.remove(uri)
 		return err
 	}
 	return nil
 }
 
-// place notes a subscription that is yet to begin. It is nil where there is one
-// already, or the client has gone.
-func (s *subscriptions) place(g *Gateway, q *request, r *run.Run, uri string) (*subscription, error) {
+// reserve adds a subscription that is about to start. It returns nil if there is one already, or
+// the client is gone.
+func (s *subscriptions) reserve(g *Gateway, q *clientRequest, r *run.Run, uri string) (*subscription, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	it, ok := r.Surface().Resource(uri)
 	switch {
 	case !ok || len(uri) > maxURI:
-		return nil, unlisted(uri)
+		return nil, resourceNotListed(uri)
 	case s.open[uri] != nil || s.ended:
 		return nil, nil
 	case len(s.open) >= MaxSubscriptions:
-		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you are subscribed to as many resources as one client may be; unsubscribe from some"}
+		return nil, &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "you have as many subscriptions as one client may have; unsubscribe from some resources"}
 	}
-	own := s.note(g, q, r, uri, it)
+	own := s.addResting(g, q, r, uri, it)
 	own.begin()
 	return own, nil
 }
 
-// restore notes what the client has subscribed to where its session was before. Each
-// begins as soon as the run shows it, and the client is told then that it may have been
-// updated.
-func (s *subscriptions) restore(g *Gateway, q *request, r *run.Run, kept []keptSubscription) {
+// restore adds the subscriptions that the client had at the session's earlier owner. Each starts
+// when the run shows its resource. Then the client is told that the resource may have been updated.
+func (s *subscriptions) restore(g *Gateway, q *clientRequest, r *run.Run, kept []storedSubscription) {
 	s.mu.Lock()
 	for _, k := range kept {
-		s.note(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
+		s.addResting(g, q, r, k.URI, surface.Item{Server: k.Server, Own: k.Own})
 	}
 	s.mu.Unlock()
-	s.review()
+	s.reviewAll()
 }
 
-// note adds a subscription that rests. The caller holds s.mu.
-func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it surface.Item) *subscription {
+// addResting adds a subscription that rests. The caller holds s.mu.
+func (s *subscriptions) addResting(g *Gateway, q *clientRequest, r *run.Run, uri string, it surface.Item) *subscription {
 	if s.open == nil {
 		s.run, s.open = r, map[string]*subscription{}
 		s.unwatch = r.Watch(s, false)
@@ -103,7 +101,7 @@ func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it 
 	own := &subscription{uri: uri, item: it, subscribe: g.subscribe, callOf: func() *switchboard.Call {
 		return &switchboard.Call{
 			Principal: q.principal, Task: r.Task(), Run: r.ID(),
-			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscriber(),
+			Server: it.Server, Method: wire.MethodSubscribe, Item: resourceOf(it), Target: it.Own, Client: q.subscribingClient(),
 			Judgments: r.Surface().Judgments(it.Server),
 		}
 	}}
@@ -111,16 +109,16 @@ func (s *subscriptions) note(g *Gateway, q *request, r *run.Run, uri string, it 
 	return own
 }
 
-// begin says that the server is about to be asked for updates.
+// begin marks the subscription as starting, and makes its call.
 func (own *subscription) begin() {
 	own.beginning = true
 	if own.call == nil {
-		own.call, own.callOf = own.callOf(), nil // and with that the request
+		own.call, own.callOf = own.callOf(), nil // which releases the request
 	}
 }
 
-// hold asks the server for updates.
-func (s *subscriptions) hold(ctx context.Context, own *subscription) error {
+// subscribeToServer asks the server for updates.
+func (s *subscriptions) subscribeToServer(ctx context.Context, own *subscription) error {
 	stop, err := own.subscribe(ctx, own.call, func(uri string) { s.updated(own, uri) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +134,7 @@ func (s *subscriptions) hold(ctx context.Context, own *subscription) error {
 	return nil
 }
 
-// updated tells the client of an update, which may be of a part of what it has
-// subscribed to.
+// updated queues an update for the client. uri may name a part of the resource.
 func (s *subscriptions) updated(own *subscription, uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +145,7 @@ func (s *subscriptions) updated(own *subscription, uri string) {
 	if uri != own.item.Own && len(uri) <= maxURI {
 		spelt = s.run.Surface().Spell(own.item.Server, uri)
 	}
-	s.news.add(0, update{spelt, own.uri})
+	s.news.addChanges(0, resourceUpdate{spelt, own.uri})
 }
 
 // shows reports whether the run still shows the resource. The caller holds s.mu.
@@ -158,11 +155,11 @@ func (s *subscriptions) shows(own *subscription) bool {
 }
 
 // Changed implements run.Watcher.
-func (s *subscriptions) Changed(switchboard.Kinds) { go s.review() }
+func (s *subscriptions) Changed(switchboard.Kinds) { go s.reviewAll() }
 
-// review lets the subscriptions rest that are no longer shown, and those go on
-// that are shown again.
-func (s *subscriptions) review() {
+// reviewAll stops the subscriptions that the run no longer shows, and starts those that it shows
+// again.
+func (s *subscriptions) reviewAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, own := range s.open {
@@ -173,16 +170,15 @@ func (s *subscriptions) review() {
 		case shown && own.stop == nil && !own.beginning:
 			own.begin()
 			go func() {
-				if s.hold(context.Background(), own) == nil {
-					s.updated(own, own.item.Own) // it may have been, meanwhile
+				if s.subscribeToServer(context.Background(), own) == nil {
+					s.updated(own, own.item.Own) // the resource may have been updated meanwhile
 				}
 			}()
 		}
 	}
 }
 
-// remove ends one. The client hears no more of it, also of what it has not been
-// told yet.
+// remove ends a subscription and drops its queued updates.
 func (s *subscriptions) remove(uri string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,21 +186,21 @@ func (s *subscriptions) remove(uri string) {
 		own.stop()
 	}
 	delete(s.open, uri)
-	s.news.forget(uri)
+	s.news.dropUpdates(uri)
 }
 
-// keep is what is kept of them, in the order of their URIs.
-func (s *subscriptions) keep() (kept []keptSubscription) {
+// stored returns the subscriptions as the store keeps them, in the order of their URIs.
+func (s *subscriptions) stored() (kept []storedSubscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, uri := range slices.Sorted(maps.Keys(s.open)) {
 		it := s.open[uri].item
-		kept = append(kept, keptSubscription{uri, it.Server, it.Own})
+		kept = append(kept, storedSubscription{uri, it.Server, it.Own})
 	}
 	return kept
 }
 
-// end ends all, for good.
+// end ends all subscriptions, for good.
 func (s *subscriptions) end() {
 	s.mu.Lock()
 	open, unwatch := s.open, s.unwatch
@@ -220,10 +216,11 @@ func (s *subscriptions) end() {
 	}
 }
 
-// subscriber is what servers take the client of q for when it subscribes: the
-// same as when it calls, so that it hears from the process that it changes.
-func (q *request) subscriber() switchboard.Client {
-	who := q.asks()
+// subscribingClient returns the client of q as a server sees it when the client subscribes: the
+// same as for calls, so that a server which notifies only the process that made a change reaches
+// this client.
+func (q *clientRequest) subscribingClient() switchboard.Client {
+	who := q.switchboardClient()
 	who.Capabilities = bytes.Clone(who.Capabilities) // it outlives the request
 	if who.Ask != nil || q.modern && canBeAsked(who.Capabilities) {
 		who.Ask = func(context.Context, string, []byte) ([]byte, error) {
@@ -233,36 +230,35 @@ func (q *request) subscriber() switchboard.Client {
 	return who
 }
 
-// lists reports whether a surface lists the resource.
-func lists(uri string) func(*surface.Surface) bool {
+// listsResource returns a function that reports whether a surface lists the resource.
+func listsResource(uri string) func(*surface.Surface) bool {
 	return func(s *surface.Surface) bool { _, ok := s.Resource(uri); return ok }
 }
 
-// subscribing answers resources/subscribe and resources/unsubscribe of a legacy
-// client.
-func (g *Gateway) subscribing(ctx context.Context, q *request) answer {
+// answerSubscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
+func (g *Gateway) answerSubscribe(ctx context.Context, q *clientRequest) rpcAnswer {
 	raw, _ := q.Param("uri")
 	uri, ok := wire.String(raw)
 	if !ok {
-		return answer{failure: invalidParams(q.Method + ": params.uri must be a string")}
+		return rpcAnswer{failure: invalidParams(q.Method + ": params.uri must be a string")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
 	if q.Method == wire.MethodUnsubscribe {
 		q.client.subscriptions.remove(uri)
-		return answer{result: []byte("{}")}
+		return rpcAnswer{result: []byte("{}")}
 	}
-	g.awaitServers(ctx, r, StartWait, lists(uri))
-	if err := g.met(ctx, r); err != nil {
-		return g.refusal(q, err)
+	g.awaitServers(ctx, r, StartWait, listsResource(uri))
+	if err := g.whyUnmet(ctx, r); err != nil {
+		return g.errorAnswer(q, err)
 	}
 	switch err := q.client.subscriptions.add(ctx, g, q, r, uri); {
 	case errors.Is(err, errUnlisted):
-		return answer{failure: noResource(uri, q.modern)}
+		return rpcAnswer{failure: resourceNotFound(uri, q.modern)}
 	case err != nil:
-		return g.refusal(q, err)
+		return g.errorAnswer(q, err)
 	}
-	return answer{result: []byte("{}")}
+	return rpcAnswer{result: []byte("{}")}
 }

@@ -154,7 +154,7 @@ func TestSessionsAreCappedForEachPrincipal(t *testing.T) {
 			w.session(bob)
 		}
 		res, body := w.post(initialize, bob)
-		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your sessions are open, which is all that one principal may have; end one with DELETE") {
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your sessions are open, the limit for one principal; end one with DELETE") {
 			t.Errorf("one too many: %s %s", res.Status, body)
 		}
 		w.session(head{"Authorization": "Bearer eve"}) // who is not bob
@@ -184,7 +184,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 			}
 		}
 		res, body := w.post(listen, h)
-		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your streams are open, which is all that one principal may have; close one") {
+		if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 of your streams are open, the limit for one principal; close one") {
 			t.Errorf("a stream too many: %s %s", res.Status, body)
 		}
 		leave()
@@ -212,7 +212,7 @@ func TestStreamsAndCallsAreCappedForEachPrincipal(t *testing.T) {
 		if len(s.in) != gateway.MaxCallsEach {
 			t.Fatalf("%d calls", len(s.in))
 		}
-		if _, body := w.post(call, h); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "512 of your calls are under way, which is all that one principal may have; wait for some to end") {
+		if _, body := w.post(call, h); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "512 of your calls are in flight, the limit for one principal; wait for some to end") {
 			t.Errorf("a call too many: %s", body)
 		}
 		close(s.out)
@@ -235,7 +235,7 @@ func TestRequestsOfOneSessionAreCapped(t *testing.T) {
 			go w.post(call(i), in)
 		}
 		synctest.Wait()
-		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are under way, which is all that it may have; wait for some to end") {
+		if _, body := w.post(call(gateway.MaxInFlight), in); !strings.Contains(body, "SB-ROUT-003") || !strings.Contains(body, "256 requests of this session are in flight, its limit; wait for some to end") {
 			t.Errorf("a request too many: %s", body)
 		}
 		close(s.out)
@@ -255,8 +255,8 @@ func TestTheLimitsAreThoseOfTheDocumentation(t *testing.T) {
 	for what, limit := range map[string]int{
 		"sessions of one principal":         gateway.MaxSessionsEach,
 		"streams of one principal":          gateway.MaxStreamsEach,
-		"calls of one principal under way":  gateway.MaxCallsEach,
-		"requests of one session under way": gateway.MaxInFlight,
+		"calls of one principal in flight":  gateway.MaxCallsEach,
+		"requests of one session in flight": gateway.MaxInFlight,
 		"runs of one principal":             run.MaxRuns,
 		"a client's message, in MiB":        gateway.MaxMessage >> 20,
 		"sessions in all":                   gateway.MaxSessions,

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// BenchmarkCall is what a call costs that has a new key, of 64 clients at once.
+// BenchmarkCall measures a call with a new key, with 64 clients at the same time.
 func BenchmarkCall(b *testing.B) {
 	for name, open := range map[string]func(b *testing.B) store.Store{
 		"memory": func(*testing.B) store.Store { return store.NewMemory() },
@@ -26,7 +26,7 @@ func BenchmarkCall(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := open(b)
-			defer func() { _ = s.Close() }() // what is left there is in the way of nobody
+			defer func() { _ = s.Close() }() // the file is in a temporary folder
 			k := idempotency.New(s, func(next switchboard.Caller) switchboard.Caller { return next }, keyed, uncounted, slog.New(slog.DiscardHandler))
 			defer k.Close()
 			caller := k.Once(idempotency.Sent(new(server)))

@@ -1,20 +1,17 @@
-// Package idempotency sees to it that a call for which its client gives a key is made
-// once, however often, through whichever process and after whatever crash it is
-// asked for again.
+// Package idempotency executes a call with an idempotency key once, however often the client repeats it,
+// through any replica and after any crash.
 //
-// It decides who makes the call, and what all others are given: its outcome, once
-// there is one. Whether they may have that is policy's to say, which is asked each
-// time.
+// It decides which replica makes the call, and answers all repetitions with the call's outcome once there is
+// one. Policy decides at each repetition whether that caller may have the outcome.
 //
-// The call is claimed in the store before it is made, and what stands there then
-// changes in one way only, by the hand of whoever claimed it:
+// A replica claims the key in the store before it makes the call. The claim then changes in one way only, and
+// only its owner changes it:
 //
-//	nothing → claimed → its outcome, for 24 hours
-//	              ↘ nothing, where the call has provably reached no server
+//	nothing → claim → outcome, for 24 hours
+//	              ↘ nothing, if the call provably reached no server
 //
-// A claim is alive while there is a lease beside it, which is renewed for as long as
-// the call is under way. One that is not alive is never taken over: its call may have
-// been made, and nobody can tell any more how it ended.
+// A claim is alive while there is a lease beside it. Its owner renews the lease while the call is in flight.
+// A claim without a lease is never taken over: its call may have been executed, and its outcome is unknown.
 package idempotency
 
 import (
@@ -35,29 +32,27 @@ import (
 )
 
 const (
-	// KeptFor is how long an outcome is kept, and a claim that has none.
+	// KeptFor is how long an outcome is stored, and a claim without an outcome.
 	KeptFor = 24 * time.Hour
 
-	// MaxKept is how large a result may be to be kept, in bytes. Of a larger one
-	// it is kept that there was one.
+	// MaxKept is the largest result, in bytes, that is stored. For a larger one, only its size is stored.
 	MaxKept = 1 << 20
 
-	leaseFor   = 15 * time.Second
-	renewEvery = 5 * time.Second
-	pollEvery  = time.Second     // where notices fail
-	patience   = 2 * time.Second // of a call that has ended, for its outcome to be kept
-	tryAgain   = time.Second     // to keep it after that, then twice as late each time
-	longest    = 4 * time.Second
-	tryFor     = time.Minute
+	leaseTTL      = 15 * time.Second
+	renewInterval = 5 * time.Second
+	pollInterval  = time.Second     // how often a waiter reads the store if no notice comes
+	storeTimeout  = 2 * time.Second // how long a call waits for its outcome to be stored
+	firstRetry    = time.Second     // of storing the outcome; each later pause is twice as long
+	longestRetry  = 4 * time.Second // the longest pause
+	retryFor      = time.Minute     // after that, the outcome counts as unknown
 
-	// maxDoubtful is how many claims are taken back at once of which the store
-	// has not said that they were made: not many, since they all come when the
-	// store is back. One that is not, and was made, is taken for a call whose
-	// outcome is unknown.
-	maxDoubtful = 32
+	// maxDoubtfulClaims limits how many claims are withdrawn at the same time if the store did not say
+	// whether they were written. The limit is low because all of them reach the store at once when it is
+	// back. A claim over the limit that was written counts as a call with an unknown outcome.
+	maxDoubtfulClaims = 32
 )
 
-// A Store is where claims and outcomes stand.
+// A Store holds claims, leases and outcomes. See store.Store.
 type Store interface {
 	Value(ctx context.Context, k store.Key) (store.Value, error)
 	Apply(ctx context.Context, c store.Change) (store.Version, error)
@@ -65,46 +60,46 @@ type Store interface {
 	Subscribe(topic string, heard func(data []byte)) (stop func())
 }
 
-// The names in the group of a claim.
+// The names of the values in the group of a key.
 const (
 	claimName = "claim"
 	leaseName = "lease"
 )
 
-// What a lease says.
+// The values of a lease.
 var (
-	working = []byte("working")
-	asking  = []byte("asking") // the client, who has to answer
+	leaseWorking = []byte("working")
+	leaseAsking  = []byte("asking") // the call waits for an answer of its client
 )
 
-// Keys are the calls with keys. Use New. It is safe for concurrent use.
+// Keys executes calls with idempotency keys. Use New. It is safe for concurrent use.
 type Keys struct {
-	store Store
-	guard func(switchboard.Caller) switchboard.Caller
-	sum   func(*switchboard.Call) string
-	count func(outcome string)
-	log   *slog.Logger
+	store           Store
+	guard           func(switchboard.Caller) switchboard.Caller
+	digestArguments func(*switchboard.Call) string
+	countOutcome    func(outcome string)
+	log             *slog.Logger
 
-	over context.Context
-	end  context.CancelFunc
-	work sync.WaitGroup // what is still to be written to the store
+	closing context.Context
+	cancel  context.CancelFunc
+	pending sync.WaitGroup // goroutines that renew leases or write outcomes
 
 	doubtful atomic.Int64
 }
 
-// What a call with a key can come to.
+// The outcomes of a call with a key.
 const (
-	First       = "first"       // it was made
-	Replayed    = "replayed"    // it had the outcome of the first one, if policy let it
-	Waited      = "waited"      // the same, once that one had ended
-	Conflict    = "conflict"    // the key is that of other arguments, or of a call that waits for its client
-	Unknown     = "unknown"     // nobody knows how the first one ended
-	Cancelled   = "cancelled"   // by its client, before it came to anything else
+	First       = "first"       // it was the first with its key, and was made
+	Replayed    = "replayed"    // it got the stored outcome, if policy allowed that
+	Waited      = "waited"      // the same, after it waited for the first call to end
+	Conflict    = "conflict"    // the key belongs to a call with other arguments, or to one that waits for its client
+	Unknown     = "unknown"     // the outcome of the first call is unknown
+	Cancelled   = "cancelled"   // by its client, before it had another outcome
 	Unavailable = "unavailable" // the store could not be used
 )
 
-// refusal says what a call has come to that was refused with err.
-func refusal(err error) string {
+// refusalOutcome returns the outcome of a call that was refused with err.
+func refusalOutcome(err error) string {
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		switch own.Code {
 		case switchboard.CodeKeyTaken:
@@ -118,71 +113,70 @@ func refusal(err error) string {
 	return Unavailable
 }
 
-// New returns Keys over the store. guard lets nothing through that policy does not
-// allow now; whoever is given an outcome again has to pass it. sum is the digest of a
-// call's arguments as it may be kept: with a key, or whoever reads the store can guess what
-// is short. count is told what each call with a key has come to.
-func New(s Store, guard func(switchboard.Caller) switchboard.Caller, sum func(*switchboard.Call) string, count func(outcome string), log *slog.Logger) *Keys {
-	k := &Keys{store: s, guard: guard, sum: sum, count: count, log: log}
-	k.over, k.end = context.WithCancel(context.Background())
+// New returns Keys over the store. guard lets only calls through that policy allows now; each caller that
+// gets a stored outcome passes it. digestArguments returns the digest of a call's arguments as it may be
+// stored: keyed, because short arguments could be guessed from a plain digest. countOutcome counts the
+// outcome of each call with a key.
+func New(s Store, guard func(switchboard.Caller) switchboard.Caller, digestArguments func(*switchboard.Call) string, countOutcome func(outcome string), log *slog.Logger) *Keys {
+	k := &Keys{store: s, guard: guard, digestArguments: digestArguments, countOutcome: countOutcome, log: log}
+	k.closing, k.cancel = context.WithCancel(context.Background())
 	return k
 }
 
-// Close gives up what could not be written to the store. Call it when no call is
-// under way any more.
+// Close gives up the outcomes that could not be written to the store. Call it when no call is in flight any
+// more.
 func (k *Keys) Close() {
-	k.end()
-	k.work.Wait()
+	k.cancel()
+	k.pending.Wait()
 }
 
-// Once returns a Caller that makes a call that has a key once, and gives its outcome
-// to all others with the same key of the same principal. It
-// belongs around all that can move a call to another server. Its own refusals are
-// SB-CAP-006, where the key is that of a call with other arguments, or of another tool; SB-EXEC-004, where
-// nobody knows how the first call has ended; SB-EXEC-003, where its result was too
-// large to be kept; and SB-ROUT-004, where the store cannot be used.
+// Once returns a Caller that makes a call with a key once, and returns its outcome to all other calls with
+// the same key of the same principal. Put it around all wrappers that can move a call to another server. Its
+// own errors are SB-CAP-006, if the key belongs to a call of another tool or with other arguments;
+// SB-EXEC-004, if the outcome of the first call is unknown; SB-EXEC-003, if its result was too large to be
+// stored; and SB-ROUT-004, if the store cannot be used.
 func (k *Keys) Once(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
-		own := newClaim(c, k.sum(c))
+		own := newClaim(c, k.digestArguments(c))
 		for {
-			err := k.make(ctx, own)
+			err := k.takeClaim(ctx, own)
 			if err == nil {
-				k.count(First)
-				return k.call(ctx, c, own, next)
+				k.countOutcome(First)
+				return k.makeCall(ctx, c, own, next)
 			}
 			if !errors.Is(err, store.ErrConflict) {
-				err = unusable(ctx, err)
-				k.count(refusal(err))
+				err = storeUnusable(ctx, err)
+				k.countOutcome(refusalOutcome(err))
 				return switchboard.Result{}, err
 			}
-			first, waited, err := k.await(ctx, own)
+			first, waited, err := k.awaitOutcome(ctx, own)
 			switch {
 			case err != nil:
-				k.count(refusal(err))
-				return k.guard(refusing(err)).Call(ctx, c)
+				k.countOutcome(refusalOutcome(err))
+				return k.guard(refuseWith(err)).Call(ctx, c)
 			case first != nil && waited:
-				k.count(Waited)
-				return k.again(ctx, c, first)
+				k.countOutcome(Waited)
+				return k.replayOutcome(ctx, c, first)
 			case first != nil:
-				k.count(Replayed)
-				return k.again(ctx, c, first)
+				k.countOutcome(Replayed)
+				return k.replayOutcome(ctx, c, first)
 			}
 		}
 	})
 }
 
-// Sent returns a Caller that notes which calls with keys may have reached a server.
-// It belongs right around the servers.
+// Sent returns a Caller that records which calls with keys may have reached a server. Put it directly around
+// the servers.
 func Sent(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 		if c.Once == nil {
 			return next.Call(ctx, c)
 		}
 		was := c.Once.Sent
-		c.Once.Sent = true // also where it ends in a panic
+		c.Once.Sent = true // set before the call, since the call may panic
 		r, err := next.Call(ctx, c)
 		if own, ok := errors.AsType[*switchboard.Error](err); ok && own.Unsent {
 			c.Once.Sent = was
@@ -191,15 +185,15 @@ func Sent(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// refusing makes no call.
-func refusing(why error) switchboard.Caller {
+// refuseWith returns a Caller that makes no call and returns the error.
+func refuseWith(why error) switchboard.Caller {
 	return switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		return switchboard.Result{}, why
 	})
 }
 
-// unusable is the refusal of a call whose key cannot be looked up.
-func unusable(ctx context.Context, err error) error {
+// storeUnusable returns the refusal of a call with a key that cannot be looked up.
+func storeUnusable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &switchboard.Error{
 			Code:   switchboard.CodeNotExecuted,
@@ -208,45 +202,46 @@ func unusable(ctx context.Context, err error) error {
 			Cause:  errors.Join(context.Cause(ctx), err),
 		}
 	}
-	return switchboard.Unavailable("whether a call with this idempotency key was made already cannot be told, so it was not made now", err)
+	return switchboard.Unavailable("the store cannot say whether a call with this idempotency key was made before, so this call was not made", err)
 }
 
-// A claim is one call's on its key.
-type claim struct {
+// A keyClaim is the claim of one call on its key.
+type keyClaim struct {
 	group   string
-	owner   string // made up, so that no other claim has it
-	call    called
-	version store.Version // of what stands in the store; 0 where it does not, as far as known
+	owner   string // random: no other claim has the same
+	call    keyedCall
+	version store.Version // of the claim in the store; 0 if it is not there, as far as we know
 }
 
-func newClaim(c *switchboard.Call, digest string) *claim {
+func newClaim(c *switchboard.Call, digest string) *keyClaim {
 	h := sha256.New()
 	for _, s := range []string{string(c.Principal.Auth), c.Principal.ID, c.Once.Key} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(s), s) // it never fails
 	}
-	return &claim{
+	return &keyClaim{
 		group: "once/" + string(c.Principal.Tenant) + "/" + hex.EncodeToString(h.Sum(nil)),
 		owner: rand.Text(),
-		call:  called{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
+		call:  keyedCall{Name: c.Once.Tool, ID: c.Tool.ID, Digest: digest},
 	}
 }
 
-// sameAs reports whether both calls are the same one: of one tool, by its name or by what it is, with the same arguments.
-// Names and tools change apart while a client tries again: its tool may have got another name, and its name another tool.
-func (c called) sameAs(o called) (tool, arguments bool) {
+// matches reports whether both calls are of one tool, by its name or by its id, and whether they have the
+// same arguments. A tool's name can change between two attempts of a client, or can belong to another tool by
+// then.
+func (c keyedCall) matches(o keyedCall) (tool, arguments bool) {
 	return c.Name == o.Name || c.ID == o.ID, c.Digest == o.Digest
 }
 
-// make claims the call; the error is store.ErrConflict where another has.
-func (k *Keys) make(ctx context.Context, own *claim) error {
+// takeClaim writes the claim; the error is store.ErrConflict if another call has the key.
+func (k *Keys) takeClaim(ctx context.Context, own *keyClaim) error {
 	v, err := k.store.Apply(ctx, store.Change{Group: own.group, Durable: true, Writes: []store.Write{
-		{Name: claimName, Data: (&record{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
-		{Name: leaseName, Was: store.Any, Data: working, TTL: leaseFor},
+		{Name: claimName, Data: (&keyRecord{Owner: own.owner, Call: own.call}).encode(), TTL: KeptFor},
+		{Name: leaseName, Was: store.Any, Data: leaseWorking, TTL: leaseTTL},
 	}})
 	if own.version = v; err == nil {
 		return nil
 	}
-	if errors.Is(err, store.ErrConflict) { // with our own, where the store was asked twice
+	if errors.Is(err, store.ErrConflict) { // it may be our own claim, if the store's client sent the change twice
 		value, failed := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if failed == nil && value.Version != 0 && decode(value.Data).Owner == own.owner {
 			own.version = value.Version
@@ -254,11 +249,11 @@ func (k *Keys) make(ctx context.Context, own *claim) error {
 		}
 		return err
 	}
-	// It may be there all the same.
-	if k.doubtful.Add(1) <= maxDoubtful {
-		k.work.Go(func() {
+	// The claim may have been written all the same: withdraw it.
+	if k.doubtful.Add(1) <= maxDoubtfulClaims {
+		k.pending.Go(func() {
 			defer k.doubtful.Add(-1)
-			k.settle(own, nil, nil)
+			k.settleClaim(own, nil, nil)
 		})
 	} else {
 		k.doubtful.Add(-1)
@@ -266,150 +261,149 @@ func (k *Keys) make(ctx context.Context, own *claim) error {
 	return err
 }
 
-// call makes the call that is claimed, and keeps its outcome.
-func (k *Keys) call(ctx context.Context, c *switchboard.Call, own *claim, next switchboard.Caller) (r switchboard.Result, err error) {
-	h := k.hold(own)
+// makeCall makes the claimed call and stores its outcome.
+func (k *Keys) makeCall(ctx context.Context, c *switchboard.Call, own *keyClaim, next switchboard.Caller) (r switchboard.Result, err error) {
+	h := k.keepAlive(own)
 	mine := *c
 	if ask := c.Client.Ask; ask != nil {
 		mine.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-			h.asks(1)
-			defer h.asks(-1)
+			h.addQuestions(1)
+			defer h.addQuestions(-1)
 			return ask(ctx, method, params)
 		}
 	}
 	ended := false
 	defer func() {
-		var outcome *record
+		var outcome *keyRecord
 		switch {
 		case ended:
 			outcome = outcomeOf(c, r, err)
-		case c.Once.Sent: // it panics
-			outcome = &record{Kind: unknown, Tool: c.Tool.ID}
+		case c.Once.Sent: // next.Call panicked
+			outcome = &keyRecord{Kind: kindUnknown, Tool: c.Tool.ID}
 		}
-		h.end(outcome)
+		h.finish(outcome)
 	}()
 	r, err = next.Call(ctx, &mine)
 	ended = true
 	return r, err
 }
 
-// A hold keeps a claim alive.
-type hold struct {
-	k    *Keys
-	own  *claim
-	ctx  context.Context // ends with the call
-	stop context.CancelFunc
-	data chan []byte   // the outcome, encoded; takes one
-	kept chan struct{} // closed once that is in the store
+// A claimLease renews the lease of a claim while its call is in flight, and then stores the outcome.
+type claimLease struct {
+	keys    *Keys
+	claim   *keyClaim
+	ctx     context.Context // ends with the call
+	stop    context.CancelFunc
+	outcome chan []byte   // encoded, or nil for none; of capacity one
+	stored  chan struct{} // closed when the outcome is in the store
 
-	mu     sync.Mutex
-	asking int           // questions that the client has not answered
-	turn   chan struct{} // takes one: asking has changed
+	mu               sync.Mutex
+	openQuestions    int           // questions that the client has not answered yet
+	questionsChanged chan struct{} // of capacity one: openQuestions has changed
 }
 
-func (k *Keys) hold(own *claim) *hold {
-	h := &hold{k: k, own: own, data: make(chan []byte, 1), kept: make(chan struct{}), turn: make(chan struct{}, 1)}
-	h.ctx, h.stop = context.WithCancel(k.over)
-	k.work.Go(h.run)
+func (k *Keys) keepAlive(own *keyClaim) *claimLease {
+	h := &claimLease{keys: k, claim: own, outcome: make(chan []byte, 1), stored: make(chan struct{}), questionsChanged: make(chan struct{}, 1)}
+	h.ctx, h.stop = context.WithCancel(k.closing)
+	k.pending.Go(h.run)
 	return h
 }
 
-func (h *hold) asks(n int) {
+func (h *claimLease) addQuestions(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asking += n
+	h.openQuestions += n
 	select {
-	case h.turn <- struct{}{}:
+	case h.questionsChanged <- struct{}{}:
 	default:
 	}
 }
 
-// end gives up the lease and keeps the outcome; nil means that there was none. It
-// waits until that is done, but not for longer than anybody wants to wait. It keeps
-// nothing of the outcome's memory.
-func (h *hold) end(outcome *record) {
+// finish deletes the lease and stores the outcome; nil means that the call has none. It waits until that is
+// done, but at most for storeTimeout. It keeps no reference to the memory of outcome.
+func (h *claimLease) finish(outcome *keyRecord) {
 	var data []byte
 	if outcome != nil {
-		outcome.Owner, outcome.Call, outcome.When = h.own.owner, h.own.call, time.Now()
+		outcome.Owner, outcome.Call, outcome.When = h.claim.owner, h.claim.call, time.Now()
 		data = outcome.encode()
 	}
-	h.data <- data
+	h.outcome <- data
 	h.stop()
-	t := time.NewTimer(patience)
+	t := time.NewTimer(storeTimeout)
 	defer t.Stop()
 	select {
-	case <-h.kept:
+	case <-h.stored:
 	case <-t.C:
 	}
 }
 
-func (h *hold) run() {
-	tick := time.NewTicker(renewEvery)
+func (h *claimLease) run() {
+	tick := time.NewTicker(renewInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-h.turn:
-		case data := <-h.data:
-			h.k.settle(h.own, data, h.kept)
+		case <-h.questionsChanged:
+		case data := <-h.outcome:
+			h.keys.settleClaim(h.claim, data, h.stored)
 			return
 		}
-		h.renew()
+		h.renewLease()
 	}
 }
 
-// renew renews the lease. Where the store does not take it, it will be asked again.
-func (h *hold) renew() {
+// renewLease renews the lease. If the store fails, the next tick tries again.
+func (h *claimLease) renewLease() {
 	h.mu.Lock()
-	says := working
-	if h.asking > 0 {
-		says = asking
+	says := leaseWorking
+	if h.openQuestions > 0 {
+		says = leaseAsking
 	}
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.ctx, renewEvery)
+	ctx, cancel := context.WithTimeout(h.ctx, renewInterval)
 	defer cancel()
-	_, err := h.k.store.Apply(ctx, store.Change{Group: h.own.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseFor}}})
+	_, err := h.keys.store.Apply(ctx, store.Change{Group: h.claim.group, Writes: []store.Write{{Name: leaseName, Was: store.Any, Data: says, TTL: leaseTTL}}})
 	if err != nil && h.ctx.Err() == nil {
-		h.k.log.Warn("the store does not take the lease of a call with an idempotency key; after a while others will take its outcome for unknown", "err", err)
+		h.keys.log.Warn("the lease of a call with an idempotency key cannot be renewed; when it expires, the call's outcome counts as unknown", "err", err)
 	}
 }
 
-// tell tells those who wait.
-func (k *Keys) tell(own *claim) {
-	ctx, cancel := context.WithTimeout(k.over, patience)
+// publishChange wakes the calls that wait for the key.
+func (k *Keys) publishChange(own *keyClaim) {
+	ctx, cancel := context.WithTimeout(k.closing, storeTimeout)
 	defer cancel()
-	_ = k.store.Publish(ctx, own.group, []byte("changed")) // else they look by themselves
+	_ = k.store.Publish(ctx, own.group, []byte("changed")) // if it fails, they read the store at the next poll
 }
 
-// settle puts the outcome in the place of the claim, or, where it is nil, takes the
-// claim away. It closes done, where that is set. It tries for a while where the
-// store fails: what is not there in the end is taken for unknown.
-func (k *Keys) settle(own *claim, outcome []byte, done chan<- struct{}) {
+// settleClaim replaces the claim by the outcome or, if outcome is nil, withdraws the claim. Then it closes
+// done, if that is not nil. It retries for a while if the store fails. An outcome that is not stored in the
+// end counts as unknown.
+func (k *Keys) settleClaim(own *keyClaim, outcome []byte, done chan<- struct{}) {
 	began := time.Now()
-	for pause := tryAgain; ; pause = min(2*pause, longest) {
-		err := k.write(own, outcome)
+	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
+		err := k.writeOutcome(own, outcome)
 		if err == nil {
 			if done != nil {
 				close(done)
 			}
-			k.tell(own)
+			k.publishChange(own)
 			return
 		}
-		if time.Since(began) < tryFor && k.over.Err() == nil {
+		if time.Since(began) < retryFor && k.closing.Err() == nil {
 			select {
 			case <-time.After(pause):
-			case <-k.over.Done(): // one last time
+			case <-k.closing.Done(): // try once more, at once
 			}
 			continue
 		}
-		k.log.Error("the outcome of a call with an idempotency key could not be kept: it will be taken for unknown", "err", err)
+		k.log.Error("the outcome of a call with an idempotency key could not be stored: it counts as unknown", "err", err)
 		return
 	}
 }
 
-// write makes the last change to a claim, if that is still there.
-func (k *Keys) write(own *claim, outcome []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), renewEvery) // also while we stop
+// writeOutcome makes the last change of a claim, if the claim is still there.
+func (k *Keys) writeOutcome(own *keyClaim, outcome []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), renewInterval) // it also runs while Switchboard stops
 	defer cancel()
 	for {
 		_, err := k.store.Apply(ctx, store.Change{Group: own.group, Writes: []store.Write{
@@ -423,21 +417,20 @@ func (k *Keys) write(own *claim, outcome []byte) error {
 		if err != nil {
 			return err
 		}
-		if value.Version == 0 { // the store has lost it: so nobody may make the call
+		if value.Version == 0 { // the store has lost the claim: write the outcome all the same, so that no other call is made
 			own.version = 0
 			continue
 		}
-		if now := decode(value.Data); now.Owner != own.owner || now.Kind != claimed {
-			return nil // it was written, or has expired
+		if now := decode(value.Data); now.Owner != own.owner || now.Kind != kindClaimed {
+			return nil // the outcome was written before, or the claim has expired
 		}
 		own.version = value.Version
 	}
 }
 
-// await waits for the outcome of the call that has the key. Both are nil where
-// there is none any more, so that the key is free; the error is what the caller is
-// told.
-func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited bool, err error) {
+// awaitOutcome waits for the outcome of the call that has the key. first is nil if the key is free again. The
+// error is for the client.
+func (k *Keys) awaitOutcome(ctx context.Context, own *keyClaim) (first *keyRecord, waited bool, err error) {
 	wake := make(chan struct{}, 1)
 	defer k.store.Subscribe(own.group, func([]byte) {
 		select {
@@ -445,80 +438,80 @@ func (k *Keys) await(ctx context.Context, own *claim) (first *record, waited boo
 		default:
 		}
 	})()
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var orphan store.Version // of a claim that was seen without a lease
+	var orphan store.Version // version of a claim that had no lease when it was read
 	for {
 		value, err := k.store.Value(ctx, store.Key{Group: own.group, Name: claimName})
 		if errors.Is(err, store.ErrUnopened) {
-			return nil, waited, unopened(err)
+			return nil, waited, unreadableRecord(err)
 		}
 		if err != nil {
-			return nil, waited, unusable(ctx, err)
+			return nil, waited, storeUnusable(ctx, err)
 		}
 		if value.Version == 0 {
 			return nil, waited, nil
 		}
 		first = decode(value.Data)
-		tool, arguments := first.Call.sameAs(own.call)
+		tool, arguments := first.Call.matches(own.call)
 		switch {
 		case !tool && first.Call.Digest != "":
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of another tool, so this call was not made; use a new key for each call that is meant to be another")
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of another tool, so this call was not made; use a new key for each new call")
 		case !arguments && first.Call.Digest != "":
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was given to a call of the tool with other arguments, so this call was not made; use a new key for each call that is meant to be another")
-		case first.Kind != claimed:
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "this idempotency key was used for a call of the tool with other arguments, so this call was not made; use a new key for each new call")
+		case first.Kind != kindClaimed:
 			return first, waited, nil
-		case value.Version == orphan: // it was there before and after
-			return nil, waited, lost
+		case value.Version == orphan: // the claim was there before and after we saw no lease
+			return nil, waited, errOutcomeLost
 		}
 		lease, err := k.store.Value(ctx, store.Key{Group: own.group, Name: leaseName})
 		switch {
 		case errors.Is(err, store.ErrUnopened):
-			return nil, waited, unopened(err)
+			return nil, waited, unreadableRecord(err)
 		case err != nil:
-			return nil, waited, unusable(ctx, err)
+			return nil, waited, storeUnusable(ctx, err)
 		case lease.Version == 0:
 			orphan = value.Version
 			continue
-		case slices.Equal(lease.Data, asking):
-			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call that has this idempotency key waits for an answer of the client that has made it; answer that one")
+		case slices.Equal(lease.Data, leaseAsking):
+			return nil, waited, switchboard.Refuse(switchboard.CodeKeyTaken, "the call with this idempotency key waits for an answer of its client; answer that question")
 		}
 		waited = true
 		select {
 		case <-wake:
 		case <-poll.C:
 		case <-ctx.Done():
-			return nil, waited, unusable(ctx, nil)
+			return nil, waited, storeUnusable(ctx, nil)
 		}
 	}
 }
 
-// lost is what is told of a claim that nobody holds any more.
-var lost = &switchboard.Error{
+// errOutcomeLost is the error for a claim without a lease: its owner is gone.
+var errOutcomeLost = &switchboard.Error{
 	Code: switchboard.CodeOutcomeUnknown,
-	Text: "a call with this idempotency key was begun, and what became of it was lost; it may have been executed: check before you repeat it with another key",
+	Text: "a call with this idempotency key was begun, and its outcome was lost; it may have been executed: check before you repeat it with another key",
 }
 
-// unopened is what is told of a claim, an outcome or a lease that nobody can read: see store.Sealed.
-func unopened(err error) error {
+// unreadableRecord is the error for a claim, an outcome or a lease that does not open. See store.Sealed.
+func unreadableRecord(err error) error {
 	return &switchboard.Error{
 		Code:  switchboard.CodeOutcomeUnknown,
-		Text:  "what is kept of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
+		Text:  "the stored record of a call with this idempotency key cannot be read, so this call was not made; the call may have been executed before: check before you repeat it with another key",
 		Cause: err,
 	}
 }
 
-// again gives the outcome of the first call, if policy allows the caller to have it:
-// both the tool that it has called and the one that has served it.
-func (k *Keys) again(ctx context.Context, c *switchboard.Call, first *record) (switchboard.Result, error) {
+// replayOutcome returns the outcome of the first call, if policy allows the caller both tools: the one that
+// it called and the one that served the first call.
+func (k *Keys) replayOutcome(ctx context.Context, c *switchboard.Call, first *keyRecord) (switchboard.Result, error) {
 	give := k.guard(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
 		c.Trail.Gave(switchboard.GivenIdempotency)
-		return first.give()
+		return first.replay()
 	}))
 	if first.Tool != c.Tool.ID {
-		served, err := at(c, first.Tool)
+		served, err := callAtEquivalent(c, first.Tool)
 		if err != nil {
-			return k.guard(refusing(err)).Call(ctx, c)
+			return k.guard(refuseWith(err)).Call(ctx, c)
 		}
 		inner := give
 		give = k.guard(switchboard.CallerFunc(func(ctx context.Context, _ *switchboard.Call) (switchboard.Result, error) {
@@ -528,18 +521,18 @@ func (k *Keys) again(ctx context.Context, c *switchboard.Call, first *record) (s
 	return give.Call(ctx, c)
 }
 
-// at returns the call as it is made at an equivalent of its tool.
-func at(c *switchboard.Call, tool switchboard.ToolID) (*switchboard.Call, error) {
+// callAtEquivalent returns the call as it is made at an equivalent of its tool.
+func callAtEquivalent(c *switchboard.Call, tool switchboard.ToolID) (*switchboard.Call, error) {
 	refuse := func(why error) error {
 		return &switchboard.Error{
 			Code:  switchboard.CodeDenied,
-			Text:  "the call with this idempotency key was made, by a tool that may not be used for it any more, so that its outcome is not given",
+			Text:  "the call with this idempotency key was made by a tool that may not be used for it any more, so its outcome is not returned",
 			Cause: why,
 		}
 	}
 	i := slices.IndexFunc(c.Equivalents, func(e switchboard.Equivalent) bool { return e.Tool.ID == tool })
 	if i < 0 {
-		return nil, refuse(fmt.Errorf("%s has served it, which is no equivalent of %s now", tool, c.Tool.ID))
+		return nil, refuse(fmt.Errorf("%s served it, and is no equivalent of %s now", tool, c.Tool.ID))
 	}
 	e := &c.Equivalents[i]
 	params, err := e.Params(c.Params)

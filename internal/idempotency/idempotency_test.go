@@ -19,7 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// server counts what it executes, and answers as it is told.
+// A server counts the calls that it executes, and answers with answer if that is set.
 type server struct {
 	executed atomic.Int64
 	took     time.Duration
@@ -37,7 +37,7 @@ func (s *server) Call(ctx context.Context, c *switchboard.Call) (switchboard.Res
 	return switchboard.Result{JSON: fmt.Appendf(nil, `{"n":%d}`, n)}, nil
 }
 
-// veto is policy's, while it is set.
+// A veto is a policy that denies one tool, while tool is set.
 type veto struct {
 	tool  atomic.Pointer[switchboard.ToolID]
 	asked atomic.Int64
@@ -55,10 +55,10 @@ func (v *veto) guard(next switchboard.Caller) switchboard.Caller {
 	})
 }
 
-// keyed is the digest of the arguments of a call.
+// keyed is the digest of a call's arguments.
 var keyed = receipt.NewDigests(switchboard.NewSecret("a secret")).Arguments
 
-// house is a process: the Callers of its own around servers that all share.
+// A house is one process: its own wrappers around servers that all processes share.
 type house struct {
 	*idempotency.Keys
 	veto   veto
@@ -82,7 +82,7 @@ func call(key, arguments string) *switchboard.Call {
 	}
 }
 
-// does makes the call, and says how it ended.
+// does makes the call and returns its result or error as text.
 func (h *house) does(c *switchboard.Call) string {
 	r, err := h.caller.Call(context.Background(), c)
 	text := string(r.JSON)
@@ -112,7 +112,7 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 	}{
 		{"the first", one, call("k", `{"a":1,"b":"x"}`), `{"n":1}`},
 		{"again", one, call("k", `{"a":1,"b":"x"}`), `{"n":1} again`},
-		{"again, in another process, and spelt another way", two, call("k", ` {"b" : "\u0078", "a":1}`), `{"n":1} again`},
+		{"again, in another process, with other JSON spelling", two, call("k", ` {"b" : "\u0078", "a":1}`), `{"n":1} again`},
 		{"with other arguments", two, call("k", `{"a":1.0,"b":"x"}`), "SB-CAP-006"},
 		{"another key", one, call("K", `{"a":1,"b":"x"}`), `{"n":2}`},
 		{"another principal", one, func() *switchboard.Call {
@@ -125,12 +125,12 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 			c.Principal.Tenant = "other"
 			return c
 		}(), `{"n":4}`},
-		{"the same tool, under the name that it has now", one, func() *switchboard.Call {
+		{"the same tool under a new name", one, func() *switchboard.Call {
 			c := call("k", `{"a":1,"b":"x"}`)
 			c.Once.Tool = "s__post"
 			return c
 		}(), `{"n":1} again`},
-		{"the same name, which another tool serves now: policy cannot be asked about the first", one, func() *switchboard.Call {
+		{"the same name of another tool: policy cannot judge the first one", one, func() *switchboard.Call {
 			c := call("k", `{"a":1,"b":"x"}`)
 			c.Tool = &switchboard.Tool{ID: switchboard.ToolID{Server: "z", Name: "post"}}
 			return c
@@ -150,7 +150,7 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 			c.Params = []byte(`{"name":"post"}`)
 			return c
 		}(), `{"n":6}`},
-		{"no arguments are those", two, call("none", `{ }`), `{"n":6} again`},
+		{"empty arguments equal no arguments", two, call("none", `{ }`), `{"n":6} again`},
 	} {
 		if got := tt.in.does(tt.call); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
@@ -158,7 +158,7 @@ func TestACallWithAKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeIsKeptForADay(t *testing.T) {
+func TestAnOutcomeIsStoredForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(server)
 		h := newHouse(store.NewMemory(), s)
@@ -166,7 +166,7 @@ func TestAnOutcomeIsKeptForADay(t *testing.T) {
 		h.does(call("k", `{}`))
 		time.Sleep(24*time.Hour - time.Second)
 		if got := h.does(call("k", `{}`)); got != `{"n":1} again` {
-			t.Errorf("within the day: %s", got)
+			t.Errorf("before a day is over: %s", got)
 		}
 		time.Sleep(2 * time.Second)
 		if got := h.does(call("k", `{}`)); got != `{"n":2}` {
@@ -175,17 +175,17 @@ func TestAnOutcomeIsKeptForADay(t *testing.T) {
 	})
 }
 
-func TestWhatWasNotExecutedFreesTheKey(t *testing.T) {
+func TestACallThatWasNotExecutedFreesItsKey(t *testing.T) {
 	unsent := &switchboard.Error{Code: switchboard.CodeServerUnreachable, Unsent: true}
 	for name, answer := range map[string]func(*switchboard.Call, int64) (switchboard.Result, error){
-		"it never left": func(*switchboard.Call, int64) (switchboard.Result, error) { return switchboard.Result{}, unsent },
-		"the server asks first": func(*switchboard.Call, int64) (switchboard.Result, error) {
+		"it was not sent": func(*switchboard.Call, int64) (switchboard.Result, error) { return switchboard.Result{}, unsent },
+		"the server asks for input": func(*switchboard.Call, int64) (switchboard.Result, error) {
 			return switchboard.Result{JSON: []byte(`{"resultType":"input_required","inputRequests":{}}`)}, nil
 		},
-		"the server takes none": func(*switchboard.Call, int64) (switchboard.Result, error) {
+		"the server's rate limit": func(*switchboard.Call, int64) (switchboard.Result, error) {
 			return switchboard.Result{}, switchboard.Refuse(switchboard.CodeRateLimit, "no")
 		},
-		"it never left a server": func(*switchboard.Call, int64) (switchboard.Result, error) {
+		"it was not sent to an equivalent": func(*switchboard.Call, int64) (switchboard.Result, error) {
 			return switchboard.Result{}, fmt.Errorf("moved: %w", unsent)
 		},
 	} {
@@ -201,7 +201,7 @@ func TestWhatWasNotExecutedFreesTheKey(t *testing.T) {
 			defer h.Close()
 			h.does(call("k", `{"a":1}`))
 			if got := h.does(call("k", `{"a":2}`)); got != `{}` {
-				t.Errorf("then: %s", got)
+				t.Errorf("the next call with the key: %s", got)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestWhatWasNotExecutedFreesTheKey(t *testing.T) {
 	}
 }
 
-func TestEachOutcomeIsGivenAgainAsItWas(t *testing.T) {
+func TestEachOutcomeIsReplayedUnchanged(t *testing.T) {
 	big := `{"text":"` + strings.Repeat("x", idempotency.MaxKept) + `"}`
 	for name, tt := range map[string]struct {
 		result string
@@ -226,15 +226,15 @@ func TestEachOutcomeIsGivenAgainAsItWas(t *testing.T) {
 		first  string
 		again  string
 	}{
-		"a result":                        {`{"isError":false, "n": 1.0}`, nil, `{"isError":false, "n": 1.0}`, `{"isError":false, "n": 1.0} again`},
-		"an error of the tool's":          {`{"isError":true}`, nil, `{"isError":true}`, `{"isError":true} again`},
-		"an error of the server's":        {"", &switchboard.ServerError{Server: "s", Object: []byte(`{"code": -5}`)}, `server s answered: {"code": -5}`, `server s answered: {"code": -5}`},
-		"one of which nobody knows":       {"", switchboard.Refuse(switchboard.CodeOutcomeUnknown, "it died"), "SB-EXEC-004", "SB-EXEC-004"},
-		"a result that nobody can use":    {"", switchboard.Refuse(switchboard.CodeResultInvalid, "it is none"), "SB-EXEC-003", "SB-EXEC-003"},
-		"an error that is nobody's":       {"", errors.New("broken"), "broken", "SB-EXEC-004"},
-		"more than is kept":               {big, nil, big, "SB-EXEC-003"},
-		"as much as is kept":              {big[:len(big)-13] + `"}`, nil, big[:len(big)-13] + `"}`, big[:len(big)-13] + `"} again`},
-		"one that was cancelled, perhaps": {"", context.Canceled, "context canceled", "SB-EXEC-004"},
+		"a result":                     {`{"isError":false, "n": 1.0}`, nil, `{"isError":false, "n": 1.0}`, `{"isError":false, "n": 1.0} again`},
+		"a tool's error":               {`{"isError":true}`, nil, `{"isError":true}`, `{"isError":true} again`},
+		"a server's error":             {"", &switchboard.ServerError{Server: "s", Object: []byte(`{"code": -5}`)}, `server s answered: {"code": -5}`, `server s answered: {"code": -5}`},
+		"an unknown outcome":           {"", switchboard.Refuse(switchboard.CodeOutcomeUnknown, "it died"), "SB-EXEC-004", "SB-EXEC-004"},
+		"an invalid result":            {"", switchboard.Refuse(switchboard.CodeResultInvalid, "it is none"), "SB-EXEC-003", "SB-EXEC-003"},
+		"an error without a code":      {"", errors.New("broken"), "broken", "SB-EXEC-004"},
+		"a result that is too large":   {big, nil, big, "SB-EXEC-003"},
+		"a result of the largest size": {big[:len(big)-13] + `"}`, nil, big[:len(big)-13] + `"}`, big[:len(big)-13] + `"} again`},
+		"a call that was cancelled":    {"", context.Canceled, "context canceled", "SB-EXEC-004"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{answer: func(*switchboard.Call, int64) (switchboard.Result, error) {
@@ -267,7 +267,7 @@ func TestAPanicLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestNothingIsGivenAgainThatPolicyDeniesNow(t *testing.T) {
+func TestPolicyCanDenyAStoredOutcome(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	s := new(server)
 	h := newHouse(store.NewMemory(), s)
@@ -285,7 +285,7 @@ func TestNothingIsGivenAgainThatPolicyDeniesNow(t *testing.T) {
 	}
 }
 
-func TestWhatAnotherToolHasServedIsGivenOnlyWhileBothMayBeUsed(t *testing.T) {
+func TestTheOutcomeOfAnotherToolNeedsPermissionForBothTools(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	other := &switchboard.Tool{ID: switchboard.ToolID{Server: "o", Name: "send"}}
 	moved := &switchboard.Moved{To: other.ID, Tried: []switchboard.Try{{Tool: post.ID}}}
@@ -306,17 +306,17 @@ func TestWhatAnotherToolHasServedIsGivenOnlyWhileBothMayBeUsed(t *testing.T) {
 		t.Errorf("again: %v %+v", err, r)
 	}
 	if got := h.does(with()); got != string(switchboard.CodeDenied) {
-		t.Errorf("where it is no equivalent any more: %s", got)
+		t.Errorf("if it is no equivalent any more: %s", got)
 	}
 	no := fits
 	no.Params = func([]byte) ([]byte, error) { return nil, errors.New("no") }
 	if got := h.does(with(no)); got != string(switchboard.CodeDenied) {
-		t.Errorf("where it does not take the call any more: %s", got)
+		t.Errorf("if it cannot take the call's parameters any more: %s", got)
 	}
 	for _, id := range []*switchboard.ToolID{&other.ID, &post.ID} {
 		h.veto.tool.Store(id)
 		if got := h.does(with(fits)); got != string(switchboard.CodeDenied) {
-			t.Errorf("where %s is vetoed: %s", id, got)
+			t.Errorf("if %s is vetoed: %s", id, got)
 		}
 	}
 	if s.executed.Load() != 1 {
@@ -324,10 +324,10 @@ func TestWhatAnotherToolHasServedIsGivenOnlyWhileBothMayBeUsed(t *testing.T) {
 	}
 }
 
-func TestThoseWhoRaceForAKeyAllGetTheOneOutcome(t *testing.T) {
+func TestAllCallsThatRaceForAKeyGetTheSameOutcome(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{took: 40 * time.Second} // for longer than a lease
+		s := &server{took: 40 * time.Second} // longer than a lease
 		shared := store.NewMemory()
 		var all sync.WaitGroup
 		var again atomic.Int64
@@ -344,18 +344,18 @@ func TestThoseWhoRaceForAKeyAllGetTheOneOutcome(t *testing.T) {
 					t.Errorf("%d got %s", i, got)
 				}
 				if took := time.Since(began); took != s.took {
-					t.Errorf("%d was told after %s", i, took)
+					t.Errorf("call %d returned after %s", i, took)
 				}
 			})
 		}
 		all.Wait()
 		if s.executed.Load() != 1 || again.Load() != 49 {
-			t.Errorf("executed %d times; given again %d times", s.executed.Load(), again.Load())
+			t.Errorf("executed %d times; replayed %d times", s.executed.Load(), again.Load())
 		}
 	})
 }
 
-func TestOneWhoWaitsMayLeave(t *testing.T) {
+func TestAWaitingCallCanBeCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: time.Minute}
 		h := newHouse(store.NewMemory(), s)
@@ -373,7 +373,7 @@ func TestOneWhoWaitsMayLeave(t *testing.T) {
 	})
 }
 
-func TestACallThatAsksItsClientIsNotWaitedFor(t *testing.T) {
+func TestARepetitionDoesNotWaitForACallThatWaitsForItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(c *switchboard.Call, _ int64) (switchboard.Result, error) {
 			answer, err := c.Client.Ask(t.Context(), "elicitation/create", nil)
@@ -389,12 +389,12 @@ func TestACallThatAsksItsClientIsNotWaitedFor(t *testing.T) {
 		go func() { done <- h.does(first) }()
 		time.Sleep(time.Hour)
 		if got := h.does(call("k", `{}`)); got != string(switchboard.CodeKeyTaken) {
-			t.Errorf("while it is asked: %s", got)
+			t.Errorf("while the client is asked: %s", got)
 		}
 		answer <- []byte(`{}`)
 		synctest.Wait()
 		if got := h.does(call("k", `{}`)); got != `{} again` {
-			t.Errorf("once it has answered: %s", got)
+			t.Errorf("after the client has answered: %s", got)
 		}
 		if got := <-done; got != `{}` {
 			t.Errorf("the first got %s", got)
@@ -402,7 +402,7 @@ func TestACallThatAsksItsClientIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// cut is the store as a process sees it that may be killed, or cut off from it.
+// A cut store is the shared store as one process sees it. While off is set, that process cannot reach it.
 type cut struct {
 	*store.Memory
 	off atomic.Bool
@@ -431,7 +431,7 @@ func (s *cut) Publish(ctx context.Context, topic string, data []byte) error {
 	return s.Memory.Publish(ctx, topic, data)
 }
 
-func TestWhoeverIsKilledLeavesAnUnknownOutcome(t *testing.T) {
+func TestAKilledProcessLeavesAnUnknownOutcome(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: time.Minute}
@@ -457,7 +457,7 @@ func TestWhoeverIsKilledLeavesAnUnknownOutcome(t *testing.T) {
 	})
 }
 
-func TestAnOutcomeIsKeptOnceTheStoreIsBack(t *testing.T) {
+func TestAnOutcomeIsStoredWhenTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{took: 10 * time.Second}
 		shared := store.NewMemory()
@@ -493,10 +493,10 @@ func TestAnOutcomeIsKeptOnceTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// doubtful is a store that makes changes and says that it could not.
+// A doubtful store makes a change and reports an error.
 type doubtful struct {
 	*store.Memory
-	lies atomic.Int64 // how many more
+	lies atomic.Int64 // how many more changes it reports as failed
 }
 
 func (s *doubtful) Apply(ctx context.Context, c store.Change) (store.Version, error) {
@@ -507,7 +507,7 @@ func (s *doubtful) Apply(ctx context.Context, c store.Change) (store.Version, er
 	return v, err
 }
 
-func TestAClaimOfWhichNobodyKnowsWhetherItWasMadeIsTakenBack(t *testing.T) {
+func TestAClaimThatMayHaveBeenWrittenIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(server)
 		d := &doubtful{Memory: store.NewMemory()}
@@ -515,10 +515,10 @@ func TestAClaimOfWhichNobodyKnowsWhetherItWasMadeIsTakenBack(t *testing.T) {
 		defer h.Close()
 		d.lies.Store(1)
 		if got := h.does(call("k", `{}`)); got != string(switchboard.CodeStoreUnavailable) {
-			t.Errorf("it was claimed, perhaps: %s", got)
+			t.Errorf("the call with the doubtful claim: %s", got)
 		}
 		if got := h.does(call("k", `{}`)); got != `{"n":1}` {
-			t.Errorf("then: %s", got)
+			t.Errorf("the next call with the key: %s", got)
 		}
 		h.veto.asked.Store(0)
 		s.answer = func(*switchboard.Call, int64) (switchboard.Result, error) {
@@ -527,13 +527,13 @@ func TestAClaimOfWhichNobodyKnowsWhetherItWasMadeIsTakenBack(t *testing.T) {
 		}
 		h.does(call("l", `{}`))
 		if got := h.does(call("l", `{}`)); got != `{} again` {
-			t.Errorf("an outcome that was kept, perhaps: %s", got)
+			t.Errorf("after an outcome that may not be stored: %s", got)
 		}
 	})
 }
 
-// twice is a store that is asked twice by whoever stands in between, and tells what
-// it says the second time.
+// A twice store makes each change twice, as a proxy that repeats a request would, and returns the second
+// answer.
 type twice struct{ *store.Memory }
 
 func (s *twice) Apply(ctx context.Context, c store.Change) (store.Version, error) {
@@ -543,7 +543,7 @@ func (s *twice) Apply(ctx context.Context, c store.Change) (store.Version, error
 	return s.Memory.Apply(ctx, c)
 }
 
-func TestAClaimThatIsInItsOwnWayIsGood(t *testing.T) {
+func TestAClaimThatWasWrittenTwiceIsValid(t *testing.T) {
 	h := newHouse(&twice{store.NewMemory()}, new(server))
 	defer h.Close()
 	for _, want := range []string{`{"n":1}`, `{"n":1} again`} {
@@ -553,10 +553,10 @@ func TestAClaimThatIsInItsOwnWayIsGood(t *testing.T) {
 	}
 }
 
-// forgetful is a store that can lose everything.
+// A forgetful store can lose the group that was changed last.
 type forgetful struct {
 	*store.Memory
-	group atomic.Value // that was changed last
+	group atomic.Value // string
 }
 
 func (s *forgetful) Apply(ctx context.Context, c store.Change) (store.Version, error) {
@@ -570,7 +570,7 @@ func (s *forgetful) forget(t *testing.T) {
 	}
 }
 
-func TestAClaimThatTheStoreHasLostIsMadeUpForByItsOutcome(t *testing.T) {
+func TestTheOutcomeIsStoredAlsoIfTheStoreLostTheClaim(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	synctest.Test(t, func(t *testing.T) {
 		f := &forgetful{Memory: store.NewMemory()}
@@ -583,10 +583,10 @@ func TestAClaimThatTheStoreHasLostIsMadeUpForByItsOutcome(t *testing.T) {
 		}
 		h.does(call("k", `{}`))
 		if got := h.does(call("k", `{}`)); got != `{"n":1} again` {
-			t.Errorf("after it was lost: %s", got)
+			t.Errorf("after the claim was lost: %s", got)
 		}
 
-		// Where another call has taken its place meanwhile, that is not touched.
+		// If another call has claimed the key since, its claim is not touched.
 		s.answer = func(_ *switchboard.Call, n int64) (switchboard.Result, error) {
 			if n == 2 {
 				f.forget(t)

@@ -23,18 +23,18 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// process is a house that can be killed: nothing that it does after that reaches
-// the store, a server or a client. Its store may fail before and after a change.
+// A process is a house that can be killed: after that, nothing that it does reaches the store, a server or a
+// client. Its store may fail before and after a change.
 type process struct {
 	*house
 	*store.Memory
 	dead  atomic.Bool
 	mu    sync.Mutex
 	luck  *rand.Rand
-	fails int // of a hundred uses of the store
+	fails int // percent of the uses of the store
 }
 
-func (p *process) fault() (before, after bool) {
+func (p *process) injectFault() (before, after bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.luck.IntN(200)
@@ -42,14 +42,14 @@ func (p *process) fault() (before, after bool) {
 }
 
 func (p *process) Value(ctx context.Context, k store.Key) (store.Value, error) {
-	if before, _ := p.fault(); before {
+	if before, _ := p.injectFault(); before {
 		return store.Value{}, errCut
 	}
 	return p.Memory.Value(ctx, k)
 }
 
 func (p *process) Apply(ctx context.Context, c store.Change) (store.Version, error) {
-	before, after := p.fault()
+	before, after := p.injectFault()
 	if before {
 		return 0, errCut
 	}
@@ -61,25 +61,25 @@ func (p *process) Apply(ctx context.Context, c store.Change) (store.Version, err
 }
 
 func (p *process) Publish(ctx context.Context, topic string, data []byte) error {
-	if before, after := p.fault(); before || after {
+	if before, after := p.injectFault(); before || after {
 		return errCut
 	}
 	return p.Memory.Publish(ctx, topic, data)
 }
 
-// ledger is what the servers have executed, by key.
+// A ledger counts the calls that the servers have executed, by key.
 type ledger struct {
 	mu       sync.Mutex
 	executed map[string]int
 }
 
-// An act is a use of a key through a process.
+// An act is one use of a key by a process.
 type act struct {
-	after   time.Duration // the act before
+	after   time.Duration // since the act before
 	process int
 	kill    bool
 	key     int
-	fate    string // of the call, where it is made
+	fate    string // of the call, if it is made
 	took    time.Duration
 }
 
@@ -118,7 +118,7 @@ func (l *ledger) server(p *process) switchboard.Caller {
 	})
 }
 
-// use makes the call, and returns what its client was told.
+// use makes the call and returns its result as the client sees it.
 func (p *process) use(a *act) (told string) {
 	defer func() { _ = recover() }()
 	c := call(fmt.Sprint("k", a.key), `{}`)
@@ -155,8 +155,8 @@ func TestNoInterleavingOfClaimsCrashesAndFaultsExecutesACallTwice(t *testing.T) 
 	})
 }
 
-// play does what the plan says with so many processes, whose stores fail so often.
-// It returns what was executed, and the results that clients were told, by key.
+// play performs the plan with some processes. Each use of their stores fails with a probability of fails
+// percent. play returns the executed calls, and the results that clients got, by key.
 func play(plan []act, processes, fails int, seed uint64) (*ledger, map[string]map[string]bool) {
 	shared := store.NewMemory()
 	l := &ledger{executed: map[string]int{}}
@@ -206,9 +206,9 @@ func play(plan []act, processes, fails int, seed uint64) (*ledger, map[string]ma
 	return l, told
 }
 
-// What clients see of a key is what they would if it were used by one after the
-// other: at most one gets a result that is new, and all after it that one.
-func TestTheHistoryOfAKeyIsThatOfOneCall(t *testing.T) {
+// Clients must see the history of a key as if they had used it one after the other: at most one gets a new
+// result, and all after it that same result.
+func TestTheHistoryOfAKeyIsLinearizable(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
 	for name, stores := range map[string]func(t *testing.T) (open func() store.Store){
 		"memory": func(*testing.T) func() store.Store {
@@ -226,21 +226,21 @@ func TestTheHistoryOfAKeyIsThatOfOneCall(t *testing.T) {
 	}
 }
 
-// opening opens a store by its URL, for as many processes as there are.
+// opening returns a function that opens the store, once for each process.
 func opening(t *testing.T, url string) func() store.Store {
 	return func() store.Store {
 		s, err := store.Open(t.Context(), url, store.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() }) // what is left there is in the way of nobody
+		t.Cleanup(func() { _ = s.Close() }) // the store is deleted after the test
 		return s
 	}
 }
 
 func checkHistory(t *testing.T, open func() store.Store) {
 	type seen struct {
-		result string // "" where the call was not executed
+		result string // "" if the call was not executed
 		again  bool
 	}
 	model := porcupine.Model{
@@ -290,7 +290,7 @@ func checkHistory(t *testing.T, open func() store.Store) {
 				if ok && !own.Unsent || err != nil && !ok {
 					t.Errorf("key %d: %v", key, err)
 				}
-				if ok && own.Code == switchboard.CodeStoreUnavailable { // that says nothing of the key
+				if ok && own.Code == switchboard.CodeStoreUnavailable { // this says nothing about the key
 					continue
 				}
 				op.Output = seen{string(r.JSON), r.Again != nil}
@@ -358,7 +358,7 @@ func TestARedisThatDiesAndStopsUnderLoadLetsNothingBeExecutedTwice(t *testing.T)
 				key := fmt.Sprint(i % keys)
 				got := h.does(call(key, `{}`))
 				if tell(key, got); got == string(switchboard.CodeStoreUnavailable) {
-					<-time.After(20 * time.Millisecond) // as it was told to, though sooner
+					<-time.After(20 * time.Millisecond) // sooner than RetryAfter says
 				}
 			}
 		})
@@ -367,7 +367,7 @@ func TestARedisThatDiesAndStopsUnderLoadLetsNothingBeExecutedTwice(t *testing.T)
 		close(over)
 		all.Wait()
 	})
-	defer func() { // also what there is when the test is late
+	defer func() { // also if the test stops early because it is late
 		halt()
 		for key, n := range executed {
 			if n > 1 || len(told[key]) > 1 {

@@ -11,67 +11,66 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A kind is what stands under a key.
-type kind string
+// An outcomeKind says what a keyRecord holds.
+type outcomeKind string
 
 const (
-	claimed  kind = ""         // a call that is under way, or was when its process ended
-	answered kind = "result"   // what a tool has answered
-	failed   kind = "failure"  // the error that a server has answered
-	refused  kind = "refusal"  // how Switchboard had to end a call that may have been made
-	tooLarge kind = "tooLarge" // a tool has answered more than is kept
-	unknown  kind = "unknown"
+	kindClaimed  outcomeKind = ""         // no outcome yet: the call is in flight, or was when its process ended
+	kindResult   outcomeKind = "result"   // a tool's result
+	kindFailure  outcomeKind = "failure"  // a server's error response
+	kindRefusal  outcomeKind = "refusal"  // our own error for a call that may have been executed
+	kindTooLarge outcomeKind = "tooLarge" // a result of more than MaxKept bytes
+	kindUnknown  outcomeKind = "unknown"
 )
 
-// A record is what stands under a key: a line of JSON, and then the bytes of a
-// result, or of a server's error, as they came.
-type record struct {
-	Owner string `json:"owner"`
-	Call  called `json:"call,omitzero"` // without a digest it is not known
-	Kind  kind   `json:"kind,omitempty"`
+// A keyRecord is the store's value for an idempotency key: a line of JSON, and then the bytes of a result, or
+// of a server's error, unchanged.
+type keyRecord struct {
+	Owner string      `json:"owner"`
+	Call  keyedCall   `json:"call,omitzero"` // without a digest: unknown
+	Kind  outcomeKind `json:"kind,omitempty"`
 
 	When  time.Time          `json:"when,omitzero"`
-	Tool  switchboard.ToolID `json:"tool,omitzero"` // that was called last
+	Tool  switchboard.ToolID `json:"tool,omitzero"` // the tool that was called last
 	Moved *switchboard.Moved `json:"moved,omitempty"`
 
-	Size   int                  `json:"size,omitempty"`   // of what is tooLarge
-	Server switchboard.ServerID `json:"server,omitempty"` // that failed
+	Size   int                  `json:"size,omitempty"`   // of a result that is too large
+	Server switchboard.ServerID `json:"server,omitempty"` // that answered with an error
 	Modern bool                 `json:"modern,omitempty"`
-	Code   switchboard.Code     `json:"code,omitempty"` // of the refusal
+	Code   switchboard.Code     `json:"code,omitempty"` // of our own error
 	Text   string               `json:"text,omitempty"`
 	Hint   string               `json:"hint,omitempty"`
 
 	body []byte
 }
 
-// called is what a client called.
-type called struct {
-	Name   string             `json:"name"` // by which the client knew the tool
+// A keyedCall identifies the call that an idempotency key was given to.
+type keyedCall struct {
+	Name   string             `json:"name"` // the tool's name for the client
 	ID     switchboard.ToolID `json:"tool"`
 	Digest string             `json:"arguments"`
 }
 
-func (r *record) encode() []byte {
+func (r *keyRecord) encode() []byte {
 	head, _ := json.Marshal(r) // strings and numbers: it cannot fail
 	return append(append(head, '\n'), r.body...)
 }
 
-// decode reads a record. What it cannot read counts as one that is unknown: so
-// nothing is made twice.
-func decode(data []byte) *record {
+// decode reads a record. A record that cannot be read counts as an unknown outcome, so that no call is
+// executed twice.
+func decode(data []byte) *keyRecord {
 	head, body, _ := bytes.Cut(data, []byte("\n"))
-	r := &record{body: body}
+	r := &keyRecord{body: body}
 	if err := json.Unmarshal(head, r); err != nil {
-		return &record{Kind: unknown}
+		return &keyRecord{Kind: kindUnknown}
 	}
 	return r
 }
 
-// outcomeOf is what is kept of a call that has ended so; nil where the key is free
-// again, since nothing was executed: the call has reached no server, or the server
-// asks for more before it begins.
-func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *record {
-	out := &record{Tool: c.Tool.ID, Moved: r.Moved}
+// outcomeOf returns the record of a call that ended with r and err. It is nil if the key is free again
+// because nothing was executed: the call reached no server, or the server asks for input before it begins.
+func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *keyRecord {
+	out := &keyRecord{Tool: c.Tool.ID, Moved: r.Moved}
 	if r.Moved != nil {
 		out.Tool = r.Moved.To
 	}
@@ -81,24 +80,24 @@ func outcomeOf(c *switchboard.Call, r switchboard.Result, err error) *record {
 	case err == nil && asksForInput(&r):
 		return nil
 	case err == nil && len(r.JSON) > MaxKept:
-		out.Kind, out.Size = tooLarge, len(r.JSON)
+		out.Kind, out.Size = kindTooLarge, len(r.JSON)
 	case err == nil:
-		out.Kind, out.body = answered, r.JSON
+		out.Kind, out.body = kindResult, r.JSON
 	case failure:
-		out.Kind, out.Server, out.Modern, out.body = failed, server.Server, server.Modern, server.Object
+		out.Kind, out.Server, out.Modern, out.body = kindFailure, server.Server, server.Modern, server.Object
 	case !c.Once.Sent:
 		return nil
-	case refusal && own.Code == switchboard.CodeRateLimit: // the server's own: it has not looked at the call
+	case refusal && own.Code == switchboard.CodeRateLimit: // the server's own rate limit: it did not begin the call
 		return nil
 	case refusal:
-		out.Kind, out.Code, out.Text, out.Hint = refused, own.Code, own.Text, own.Hint
+		out.Kind, out.Code, out.Text, out.Hint = kindRefusal, own.Code, own.Text, own.Hint
 	default:
-		out.Kind = unknown
+		out.Kind = kindUnknown
 	}
 	return out
 }
 
-// asksForInput reports whether the result is not one yet, but asks for more.
+// asksForInput reports whether the result is not final but asks for input.
 func asksForInput(r *switchboard.Result) bool {
 	o := r.Outline
 	if o.End == 0 {
@@ -113,17 +112,17 @@ func asksForInput(r *switchboard.Result) bool {
 	return false
 }
 
-// give gives the outcome as it was.
-func (r *record) give() (switchboard.Result, error) {
+// replay returns the outcome, as the first call returned it.
+func (r *keyRecord) replay() (switchboard.Result, error) {
 	switch r.Kind {
-	case answered:
+	case kindResult:
 		return switchboard.Result{JSON: r.body, Moved: r.Moved, Again: &switchboard.Again{From: switchboard.GivenIdempotency, When: r.When}}, nil
-	case failed:
+	case kindFailure:
 		return switchboard.Result{}, &switchboard.ServerError{Server: r.Server, Modern: r.Modern, Object: r.body}
-	case refused:
-		return switchboard.Result{}, &switchboard.Error{Code: r.Code, Text: r.Text, Hint: r.Hint, Cause: fmt.Errorf("it is the outcome of %s that was kept under its idempotency key", r.When.Format(time.RFC3339))}
-	case tooLarge:
-		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was given then; it has %d bytes, and no more than %d are kept, so that it cannot be given again", r.Size, MaxKept)
+	case kindRefusal:
+		return switchboard.Result{}, &switchboard.Error{Code: r.Code, Text: r.Text, Hint: r.Hint, Cause: fmt.Errorf("this outcome was stored under the idempotency key at %s", r.When.Format(time.RFC3339))}
+	case kindTooLarge:
+		return switchboard.Result{}, switchboard.Refuse(switchboard.CodeResultInvalid, "the call with this idempotency key was executed, and its result was returned then; the result has %d bytes and is not stored, since at most %d bytes are, so it cannot be returned again", r.Size, MaxKept)
 	}
-	return switchboard.Result{}, lost
+	return switchboard.Result{}, errOutcomeLost
 }

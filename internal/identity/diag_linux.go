@@ -24,8 +24,9 @@ const (
 	diagEveryState = 1<<12 - 1
 )
 
-// askKernel finds a TCP socket by its two ends. It looks up one entry of a table, where /proc/net/tcp walks through all of it.
-func askKernel(local, remote netip.AddrPort) (uid int, inode string, err error) {
+// askKernelForSocket finds a TCP socket by its two ends. It looks up one entry of the kernel's table; a read
+// of /proc/net/tcp walks through all entries.
+func askKernelForSocket(local, remote netip.AddrPort) (uid int, inode string, err error) {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
 		return 0, "", err
@@ -34,7 +35,7 @@ func askKernel(local, remote netip.AddrPort) (uid int, inode string, err error) 
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		return 0, "", err
 	}
-	if err := unix.Sendto(s, question(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s, encodeDiagRequest(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, "", err
 	}
 	var answer [4096]byte
@@ -45,11 +46,11 @@ func askKernel(local, remote netip.AddrPort) (uid int, inode string, err error) 
 	if kernel, ok := from.(*unix.SockaddrNetlink); !ok || kernel.Pid != 0 {
 		return 0, "", errors.New("an answer that is not the kernel's")
 	}
-	return answered(answer[:n])
+	return decodeDiagAnswer(answer[:n])
 }
 
-// question is the request for the socket with these ends, of whatever state.
-func question(local, remote netip.AddrPort) []byte {
+// encodeDiagRequest returns the request for the socket with these ends, in any state.
+func encodeDiagRequest(local, remote netip.AddrPort) []byte {
 	b := make([]byte, diagRequest)
 	binary.NativeEndian.PutUint32(b, diagRequest)
 	binary.NativeEndian.PutUint16(b[4:], diagByFamily)
@@ -70,8 +71,8 @@ func question(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// answered reads the kernel's answer.
-func answered(b []byte) (uid int, inode string, err error) {
+// decodeDiagAnswer decodes the kernel's answer.
+func decodeDiagAnswer(b []byte) (uid int, inode string, err error) {
 	if len(b) < unix.NLMSG_HDRLEN+4 {
 		return 0, "", errors.New("an answer that is too short")
 	}

@@ -1,8 +1,7 @@
-// Package identity decides who is calling, and for which tenant.
+// Package identity decides which principal sent a request, and the tenant of that principal.
 //
-// A request is known by an API key (Authorization: Bearer swb_…) or, while no
-// key exists at all, by coming from this machine. Nothing else that a client
-// sends says who it is: no header, no path, no session.
+// A request is identified by an API key (Authorization: Bearer swb_…) or, while no key exists at all, by
+// coming from this machine. Nothing else in a request identifies its sender: no header, no path, no session.
 package identity
 
 import (
@@ -19,14 +18,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// KeyPrefix starts every key, so that people and secret scanners know one.
+// KeyPrefix begins every key, so that people and secret scanners recognize it.
 const KeyPrefix = "swb_"
 
-// keyBytes is the entropy of a key. At 256 random bits a plain SHA-256 is as
-// good as a slow hash: there is nothing to guess.
+// keyBytes is the entropy of a key. With 256 random bits, a plain SHA-256 is as good as a slow hash, because
+// keys cannot be guessed.
 const keyBytes = 32
 
-// A Key is what is kept of an API key: never the key.
+// A Key is the stored form of an API key. It does not contain the key itself.
 type Key struct {
 	Tenant switchboard.TenantID
 	ID     string // names the principal
@@ -40,8 +39,7 @@ type Key struct {
 	Expires time.Time `json:",omitzero"`
 }
 
-// Mint makes a new key. The text is shown to a person once; the hash goes into
-// the tenant's file.
+// Mint makes a new key. The text is shown to a person once; the hash goes into the tenant's file.
 func Mint() (text, hash string) {
 	var b [keyBytes]byte
 	rand.Read(b[:])
@@ -50,67 +48,68 @@ func Mint() (text, hash string) {
 	return text, "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// A Ring knows all keys. It is immutable; a reload makes a new one.
+// A Ring holds all keys. It is immutable; a reload makes a new one.
 type Ring struct {
-	byHash  map[[sha256.Size]byte]switchboard.Principal
-	byName  map[name]switchboard.Principal
-	ends    map[name]time.Time           // of those that end
-	members map[switchboard.TenantID]int // how many principals have keys
-	local   switchboard.Principal
-	keyless bool
+	byHash          map[[sha256.Size]byte]switchboard.Principal
+	byName          map[principalName]switchboard.Principal
+	expiries        map[principalName]time.Time  // only of keys that expire
+	principalCounts map[switchboard.TenantID]int // number of principals with keys
+	local           switchboard.Principal
+	keyless         bool
 }
 
-// A name is what stays of a principal when a reload changes the rest.
-type name struct {
+// A principalName identifies a principal across reloads, which may change everything else about it.
+type principalName struct {
 	tenant switchboard.TenantID
 	id     string
 	auth   switchboard.Auth
 }
 
-func nameOf(p switchboard.Principal) name { return name{p.Tenant, p.ID, p.Auth} }
+func principalNameOf(p switchboard.Principal) principalName {
+	return principalName{p.Tenant, p.ID, p.Auth}
+}
 
-// New returns the ring of keys. The local principal is of the tenant, with all
-// that the operator gives that. keyless says that no key exists, also none that could
-// not be read: then any caller on this machine is the local principal.
+// New returns the ring of keys. The local principal belongs to the tenant local, with the roles, tier and
+// mode that the operator gives to that tenant. keyless says that no key exists, not even an unreadable one:
+// then any caller on this machine is the local principal.
 func New(keys []Key, local *switchboard.Tenant, keyless bool) *Ring {
 	r := &Ring{
-		byHash:  map[[sha256.Size]byte]switchboard.Principal{},
-		byName:  map[name]switchboard.Principal{},
-		ends:    map[name]time.Time{},
-		members: map[switchboard.TenantID]int{},
-		local:   Local(local.ID),
-		keyless: keyless && len(keys) == 0,
+		byHash:          map[[sha256.Size]byte]switchboard.Principal{},
+		byName:          map[principalName]switchboard.Principal{},
+		expiries:        map[principalName]time.Time{},
+		principalCounts: map[switchboard.TenantID]int{},
+		local:           Local(local.ID),
+		keyless:         keyless && len(keys) == 0,
 	}
 	r.local.Roles, r.local.Tier, r.local.Mode = local.Roles, local.Tier, local.Mode.Narrower(switchboard.Autopilot)
-	r.byName[nameOf(r.local)] = r.local
+	r.byName[principalNameOf(r.local)] = r.local
 	for _, k := range keys {
 		p := switchboard.Principal{
 			Tenant: k.Tenant, ID: k.ID, Auth: switchboard.AuthAPIKey, Tasks: k.Tasks,
 			Roles: k.Roles, Tier: k.Tier, Mode: k.Mode,
 		}
-		if _, has := r.byName[nameOf(p)]; !has { // a principal may have several keys
-			r.members[k.Tenant]++
+		if _, has := r.byName[principalNameOf(p)]; !has { // a principal may have several keys
+			r.principalCounts[k.Tenant]++
 		}
-		r.byHash[k.Hash], r.byName[nameOf(p)] = p, p
+		r.byHash[k.Hash], r.byName[principalNameOf(p)] = p, p
 		if !k.Expires.IsZero() {
-			r.ends[nameOf(p)] = k.Expires
+			r.expiries[principalNameOf(p)] = k.Expires
 		}
 	}
 	return r
 }
 
-// Neighbors says whether tenants other than p's have keys, and whether other principals
-// of its tenant have. The local principal has no neighbors: while it is served, nobody
-// else is.
+// Neighbors reports whether tenants other than p's have keys, and whether other principals of its tenant
+// have. The local principal has no neighbors, because it is served only while there are no keys.
 func (r *Ring) Neighbors(p switchboard.Principal) (tenants, principals bool) {
 	if p.Auth == switchboard.AuthLocal {
 		return false, false
 	}
-	return len(r.members) > 1, r.members[p.Tenant] > 1
+	return len(r.principalCounts) > 1, r.principalCounts[p.Tenant] > 1
 }
 
-// Local names the principal of keyless use: stdio, or loopback while no key
-// exists. What it may do, the Ring knows.
+// Local returns the name of the principal of keyless use: stdio, or loopback while no key exists. The Ring
+// knows its roles, tier and mode.
 func Local(tenant switchboard.TenantID) switchboard.Principal {
 	return switchboard.Principal{Tenant: tenant, ID: switchboard.LocalID, Auth: switchboard.AuthLocal}
 }
@@ -118,32 +117,31 @@ func Local(tenant switchboard.TenantID) switchboard.Principal {
 // Local returns the local principal.
 func (r *Ring) Local() switchboard.Principal { return r.local }
 
-// Current returns p as the ring knows it: by what the files say now of its
-// tasks, roles, tier and mode, whatever they said when p became known. The error
-// is a *switchboard.Error: SB-AUTH-001 where its key is gone, and SB-AUTH-003 where
-// the key has expired.
+// Current returns p with the tasks, roles, tier and mode that the files give it now, which may have changed
+// since p was authenticated. The error is a *switchboard.Error: SB-AUTH-001 if its key is gone, and
+// SB-AUTH-003 if the key has expired.
 func (r *Ring) Current(p switchboard.Principal) (switchboard.Principal, error) {
-	now, ok := r.byName[nameOf(p)]
+	now, ok := r.byName[principalNameOf(p)]
 	if !ok {
 		return now, switchboard.Refuse(switchboard.CodeNotAuthenticated, "your key is not known here any more")
 	}
-	return now, r.expired(now)
+	return now, r.checkExpiry(now)
 }
 
-// expired is the refusal of a principal whose key has expired, or nil.
-func (r *Ring) expired(p switchboard.Principal) error {
-	end, ok := r.ends[nameOf(p)]
+// checkExpiry returns the refusal of a principal with an expired key, or nil.
+func (r *Ring) checkExpiry(p switchboard.Principal) error {
+	end, ok := r.expiries[principalNameOf(p)]
 	if !ok || time.Now().Before(end) {
 		return nil
 	}
 	e := switchboard.Refuse(switchboard.CodeKeyExpired, "your key has expired: it was good until %s", end.UTC().Format(time.RFC3339))
-	e.Hint = "ask whoever gave it to you for a new one"
+	e.Hint = "ask the person who gave it to you for a new one"
 	return e
 }
 
-// NextEnd is when the next key expires after now; the zero time where none does.
+// NextEnd returns when the next key expires after now; the zero time if none does.
 func (r *Ring) NextEnd(now time.Time) (next time.Time) {
-	for _, end := range r.ends {
+	for _, end := range r.expiries {
 		if end.After(now) && (next.IsZero() || end.Before(next)) {
 			next = end
 		}
@@ -154,27 +152,26 @@ func (r *Ring) NextEnd(now time.Time) (next time.Time) {
 // Keyless reports whether no key exists.
 func (r *Ring) Keyless() bool { return r.keyless }
 
-// TenantHeader lets a client say which tenant it means to speak for. It grants
-// nothing: it must name the tenant that the key belongs to.
+// TenantHeader lets a client state its tenant. It grants nothing: it must name the tenant of the key.
 const TenantHeader = "Switchboard-Tenant"
 
-// Authenticate says who sent req. The error is a *switchboard.Error with
-// SB-AUTH-001, SB-AUTH-003 where the key has expired, or SB-AUTH-002 where the request names another tenant.
+// Authenticate returns the principal that sent req. The error is a *switchboard.Error: SB-AUTH-001 if there
+// is no valid key, SB-AUTH-003 if the key has expired, or SB-AUTH-002 if the request names another tenant.
 func (r *Ring) Authenticate(req *http.Request) (switchboard.Principal, error) {
-	p, err := r.principal(req)
+	p, err := r.authenticateKey(req)
 	if err != nil {
 		return switchboard.Principal{}, err
 	}
 	for _, tenant := range req.Header.Values(TenantHeader) {
 		if tenant != string(p.Tenant) {
 			return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthorized,
-				"%s names another tenant than the one that you are known to", TenantHeader)
+				"%s names another tenant than the tenant of your key", TenantHeader)
 		}
 	}
 	return p, nil
 }
 
-func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
+func (r *Ring) authenticateKey(req *http.Request) (switchboard.Principal, error) {
 	refuse := func(format string, args ...any) (switchboard.Principal, error) {
 		return switchboard.Principal{}, switchboard.Refuse(switchboard.CodeNotAuthenticated, format, args...)
 	}
@@ -191,16 +188,16 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 		if len(auth) > 0 {
 			return refuse("no keys exist here; make one with \"switchboard key new\", or send no Authorization header")
 		}
-		if name, ok := forwarded(req.Header); ok {
-			return refuse("%s is set: behind a proxy, strangers look local; make a key with \"switchboard key new\"", name)
+		if name, ok := proxyHeader(req.Header); ok {
+			return refuse("%s is set: behind a proxy, requests of strangers look local; make a key with \"switchboard key new\"", name)
 		}
 		if !req.ProtoAtLeast(1, 1) {
-			return refuse("it is HTTP/1.0, as proxies send it: behind a proxy, strangers look local; make a key with \"switchboard key new\"")
+			return refuse("it is HTTP/1.0, as proxies send it: behind a proxy, requests of strangers look local; make a key with \"switchboard key new\"")
 		}
-		if !loopback(req.RemoteAddr) {
+		if !isLoopback(req.RemoteAddr) {
 			return refuse("without keys only this machine may call; make a key with \"switchboard key new\"")
 		}
-		if why := peer(req.Context()); why != "" {
+		if why := peerRefusal(req.Context()); why != "" {
 			return refuse("without keys only the user of Switchboard may call, and %s; make a key with \"switchboard key new\"", why)
 		}
 		return r.local, nil
@@ -212,29 +209,29 @@ func (r *Ring) principal(req *http.Request) (switchboard.Principal, error) {
 	if !ok || !strings.HasPrefix(text, KeyPrefix) {
 		return refuse("want \"Authorization: Bearer %s…\"", KeyPrefix)
 	}
-	// The map is looked up by hash: how long it takes says nothing about any
-	// key, since nobody can choose what their guess hashes to.
+	// The map is looked up by hash, so the time that it takes reveals nothing about any key: a caller cannot
+	// choose the hash of a guess.
 	p, ok := r.byHash[sha256.Sum256([]byte(text))]
 	if !ok {
 		return refuse("this key is not known here; it may have been removed")
 	}
-	return p, r.expired(p)
+	return p, r.checkExpiry(p)
 }
 
-// forwarding are headers with which proxies, tunnels and content networks say that they stand in front, in lower case. One that ends in
-// a hyphen stands for all that begin so.
-var forwarding = []string{
+// proxyHeaders are the headers, in lower case, that proxies, tunnels and content networks add to requests
+// that they forward. An entry that ends in a hyphen is a prefix.
+var proxyHeaders = []string{
 	"forwarded", "via", "x-forwarded-", "x-forwarded", "x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "x-cluster-client-ip", "x-originating-ip",
 	"x-remote-ip", "x-remote-addr", "x-remote-user", "remote-user", "x-original-", "x-proxyuser-ip", "proxy-client-ip", "wl-proxy-client-ip", "x-host",
 	"x-authenticated-", "x-auth-request-", "x-goog-", "x-appengine-", "x-cloud-trace-context", "x-amzn-", "x-azure-", "x-arr-", "x-envoy-", "x-istio-",
 	"x-vercel-", "x-nf-", "x-render-", "x-railway-", "x-sucuri-", "cf-", "cdn-loop", "fly-", "fastly-", "akamai-", "incap-", "tailscale-", "ngrok-",
 }
 
-// forwarded names the header with which a proxy says that it stands in front.
-func forwarded(h http.Header) (string, bool) {
+// proxyHeader returns the name of a header that shows that a proxy forwarded the request.
+func proxyHeader(h http.Header) (string, bool) {
 	for name := range h {
 		lower := strings.ToLower(name)
-		if slices.ContainsFunc(forwarding, func(f string) bool {
+		if slices.ContainsFunc(proxyHeaders, func(f string) bool {
 			return lower == f || strings.HasSuffix(f, "-") && strings.HasPrefix(lower, f)
 		}) {
 			return name, true
@@ -243,7 +240,7 @@ func forwarded(h http.Header) (string, bool) {
 	return "", false
 }
 
-func loopback(addr string) bool {
+func isLoopback(addr string) bool {
 	ap, err := netip.ParseAddrPort(addr)
 	return err == nil && ap.Addr().Unmap().IsLoopback()
 }

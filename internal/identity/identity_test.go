@@ -124,12 +124,12 @@ func TestAPrincipalIsWhatTheRingKnowsNowAndNotWhatItWas(t *testing.T) {
 		t.Errorf("Current = %+v, %v", now, err)
 	}
 	for name, change := range map[string]func(p *switchboard.Principal){
-		"whose key is gone":            func(p *switchboard.Principal) { p.ID = "bob" },
+		"without a key any more":       func(p *switchboard.Principal) { p.ID = "bob" },
 		"of another tenant":            func(p *switchboard.Principal) { p.Tenant = "other" },
-		"of the name, without its key": func(p *switchboard.Principal) { p.Auth = switchboard.AuthLocal },
+		"of the name, with local auth": func(p *switchboard.Principal) { p.Auth = switchboard.AuthLocal },
 		"local to another tenant":      func(p *switchboard.Principal) { *p = identity.Local("acme") },
 		"with the local one's name":    func(p *switchboard.Principal) { p.Tenant, p.ID = "default", "local" },
-		"that is nobody":               func(p *switchboard.Principal) { *p = switchboard.Principal{} },
+		"without a name":               func(p *switchboard.Principal) { *p = switchboard.Principal{} },
 	} {
 		p := alice
 		change(&p)

@@ -14,24 +14,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// OperatorHeader is the header of a request that holds the token of whoever operates this Switchboard.
+// OperatorHeader is the request header that holds the operator's token.
 const OperatorHeader = "Switchboard-Operator"
 
-// OperatorFile is the name, in the data folder, of the file with the token of operators.
+// OperatorFile is the name of the file with the operator's token, in the data folder.
 const OperatorFile = "operator.token"
 
 const operatorPrefix = "sb_op_"
 
-// An Operator knows the token of whoever operates this Switchboard. The zero value knows nobody. It is safe
-// for concurrent use.
+// An Operator checks the operator's token. The zero value accepts no token. It is safe for concurrent use.
 type Operator struct{ token switchboard.Secret }
 
-// OpenOperator reads the token in the data folder, and makes one where there is none. Of several processes that do so
-// at once, all get the same. A file that other users may read or write is refused.
+// OpenOperator reads the token in the data folder, and makes one if there is none. If several processes do so
+// at the same time, all get the same token. It refuses a file that other users may read or write.
 func OpenOperator(dir string) (Operator, error) {
 	token, err := ReadOperator(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeOperator(dir); err != nil {
+		if err := createOperatorFile(dir); err != nil {
 			return Operator{}, fmt.Errorf("token of operators: %w", err)
 		}
 		token, err = ReadOperator(dir)
@@ -39,7 +38,7 @@ func OpenOperator(dir string) (Operator, error) {
 	return Operator{token}, err
 }
 
-// ReadOperator reads the token in the data folder; the error is fs.ErrNotExist where there is none.
+// ReadOperator reads the token in the data folder; the error is fs.ErrNotExist if there is none.
 func ReadOperator(dir string) (switchboard.Secret, error) {
 	name := filepath.Join(dir, OperatorFile)
 	info, err := os.Stat(name)
@@ -60,8 +59,9 @@ func ReadOperator(dir string) (switchboard.Secret, error) {
 	return switchboard.NewSecret(token), nil
 }
 
-// makeOperator writes a new token, unless somebody else does so first. A reader never sees half of it.
-func makeOperator(dir string) error {
+// createOperatorFile writes a new token, unless another process does so first. A reader never sees half a
+// token.
+func createOperatorFile(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -82,14 +82,14 @@ func makeOperator(dir string) error {
 	return nil
 }
 
-// Check refuses (SB-AUTH-002) a request whose headers do not hold the operator's token.
+// Check refuses a request (SB-AUTH-002) without the operator's token in its headers.
 func (o Operator) Check(head http.Header) error {
 	if o.token.Reveal() == "" {
 		return switchboard.Refuse(switchboard.CodeNotAuthorized, "this Switchboard has no token of operators: it serves without a data folder (--data), or its log says why")
 	}
 	if !o.token.Equal(switchboard.NewSecret(head.Get(OperatorHeader))) {
 		return switchboard.Refuse(switchboard.CodeNotAuthorized,
-			"only who can read the token of operators may do that, and this request does not hold it; run the command in the folder that Switchboard serves from, or name its data folder with --data")
+			"this needs the token of operators, and the request does not hold it; run the command in the folder that Switchboard serves from, or name its data folder with --data")
 	}
 	return nil
 }

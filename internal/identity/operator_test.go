@@ -11,7 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/identity"
 )
 
-func TestOnlyWhoHasTheTokenOfTheFolderOperates(t *testing.T) {
+func TestOnlyTheTokenOfTheFolderIsAccepted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	var all sync.WaitGroup
 	for range 8 { // processes that start at once
@@ -38,11 +38,11 @@ func TestOnlyWhoHasTheTokenOfTheFolderOperates(t *testing.T) {
 		"none": {}, "an empty one": with(""), "another": with(strings.ToUpper(token.Reveal())), "a part": with(token.Reveal()[:20]),
 	} {
 		if o.Check(head) == nil {
-			t.Errorf("%s operates", name)
+			t.Errorf("%s token is accepted", name)
 		}
 	}
 	if (identity.Operator{}).Check(with("")) == nil {
-		t.Error("where there is no token, the empty one operates")
+		t.Error("the zero Operator accepts an empty token")
 	}
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != 1 {

@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// A Peer says whether the process at the other end of a connection may be the local user: "" or why not. It asks the kernel when it is
-// first called, and remembers the answer.
+// A Peer reports whether the process at the other end of a connection may be the local user: it returns "" or
+// the reason why not. It asks the kernel at its first call and remembers the answer.
 type Peer func() (refusal string)
 
 type peerKey struct{}
 
-// WithConn notes in the context of a connection who is at its other end. It is for http.Server.ConnContext.
+// WithConn stores the Peer of a connection in the connection's context. It is for http.Server.ConnContext.
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	local, remote := conn.LocalAddr(), conn.RemoteAddr()
-	return WithPeer(ctx, sync.OnceValue(func() string { return peerOf(local, remote) }))
+	return WithPeer(ctx, sync.OnceValue(func() string { return refusePeer(local, remote) }))
 }
 
-// WithPeer notes in the context of a request who has sent it.
+// WithPeer stores the Peer of a request's sender in the request's context.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(ctx, peerKey{}, p)
 }
 
-// peer returns why who sent the request cannot be the local user; "" means that it can be.
-func peer(ctx context.Context) string {
+// peerRefusal returns why the sender of the request cannot be the local user; "" means that it can.
+func peerRefusal(ctx context.Context) string {
 	if p, ok := ctx.Value(peerKey{}).(Peer); ok {
 		return p()
 	}
-	return "which process has sent the request is not known"
+	return "the process that sent the request is not known"
 }

@@ -13,45 +13,46 @@ import (
 	"strings"
 )
 
-// KnowsPeers says that the kernel is asked which user and process a connection from this machine belongs to.
+// KnowsPeers says that the kernel can tell which user and process a connection from this machine belongs to.
 const KnowsPeers = true
 
-// peerOf asks the kernel for the socket at the other end. It refuses another user, and a process that this one has started: a server's
-// program must not call its neighbours. What cannot be told is refused.
-func peerOf(local, remote net.Addr) (refusal string) {
-	uid, inode, err := socketOf(remote, local) // as the other end sees it
+// refusePeer asks the kernel for the socket at the other end. It refuses another user, and a process that
+// this one has started: the program of a server must not call Switchboard as the local user. It also refuses
+// a process that cannot be identified.
+func refusePeer(local, remote net.Addr) (refusal string) {
+	uid, inode, err := findSocket(remote, local) // as the other end sees it
 	switch {
 	case err != nil:
-		return "which user has sent the request cannot be told: " + err.Error()
+		return "the user who sent the request cannot be told: " + err.Error()
 	case uid != os.Getuid():
 		return fmt.Sprintf("it comes from another user of this machine (uid %d)", uid)
 	}
 	ours, err := startedByUs(inode)
 	switch {
 	case err != nil:
-		return "which process has sent the request cannot be told: " + err.Error()
+		return "the process that sent the request cannot be told: " + err.Error()
 	case ours:
-		return "it comes from a program that Switchboard itself has started"
+		return "it comes from a program that Switchboard itself started"
 	}
 	return ""
 }
 
-// socketOf finds a TCP socket of this machine by its two ends, and says which user it belongs to and what its inode is. Lines are of the
-// form that proc(5) gives for /proc/net/tcp.
-func socketOf(local, remote net.Addr) (uid int, inode string, err error) {
+// findSocket finds a TCP socket of this machine by its two ends, and returns its user and its inode.
+func findSocket(local, remote net.Addr) (uid int, inode string, err error) {
 	from, err1 := netip.ParseAddrPort(local.String())
 	to, err2 := netip.ParseAddrPort(remote.String())
 	if err1 != nil || err2 != nil {
 		return 0, "", fmt.Errorf("%s is no address of TCP", local)
 	}
-	if uid, inode, err := askKernel(from, to); err == nil {
+	if uid, inode, err := askKernelForSocket(from, to); err == nil {
 		return uid, inode, nil
 	}
-	return socketInTable(from, to)
+	return findSocketInTable(from, to)
 }
 
-// socketInTable is socketOf by way of /proc, for kernels that answer no question.
-func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
+// findSocketInTable is findSocket for kernels without sock_diag: it reads /proc/net/tcp, as proc(5) describes
+// it.
+func findSocketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -60,7 +61,7 @@ func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
 			fields := strings.Fields(lines.Text())
-			if len(fields) < 10 || !isAddress(fields[1], from) || !isAddress(fields[2], to) {
+			if len(fields) < 10 || !matchesAddress(fields[1], from) || !matchesAddress(fields[2], to) {
 				continue
 			}
 			uid, err := strconv.Atoi(fields[7])
@@ -72,9 +73,9 @@ func socketInTable(from, to netip.AddrPort) (uid int, inode string, err error) {
 	return 0, "", fmt.Errorf("the kernel knows no connection from %s", from)
 }
 
-// isAddress reports whether the text of the kernel's table is the address: words of four bytes in the byte order of the machine, and
-// the port.
-func isAddress(text string, want netip.AddrPort) bool {
+// matchesAddress reports whether the text of the kernel's table is the address want: words of four bytes in
+// the byte order of the machine, and the port.
+func matchesAddress(text string, want netip.AddrPort) bool {
 	address, port, _ := strings.Cut(text, ":")
 	if n, err := strconv.ParseUint(port, 16, 16); err != nil || uint16(n) != want.Port() {
 		return false
@@ -90,7 +91,7 @@ func isAddress(text string, want netip.AddrPort) bool {
 	return ok && ip.Unmap() == want.Addr().Unmap().WithZone("")
 }
 
-// startedByUs reports whether a process below this one holds the socket.
+// startedByUs reports whether a descendant of this process holds the socket.
 func startedByUs(inode string) (bool, error) {
 	below, err := descendants(os.Getpid())
 	if err != nil {
@@ -101,7 +102,7 @@ func startedByUs(inode string) (bool, error) {
 		dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 		fds, err := os.ReadDir(dir)
 		if err != nil {
-			continue // it has ended, or it is another user's, who is refused as such
+			continue // it has ended, or belongs to another user and is refused for that reason
 		}
 		for _, fd := range fds {
 			if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && to == link {
@@ -112,7 +113,8 @@ func startedByUs(inode string) (bool, error) {
 	return false, nil
 }
 
-// descendants returns the processes below one. The kernel lists the children of each thread.
+// descendants returns the processes that descend from a process. The kernel lists the children of each
+// thread.
 func descendants(of int) (below []int, err error) {
 	for next := []int{of}; len(next) > 0; next = next[1:] {
 		threads := filepath.Join("/proc", strconv.Itoa(next[0]), "task")
@@ -127,7 +129,7 @@ func descendants(of int) (below []int, err error) {
 			list, err := os.ReadFile(filepath.Join(threads, thread.Name(), "children"))
 			switch {
 			case err == nil:
-			case next[0] == of && thread.Name() == strconv.Itoa(of): // a kernel that lists no children
+			case next[0] == of && thread.Name() == strconv.Itoa(of): // a kernel without lists of children
 				return nil, err
 			default:
 				continue // it has ended

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
+func TestTheKernelNamesTheUserAtTheOtherEnd(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 		if err != nil {
@@ -22,25 +22,25 @@ func TestTheKernelSaysWhoIsAtTheOtherEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		uid, inode, err := socketOf(client.LocalAddr(), client.RemoteAddr())
+		uid, inode, err := findSocket(client.LocalAddr(), client.RemoteAddr())
 		if err != nil || uid != os.Getuid() || inode == "" || inode == "0" {
 			t.Errorf("%s: uid %d, inode %q, %v", address, uid, inode, err)
 		}
 		from, to := netip.MustParseAddrPort(client.LocalAddr().String()), netip.MustParseAddrPort(client.RemoteAddr().String())
-		for name, ask := range map[string]func(a, b netip.AddrPort) (int, string, error){"the kernel": askKernel, "its table": socketInTable} {
+		for name, ask := range map[string]func(a, b netip.AddrPort) (int, string, error){"the kernel": askKernelForSocket, "its table": findSocketInTable} {
 			if u, i, err := ask(from, to); err != nil || u != uid || i != inode {
 				t.Errorf("%s, %s: uid %d, inode %q, %v", address, name, u, i, err)
 			}
 			if _, _, err := ask(netip.AddrPortFrom(from.Addr(), from.Port()^1), to); err == nil {
-				t.Errorf("%s, %s: knows a connection that is none", address, name)
+				t.Errorf("%s, %s: finds a connection that does not exist", address, name)
 			}
 		}
-		if why := peerOf(server.LocalAddr(), server.RemoteAddr()); why != "" {
+		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" {
 			t.Errorf("%s: %s", address, why)
 		}
 		_, _, _ = client.Close(), server.Close(), l.Close()
-		if why := peerOf(server.LocalAddr(), server.RemoteAddr()); why != "" && !strings.Contains(why, "cannot be told") {
-			t.Errorf("%s, once it is closed: %s", address, why)
+		if why := refusePeer(server.LocalAddr(), server.RemoteAddr()); why != "" && !strings.Contains(why, "cannot be told") {
+			t.Errorf("%s, after it is closed: %s", address, why)
 		}
 	}
 }
@@ -52,8 +52,8 @@ func FuzzALineOfTheKernelIsReadOrRefused(f *testing.F) {
 	f.Add(":")
 	f.Add("zz:1")
 	f.Fuzz(func(t *testing.T, text string) {
-		if isAddress(text, netip.MustParseAddrPort("127.0.0.1:7420")) && !strings.HasSuffix(strings.ToUpper(text), ":1CFC") {
-			t.Errorf("%q is taken for port 7420", text)
+		if matchesAddress(text, netip.MustParseAddrPort("127.0.0.1:7420")) && !strings.HasSuffix(strings.ToUpper(text), ":1CFC") {
+			t.Errorf("%q counts as port 7420", text)
 		}
 	})
 }
@@ -69,7 +69,7 @@ func BenchmarkPeerOnceForAConnection(b *testing.B) {
 	}
 	defer func() { _, _ = client.Close(), l.Close() }()
 	for b.Loop() {
-		if why := peerOf(client.RemoteAddr(), client.LocalAddr()); why != "" {
+		if why := refusePeer(client.RemoteAddr(), client.LocalAddr()); why != "" {
 			b.Fatal(why)
 		}
 	}

@@ -4,7 +4,8 @@ package identity
 
 import "net"
 
-// KnowsPeers says that the kernel is asked which user and process a connection from this machine belongs to. Here it is not.
+// KnowsPeers says that the kernel can tell which user and process a connection from this machine belongs to.
+// Here it cannot.
 const KnowsPeers = false
 
 func peerOf(_, _ net.Addr) string { return "" }

@@ -11,25 +11,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A cost is one thing that is charged.
-type cost struct {
+// A chargedEntry is one entry and its cost.
+type chargedEntry struct {
 	surface.Entry
 	tokens int
 }
 
-// charged returns what the surface charges for tools, in the list's order, and the sum of
-// that and of the instructions.
-func charged(s *surface.Surface) (all []cost, sum int) {
+// chargedEntries returns the charged entries of the surface in the order of the list, and the sum of their costs and
+// of the instructions.
+func chargedEntries(s *surface.Surface) (all []chargedEntry, sum int) {
 	sum = s.InstructionTokens()
 	for e, n := range s.Charged() {
-		all = append(all, cost{e, n})
+		all = append(all, chargedEntry{e, n})
 		sum += n
 	}
 	return all, sum
 }
 
-// Fits reports whether all that the surface charges is within its budget. It counts
-// no further than it must: text of so many bytes is never more tokens.
+// Fits reports whether everything that the surface charges is within its budget. It counts tokens only if the number
+// of bytes exceeds the budget: a text never has more tokens than bytes.
 func Fits(s *surface.Surface) bool {
 	if s.Budget() == 0 || s.Bytes() <= s.Budget() {
 		return true
@@ -43,12 +43,10 @@ func Fits(s *surface.Surface) bool {
 	return true
 }
 
-// Fit makes a surface keep to its budget that follows prev: nil, or one without a
-// budget, where no task was bound. What was withheld comes back where there is room
-// beside what is expanded. What a client has expanded is collapsed, oldest first,
-// where definitions have grown; then what has grown or is new is withheld, the
-// largest first. A task of which the essential tools alone are too much at first
-// does not start: SB-LAZY-001, with what costs how much.
+// Fit reduces the surface s to its budget. prev is the surface before; nil, or without a budget, if no task was
+// bound. Withheld tools return if there is room beside the expanded ones. If definitions have grown, Fit first
+// collapses expansions, oldest first; then it withholds new and grown tools, largest first. A task does not start if
+// its essential tools alone exceed the budget at first: SB-LAZY-001, with the cost of each.
 func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 	withheld := s.Withheld()
 	for i := range slices.Backward(withheld) {
@@ -65,13 +63,13 @@ func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 		}
 	}
 	s = s.With(nil, nil)
-	all, sum := charged(s)
+	all, sum := chargedEntries(s)
 	if prev != nil && prev.Budget() > 0 {
-		grown := slices.DeleteFunc(slices.Clone(all), func(c cost) bool {
+		grown := slices.DeleteFunc(slices.Clone(all), func(c chargedEntry) bool {
 			was, ok := prev.Lookup(c.Name)
 			return c.Role == surface.Own || c.Role == surface.Stub || ok && was.Usable() && prev.Cost(c.Name) >= c.tokens
 		})
-		slices.SortStableFunc(grown, func(a, b cost) int { return cmp.Compare(b.tokens, a.tokens) })
+		slices.SortStableFunc(grown, func(a, b chargedEntry) int { return cmp.Compare(b.tokens, a.tokens) })
 		var withheld []switchboard.ToolID
 		for _, c := range grown {
 			withheld = append(withheld, c.Tool.ID)
@@ -83,45 +81,45 @@ func Fit(s, prev *surface.Surface) (*surface.Surface, error) {
 	return nil, &switchboard.Error{
 		Code: switchboard.CodeOverBudget,
 		Text: fmt.Sprintf("the task may not start: the tools that it always shows cost %s tokens, and its budget is %s:\n%s",
-			number(sum), number(s.Budget()), bill(all)),
+			formatNumber(sum), formatNumber(s.Budget()), costTable(all)),
 		Hint: "raise token_budget, or give requirements load: on_demand so that one small tool stands for many",
 	}
 }
 
-// maxBill is how many rows a bill has at most.
-const maxBill = 20
+// maxCostRows limits the rows of a costTable.
+const maxCostRows = 20
 
-// bill is a table of what costs how much, the dearest first.
-func bill(all []cost) string {
+// costTable returns a table of the entries and their costs, most expensive first.
+func costTable(all []chargedEntry) string {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b cost) int { return cmp.Compare(b.tokens, a.tokens) })
+	slices.SortStableFunc(all, func(a, b chargedEntry) int { return cmp.Compare(b.tokens, a.tokens) })
 	var b strings.Builder
 	for i, c := range all {
-		if i == maxBill {
+		if i == maxCostRows {
 			rest := 0
 			for _, c := range all[i:] {
 				rest += c.tokens
 			}
-			fmt.Fprintf(&b, "%8s  %d more\n", number(rest), len(all)-i)
+			fmt.Fprintf(&b, "%8s  %d more\n", formatNumber(rest), len(all)-i)
 			break
 		}
-		fmt.Fprintf(&b, "%8s  %s\n", number(c.tokens), c.Name)
+		fmt.Fprintf(&b, "%8s  %s\n", formatNumber(c.tokens), c.Name)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// A room is what an expansion changes.
-type room struct {
-	used, asked, freed int      // in tokens; what is freed is no longer used
-	collapsed          []string // names of what has to go for it
-	left               []*surface.Expansion
+// An expansionPlan has the effects of an expansion.
+type expansionPlan struct {
+	used, asked, freed int      // in tokens; used does not include freed
+	collapsed          []string // names of the tools that are collapsed to make room
+	remaining          []*surface.Expansion
 }
 
-// makeRoom says what is left expanded when fresh is to be expanded, which is not
-// yet, as part of asked. It is refused where the budget does not allow it.
-func makeRoom(s *surface.Surface, fresh, asked []surface.Entry) (m room, err error) {
-	all, used := charged(s)
-	m.used, m.left = used, s.Expanded()
+// planExpansion plans the expansion of fresh, the part of asked that is not expanded yet. It returns a refusal if the
+// budget does not allow it.
+func planExpansion(s *surface.Surface, fresh, asked []surface.Entry) (m expansionPlan, err error) {
+	all, used := chargedEntries(s)
+	m.used, m.remaining = used, s.Expanded()
 	for _, e := range fresh {
 		m.asked += s.Cost(e.Name)
 	}
@@ -129,32 +127,32 @@ func makeRoom(s *surface.Surface, fresh, asked []surface.Entry) (m room, err err
 	if s.Budget() == 0 || over <= 0 {
 		return m, nil
 	}
-	others := slices.DeleteFunc(all, func(c cost) bool {
+	others := slices.DeleteFunc(all, func(c chargedEntry) bool {
 		return c.Expanded == nil || slices.ContainsFunc(asked, func(e surface.Entry) bool { return e.Name == c.Name })
 	})
-	few := smallest(others, over)
+	few := fewestCovering(others, over)
 	if few == nil || !s.CollapseOldest() {
-		return m, overBudget(s, m, few, fresh[0].Group)
+		return m, overBudgetError(s, m, few, fresh[0].Group)
 	}
-	slices.SortStableFunc(others, func(a, b cost) int { return a.Expanded.Used().Compare(b.Expanded.Used()) })
-	m.left = slices.Clone(m.left)
+	slices.SortStableFunc(others, func(a, b chargedEntry) int { return a.Expanded.Used().Compare(b.Expanded.Used()) })
+	m.remaining = slices.Clone(m.remaining)
 	for _, c := range others {
 		if m.freed >= over {
 			break
 		}
 		m.freed += c.tokens
 		m.collapsed = append(m.collapsed, c.Name)
-		m.left = slices.DeleteFunc(m.left, func(x *surface.Expansion) bool { return x == c.Expanded })
+		m.remaining = slices.DeleteFunc(m.remaining, func(x *surface.Expansion) bool { return x == c.Expanded })
 	}
 	m.used -= m.freed
 	return m, nil
 }
 
-// smallest returns the fewest of all that cost at least so many tokens together, nil
-// where all do not: the dearest, and last the cheapest that is still enough.
-func smallest(all []cost, tokens int) []cost {
+// fewestCovering returns the smallest number of entries that together cost at least so many tokens, nil if all of
+// them cost less. It takes the most expensive ones, and as the last one the cheapest that is still enough.
+func fewestCovering(all []chargedEntry, tokens int) []chargedEntry {
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b cost) int { return cmp.Compare(b.tokens, a.tokens) })
+	slices.SortStableFunc(all, func(a, b chargedEntry) int { return cmp.Compare(b.tokens, a.tokens) })
 	for n, c := range all {
 		if c.tokens < tokens {
 			tokens -= c.tokens
@@ -169,14 +167,14 @@ func smallest(all []cost, tokens int) []cost {
 	return nil
 }
 
-// overBudget refuses an expansion in the group, with the arithmetic. What is of
-// another group is said with its stub, which alone collapses it.
-func overBudget(s *surface.Surface, m room, few []cost, group string) error {
+// overBudgetError returns the refusal of an expansion in the group, with the arithmetic. A tool of another group is
+// named with its stub, because only that stub collapses it.
+func overBudgetError(s *surface.Surface, m expansionPlan, few []chargedEntry, group string) error {
 	e := &switchboard.Error{Code: switchboard.CodeOverBudget}
 	e.Text = fmt.Sprintf("not expanded: that needs %s tokens, and of the budget of %s tokens %s are in use, so %s are left",
-		number(m.asked), number(s.Budget()), number(m.used), number(max(0, s.Budget()-m.used)))
+		formatNumber(m.asked), formatNumber(s.Budget()), formatNumber(m.used), formatNumber(max(0, s.Budget()-m.used)))
 	if few == nil {
-		e.Hint = "it does not fit whatever is collapsed: expand fewer tools, or use action call, which needs no room"
+		e.Hint = "it does not fit even if everything else is collapsed: expand fewer tools, or use action call, which needs no room"
 		return e
 	}
 	names, freed := make([]string, len(few)), 0
@@ -191,12 +189,12 @@ func overBudget(s *surface.Surface, m room, few []cost, group string) error {
 		freed += c.tokens
 	}
 	slices.Sort(names)
-	e.Hint = fmt.Sprintf("collapse %s first, which frees %s tokens; or use action call, which needs no room", strings.Join(names, ", "), number(freed))
+	e.Hint = fmt.Sprintf("collapse %s first, which frees %s tokens; or use action call, which needs no room", strings.Join(names, ", "), formatNumber(freed))
 	return e
 }
 
-// number spells an integer with commas, as people and models read it best.
-func number(n int) string {
+// formatNumber formats an integer with commas, the form that people and models read best.
+func formatNumber(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]

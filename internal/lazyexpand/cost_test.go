@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/token"
 )
 
-// What stands for many tools is itself small, however many services it names.
+// The stub of many tools is small, for any number of services.
 func TestAStubCostsLittle(t *testing.T) {
 	c, err := token.New("o200k_base")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestAStubCostsLittle(t *testing.T) {
 	for i := range 60 {
 		many = append(many, fmt.Sprintf("%s-%d", services[i%len(services)], i))
 	}
-	var noise []string // as costly as ids can be
+	var noise []string // the most expensive ids
 	for i := range 30 {
 		noise = append(noise, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))[:32])
 	}
@@ -28,11 +28,11 @@ func TestAStubCostsLittle(t *testing.T) {
 		stub []byte
 		most int
 	}{
-		{definition("aws", "aws_helper", services[:1], c.Count), 230},
-		{definition("aws", "aws_helper", services, c.Count), 260},
-		{definition(FoldGroup, FoldStub, many[:20], c.Count), maxStub},
-		{definition(FoldGroup, FoldStub, many, c.Count), maxStub},
-		{definition(FoldGroup, FoldStub, noise, c.Count), maxStub},
+		{stubDefinition("aws", "aws_helper", services[:1], c.Count), 230},
+		{stubDefinition("aws", "aws_helper", services, c.Count), 260},
+		{stubDefinition(FoldGroup, FoldStub, many[:20], c.Count), maxStub},
+		{stubDefinition(FoldGroup, FoldStub, many, c.Count), maxStub},
+		{stubDefinition(FoldGroup, FoldStub, noise, c.Count), maxStub},
 		{Declaring([]switchboard.Requirement{{Verb: "search", Resource: "internet", Constraints: []switchboard.Constraint{"readonly"}}}).Definition, 180},
 	} {
 		if n := c.Count(tt.stub); n > tt.most {

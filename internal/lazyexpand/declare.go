@@ -11,10 +11,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// DeclareTool is the tool of our own with which a client declares its task.
+// DeclareTool is the name of our own tool that a client calls to declare its task.
 const DeclareTool = "switchboard_declare_task"
 
-// maxDeclared bounds the requirements of a task that is declared.
+// maxDeclared limits the requirements of a declared task.
 const maxDeclared = 32
 
 const declareSchema = `{"type":"object","properties":{"required_capabilities":{"type":"array","items":{"type":"object","properties":{` +
@@ -23,25 +23,24 @@ const declareSchema = `{"type":"object","properties":{"required_capabilities":{"
 	`"load":{"type":"string","enum":["essential","on_demand"]}},"required":["verb","resource"],"additionalProperties":false}},` +
 	`"token_budget":{"type":"integer"}},"required":["required_capabilities"],"additionalProperties":false}`
 
-// exampleTask shows a model how a task is declared.
+// exampleTask shows a model how to declare a task.
 const exampleTask = `{"required_capabilities":[{"verb":"search","resource":"internet"}]}`
 
-// Declaring is DeclareTool as lists show it, where clients may declare what fits the
-// ceiling.
+// Declaring returns DeclareTool as lists show it. Clients may declare requirements within the ceiling.
 func Declaring(ceiling []switchboard.Requirement) *switchboard.Tool {
-	text := "Binds you to a task, once: say which capabilities you need, and get the tools that serve them. You may ask for " + spell(ceiling) + "."
+	text := "Binds you to a task, once: say which capabilities you need, and get the tools that serve them. You may ask for " + spellCeiling(ceiling) + "."
 	b := wire.AppendString([]byte(`{"name":"`+DeclareTool+`","description":`), text)
 	b = append(append(append(b, `,"inputSchema":`...), declareSchema...), `,`+AlwaysLoad+`}`...)
 	return &switchboard.Tool{ID: switchboard.ToolID{Name: DeclareTool}, Definition: b}
 }
 
-// maxSpelled bounds the rows that a ceiling is spelled with.
-const maxSpelled = 16
+// maxCeilingRows limits the rows of a ceiling in a text.
+const maxCeilingRows = 16
 
-func spell(ceiling []switchboard.Requirement) string {
+func spellCeiling(ceiling []switchboard.Requirement) string {
 	var rows []string
 	for i := range ceiling {
-		if i == maxSpelled {
+		if i == maxCeilingRows {
 			rows = append(rows, fmt.Sprintf("%d more", len(ceiling)-i))
 			break
 		}
@@ -50,8 +49,8 @@ func spell(ceiling []switchboard.Requirement) string {
 	return strings.Join(rows, ", ")
 }
 
-// Declared reads the task that a client declares with these arguments, which were
-// scanned as part of their message. Whether it may is for Within to say.
+// Declared reads the task that a client declares with these arguments, which were scanned as part of their message.
+// Within decides whether the client may declare it.
 func Declared(args []byte) (*switchboard.Task, error) {
 	task := &switchboard.Task{ID: switchboard.DeclaredTask}
 	for name, raw := range wire.Members(args) {
@@ -59,36 +58,36 @@ func Declared(args []byte) (*switchboard.Task, error) {
 		case "token_budget":
 			n, err := strconv.Atoi(string(raw))
 			if err != nil || n < 1 {
-				return nil, bad("token_budget must be a whole number above 0")
+				return nil, badArguments("token_budget must be a whole number above 0")
 			}
 			task.TokenBudget = n
 		case "required_capabilities":
 			if len(raw) == 0 || raw[0] != '[' {
-				return nil, bad("required_capabilities must be a list, such as %s", exampleTask)
+				return nil, badArguments("required_capabilities must be a list, such as %s", exampleTask)
 			}
 			for element := range wire.Elements(raw) {
 				if len(task.Requirements) == maxDeclared {
-					return nil, bad("a task has at most %d requirements", maxDeclared)
+					return nil, badArguments("a task has at most %d requirements", maxDeclared)
 				}
-				r, err := requirement(element)
+				r, err := parseRequirement(element)
 				if err != nil {
 					return nil, err
 				}
 				task.Requirements = append(task.Requirements, r)
 			}
 		default:
-			return nil, bad("%q is not an argument here: there are required_capabilities and token_budget", short(name))
+			return nil, badArguments("%q is not an argument here: there are required_capabilities and token_budget", shorten(name))
 		}
 	}
 	if len(task.Requirements) == 0 {
-		return nil, bad("say what you need, such as %s", exampleTask)
+		return nil, badArguments("say what you need, such as %s", exampleTask)
 	}
 	return task, nil
 }
 
-func requirement(raw []byte) (r switchboard.Requirement, err error) {
+func parseRequirement(raw []byte) (r switchboard.Requirement, err error) {
 	if len(raw) == 0 || raw[0] != '{' {
-		return r, bad("each of required_capabilities is an object, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
+		return r, badArguments("each of required_capabilities is an object, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
 	}
 	for name, raw := range wire.Members(raw) {
 		var text string
@@ -103,7 +102,7 @@ func requirement(raw []byte) (r switchboard.Requirement, err error) {
 		case "constraints":
 			var list []string
 			if string(raw) != "[]" {
-				list, ok = words(raw)
+				list, ok = stringList(raw)
 			}
 			for _, c := range slices.Sorted(slices.Values(list)) {
 				r.Constraints = append(r.Constraints, switchboard.Constraint(c))
@@ -115,14 +114,14 @@ func requirement(raw []byte) (r switchboard.Requirement, err error) {
 			ok = ok && (text == "essential" || text == "on_demand")
 			r.OnDemand = text == "on_demand"
 		default:
-			return r, bad("%q is not said of a requirement: there are verb, resource, constraints, optional and load", short(name))
+			return r, badArguments("%q is no member of a requirement: there are verb, resource, constraints, optional and load", shorten(name))
 		}
 		if !ok {
-			return r, bad("%q of a requirement is not as it must be: write it as in %s", name, exampleTask)
+			return r, badArguments("%q of a requirement is malformed: write it as in %s", name, exampleTask)
 		}
 	}
 	if r.Verb == "" || r.Resource == "" {
-		return r, bad("a requirement needs a verb and a resource, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
+		return r, badArguments("a requirement needs a verb and a resource, such as {\"verb\":\"search\",\"resource\":\"internet\"}")
 	}
 	if r.OnDemand {
 		r.Group = strings.ReplaceAll(string(r.Resource), "_", "-")
@@ -131,24 +130,23 @@ func requirement(raw []byte) (r switchboard.Requirement, err error) {
 	return r, nil
 }
 
-// Within returns the task as the ceiling allows it: each requirement fits a row of
-// the same verb, and of the same resource or one above it, and takes over the row's
-// constraints. The budget is no larger than that given. What does not fit is refused
-// with SB-TASK-002.
+// Within returns the task within the ceiling: each requirement matches a row with the same verb and with the same
+// resource or one of its ancestors, and gets the row's constraints in addition. A requirement without a row, or a
+// budget larger than the given one, is refused with SB-TASK-002.
 func Within(task *switchboard.Task, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy, budget int) (*switchboard.Task, error) {
 	own := *task
 	own.Requirements = slices.Clone(task.Requirements)
 	if task.TokenBudget > budget {
-		return nil, switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: a token budget of %s is more than the %s that you have", number(task.TokenBudget), number(budget))
+		return nil, switchboard.Refuse(switchboard.CodeTaskRefused, "the task may not start: a token budget of %s is more than the %s that you have", formatNumber(task.TokenBudget), formatNumber(budget))
 	}
 	for i := range own.Requirements {
 		r := &own.Requirements[i]
-		row := fits(r, ceiling, tax)
+		row := ceilingRow(r, ceiling, tax)
 		if row == nil {
 			return nil, &switchboard.Error{
-				Code: switchboard.CodeTaskRefused, Requirement: short(r.String()),
-				Text: fmt.Sprintf("the task may not start: %s is more than you may ask for", short(r.String())),
-				Hint: "you may ask for " + spell(ceiling),
+				Code: switchboard.CodeTaskRefused, Requirement: shorten(r.String()),
+				Text: fmt.Sprintf("the task may not start: %s is more than you may ask for", shorten(r.String())),
+				Hint: "you may ask for " + spellCeiling(ceiling),
 			}
 		}
 		r.Constraints = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Constraints, row.Constraints))))
@@ -156,9 +154,9 @@ func Within(task *switchboard.Task, ceiling []switchboard.Requirement, tax *swit
 	return &own, nil
 }
 
-// fits returns the row that the requirement fits: one of which it asks for all
-// constraints itself, else the first.
-func fits(r *switchboard.Requirement, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy) (row *switchboard.Requirement) {
+// ceilingRow returns the row that the requirement matches: one with no constraints beyond the requirement's own if
+// there is one, otherwise the first. It returns nil for none.
+func ceilingRow(r *switchboard.Requirement, ceiling []switchboard.Requirement, tax *switchboard.Taxonomy) (row *switchboard.Requirement) {
 	for _, c := range r.Constraints {
 		if !tax.HasConstraint(c) {
 			return nil

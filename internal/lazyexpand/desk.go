@@ -15,43 +15,41 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// What a Permit is asked for, as policies spell it.
+// The phases that a Permit checks, as policies spell them.
 const (
 	PhaseSearch = "search"
 	PhaseExpand = "expand"
 )
 
-// A Permit says of each entry why the principal may not find or expand it now, nil
-// where it may. The errors are *switchboard.Error.
+// A Permit returns for each entry why the principal may not find or expand it now, nil if it may. The errors are
+// *switchboard.Error.
 type Permit func(ctx context.Context, who switchboard.Principal, phase string, entries []surface.Entry) []error
 
-// A Deed is something that a client has had expanded or collapsed, or was refused.
+// A Deed is an expansion or a collapse by a client, done or refused.
 type Deed struct {
 	Action    string // expand or collapse
 	Group     string
-	Tools     []switchboard.ToolID // that were expanded or collapsed, or of which that was refused
-	Collapsed []string             // names of what had to go for it
-	Err       *switchboard.Error   // why it was refused; nil where it was done
+	Tools     []switchboard.ToolID // the tools that were expanded or collapsed, or that the refused request named
+	Collapsed []string             // names of the tools that were collapsed to make room
+	Err       *switchboard.Error   // why it was refused; nil if it was done
 }
 
-// Options are what a Desk is made of.
+// Options configure a Desk.
 type Options struct {
 	Permit Permit
 
-	// Record has a receipt of what was done or refused on a run, and returns its id, if
-	// there is one; nil means that there are none.
+	// Record writes a receipt of a Deed on a run, and returns its id, if there is one; nil means that there are no
+	// receipts.
 	Record func(r *run.Run, did Deed) (receipt string)
 
-	// Check says why the arguments plainly do not fit the tool's schema: a *switchboard.Error. nil
-	// checks nothing.
+	// Check returns a *switchboard.Error if the arguments obviously do not fit the tool's schema. nil checks nothing.
 	Check func(tool *switchboard.Tool, args []byte) error
 
-	Docs *search.Cache // what tools are found by
-	Log  *slog.Logger  // nil means that nothing is logged
+	Docs *search.Cache // for searches
+	Log  *slog.Logger  // nil means no log output
 }
 
-// A Desk does what clients ask of stubs. It keeps nothing: what is expanded is the
-// run's. It is safe for concurrent use.
+// A Desk answers requests to stubs. It has no state: the run stores expansions. It is safe for concurrent use.
 type Desk struct{ Options }
 
 // New returns a Desk.
@@ -62,23 +60,22 @@ func New(o Options) *Desk {
 	return &Desk{o}
 }
 
-// A Reply is what a stub answers.
+// A Reply is the answer of a stub.
 type Reply struct {
 	Text string // for the model
 
-	// Defines are the entries of which the text holds definitions.
+	// Defines are the entries with their definitions in the text.
 	Defines []surface.Entry
 
-	// Spent is what programs are told besides, where the budget was touched.
+	// Spent is the state of the budget for programs; nil if the request did not concern the budget.
 	Spent *Spent
 
-	// Inner, where set, is the tool that is to be called with Arguments in the
-	// stub's place: an object, nil for none.
+	// Inner, if set, is the tool to call with Arguments in place of the stub. Arguments is an object, nil for none.
 	Inner     *surface.Entry
 	Arguments []byte
 }
 
-// Spent is how a run's budget stands.
+// Spent is the state of a run's budget.
 type Spent struct {
 	Budget int `json:"budget"`
 	Used   int `json:"used"`
@@ -86,32 +83,31 @@ type Spent struct {
 	Freed  int `json:"freed,omitempty"`
 }
 
-// Serve does what a client of the run asks of the stub. lists says that the client's list grows by
-// what is expanded, so that it gets the definitions twice. The error is a *switchboard.Error, and then
-// nothing has changed.
+// Serve handles a client's request to the stub of the run. lists says that an expansion grows the client's list, so
+// that the client receives the definitions twice. The error is a *switchboard.Error, and then nothing has changed.
 func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args []byte, lists bool) (Reply, error) {
-	g := groupIn(r.Surface(), stub)
-	a, err := parse(args, g.definition)
+	g := viewGroup(r.Surface(), stub)
+	a, err := parse(args, g.definitionOf)
 	if err != nil {
 		return Reply{}, err
 	}
-	if g.price = "the tokens that expanding them adds"; lists {
-		g.price += " to the list, and once to the answer"
+	if g.costNote = "the tokens that expanding them adds"; lists {
+		g.costNote += " to the list, and once to the answer"
 	}
 	a.lists = lists
 	switch a.action {
 	case actionList:
-		return d.list(ctx, r, g, a.service)
+		return d.answerList(ctx, r, g, a.service)
 	case actionSearch:
-		return d.search(ctx, r, g, a)
+		return d.answerSearch(ctx, r, g, a)
 	case actionExpand:
-		return d.recorded(ctx, r, g, a, d.expand)
+		return d.withReceipt(ctx, r, g, a, d.expandMembers)
 	case actionCollapse:
-		return d.recorded(ctx, r, g, a, d.collapse)
+		return d.withReceipt(ctx, r, g, a, d.collapseMembers)
 	}
-	entries, err := g.named([]string{a.tool})
+	entries, err := g.membersNamed([]string{a.tool})
 	if err != nil {
-		return Reply{}, d.suggest(ctx, r, g, a.tool, err)
+		return Reply{}, d.suggestNames(ctx, r, g, a.tool, err)
 	}
 	if x := entries[0].Expanded; x != nil {
 		x.Use()
@@ -119,9 +115,8 @@ func (d *Desk) Serve(ctx context.Context, r *run.Run, stub surface.Entry, args [
 	return Reply{Inner: &entries[0], Arguments: a.arguments}, nil
 }
 
-// recorded does what do does, and has it recorded where that has changed something or was
-// refused.
-func (d *Desk) recorded(ctx context.Context, r *run.Run, g group, a ask, do func(context.Context, *run.Run, group, ask, *Deed) (Reply, error)) (Reply, error) {
+// withReceipt calls do, and writes a receipt if it has changed something or was refused.
+func (d *Desk) withReceipt(ctx context.Context, r *run.Run, g groupView, a stubRequest, do func(context.Context, *run.Run, groupView, stubRequest, *Deed) (Reply, error)) (Reply, error) {
 	did := Deed{Action: a.action, Group: g.name}
 	reply, err := do(ctx, r, g, a, &did)
 	refused := errors.As(err, &did.Err)
@@ -131,8 +126,8 @@ func (d *Desk) recorded(ctx context.Context, r *run.Run, g group, a ask, do func
 	return reply, switchboard.Receipted(err, d.Record(r, did))
 }
 
-// ids are those of the entries' tools.
-func ids(entries []surface.Entry) []switchboard.ToolID {
+// toolIDs returns the ids of the entries' tools.
+func toolIDs(entries []surface.Entry) []switchboard.ToolID {
 	out := make([]switchboard.ToolID, len(entries))
 	for i, e := range entries {
 		out[i] = e.Tool.ID
@@ -140,16 +135,16 @@ func ids(entries []surface.Entry) []switchboard.ToolID {
 	return out
 }
 
-// A group is what one stub stands for on a surface.
-type group struct {
+// A groupView is one group of a surface, with its members and its stub.
+type groupView struct {
 	name, stub string
-	price      string // what the tokens beside a tool are
-	of         *surface.Surface
+	costNote   string // explains the tokens beside each tool
+	surface    *surface.Surface
 	members    []surface.Entry
 }
 
-func groupIn(s *surface.Surface, stub surface.Entry) group {
-	g := group{name: stub.Group, stub: stub.Name, of: s}
+func viewGroup(s *surface.Surface, stub surface.Entry) groupView {
+	g := groupView{name: stub.Group, stub: stub.Name, surface: s}
 	for _, e := range s.Entries() {
 		if e.Role == surface.Member && e.Group == stub.Group {
 			g.members = append(g.members, e)
@@ -158,23 +153,23 @@ func groupIn(s *surface.Surface, stub surface.Entry) group {
 	return g
 }
 
-// definition returns that of a member, nil where there is none of that name.
-func (g group) definition(name string) []byte {
-	e, ok := g.of.Lookup(name)
+// definitionOf returns the definition of the member with that name, nil for none.
+func (g groupView) definitionOf(name string) []byte {
+	e, ok := g.surface.Lookup(name)
 	if !ok || e.Role != surface.Member || e.Group != g.name {
 		return nil
 	}
 	return e.Tool.Definition
 }
 
-// named returns the members of these names. What is not in the group is refused
-// in the same words whether it exists or not.
-func (g group) named(names []string) (out []surface.Entry, err error) {
+// membersNamed returns the members with these names. The refusal of a name outside of the group is the same whether
+// such a tool exists or not.
+func (g groupView) membersNamed(names []string) (out []surface.Entry, err error) {
 	for _, name := range names {
-		e, ok := g.of.Lookup(name)
+		e, ok := g.surface.Lookup(name)
 		if !ok || e.Role != surface.Member || e.Group != g.name {
 			return nil, &switchboard.Error{
-				Code: switchboard.CodeNotInGroup, Text: fmt.Sprintf("%q is not a tool of %s", short(name), g.stub),
+				Code: switchboard.CodeNotInGroup, Text: fmt.Sprintf("%q is not a tool of %s", shorten(name), g.stub),
 				Hint: "search gives the names of its tools: " + examples[actionSearch],
 			}
 		}
@@ -183,36 +178,36 @@ func (g group) named(names []string) (out []surface.Entry, err error) {
 	return out, nil
 }
 
-// service returns the members of a service.
-func (g group) service(name string) ([]surface.Entry, error) {
+// serviceMembers returns the members of a service.
+func (g groupView) serviceMembers(name string) ([]surface.Entry, error) {
 	out := slices.DeleteFunc(slices.Clone(g.members), func(e surface.Entry) bool { return e.Service != name })
 	if len(out) == 0 {
 		return nil, &switchboard.Error{
-			Code: switchboard.CodeNotInGroup, Text: fmt.Sprintf("%q is not a service of %s", short(name), g.stub),
-			Hint: "its services are " + strings.Join(g.services(), ", "),
+			Code: switchboard.CodeNotInGroup, Text: fmt.Sprintf("%q is not a service of %s", shorten(name), g.stub),
+			Hint: "its services are " + strings.Join(g.serviceNames(), ", "),
 		}
 	}
 	return out, nil
 }
 
-func (g group) services() []string {
+func (g groupView) serviceNames() []string {
 	names := make([]string, len(g.members))
 	for i, e := range g.members {
 		names[i] = e.Service
 	}
-	return unique(names)
+	return sortedUnique(names)
 }
 
-// asked returns the members that an action names, one by one or as a service.
-func (g group) asked(a ask) ([]surface.Entry, error) {
+// requestedMembers returns the members that a request names, one by one or as a service.
+func (g groupView) requestedMembers(a stubRequest) ([]surface.Entry, error) {
 	if a.tools != nil {
-		return g.named(a.tools)
+		return g.membersNamed(a.tools)
 	}
-	return g.service(a.service)
+	return g.serviceMembers(a.service)
 }
 
-// seen returns those of the entries that the principal may find now.
-func (d *Desk) seen(ctx context.Context, who switchboard.Principal, entries []surface.Entry) []surface.Entry {
+// findable returns the entries that the principal may find now.
+func (d *Desk) findable(ctx context.Context, who switchboard.Principal, entries []surface.Entry) []surface.Entry {
 	denied := d.Permit(ctx, who, PhaseSearch, entries)
 	out := make([]surface.Entry, 0, len(entries))
 	for i, e := range entries {
@@ -223,36 +218,36 @@ func (d *Desk) seen(ctx context.Context, who switchboard.Principal, entries []su
 	return out
 }
 
-// list answers with the services, or with the tools of one.
-func (d *Desk) list(ctx context.Context, r *run.Run, g group, service string) (Reply, error) {
+// answerList answers with the services, or with the tools of one service.
+func (d *Desk) answerList(ctx context.Context, r *run.Run, g groupView, service string) (Reply, error) {
 	entries := g.members
-	if service == "" && len(g.services()) == 1 {
-		service = g.services()[0]
+	if service == "" && len(g.serviceNames()) == 1 {
+		service = g.serviceNames()[0]
 	}
 	if service != "" {
 		var err error
-		if entries, err = g.service(service); err != nil {
+		if entries, err = g.serviceMembers(service); err != nil {
 			return Reply{}, err
 		}
 	}
-	entries = d.seen(ctx, r.Principal(), entries)
+	entries = d.findable(ctx, r.Principal(), entries)
 	var b strings.Builder
 	if service == "" {
 		count, tokens := map[string]int{}, map[string]int{}
 		for _, e := range entries {
 			count[e.Service]++
-			tokens[e.Service] += g.of.Cost(e.Name)
+			tokens[e.Service] += g.surface.Cost(e.Name)
 		}
-		fmt.Fprintf(&b, "%s, %s:\n", plural(len(count), "service"), plural(len(entries), "tool"))
-		for _, name := range g.services() {
+		fmt.Fprintf(&b, "%s, %s:\n", countOf(len(count), "service"), countOf(len(entries), "tool"))
+		for _, name := range g.serviceNames() {
 			if count[name] > 0 {
-				fmt.Fprintf(&b, "- %s: %s, %s tokens to expand\n", name, plural(count[name], "tool"), number(tokens[name]))
+				fmt.Fprintf(&b, "- %s: %s, %s tokens to expand\n", name, countOf(count[name], "tool"), formatNumber(tokens[name]))
 			}
 		}
 		fmt.Fprintf(&b, `Next: {"action":"list","service":"NAME"} or %s`, examples[actionSearch])
 		return Reply{Text: b.String()}, nil
 	}
-	fmt.Fprintf(&b, "%s of %s, with %s:\n", plural(len(entries), "tool"), service, g.price)
+	fmt.Fprintf(&b, "%s of %s, with %s:\n", countOf(len(entries), "tool"), service, g.costNote)
 	for i, e := range entries {
 		if i == maxRows {
 			rest := entries[maxRows:]
@@ -267,19 +262,19 @@ func (d *Desk) list(ctx context.Context, r *run.Run, g group, service string) (R
 			b.WriteByte('\n')
 			break
 		}
-		row(&b, g.of, e)
+		writeRow(&b, g.surface, e)
 	}
 	b.WriteString("Next: " + examples[actionCall] + " or " + examples[actionExpand])
 	return Reply{Text: b.String()}, nil
 }
 
-// row is one tool on a line, with what it takes.
-func row(b *strings.Builder, s *surface.Surface, e surface.Entry) {
+// writeRow writes one tool with its arguments on a line.
+func writeRow(b *strings.Builder, s *surface.Surface, e surface.Entry) {
 	more := ""
 	if e.Expanded != nil {
 		more = ", expanded"
 	}
-	fmt.Fprintf(b, "- %s (%s%s)", e.Name, number(s.Cost(e.Name)), more)
+	fmt.Fprintf(b, "- %s (%s%s)", e.Name, formatNumber(s.Cost(e.Name)), more)
 	if line := oneLine(e.Tool.Definition); line != "" {
 		b.WriteString(": " + line)
 	}
@@ -289,37 +284,37 @@ func row(b *strings.Builder, s *surface.Surface, e surface.Entry) {
 	b.WriteByte('\n')
 }
 
-// search answers with the tools that fit a query best.
-func (d *Desk) search(ctx context.Context, r *run.Run, g group, a ask) (Reply, error) {
+// answerSearch answers with the tools that match a query best.
+func (d *Desk) answerSearch(ctx context.Context, r *run.Run, g groupView, a stubRequest) (Reply, error) {
 	limit := min(a.limit, maxFound)
 	if a.limit == 0 {
 		limit = usualFound
 	}
-	found := d.find(ctx, r.Principal(), g, a.query, limit)
+	found := d.findMembers(ctx, r.Principal(), g, a.query, limit)
 	if len(found) == 0 {
-		return Reply{Text: fmt.Sprintf("nothing fits %q among the tools of %s. Try other words, or look through the services: %s", short(a.query), g.stub, examples[actionList])}, nil
+		return Reply{Text: fmt.Sprintf("nothing fits %q among the tools of %s. Try other words, or look through the services: %s", shorten(a.query), g.stub, examples[actionList])}, nil
 	}
 	var b strings.Builder
-	b.WriteString("best first, with " + g.price + ":\n")
+	b.WriteString("best first, with " + g.costNote + ":\n")
 	for _, e := range found {
-		row(&b, g.of, e)
+		writeRow(&b, g.surface, e)
 	}
 	b.WriteString("Next: " + examples[actionCall] + "; expand first where you must know more of what it takes")
 	return Reply{Text: b.String()}, nil
 }
 
-// find returns the members that fit a query best, the best first, at most limit.
-func (d *Desk) find(ctx context.Context, who switchboard.Principal, g group, query string, limit int) []surface.Entry {
-	// An index of what this client may see, and nothing else: what is hidden from it
+// findMembers returns at most limit members that match a query, best first.
+func (d *Desk) findMembers(ctx context.Context, who switchboard.Principal, g groupView, query string, limit int) []surface.Entry {
+	// The index contains the tools that this client may see and no others, so hidden tools
 	// has no part in how its own tools are ranked.
-	index := g.of.Keep(g.name, func() any {
+	index := g.surface.Keep(g.name, func() any {
 		docs := make([]*search.Doc, len(g.members))
 		for i, e := range g.members {
 			docs[i] = d.Docs.Doc(e.Tool)
 		}
 		return search.New(docs)
 	}).(*search.Index)
-	// Policy may take some matches away, and what is left is still to be the best. It
+	// Policy may deny some matches, and the others must still be the best. Each round asks
 	// is asked about more each time, so as not to be asked often.
 	matches := index.Search(query, len(g.members))
 	found := make([]surface.Entry, 0, limit)
@@ -327,35 +322,34 @@ func (d *Desk) find(ctx context.Context, who switchboard.Principal, g group, que
 		n := min(len(matches), most)
 		next := make([]surface.Entry, 0, n)
 		for _, m := range matches[:n] {
-			name, _ := g.of.Name(m.ID)
-			if e, ok := g.of.Lookup(name); ok {
+			name, _ := g.surface.Name(m.ID)
+			if e, ok := g.surface.Lookup(name); ok {
 				next = append(next, e)
 			}
 		}
 		matches = matches[n:]
-		found = append(found, d.seen(ctx, who, next)...)
+		found = append(found, d.findable(ctx, who, next)...)
 	}
 	return found[:min(len(found), limit)]
 }
 
-// maxSuggested bounds the tools that are suggested for a name.
+// maxSuggested limits the tools that are suggested for a name.
 const maxSuggested = 3
 
-// suggest returns err, which says that the group has no tool of that name, with the names
-// that were most likely meant.
-func (d *Desk) suggest(ctx context.Context, r *run.Run, g group, name string, err error) error {
+// suggestNames adds the most likely names to err, which says that the group has no tool with that name.
+func (d *Desk) suggestNames(ctx context.Context, r *run.Run, g groupView, name string, err error) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
 		return err
 	}
 	var names []string
-	for _, e := range d.seen(ctx, r.Principal(), g.members) {
-		if bare(e.Name) == bare(name) {
+	for _, e := range d.findable(ctx, r.Principal(), g.members) {
+		if bareName(e.Name) == bareName(name) {
 			names = append(names, e.Name)
 		}
 	}
 	if names == nil {
-		for _, e := range d.find(ctx, r.Principal(), g, short(name), maxSuggested) {
+		for _, e := range d.findMembers(ctx, r.Principal(), g, shorten(name), maxSuggested) {
 			names = append(names, e.Name)
 		}
 	}
@@ -367,9 +361,9 @@ func (d *Desk) suggest(ctx context.Context, r *run.Run, g group, name string, er
 	return own
 }
 
-// bare is a name in lower case, without what stands between its words, and without what
-// clients and models put before it.
-func bare(name string) string {
+// bareName returns a name in lower case, without the characters between its words and without the prefixes that
+// clients and models add.
+func bareName(name string) string {
 	for _, before := range []string{"__", "/", ":", "."} {
 		if i := strings.LastIndex(name, before); i >= 0 {
 			name = name[i+len(before):]
@@ -378,29 +372,29 @@ func bare(name string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(name))
 }
 
-// expand adds definitions to the run's list: all, or none.
-func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed) (Reply, error) {
-	asked, err := g.asked(a)
+// expandMembers adds definitions to the run's list: all of them, or none.
+func (d *Desk) expandMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *Deed) (Reply, error) {
+	asked, err := g.requestedMembers(a)
 	if err != nil {
 		return Reply{}, err
 	}
-	did.Tools = ids(asked)
-	if err := d.permitted(ctx, r.Principal(), asked, "expanded"); err != nil {
+	did.Tools = toolIDs(asked)
+	if err := d.checkExpand(ctx, r.Principal(), asked, "expanded"); err != nil {
 		return Reply{}, err
 	}
 	for _, e := range asked {
-		g.of.Cost(e.Name) // counting takes its time, and is not done again below
+		g.surface.Cost(e.Name) // counting is slow; Surface caches the result, so Change stays quick
 	}
 	var reply Reply
 	var added []surface.Entry
 	err = r.Change(ctx, func(s *surface.Surface) (*surface.Surface, error) {
 		stub, _ := s.Lookup(g.stub)
-		now := groupIn(s, stub)
+		now := viewGroup(s, stub)
 		names := make([]string, len(asked))
 		for i, e := range asked {
 			names[i] = e.Name
 		}
-		entries, err := now.named(names) // they may have gone meanwhile
+		entries, err := now.membersNamed(names) // they may have been removed meanwhile
 		if err != nil {
 			return nil, err
 		}
@@ -408,12 +402,12 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 		for _, e := range entries {
 			switch {
 			case e.Withheld:
-				return nil, switchboard.Refuse(switchboard.CodeOverBudget, "%s has grown to %s tokens, for which there is no room", e.Name, number(s.Cost(e.Name)))
+				return nil, switchboard.Refuse(switchboard.CodeOverBudget, "%s has grown to %s tokens, and the budget has no room for it", e.Name, formatNumber(s.Cost(e.Name)))
 			case e.Expanded == nil:
 				fresh = append(fresh, e)
 			}
 		}
-		m, err := makeRoom(s, fresh, entries)
+		m, err := planExpansion(s, fresh, entries)
 		if err != nil {
 			return nil, err
 		}
@@ -424,21 +418,21 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 		}
 		reply.Spent = &Spent{Budget: s.Budget(), Used: m.used + m.asked, Added: m.asked, Freed: m.freed}
 		reply.Defines = entries
-		reply.Text = expansion(s, entries, fresh, m, a.lists)
+		reply.Text = expansionText(s, entries, fresh, m, a.lists)
 		did.Collapsed = m.collapsed
 		if added = fresh; len(fresh) == 0 {
 			return nil, nil
 		}
-		left := slices.Clone(m.left)
+		left := slices.Clone(m.remaining)
 		for _, e := range fresh {
 			left = append(left, surface.Expand(e.Tool.ID))
 		}
 		return s.With(left, s.Withheld()), nil
 	})
 	if err != nil {
-		return Reply{}, refusal(err)
+		return Reply{}, asRefusal(err)
 	}
-	did.Tools = ids(added)
+	did.Tools = toolIDs(added)
 	if reply.Spent.Added > 0 {
 		d.Log.Info("expanded", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "run", r.ID(),
 			"group", g.name, "tools", len(asked), "tokens", reply.Spent.Added, "used", reply.Spent.Used, "budget", reply.Spent.Budget)
@@ -446,8 +440,8 @@ func (d *Desk) expand(ctx context.Context, r *run.Run, g group, a ask, did *Deed
 	return reply, nil
 }
 
-// permitted refuses an expansion of which policy denies any part. done says what is not done then.
-func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked []surface.Entry, done string) error {
+// checkExpand refuses an expansion if policy denies any part of it. done is the verb of the refusal.
+func (d *Desk) checkExpand(ctx context.Context, who switchboard.Principal, asked []surface.Entry, done string) error {
 	var names []string
 	var causes []error
 	for i, why := range d.Permit(ctx, who, PhaseExpand, asked) {
@@ -455,7 +449,7 @@ func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked [
 			continue
 		}
 		if own, ok := errors.AsType[*switchboard.Error](why); ok && own.Code != switchboard.CodeDenied {
-			return why // it could not be told
+			return why // policy could not be evaluated
 		}
 		names, causes = append(names, asked[i].Name), append(causes, fmt.Errorf("%s: %w", asked[i].Tool.ID, why))
 	}
@@ -469,34 +463,33 @@ func (d *Desk) permitted(ctx context.Context, who switchboard.Principal, asked [
 	}
 }
 
-// Permitted asks policy before a member is executed, by its name or through its stub: that is to
-// expand it, and then to call it, so a rule on either phase stops it. The error is SB-LAZY-002, or says
-// that policy could not be evaluated.
+// Permitted asks policy before a member is executed by its name or through its stub. Such a call means to expand the
+// tool and then to call it, so a rule on either phase stops it. The error is SB-LAZY-002, or says that policy could
+// not be evaluated.
 func (d *Desk) Permitted(ctx context.Context, r *run.Run, e surface.Entry) error {
-	return d.permitted(ctx, r.Principal(), []surface.Entry{e}, "executed")
+	return d.checkExpand(ctx, r.Principal(), []surface.Entry{e}, "executed")
 }
 
-// expansion says what has been expanded, and shows it: a client that does not list
-// again has no other way to learn it.
-func expansion(s *surface.Surface, entries, fresh []surface.Entry, m room, lists bool) string {
+// expansionText lists the expanded definitions. A client that does not list again learns them only from this text.
+func expansionText(s *surface.Surface, entries, fresh []surface.Entry, m expansionPlan, lists bool) string {
 	var b strings.Builder
 	if len(fresh) == 0 {
 		b.WriteString("all of it was expanded already, which costs nothing more; ")
 	} else {
-		fmt.Fprintf(&b, "%s expanded, for %s tokens", plural(len(fresh), "tool"), number(m.asked))
+		fmt.Fprintf(&b, "%s expanded, for %s tokens", countOf(len(fresh), "tool"), formatNumber(m.asked))
 		if lists {
 			answer := 0
 			for _, e := range entries {
 				answer += s.Cost(e.Name)
 			}
-			fmt.Fprintf(&b, " in the list and %s in this answer", number(answer))
+			fmt.Fprintf(&b, " in the list and %s in this answer", formatNumber(answer))
 		}
 		b.WriteString("; ")
 	}
 	if len(m.collapsed) > 0 {
 		fmt.Fprintf(&b, "collapsed for it: %s; ", strings.Join(m.collapsed, ", "))
 	}
-	fmt.Fprintf(&b, "%s of %s are in use. Call them by name:\n[", number(m.used+m.asked), number(s.Budget()))
+	fmt.Fprintf(&b, "%s of %s are in use. Call them by name:\n[", formatNumber(m.used+m.asked), formatNumber(s.Budget()))
 	for i, e := range entries {
 		if i > 0 {
 			b.WriteByte(',')
@@ -507,13 +500,13 @@ func expansion(s *surface.Surface, entries, fresh []surface.Entry, m room, lists
 	return b.String()
 }
 
-// Bound says what a client is shown that has just been bound: one that does not list
-// again has no other way to learn it.
+// Bound returns the answer to a client that has just been bound. A client that does not list again learns its tools
+// only from this answer.
 func Bound(s *surface.Surface) Reply {
-	all, used := charged(s)
+	all, used := chargedEntries(s)
 	var b strings.Builder
 	var defines []surface.Entry
-	fmt.Fprintf(&b, "bound; %s of %s tokens are in use. Call them by name:\n[", number(used), number(s.Budget()))
+	fmt.Fprintf(&b, "bound; %s of %s tokens are in use. Call them by name:\n[", formatNumber(used), formatNumber(s.Budget()))
 	for _, c := range all {
 		if c.Role == surface.Own {
 			continue
@@ -528,20 +521,20 @@ func Bound(s *surface.Surface) Reply {
 	return Reply{Text: b.String(), Defines: defines, Spent: &Spent{Budget: s.Budget(), Used: used}}
 }
 
-// collapse takes definitions out of the run's list again.
-func (d *Desk) collapse(ctx context.Context, r *run.Run, g group, a ask, did *Deed) (Reply, error) {
-	if _, err := g.asked(a); err != nil {
+// collapseMembers removes definitions from the run's list.
+func (d *Desk) collapseMembers(ctx context.Context, r *run.Run, g groupView, a stubRequest, did *Deed) (Reply, error) {
+	if _, err := g.requestedMembers(a); err != nil {
 		return Reply{}, err
 	}
 	var reply Reply
 	var gone []switchboard.ToolID
 	err := r.Change(ctx, func(s *surface.Surface) (*surface.Surface, error) {
 		stub, _ := s.Lookup(g.stub)
-		asked, err := groupIn(s, stub).asked(a)
+		asked, err := viewGroup(s, stub).requestedMembers(a)
 		if err != nil {
 			return nil, err
 		}
-		_, used := charged(s)
+		_, used := chargedEntries(s)
 		gone = nil
 		freed := 0
 		for _, e := range asked {
@@ -552,36 +545,37 @@ func (d *Desk) collapse(ctx context.Context, r *run.Run, g group, a ask, did *De
 		}
 		reply.Spent = &Spent{Budget: s.Budget(), Used: used - freed, Freed: freed}
 		if gone == nil {
-			reply.Text = fmt.Sprintf("none of that was expanded; %s of %s tokens are in use", number(used), number(s.Budget()))
+			reply.Text = fmt.Sprintf("none of that was expanded; %s of %s tokens are in use", formatNumber(used), formatNumber(s.Budget()))
 			return nil, nil
 		}
 		reply.Text = fmt.Sprintf("%s collapsed, which gives %s tokens back; %s of %s are in use",
-			plural(len(gone), "tool"), number(freed), number(used-freed), number(s.Budget()))
+			countOf(len(gone), "tool"), formatNumber(freed), formatNumber(used-freed), formatNumber(s.Budget()))
 		left := slices.DeleteFunc(slices.Clone(s.Expanded()), func(x *surface.Expansion) bool { return slices.Contains(gone, x.Tool) })
 		return s.With(left, s.Withheld()), nil
 	})
 	if err != nil {
-		return Reply{}, refusal(err)
+		return Reply{}, asRefusal(err)
 	}
 	did.Tools = gone
 	return reply, nil
 }
 
-// refusal is err as one of ours.
-func refusal(err error) error {
+// asRefusal returns err as a *switchboard.Error, unless it is the end of a context.
+func asRefusal(err error) error {
 	if _, ok := errors.AsType[*switchboard.Error](err); ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "it could not be done now", Cause: err}
 }
 
-// Admit prepares the call of an entry by its own name: a member that is not expanded, and that policy
-// permits. It expands the member if there is room; else the call is made, and the list stays as it is. The error is a *switchboard.Error: SB-LAZY-001 for an entry that is withheld, and
-// SB-LAZY-004 where the arguments do not fit a definition that the client was not shown.
+// Admit prepares the call of an unexpanded member by its own name, after policy has permitted it. It expands the
+// member if there is room; otherwise the call is still made, and the list stays as it is. The error is a
+// *switchboard.Error: SB-LAZY-001 for a withheld entry, and SB-LAZY-004 if the arguments do not fit a definition that
+// the client was not shown.
 func (d *Desk) Admit(ctx context.Context, r *run.Run, e surface.Entry, args []byte) error {
 	s := r.Surface()
 	if e.Withheld {
-		return withheld(s, e)
+		return withheldError(s, e)
 	}
 	for _, stub := range s.Stubs() {
 		if stub.Group != e.Group {
@@ -592,8 +586,8 @@ func (d *Desk) Admit(ctx context.Context, r *run.Run, e surface.Entry, args []by
 				return expandFirst(stub, e, err)
 			}
 		}
-		a := ask{action: actionExpand, tools: []string{e.Name}}
-		if _, err := d.recorded(ctx, r, groupIn(s, stub), a, d.expand); err != nil {
+		a := stubRequest{action: actionExpand, tools: []string{e.Name}}
+		if _, err := d.withReceipt(ctx, r, viewGroup(s, stub), a, d.expandMembers); err != nil {
 			d.Log.Debug("called and not expanded", "tool", e.Tool.ID, "err", err)
 		}
 		return nil
@@ -601,16 +595,16 @@ func (d *Desk) Admit(ctx context.Context, r *run.Run, e surface.Entry, args []by
 	return switchboard.Refuse(switchboard.CodeNoSuchTool, "Unknown tool: %s", e.Name)
 }
 
-// withheld says why the entry is: it has grown.
-func withheld(s *surface.Surface, e surface.Entry) error {
+// withheldError says why the entry is withheld: it has grown.
+func withheldError(s *surface.Surface, e surface.Entry) error {
 	return &switchboard.Error{
 		Code: switchboard.CodeOverBudget,
-		Text: fmt.Sprintf("%s is withheld: it has grown to %s tokens, for which the budget of %s has no room", e.Name, number(s.Cost(e.Name)), number(s.Budget())),
+		Text: fmt.Sprintf("%s is withheld: it has grown to %s tokens, and the budget of %s has no room for it", e.Name, formatNumber(s.Cost(e.Name)), formatNumber(s.Budget())),
 		Hint: "the person who runs Switchboard can raise token_budget",
 	}
 }
 
-// expandFirst says that the arguments of a call do not fit, and how to learn the definition.
+// expandFirst says that the arguments of a call do not fit, and how to get the definition.
 func expandFirst(stub, e surface.Entry, why error) error {
 	name, _ := json.Marshal(e.Name)
 	reason := why.Error()

@@ -9,23 +9,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of instructions.
+// Limits of instructions.
 const (
-	maxWords       = 2000 // characters of one server's
-	maxInstruction = 2000 // tokens of all
-	budgetShare    = 4    // of the budget, a quarter at most
-	maxNamed       = 30   // servers that are named
+	maxWords       = 2000 // characters of one server's instructions
+	maxInstruction = 2000 // tokens of all instructions
+	budgetShare    = 4    // a quarter of the budget at most
+	maxNamed       = 30   // servers that the text names
 )
 
-// Words are what a server tells models of itself.
+// Words are the instructions that one server gives to models.
 type Words struct {
 	Server switchboard.ServerID
 	Text   string
 }
 
-// Instructions is what the model of a client is told when that connects: what is behind
-// Switchboard, how to reach it, and the words of the servers, as many as have room. Each
-// is marked as its server's. count counts tokens; budget is the run's, 0 for none.
+// Instructions returns the text that a model reads when its client connects: which servers are behind Switchboard,
+// how to reach them, and the servers' own instructions, as many as there is room for. Each is marked with its server.
+// count counts tokens; budget is the run's, 0 for none.
 func Instructions(servers, starting []switchboard.ServerID, groups []surface.Group, words []Words, budget int, count func([]byte) int) string {
 	room := maxInstruction
 	if budget > 0 {
@@ -38,29 +38,29 @@ func Instructions(servers, starting []switchboard.ServerID, groups []surface.Gro
 	}
 	left := 0
 	for _, w := range words {
-		said := clean(w.Text)
+		said := cleanText(w.Text)
 		if said == "" {
 			continue
 		}
-		said = "> " + strings.ReplaceAll(said, "\n", "\n> ") // so that it cannot look like ours, or another's
+		said = "> " + strings.ReplaceAll(said, "\n", "\n> ") // so that it cannot imitate our own text or another server's
 		if more := fmt.Sprintf("%s\n\n[Instructions of server %q, in its own words]\n%s", text, w.Server, said); fits(more) {
 			text = more
 		} else {
 			left++
 		}
 	}
-	if more := fmt.Sprintf("%s\n\n[The instructions of %s have no room here]", text, plural(left, "more server")); left > 0 && fits(more) {
+	if more := fmt.Sprintf("%s\n\n[The instructions of %s have no room here]", text, countOf(left, "more server")); left > 0 && fits(more) {
 		text = more
 	}
 	return text
 }
 
-// introduction is our own part: what is behind us, and how to reach it.
+// introduction returns our own part of the text: which servers are behind us, and how to reach them.
 func introduction(servers, starting []switchboard.ServerID, groups []surface.Group) string {
 	var b strings.Builder
 	b.WriteString("Switchboard is one server in front of others")
 	if len(servers) > 0 {
-		b.WriteString(": " + named(servers))
+		b.WriteString(": " + joinServers(servers))
 	}
 	b.WriteString(".")
 	switch {
@@ -74,13 +74,13 @@ func introduction(servers, starting []switchboard.ServerID, groups []surface.Gro
 		b.WriteString(" Call their tools by the names in the list of tools.")
 	}
 	if len(starting) > 0 {
-		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", named(starting))
+		fmt.Fprintf(&b, " Still starting: %s. The list of tools changes when they have answered.", joinServers(starting))
 	}
 	return b.String()
 }
 
-// named joins the ids, a bounded number of them.
-func named(ids []switchboard.ServerID) string {
+// joinServers joins the ids, at most maxNamed of them.
+func joinServers(ids []switchboard.ServerID) string {
 	names := make([]string, 0, min(len(ids), maxNamed))
 	for _, id := range ids[:min(len(ids), maxNamed)] {
 		names = append(names, string(id))
@@ -91,9 +91,9 @@ func named(ids []switchboard.ServerID) string {
 	return strings.Join(names, ", ")
 }
 
-// clean removes the characters that people do not see: those of control and format, except
-// line breaks, tabs and the joiners of emoji. It cuts a long text.
-func clean(text string) string {
+// cleanText removes invisible characters: control and format characters except line breaks, tabs and the joiners of
+// emoji. It cuts a long text.
+func cleanText(text string) string {
 	const joiner = '\u200d'
 	var b strings.Builder
 	n := 0

@@ -1,13 +1,11 @@
-// Package lazyexpand keeps what a client is shown within a budget of tokens: each
-// on-demand group of a task is one small stub, which lists and searches its tools,
-// calls them, and adds their definitions to the client's list one by one.
+// Package lazyexpand holds the tools that a client is shown within a budget of tokens. Each on-demand group of a task
+// is one small stub, which lists and searches its tools, calls them, and adds their definitions to the client's list
+// one by one.
 //
-// It decides which tools are members of which group (Plan), whether what is shown
-// is within the budget and what gives way when it is not (Fit), and what becomes of
-// each thing that a client asks of a stub (Desk). What is a member at all is the
-// decision's; what is expanded is kept by the run, as part of its surface; tokens
-// are counted by others, over the bytes that the client gets.
+// The package decides which tools are members of which group (Plan), whether a surface is within its budget and which
+// tools are collapsed or withheld otherwise (Fit), and how each request to a stub is answered (Desk). The decision
+// selects the tools of a task. The run stores the expansions, as part of its surface. Callers count the tokens, over
+// the bytes that the client receives.
 //
-// An expansion is whole: all that was asked for, or nothing and the reason. Nothing
-// that is refused changes anything.
+// An expansion is whole: either everything that was requested, or nothing and the reason. A refusal changes nothing.
 package lazyexpand

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tool returns a tool of which the definition costs so many tokens, as price counts.
+// tool returns a tool with a definition that costs so many tokens, as price counts them.
 func tool(id string, tokens int) *switchboard.Tool {
 	server, name, _ := strings.Cut(id, "/")
 	return &switchboard.Tool{
@@ -21,7 +21,7 @@ func tool(id string, tokens int) *switchboard.Tool {
 	}
 }
 
-// price counts the tokens of tools as tool makes them.
+// price counts the tokens of tools that were made by tool.
 func price(definition []byte) int { return strings.Count(string(definition), "$") }
 
 // show returns the surface of a task with a group g, from lines such as "aws/x 300",
@@ -58,7 +58,7 @@ func expanded(s *surface.Surface, names ...string) *surface.Surface {
 	return s.With(xs, nil)
 }
 
-// usable are the names that a client may call, but for stubs.
+// usable returns the names that a client may call, without stubs.
 func usable(s *surface.Surface) (names []string) {
 	for e := range s.Charged() {
 		if e.Role != surface.Stub {
@@ -99,13 +99,13 @@ func TestAGroupIsSplitIntoServices(t *testing.T) {
 		for _, l := range tt.tools {
 			ids = append(ids, tool(l, 0).ID)
 		}
-		if got := split("g", ids, func(id switchboard.ServerID) []switchboard.Service { return tt.said[id] }); !slices.Equal(got, tt.want) {
+		if got := assignServices("g", ids, func(id switchboard.ServerID) []switchboard.Service { return tt.said[id] }); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
 
-func TestAToolThatAnyRequirementHasAsEssentialIsNoMember(t *testing.T) {
+func TestAToolWithAnEssentialRequirementIsNoMember(t *testing.T) {
 	task := &switchboard.Task{Requirements: []switchboard.Requirement{{OnDemand: true, Group: "g", Stub: "g_helper"}, {}}}
 	selected := []decide.Selected{{Tool: tool("a/both", 1), Requirements: []int{0, 1}}, {Tool: tool("a/one", 1), Requirements: []int{0}}}
 	places, groups := Plan(task, selected, func(switchboard.ServerID) []switchboard.Service { return nil }, price)
@@ -117,7 +117,7 @@ func TestAToolThatAnyRequirementHasAsEssentialIsNoMember(t *testing.T) {
 	}
 }
 
-func TestWhatMakesRoomIsTheFewestThatDo(t *testing.T) {
+func TestTheFewestToolsMakeRoom(t *testing.T) {
 	for _, tt := range []struct {
 		tokens []int
 		over   int
@@ -132,12 +132,12 @@ func TestWhatMakesRoomIsTheFewestThatDo(t *testing.T) {
 		{[]int{100, 200, 300}, 601, nil},
 		{nil, 1, nil},
 	} {
-		var all []cost
+		var all []chargedEntry
 		for i, n := range tt.tokens {
-			all = append(all, cost{surface.Entry{Name: fmt.Sprint(i)}, n})
+			all = append(all, chargedEntry{surface.Entry{Name: fmt.Sprint(i)}, n})
 		}
 		var got []int
-		for _, c := range smallest(all, tt.over) {
+		for _, c := range fewestCovering(all, tt.over) {
 			got = append(got, c.tokens)
 		}
 		if !slices.Equal(got, tt.want) {
@@ -146,7 +146,7 @@ func TestWhatMakesRoomIsTheFewestThatDo(t *testing.T) {
 	}
 }
 
-func TestATaskWhoseEssentialToolsAreTooMuchDoesNotStart(t *testing.T) {
+func TestATaskWithEssentialToolsOverItsBudgetDoesNotStart(t *testing.T) {
 	if s, err := Fit(show(t, nil, 1000, false, "*a/x 600", "*a/y 400", "a/z 9000"), nil); err != nil || !slices.Equal(usable(s), []string{"x", "y"}) {
 		t.Fatalf("%v, %v", s, err)
 	}
@@ -155,11 +155,11 @@ func TestATaskWhoseEssentialToolsAreTooMuchDoesNotStart(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if strings.Contains(fmt.Sprint(err), "  z") {
-		t.Errorf("it tells of what is on demand: %v", err)
+		t.Errorf("the refusal names on-demand tools: %v", err)
 	}
 }
 
-func TestWhatGrowsLaterGivesWay(t *testing.T) {
+func TestToolsThatGrowLaterAreWithheld(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		was, now []string
@@ -183,13 +183,13 @@ func TestWhatGrowsLaterGivesWay(t *testing.T) {
 		if got := usable(s); !slices.Equal(got, tt.want) || len(s.Withheld()) != tt.withheld {
 			t.Errorf("%s: %q with %q withheld, want %q", tt.name, got, s.Withheld(), tt.want)
 		}
-		if _, sum := charged(s); sum > 1000 {
+		if _, sum := chargedEntries(s); sum > 1000 {
 			t.Errorf("%s: %d tokens are charged", tt.name, sum)
 		}
 	}
 }
 
-func TestWhatWasWithheldComesBackWhenThereIsRoom(t *testing.T) {
+func TestWithheldToolsReturnWhenThereIsRoom(t *testing.T) {
 	prev := show(t, nil, 1000, false, "*a/v 400", "*a/w 100")
 	grown, err := Fit(show(t, prev, 1000, false, "*a/v 400", "*a/w 700"), prev)
 	if err != nil || len(grown.Withheld()) != 1 {
@@ -205,7 +205,7 @@ func TestWhatWasWithheldComesBackWhenThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestWhatIsExpandedBesideWhatIsWithheldStaysWhenTheRunIsBoundAgain(t *testing.T) {
+func TestExpandedToolsStayBesideWithheldOnesWhenTheRunIsBoundAgain(t *testing.T) {
 	prev := show(t, nil, 1000, false, "*a/v 400", "*a/w 100", "a/x 200")
 	grown, err := Fit(show(t, prev, 1000, false, "*a/v 400", "*a/w 700", "a/x 200"), prev)
 	if err != nil || len(grown.Withheld()) != 1 {
@@ -225,7 +225,7 @@ func TestWhatIsExpandedBesideWhatIsWithheldStaysWhenTheRunIsBoundAgain(t *testin
 	}
 }
 
-func TestATaskThatIsDeclaredOverTheBudgetDoesNotStart(t *testing.T) {
+func TestADeclaredTaskOverItsBudgetDoesNotStart(t *testing.T) {
 	unbound := surface.New(surface.Input{})
 	if s, err := Fit(show(t, unbound, 1000, false, "*a/v 400", "*a/w 700"), unbound); !strings.Contains(fmt.Sprint(err), "SB-LAZY-001") {
 		t.Errorf("%v, %v", s, err)
@@ -240,29 +240,29 @@ func TestAnExpansionIsWithinTheBudgetOrRefusedWithTheArithmetic(t *testing.T) {
 		want string
 	}{
 		{"z", "needs 300 tokens, and of the budget of 1,000 tokens 900 are in use, so 100 are left / collapse y first, which frees 250 tokens; or use action call, which needs no room"},
-		{"huge", "needs 700 tokens, and of the budget of 1,000 tokens 900 are in use, so 100 are left / it does not fit whatever is collapsed: expand fewer tools, or use action call, which needs no room"},
+		{"huge", "needs 700 tokens, and of the budget of 1,000 tokens 900 are in use, so 100 are left / it does not fit even if everything else is collapsed: expand fewer tools, or use action call, which needs no room"},
 	} {
-		_, err := makeRoom(s, []surface.Entry{entry(tt.ask)}, nil)
+		_, err := planExpansion(s, []surface.Entry{entry(tt.ask)}, nil)
 		e, _ := errors.AsType[*switchboard.Error](err)
 		if e == nil || e.Code != switchboard.CodeOverBudget || strings.TrimPrefix(e.Text, "not expanded: that ")+" / "+e.Hint != tt.want {
 			t.Errorf("%s: %v", tt.ask, err)
 		}
 	}
 	x, z := entry("x"), entry("z")
-	if _, err := makeRoom(s, []surface.Entry{z}, []surface.Entry{x, z}); !strings.Contains(hint(err), "collapse y first") {
-		t.Errorf("what is asked for itself is to be collapsed for it: %v", err)
+	if _, err := planExpansion(s, []surface.Entry{z}, []surface.Entry{x, z}); !strings.Contains(hint(err), "collapse y first") {
+		t.Errorf("a requested tool is to be collapsed for the request: %v", err)
 	}
 	s = expanded(show(t, nil, 1000, true, "*a/w 400", "a/x 250", "a/y 250", "a/z 300", "a/huge 700"), "y", "x")
-	if m, err := makeRoom(s, []surface.Entry{entry("z")}, nil); err != nil || !slices.Equal(m.collapsed, []string{"y"}) || m.used+m.asked != 950 {
-		t.Errorf("the oldest makes room: %+v, %v", m, err)
+	if m, err := planExpansion(s, []surface.Entry{entry("z")}, nil); err != nil || !slices.Equal(m.collapsed, []string{"y"}) || m.used+m.asked != 950 {
+		t.Errorf("the oldest expansion is not collapsed: %+v, %v", m, err)
 	}
 	e, _ := s.Lookup("y")
 	e.Expanded.Use()
-	if m, err := makeRoom(s, []surface.Entry{entry("z")}, nil); err != nil || !slices.Equal(m.collapsed, []string{"x"}) {
-		t.Errorf("what was used last stays: %+v, %v", m, err)
+	if m, err := planExpansion(s, []surface.Entry{entry("z")}, nil); err != nil || !slices.Equal(m.collapsed, []string{"x"}) {
+		t.Errorf("the latest used expansion is collapsed: %+v, %v", m, err)
 	}
-	if m, err := makeRoom(s, []surface.Entry{entry("huge")}, nil); err == nil {
-		t.Errorf("what never fits is made room for: %+v", m)
+	if m, err := planExpansion(s, []surface.Entry{entry("huge")}, nil); err == nil {
+		t.Errorf("tools are collapsed for a request that never fits: %+v", m)
 	}
 }
 
@@ -274,7 +274,7 @@ func hint(err error) string {
 	return e.Hint
 }
 
-// takes is a group with one tool.
+// takes has the definition of a group's only tool.
 func takes(tool string) []byte {
 	if tool != "x" {
 		return nil
@@ -282,7 +282,7 @@ func takes(tool string) []byte {
 	return []byte(`{"name":"x","inputSchema":{"type":"object","properties":{"input":{"type":"object"}}}}`)
 }
 
-func TestWhatAStubDoesNotTakeIsRefusedWithWhatToWriteInstead(t *testing.T) {
+func TestAStubRefusesBadArgumentsWithAnExample(t *testing.T) {
 	for args, want := range map[string]string{
 		`{"action":"run"}`:                 `there is no action "run"`,
 		`{"action":7}`:                     `"action" must be a string`,
@@ -313,7 +313,7 @@ func TestWhatAStubDoesNotTakeIsRefusedWithWhatToWriteInstead(t *testing.T) {
 	}
 }
 
-func TestAStubTakesWhatHasOneMeaningHoweverItIsWritten(t *testing.T) {
+func TestAStubAcceptsEachSpellingWithOneMeaning(t *testing.T) {
 	for args, want := range map[string]string{
 		``:                                 "{list    0 [] }",
 		`{}`:                               "{list    0 [] }",
@@ -368,7 +368,7 @@ func TestADescriptionIsShownAsOneLineOfText(t *testing.T) {
 	}
 }
 
-func TestASearchSaysWhatAToolTakes(t *testing.T) {
+func TestASearchResultHasTheToolsSignature(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{"properties":{"limit":{"type":"integer"},"path":{"type":"string"}},"required":["path"]}`:         "path: string, limit?: integer",
 		`{"properties":{"limit":{},"path":{}},"required":["path"]}`:                                        "path, limit?",
@@ -401,7 +401,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestWhatIsDeclaredFitsARowOfTheCeilingAndTakesOverItsConstraints(t *testing.T) {
+func TestADeclaredRequirementMatchesACeilingRowAndGetsItsConstraints(t *testing.T) {
 	tax, err := switchboard.NewTaxonomy(map[switchboard.Resource]switchboard.Resource{"cloud": "", "aws": "cloud", "s3": "aws"}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -438,12 +438,12 @@ func TestWhatIsDeclaredFitsARowOfTheCeilingAndTakesOverItsConstraints(t *testing
 			t.Errorf("%s %s %s of %d tokens: %s, want %s", tt.verb, tt.resource, tt.asks, tt.budget, got, tt.want)
 		}
 		if !slices.Equal(asked.Requirements[0].Constraints, tt.asks) {
-			t.Error("what was asked for has changed")
+			t.Error("the given task has changed")
 		}
 	}
 }
 
-func TestATaskThatIsDeclaredHasABoundedNumberOfRequirements(t *testing.T) {
+func TestADeclaredTaskHasALimitedNumberOfRequirements(t *testing.T) {
 	for n, ok := range map[int]bool{maxDeclared: true, maxDeclared + 1: false} {
 		args := `{"required_capabilities":[` + strings.TrimSuffix(strings.Repeat(`{"verb":"read","resource":"aws"},`, n), ",") + `]}`
 		if _, err := Declared([]byte(args)); (err == nil) != ok {

@@ -9,12 +9,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// oneLine is what a tool's description says first: a sentence, and no more than a
-// line of it, whatever else stands there.
+// oneLine returns the beginning of a tool's description: one sentence, and at most one line.
 func oneLine(definition []byte) string {
 	raw, _ := wire.Field(definition, "description")
-	if len(raw) > 4096 { // enough for a line, wherever its spelling is cut
-		raw = cutString(raw[:4096])
+	if len(raw) > 4096 { // enough for a line, even after a cut within an escape
+		raw = trimToString(raw[:4096])
 	}
 	text, _ := wire.String(raw)
 	var b strings.Builder
@@ -44,12 +43,12 @@ func oneLine(definition []byte) string {
 	return b.String()
 }
 
-// maxArguments bounds the arguments that a signature names.
+// maxArguments limits the arguments that a signature names.
 const maxArguments = 8
 
-// signature says what the tool takes, such as "path: string, mode?: fast|slow", so that a
-// model can call it without its whole definition: the required arguments, and then the
-// others with a question mark. It is "" where no names can be read.
+// signature returns the tool's arguments in short form, such as "path: string, mode?: fast|slow", so that a model can
+// call the tool without its full definition. Required arguments come first; the others have a question mark. It
+// returns "" if it can read no names.
 func signature(definition []byte) string {
 	schema, _ := wire.Field(definition, "inputSchema")
 	properties, _ := wire.Field(schema, "properties")
@@ -69,12 +68,12 @@ func signature(definition []byte) string {
 	others := 0
 	for name, property := range wire.Members(properties) {
 		switch {
-		case !plain(name):
+		case !isPlainWord(name):
 			others++
 		case required[name]:
-			first = append(first, name+typed(property))
+			first = append(first, name+typeSuffix(property))
 		case len(more) < maxArguments:
-			more = append(more, name+"?"+typed(property))
+			more = append(more, name+"?"+typeSuffix(property))
 		default:
 			others++
 		}
@@ -90,9 +89,9 @@ func signature(definition []byte) string {
 	return strings.Join(all, ", ")
 }
 
-// typed is the type of an argument as a signature has it, such as ": integer", or the
-// words of an enum; "" where the schema does not say it in a few words.
-func typed(property []byte) string {
+// typeSuffix returns the type of an argument for a signature, such as ": integer", or the words of an enum; "" if the
+// schema does not state the type in a few words.
+func typeSuffix(property []byte) string {
 	if len(property) == 0 || property[0] != '{' {
 		return ""
 	}
@@ -104,18 +103,18 @@ func typed(property []byte) string {
 	kind, _ := wire.Field(property, "type")
 	name, ok := wire.String(kind)
 	switch {
-	case !ok || !plain(name):
+	case !ok || !isPlainWord(name):
 		return ""
 	case name == "array":
 		items, _ := wire.Field(property, "items")
-		if element := strings.TrimPrefix(typed(items), ": "); element != "" && !strings.Contains(element, "|") {
+		if element := strings.TrimPrefix(typeSuffix(items), ": "); element != "" && !strings.Contains(element, "|") {
 			return ": " + element + "[]"
 		}
 	}
 	return ": " + name
 }
 
-// enumWords joins the words of an enum, a few of them; "" where one is no plain word.
+// enumWords joins at most maxEnum words of an enum; it returns "" if one is no plain word.
 func enumWords(enum []byte) string {
 	var words []string
 	n := 0
@@ -124,7 +123,7 @@ func enumWords(enum []byte) string {
 			continue
 		}
 		word, ok := wire.String(element)
-		if !ok || !plain(word) {
+		if !ok || !isPlainWord(word) {
 			return ""
 		}
 		words = append(words, word)
@@ -135,11 +134,11 @@ func enumWords(enum []byte) string {
 	return strings.Join(words, "|")
 }
 
-// maxEnum bounds the words of an enum that a signature shows.
+// maxEnum limits the words of an enum in a signature.
 const maxEnum = 6
 
-// plain reports whether the name of an argument is fit to be shown in a line.
-func plain(name string) bool {
+// isPlainWord reports whether the name of an argument can be shown in a line.
+func isPlainWord(name string) bool {
 	if name == "" || len(name) > 40 {
 		return false
 	}
@@ -148,8 +147,8 @@ func plain(name string) bool {
 	})
 }
 
-// cutString ends the beginning of a JSON string where none of its escapes is cut.
-func cutString(raw []byte) []byte {
+// trimToString ends the prefix of a JSON string before an incomplete escape.
+func trimToString(raw []byte) []byte {
 	for cut := 0; cut < 16 && len(raw) > 1; cut++ {
 		if whole := append(slices.Clip(raw), '"'); wellFormed(whole) {
 			return whole
@@ -164,8 +163,8 @@ func wellFormed(raw []byte) bool {
 	return ok
 }
 
-// plural spells a number of things.
-func plural(n int, what string) string {
+// countOf returns the number and the noun.
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

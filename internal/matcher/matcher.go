@@ -1,26 +1,23 @@
-// Package matcher finds the tools that can do what a requirement asks, and
-// drops those that could also do what it forbids: the stages filter and prune.
+// Package matcher finds the tools that can do what a requirement asks, and drops those that could also do what it
+// forbids. These are the stages filter and prune.
 //
-// Filter takes the tools with a capability of the required verb and resource
-// (or a descendant of the resource), or those that the requirement names.
+// Filter takes the tools with a capability of the required verb on the required resource, or on a descendant of the
+// resource. For a requirement by name it takes the named tools.
 //
-// Prune keeps a tool when every one of its capabilities carries every required
-// constraint. Not only the one that matches: a call of the tool can exercise
-// any of them, so a tool that reads and also writes is not readonly. What
-// weaker sources say besides (switchboard.Tool.Kept) counts so:
+// Prune keeps a tool if every one of its capabilities carries every required constraint. The matching capability is not
+// enough: a call of the tool can exercise any of them, so a tool that reads and also writes is not readonly. Statements
+// of weaker sources (switchboard.Tool.Kept) count as follows:
 //
-//   - a capability of a verb and resource that the winning source does not
-//     speak of is one more that must carry the constraints;
-//   - human_in_the_loop and rate_limited, said of a verb and resource of which
-//     the winning source does speak, add to what that capability carries, for
-//     Switchboard enforces them whoever said it. Nothing else is added, and
-//     what else such a weaker word lacks does not count: the winner wins.
+//   - If the strongest source does not state a verb and resource, a weaker source's capability for them must carry
+//     the constraints too.
+//   - If it does, human_in_the_loop and rate_limited from a weaker source are added to its capability, because
+//     Switchboard enforces them from every source. Nothing else of the weaker statement counts.
 //
-// A tool that states no capability carries no constraint. That a tool is readonly counts only where a person vouches for the word
-// (switchboard.Tool.Vouched), unless switchboard.Tenant.TrustFor says that the server's own is enough.
+// A tool without capabilities carries no constraint. readonly counts only if a person vouches for the source
+// (switchboard.Tool.Vouched), unless switchboard.Tenant.TrustFor accepts the server's own word.
 //
-// Neither stage knows of tenants: whoever makes an Index gives it the view of
-// one. Which server is best is left to package ranking.
+// Neither stage knows tenants: an Index is made from the view of one tenant. Package ranking decides which server is
+// best.
 package matcher
 
 import (
@@ -32,41 +29,39 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Catalog is what a tenant's servers offer. It does not change, and neither do
-// the slices that it returns, which are sorted by id.
+// A Catalog is what a tenant's servers offer. It is immutable, and so are the slices that it returns. They are sorted
+// by id.
 type Catalog interface {
-	// Match returns the tools with a capability of v on r or on any descendant
-	// of r.
+	// Match returns the tools with a capability of v on r or on a descendant of r.
 	Match(v switchboard.Verb, r switchboard.Resource) []*switchboard.Tool
 
 	// Named returns the tools that match a pattern of Requirement.Tools.
 	Named(pattern string) []*switchboard.Tool
 }
 
-// An Index is a catalog with what its stages find out about the tools only
-// once. It is safe for concurrent use.
+// An Index is a catalog with a cache of the results of its stages. It is safe for concurrent use.
 type Index struct {
-	catalog Catalog
-	all     []*switchboard.Tool
-	bits    map[switchboard.Constraint]uint64 // one bit each, of the first 63 constraints
+	catalog  Catalog
+	allTools []*switchboard.Tool
+	bits     map[switchboard.Constraint]uint64 // one bit for each of the first 63 constraints
 
 	mu    sync.RWMutex
-	found map[query][]decide.Candidate
+	cache map[catalogQuery][]decide.Candidate
 }
 
-// A query is what a catalog is asked: for a verb and resource, or for a pattern.
-type query struct {
+// A query is a question to the catalog: a verb and resource, or a pattern.
+type catalogQuery struct {
 	verb     switchboard.Verb
 	resource switchboard.Resource
 	pattern  string
 }
 
-// New returns an Index of the catalog. The constraints of tax are those that
-// are compared fast (the first 63 of them); others are compared all the same.
+// New returns an Index of the catalog. Comparison is fast for the first 63 constraints of tax, and slower for all
+// others.
 func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
 	all := slices.Clone(catalog.Named("*/*"))
 	slices.SortFunc(all, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	x := &Index{catalog: catalog, all: all, bits: map[switchboard.Constraint]uint64{}, found: map[query][]decide.Candidate{}}
+	x := &Index{catalog: catalog, allTools: all, bits: map[switchboard.Constraint]uint64{}, cache: map[catalogQuery][]decide.Candidate{}}
 	for i, c := range tax.Constraints() {
 		if i < 63 { // the last bit is vouchedReadOnly
 			x.bits[c] = 1 << i
@@ -75,53 +70,51 @@ func New(catalog Catalog, tax *switchboard.Taxonomy) *Index {
 	return x
 }
 
-// Filter returns the stage that finds a requirement's candidates. It refuses a
-// requirement by name where the tenant may not have one.
-func (x *Index) Filter() decide.Stage { return filter{x} }
+// Filter returns the stage that finds a requirement's candidates. It refuses a requirement by name if the tenant may
+// not use names.
+func (x *Index) Filter() decide.Stage { return filterStage{x} }
 
 // Prune returns the stage that drops candidates without a required constraint.
-func (x *Index) Prune() decide.Stage { return prune{x} }
+func (x *Index) Prune() decide.Stage { return pruneStage{x} }
 
-type filter struct{ *Index }
+type filterStage struct{ *Index }
 
 // Name implements decide.Stage.
-func (filter) Name() string { return decide.StageFilter }
+func (filterStage) Name() string { return decide.StageFilter }
 
 // Apply implements decide.Stage.
-func (f filter) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+func (f filterStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	if q.Requirement.ByName() {
-		return f.named(q, in, drop)
+		return f.candidatesByName(q, in, drop)
 	}
-	return append(in, f.find(query{verb: q.Requirement.Verb, resource: q.Requirement.Resource})...), nil
+	return append(in, f.cachedCandidates(catalogQuery{verb: q.Requirement.Verb, resource: q.Requirement.Resource})...), nil
 }
 
-// find returns what the catalog answers, as candidates in the order of their
-// ids. They are made once, and shared.
-func (x *Index) find(q query) []decide.Candidate {
+// cachedCandidates returns the catalog's answer as candidates in the order of their ids. They are made once and shared.
+func (x *Index) cachedCandidates(q catalogQuery) []decide.Candidate {
 	x.mu.RLock()
-	found, ok := x.found[q]
+	found, ok := x.cache[q]
 	x.mu.RUnlock()
 	if ok {
 		return found
 	}
 	if q.pattern != "" {
-		found = x.candidates(x.catalog.Named(q.pattern))
+		found = x.makeCandidates(x.catalog.Named(q.pattern))
 	} else {
-		found = x.candidates(x.catalog.Match(q.verb, q.resource))
+		found = x.makeCandidates(x.catalog.Match(q.verb, q.resource))
 	}
 	if len(found) == 0 {
-		return nil // not kept: what can be asked for is endless, what is there is not
+		return nil // not cached: the number of possible queries has no limit, but the number of those with a result has
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.found[q] = found
+	x.cache[q] = found
 	return found
 }
 
-// named returns the candidates that any of the patterns matches, in the order
-// of their ids. A pattern that matches nothing is something that the task needs
-// and cannot have: then there is no partial match, and all are dropped.
-func (x *Index) named(q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+// candidatesByName returns the candidates that match any of the patterns, in the order of their ids. If one pattern matches
+// nothing, the task lacks something that it needs. So there is no partial match: all candidates are dropped.
+func (x *Index) candidatesByName(q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	if !q.Tenant.ByName {
 		return nil, &switchboard.Error{
 			Code:        switchboard.CodeNotAuthorized,
@@ -133,43 +126,41 @@ func (x *Index) named(q *decide.Question, in []decide.Candidate, drop decide.Dro
 	}
 	on, unmatched := in, ""
 	for _, pattern := range q.Requirement.Tools {
-		found := x.find(query{pattern: pattern})
+		found := x.cachedCandidates(catalogQuery{pattern: pattern})
 		if len(found) == 0 && unmatched == "" {
 			unmatched = pattern
 		}
 		on = append(on, found...)
 	}
 	if len(q.Requirement.Tools) > 1 {
-		slices.SortFunc(on, byID)
+		slices.SortFunc(on, compareIDs)
 		on = slices.CompactFunc(on, func(a, b decide.Candidate) bool { return a.Tool == b.Tool })
 	}
 	if unmatched == "" {
 		return on, nil
 	}
-	if drop != nil {
-		for _, c := range on {
-			drop(c, decide.Reason{Text: "no tool is named " + unmatched + ", which the requirement names too"})
-		}
+	for _, c := range on {
+		drop(c, decide.Reason{Text: "no tool is named " + unmatched + ", which the requirement names too"})
 	}
 	return in, nil
 }
 
-// candidates returns the tools as candidates in the order of their ids, marked
-// with the constraints that they carry.
-func (x *Index) candidates(tools []*switchboard.Tool) []decide.Candidate {
+// makeCandidates makes the tools makeCandidates, in the order of their ids, and marks them with the constraints that they
+// carry.
+func (x *Index) makeCandidates(tools []*switchboard.Tool) []decide.Candidate {
 	found := make([]decide.Candidate, len(tools))
 	for i, t := range tools {
-		found[i] = decide.Candidate{Tool: t, Marks: x.carries(t)}
+		found[i] = decide.Candidate{Tool: t, Marks: x.carriedBits(t)}
 	}
-	slices.SortFunc(found, byID)
+	slices.SortFunc(found, compareIDs)
 	at := 0
 	for i := range found {
-		// Both are sorted, and what is found is some of them all.
-		n, _ := slices.BinarySearchFunc(x.all[at:], found[i].Tool.ID, func(t *switchboard.Tool, id switchboard.ToolID) int { return t.ID.Compare(id) })
+		// Both lists are sorted, and found is a part of x.all.
+		n, _ := slices.BinarySearchFunc(x.allTools[at:], found[i].Tool.ID, func(t *switchboard.Tool, id switchboard.ToolID) int { return t.ID.Compare(id) })
 		at += n
 		found[i].Index = int32(at)
 	}
 	return found
 }
 
-func byID(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }
+func compareIDs(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) }

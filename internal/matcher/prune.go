@@ -8,21 +8,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// StagePrune is the name of the stage that drops what lacks a constraint.
+// StagePrune is the name of the stage that drops tools that lack a constraint.
 const StagePrune = "prune"
 
-type prune struct{ *Index }
+type pruneStage struct{ *Index }
 
 // Name implements decide.Stage.
-func (prune) Name() string { return StagePrune }
+func (pruneStage) Name() string { return StagePrune }
 
 // Apply implements decide.Stage.
-func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
+func (p pruneStage) Apply(_ context.Context, q *decide.Question, in []decide.Candidate, drop decide.Drop) ([]decide.Candidate, error) {
 	want := q.Requirement.Constraints
 	if len(want) == 0 {
 		return in, nil
 	}
-	need, all := p.mask(want)
+	need, all := p.constraintBits(want)
 	vouched := slices.Contains(want, switchboard.ReadOnly) && q.Tenant.TrustFor(q.Principal) != switchboard.TrustDeclared
 	if vouched {
 		need |= vouchedReadOnly
@@ -34,24 +34,21 @@ func (p prune) Apply(_ context.Context, q *decide.Question, in []decide.Candidat
 			on = append(on, *c)
 			continue
 		}
-		if all && drop == nil {
-			continue
-		}
-		why, lacks := lack(c.Tool, want)
+		why, lacks := missingConstraint(c.Tool, want)
 		if !lacks && vouched {
-			why, lacks = unvouched(c.Tool)
+			why, lacks = unvouchedCapability(c.Tool)
 		}
 		if !lacks {
 			on = append(on, *c)
-		} else if drop != nil {
+		} else {
 			drop(*c, why)
 		}
 	}
 	return on, nil
 }
 
-// mask returns the bits of the constraints, and whether each of them has one.
-func (x *Index) mask(cs []switchboard.Constraint) (mask uint64, all bool) {
+// constraintBits returns the bits of the constraints, and whether every constraint has a bit.
+func (x *Index) constraintBits(cs []switchboard.Constraint) (mask uint64, all bool) {
 	for _, c := range cs {
 		bit, ok := x.bits[c]
 		if !ok {
@@ -62,27 +59,26 @@ func (x *Index) mask(cs []switchboard.Constraint) (mask uint64, all bool) {
 	return mask, true
 }
 
-// vouchedReadOnly marks a tool of which a person vouches for every capability. It says nothing without the mark of readonly.
+// vouchedReadOnly is the bit of a tool with every capability vouched for by a person. It means nothing without the bit
+// of readonly.
 const vouchedReadOnly = 1 << 63
 
-// carries returns the bits of the constraints that every capability of the tool
-// carries. It agrees with lack.
-func (x *Index) carries(t *switchboard.Tool) (marks uint64) {
+// carriedBits returns the bits of the constraints that every capability of the tool carriedBits. It agrees with lack.
+func (x *Index) carriedBits(t *switchboard.Tool) (marks uint64) {
 	for c, bit := range x.bits {
-		if _, lacks := lack(t, []switchboard.Constraint{c}); !lacks {
+		if _, lacks := missingConstraint(t, []switchboard.Constraint{c}); !lacks {
 			marks |= bit
 		}
 	}
-	if _, lacks := unvouched(t); !lacks {
+	if _, lacks := unvouchedCapability(t); !lacks {
 		marks |= vouchedReadOnly
 	}
 	return marks
 }
 
-// lack returns the first of the wanted constraints that some capability of the
-// tool does not carry, and the first capability that does not. What Switchboard
-// enforces on the tool, all of them carry.
-func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bool) {
+// missingConstraint returns the first of the wanted constraints that some capability of the tool does not carry, with the first such
+// capability. If Switchboard enforces a constraint on the tool, every capability carries it.
+func missingConstraint(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bool) {
 	for _, c := range want {
 		if t.Enforces(c) {
 			continue
@@ -91,13 +87,13 @@ func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bo
 			return decide.Reason{Missing: c}, true
 		}
 		for i := range t.Capabilities {
-			if have := &t.Capabilities[i]; !have.Carries(c) && !kept(t, have, c) {
+			if have := &t.Capabilities[i]; !have.Carries(c) && !restrictedByWeaker(t, have, c) {
 				return decide.Reason{Missing: c, Capability: have}, true
 			}
 		}
 		for i := range t.Kept {
 			have := &t.Kept[i]
-			if further(t, have) && !have.Carries(c) && !kept(t, have, c) {
+			if addsCapability(t, have) && !have.Carries(c) && !restrictedByWeaker(t, have, c) {
 				return decide.Reason{Missing: c, Capability: have}, true
 			}
 		}
@@ -105,30 +101,32 @@ func lack(t *switchboard.Tool, want []switchboard.Constraint) (decide.Reason, bo
 	return decide.Reason{}, false
 }
 
-// unvouched returns the first capability of a readonly tool that is readonly by the word of its server only.
-func unvouched(t *switchboard.Tool) (decide.Reason, bool) {
+// unvouchedCapability returns the first capability of a readonly tool that only its server calls readonly.
+func unvouchedCapability(t *switchboard.Tool) (decide.Reason, bool) {
 	for i := range t.Capabilities {
 		if have := &t.Capabilities[i]; !t.Vouched(have.Source) {
 			return decide.Reason{Missing: switchboard.ReadOnly, Capability: have}, true
 		}
 	}
 	for i := range t.Kept {
-		if have := &t.Kept[i]; further(t, have) && !t.Vouched(have.Source) {
+		if have := &t.Kept[i]; addsCapability(t, have) && !t.Vouched(have.Source) {
 			return decide.Reason{Missing: switchboard.ReadOnly, Capability: have}, true
 		}
 	}
 	return decide.Reason{}, false
 }
 
-// further reports whether a weaker source speaks of a verb and resource of which the winning one does not.
-func further(t *switchboard.Tool, have *switchboard.Capability) bool {
-	return !slices.ContainsFunc(t.Capabilities, func(w switchboard.Capability) bool { return same(&w, have) })
+// addsCapability reports whether the strongest source does not state have's verb and resource.
+func addsCapability(t *switchboard.Tool, have *switchboard.Capability) bool {
+	return !slices.ContainsFunc(t.Capabilities, func(w switchboard.Capability) bool { return sameAction(&w, have) })
 }
 
-// kept reports whether a weaker source says of the same verb and resource that
-// they carry c, and c is one that we enforce.
-func kept(t *switchboard.Tool, have *switchboard.Capability, c switchboard.Constraint) bool {
-	return c.Restricts() && slices.ContainsFunc(t.Kept, func(k switchboard.Capability) bool { return same(&k, have) && k.Carries(c) })
+// restrictedByWeaker reports whether a weaker source states c for the verb and resource of have, and c is a constraint that
+// Switchboard enforces.
+func restrictedByWeaker(t *switchboard.Tool, have *switchboard.Capability, c switchboard.Constraint) bool {
+	return c.Restricts() && slices.ContainsFunc(t.Kept, func(k switchboard.Capability) bool { return sameAction(&k, have) && k.Carries(c) })
 }
 
-func same(a, b *switchboard.Capability) bool { return a.Verb == b.Verb && a.Resource == b.Resource }
+func sameAction(a, b *switchboard.Capability) bool {
+	return a.Verb == b.Verb && a.Resource == b.Resource
+}

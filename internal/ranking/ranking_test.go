@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tools makes tools of "server/tool" or "server/tool class".
+// tools makes tools from "server/tool" or "server/tool class".
 func tools(t *testing.T, lines ...string) (ts []*switchboard.Tool) {
 	t.Helper()
 	for _, line := range lines {
@@ -36,16 +36,16 @@ func rank(ctx context.Context, t rapid.TB, r switchboard.Ranking, req switchboar
 		in[i].Tool = tool
 	}
 	stage := ranking.New(r, ts)
-	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), nil)
+	out, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, slices.Clone(in), decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With what the filter says of their order it is faster, and the same.
+	// The filter's indexes make it faster, and do not change the result.
 	slices.SortFunc(in, func(a, b decide.Candidate) int { return a.Tool.ID.Compare(b.Tool.ID) })
 	for i := range in {
 		in[i].Index = int32(i)
 	}
-	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, nil)
+	fast, err := stage.Apply(ctx, &decide.Question{Requirement: &req}, in, decide.Ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,16 +169,15 @@ func TestAttack6AServerForWhichTheOperatorVouchesComesBeforeBytesAndAfterScores(
 	}
 }
 
-func TestAServerThatWasNotThereIsNotRanked(t *testing.T) {
+func TestAnUnknownServerIsNotRanked(t *testing.T) {
 	stage := ranking.New(switchboard.Ranking{}, tools(t, "a/x"))
-	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, nil)
+	_, err := stage.Apply(t.Context(), &decide.Question{Requirement: &switchboard.Requirement{}}, []decide.Candidate{{Tool: tools(t, "b/x")[0]}}, decide.Ignore)
 	if err == nil {
-		t.Error("it was ranked, by nothing")
+		t.Error("an unknown server was ranked")
 	}
 }
 
-// TestTheOrderIsTheRule compares with the rule as part of the documentation
-// words it, applied to candidates one by one.
+// TestTheOrderIsTheRule compares the order with the documented rule, applied to one candidate at a time.
 func TestTheOrderIsTheRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		classes := rapid.MapOf(rapid.SampledFrom([]string{"x", "y", "z"}), rapid.IntRange(-2, 2)).Draw(t, "classes")
@@ -214,7 +213,7 @@ func TestTheOrderIsTheRule(t *testing.T) {
 		}
 		var want []keyed
 		for _, tool := range ts {
-			want = append(want, keyed{place(r, req, tool), score(r, tool), tool})
+			want = append(want, keyed{place(r, req, tool), serverScore(r, tool), tool})
 		}
 		slices.SortFunc(want, func(a, b keyed) int {
 			preferred := func(k keyed) int {
@@ -236,7 +235,7 @@ func TestTheOrderIsTheRule(t *testing.T) {
 			order = append(order, fmt.Sprintf("%s %d %d", k.tool.ID, k.place, k.score))
 		}
 
-		shuffled := rapid.Permutation(ts).Draw(t, "shuffled") // law: the order of what comes in never matters
+		shuffled := rapid.Permutation(ts).Draw(t, "shuffled") // law: the order of the input never matters
 		if got := rank(t.Context(), t, r, req, shuffled); !slices.Equal(got, order) {
 			t.Fatalf("order is\n %q, want\n %q", got, order)
 		}
@@ -252,7 +251,7 @@ func place(r switchboard.Ranking, req switchboard.Requirement, t *switchboard.To
 	return 0
 }
 
-func score(r switchboard.Ranking, t *switchboard.Tool) int {
+func serverScore(r switchboard.Ranking, t *switchboard.Tool) int {
 	n := r.Classes[t.Class]
 	for _, a := range r.Adjust {
 		if glob(a.Server, string(t.ID.Server)) {
@@ -262,7 +261,7 @@ func score(r switchboard.Ranking, t *switchboard.Tool) int {
 	return n
 }
 
-// glob is the obvious matcher, exponential and all.
+// glob is the obvious, exponential matcher.
 func glob(pattern, s string) bool {
 	switch {
 	case pattern == "":

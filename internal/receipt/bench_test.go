@@ -13,12 +13,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// discard is a store that costs nothing.
+// discard is a store that drops all entries.
 type discard struct{ receipt.Store }
 
 func (discard) Append(context.Context, string, uint64, ...[]byte) error { return nil }
 
-// used is how long this process has computed. Others compute on the machine too.
+// used returns the processor time of this process. Wall-clock time would include other processes.
 func used(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -27,8 +27,8 @@ func used(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkCalls is what a receipt adds to a call with arguments and a result of 1 KiB,
-// its share of chaining, signing and writing included.
+// BenchmarkCalls measures the cost of a receipt for a call with arguments and a result of 1 KiB,
+// including its share of chaining, signing and writing.
 func BenchmarkCalls(b *testing.B) {
 	text := strings.Repeat("0123456789abcdef", 64)
 	file, err := store.OpenFile(filepath.Join(b.TempDir(), "store.db"), store.FileOptions{})
@@ -63,7 +63,7 @@ func BenchmarkCalls(b *testing.B) {
 						if _, err := caller.Call(context.Background(), call); err != nil {
 							b.Error(err)
 						}
-						if n%1024 == 0 { // not faster than they can be written
+						if n%1024 == 0 { // so that the queue does not overflow
 							if _, err := book.Write(context.Background(), &receipt.Receipt{Kind: receipt.Admin}); err != nil {
 								b.Error(err)
 							}

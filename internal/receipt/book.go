@@ -28,32 +28,32 @@ type Store interface {
 	Trim(ctx context.Context, log string, first uint64) error
 }
 
-// Options say whose chain a Book writes, and how. Node, Key and DigestKey are needed.
+// Options say which chain a Book writes, and how. Node, Key and DigestKey are needed.
 type Options struct {
 	Node string // see CheckNode
 
-	// Key signs. It is one that NewKey has made. Where the chain was last signed
-	// with one of Previous, that one introduces Key.
+	// Key signs the chain; NewKey makes such keys. If the last signature of the chain is by one of
+	// Previous, that key signs the receipt that introduces Key.
 	Key      switchboard.Secret
 	Previous []switchboard.Secret
 
-	// DigestKey is what the digests of arguments and results are made with; all
-	// nodes need the same where they are to be compared.
+	// DigestKey keys the digests of arguments and results. All replicas need the same one, so that
+	// their digests can be compared.
 	DigestKey switchboard.Secret
 
-	Linger     time.Duration // how long a receipt for which nobody waits may wait for others; 0 means 50ms
-	Queue      int           // how many may wait; 0 means 8192
-	QueueBytes int           // of those that wait; 0 means 8 MiB
-	Timeout    time.Duration // of one use of the store; 0 means 5s
+	Linger     time.Duration // how long a receipt without a waiter may wait for others; 0 means 50ms
+	Queue      int           // how many receipts may wait; 0 means 8192
+	QueueBytes int           // bytes of the receipts that wait; 0 means 8 MiB
+	Timeout    time.Duration // for one use of the store; 0 means 5s
 
-	// Anchor takes a line for each checkpoint, and has it durable when Write
-	// returns; nil means that they are in Log alone. See OpenAnchor.
+	// Anchor gets one line for each checkpoint. The line must be durable when Write returns. nil
+	// means that checkpoints are written to Log alone. See OpenAnchor.
 	Anchor io.Writer
 
 	CheckpointEvery int           // receipts; 0 means 10,000
-	CheckpointAfter time.Duration // since the one before, where there is anything new; 0 means 5min
+	CheckpointAfter time.Duration // since the last one, if there are new entries; 0 means 5min
 
-	Version string       // that writes, for the receipt of the start
+	Version string       // of Switchboard, for the receipt of the start
 	Log     *slog.Logger // nil means none
 }
 
@@ -67,92 +67,92 @@ const (
 	defaultCheckpointAfter = 5 * time.Minute
 )
 
-// A Book writes the chain of a node. It is safe for concurrent use.
+// A Book writes the chain of one replica. It is safe for concurrent use.
 type Book struct {
-	o       Options
+	options Options
 	store   Store
-	log     string // in the store
+	logName string // its name in the store
 	digests *Digests
 
-	// Who writes holds the pen: somebody who waits for a receipt, where it is free, or run.
-	// What follows is the writer's own.
-	pen        chan struct{} // takes one
-	signer     *signer
-	previous   []*signer
-	seq        uint64 // of the last entry that is stored
-	prev       switchboard.Digest
-	unsure     *batch     // was given to the store, and perhaps taken
-	buf        []byte     // of entries
-	spare      batch      // memory for the next queue
-	checkpoint Checkpoint // the last one
+	// writeRight is the right to write: a caller that waits for a receipt takes it if it is free,
+	// run takes it otherwise. The fields below it belong to its holder.
+	writeRight      chan struct{} // holds one
+	signer          *signer
+	previousSigners []*signer
+	seq             uint64 // of the last stored entry
+	prev            switchboard.Digest
+	unconfirmed     *batch     // given to the store, which did not confirm it
+	entryBuffer     []byte     // memory for entries
+	spareBatch      batch      // memory for the next queue
+	lastCheckpoint  Checkpoint // the last one that was made
 
-	wake     chan struct{} // there is something to write; takes one
-	hurry    chan struct{} // and somebody waits for it; takes one
+	wake     chan struct{} // there is something to write; holds one
+	wakeNow  chan struct{} // and a caller waits for it; holds one
 	stopping chan struct{}
 	done     chan struct{}
 
-	mu     sync.Mutex
-	state  state
-	fault  error
-	since  time.Time // of fault
-	queue  batch
-	held   int           // receipts that were queued and are neither stored nor lost
-	room   chan struct{} // closed when the queue has been taken
-	last   time.Time     // of the receipt that was queued last
-	lost   int64         // in all
-	losing Lost          // what no receipt says yet
-	tail   uint64        // seq, for Status
-	anchor error         // why the last checkpoint is not there
+	mu             sync.Mutex
+	state          bookState
+	fault          error
+	faultSince     time.Time // of fault
+	queue          batch
+	unwritten      int           // receipts that were queued and are neither stored nor lost
+	roomFreed      chan struct{} // closed when the queue is emptied
+	lastTime       time.Time     // of the last queued receipt
+	totalLost      int64         // in all
+	unreportedLoss Lost          // not yet reported by a receipt
+	storedSeq      uint64        // seq, for Status
+	anchorFault    error         // why the last checkpoint is not in the anchor
 }
 
-// state says what becomes of receipts.
-type state int
+// bookState says what happens to new receipts.
+type bookState int
 
 const (
-	opening state = iota // nothing can be written before the chain has been read
+	opening bookState = iota // the chain has not been read yet, so nothing can be written
 	open
-	down   // the store does not take them now; they wait
-	fenced // the chain is not ours any more
+	down   // the store does not answer; receipts wait
+	fenced // another process owns the chain now
 	closed
 )
 
-// A batch is receipts that are written at once.
+// A batch holds receipts that are written together.
 type batch struct {
-	bodies []byte // one behind the other
-	ends   []int  // where each ends
-	waits  []wait // in their order
+	bodies  []byte         // one after another
+	ends    []int          // where each body ends
+	waiters []queuedWaiter // sorted by at
 
-	// Once it is in the chain:
+	// Set once the batch is part of the chain:
 	entries [][]byte
-	head    switchboard.Digest // of the last one
+	head    switchboard.Digest // digest of the last entry
 }
 
-// A wait is for one of a batch.
-type wait struct {
-	at int
-	*waiter
+// A queuedWaiter joins a waiter to the receipt at index at of a batch.
+type queuedWaiter struct {
+	index int
+	*receiptWaiter
 }
 
-// A waiter is somebody who waits until a receipt is stored.
-type waiter struct {
+// A receiptWaiter is a caller that waits until its receipt is stored.
+type receiptWaiter struct {
 	ctx    context.Context
-	intent *Receipt // where it is one, and a call stands still
-	signer *signer  // that signs behind it; nil means the one before
-	told   chan error
+	intent *Receipt // set if the receipt is an intent: a call waits for it
+	signer *signer  // the key that signs after this receipt; nil means no change
+	result chan error
 	seq    uint64
 
-	// gone says that it was told that its receipt is not stored, or has not waited
-	// to hear, as ctx said: no call was made. Guarded by Book.mu.
-	gone bool
+	// refused says that the caller was told that its receipt is not stored, or that it stopped
+	// waiting because ctx ended. Either way it made no call. Guarded by Book.mu.
+	refused bool
 }
 
-// errClosed is why nothing is written any more.
+// errClosed is why a closed Book writes nothing.
 var errClosed = errors.New("the book is closed")
 
-// Open goes on with the chain of the node, or begins one. It checks what was signed
-// last. Where the store is unavailable it returns a Book that fails until it is
-// there; any other error says that the chain is not as it was left, or that no key
-// can go on with it: then nothing must be written to it.
+// Open continues the chain of o.Node, or begins one. It checks the entries since the last signature
+// but one. If the store is unavailable, it returns a Book that refuses receipts until the store
+// answers. Any other error says that the chain was changed, or that no key can continue it: then
+// nothing may be written to it.
 func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 	if err := CheckNode(o.Node); err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 		return nil, errors.New("receipts: there is no key for digests")
 	}
 	b := &Book{
-		o: o, store: s, log: logPrefix + o.Node, digests: NewDigests(o.DigestKey),
-		pen: make(chan struct{}, 1), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), room: make(chan struct{}),
+		options: o, store: s, logName: logPrefix + o.Node, digests: NewDigests(o.DigestKey),
+		writeRight: make(chan struct{}, 1), wake: make(chan struct{}, 1), wakeNow: make(chan struct{}, 1), roomFreed: make(chan struct{}),
 		stopping: make(chan struct{}), done: make(chan struct{}),
 	}
 	var err error
@@ -183,148 +183,148 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.previous = append(b.previous, p)
+		b.previousSigners = append(b.previousSigners, p)
 	}
-	switch err := b.begin(ctx); {
+	switch err := b.takeOverChain(ctx); {
 	case errors.Is(err, store.ErrUnavailable):
-		b.fall(err)
+		b.markUnavailable(err)
 	case err != nil:
 		return nil, err
 	}
-	go b.run()
+	go b.writeLoop()
 	return b, nil
 }
 
-// Add has r written soon. It does not wait, and does not keep r. Where there is no
-// room for it, it is lost, and a later receipt says so; but for what came of a call
-// whose intent is written: of these there are no more than calls under way. The id is by
-// the time, since nobody knows the number yet; "" where it is lost.
+// Add queues r and returns at once. It keeps no reference to r. If the queue is full, r is lost and
+// a later receipt counts the loss. A receipt of the outcome of a written intent is never lost this
+// way: there are at most as many of them as calls in flight. The id names r by its time, because
+// its number is not known yet. It is "" if r is lost.
 func (b *Book) Add(r *Receipt) (id string) {
-	if !b.add(r) {
+	if !b.tryAdd(r) {
 		return ""
 	}
-	return TimeID(b.o.Node, r.Time)
+	return TimeID(b.options.Node, r.Time)
 }
 
-// add is Add. It reports whether r will be written.
-func (b *Book) add(r *Receipt) bool {
+// tryAdd queues r, and reports whether r will be written.
+func (b *Book) tryAdd(r *Receipt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ready := b.state == open || b.state == down
-	if !ready || b.full() && r.Of == "" {
-		b.lose(1)
+	if !ready || b.queueFull() && r.Of == "" {
+		b.countLost(1)
 		return false
 	}
-	b.put(r, nil)
+	b.enqueue(r, nil)
 	return true
 }
 
-// Write writes r, which is the Book's from then on, and returns its id once it is
-// durable. While the store is
-// unavailable it fails at once, and so it does when ctx ends: with a
-// *switchboard.Error of SB-RCPT-001. An intent that is stored though its writer was
-// told otherwise is followed by a receipt that nothing was done.
+// Write writes r and returns its id once it is durable. r belongs to the Book from then on. It
+// fails with a *switchboard.Error of SB-RCPT-001, at once while the store is unavailable, or when
+// ctx ends. If an intent is stored although Write failed, the Book writes another receipt, which
+// says that nothing was done.
 func (b *Book) Write(ctx context.Context, r *Receipt) (id string, err error) {
-	id, _, err = b.write(ctx, r)
+	id, _, err = b.writeQueued(ctx, r)
 	return id, err
 }
 
-// write is Write. queued says, where it has failed, that the Book takes care of what
-// came of an intent.
-func (b *Book) write(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
-	w := &waiter{}
+// writeQueued does the work of Write. If it fails, queued says whether the Book itself writes the
+// outcome of an intent.
+func (b *Book) writeQueued(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
+	w := &receiptWaiter{}
 	if r.Kind == Intent {
 		w.intent = r
 	}
-	return b.await(ctx, r, w)
+	return b.queueAndWait(ctx, r, w)
 }
 
-// Rotate goes on with another key, which a receipt brings into the chain that the one
-// before has signed. It returns when that is durable. Where it fails, which it does at once
-// while the store is unavailable, the new key may still come in later; to try again with the
-// same one is right then.
+// Rotate makes the chain continue with another key. The old key signs a receipt that introduces the
+// new one. Rotate returns when that receipt is durable. It fails at once while the store is
+// unavailable. After any failure the new key may still come into the chain, so the caller should
+// try again with the same key.
 func (b *Book) Rotate(ctx context.Context, key switchboard.Secret) error {
 	s, err := newSigner(key)
 	if err != nil {
 		return err
 	}
-	_, _, err = b.await(ctx, &Receipt{Kind: KeyKind, Key: Key{b.o.Node, s.public}}, &waiter{signer: s})
+	_, _, err = b.queueAndWait(ctx, &Receipt{Kind: KeyKind, Key: Key{b.options.Node, s.public}}, &receiptWaiter{signer: s})
 	return err
 }
 
-// await queues r and waits for it, or writes it.
-func (b *Book) await(ctx context.Context, r *Receipt, w *waiter) (id string, queued bool, err error) {
-	w.ctx, w.told = ctx, make(chan error, 1)
+// queueAndWait queues r, and waits for it or writes it.
+func (b *Book) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (id string, queued bool, err error) {
+	w.ctx, w.result = ctx, make(chan error, 1)
 	for {
 		b.mu.Lock()
 		if b.state != open {
-			err := b.refusal()
+			err := b.refusalError()
 			b.mu.Unlock()
 			return "", false, err
 		}
-		if !b.full() {
-			b.put(r, w)
+		if !b.queueFull() {
+			b.enqueue(r, w)
 			b.mu.Unlock()
 			break
 		}
-		room := b.room
+		room := b.roomFreed
 		b.mu.Unlock()
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return "", false, refusal(context.Cause(ctx))
+			return "", false, refuseBecause(context.Cause(ctx))
 		}
 	}
-	if !b.lead(ctx) {
-		ring(b.wake)
-		ring(b.hurry)
+	if !b.writeAsCaller(ctx) {
+		signal(b.wake)
+		signal(b.wakeNow)
 	}
 	select {
-	case err = <-w.told:
+	case err = <-w.result:
 	case <-ctx.Done():
 		b.mu.Lock()
 		select {
-		case err = <-w.told:
+		case err = <-w.result:
 		default:
-			w.gone = true
-			err = refusal(context.Cause(ctx))
+			w.refused = true
+			err = refuseBecause(context.Cause(ctx))
 		}
 		b.mu.Unlock()
 	}
 	if err != nil {
 		return "", true, err
 	}
-	return ID(b.o.Node, w.seq), true, nil
+	return ID(b.options.Node, w.seq), true, nil
 }
 
-// put queues r. The caller holds b.mu, and where it gives w, sees to it that it is written.
-func (b *Book) put(r *Receipt, w *waiter) {
+// enqueue queues r. The caller holds b.mu. If it gives w, it also makes sure that the queue is
+// written.
+func (b *Book) enqueue(r *Receipt, w *receiptWaiter) {
 	first := len(b.queue.ends) == 0
-	b.last = later(b.last)
-	r.Time = b.last
+	b.lastTime = nextTime(b.lastTime)
+	r.Time = b.lastTime
 	b.queue.bodies = r.append(b.queue.bodies)
 	if w != nil {
-		b.queue.waits = append(b.queue.waits, wait{len(b.queue.ends), w})
+		b.queue.waiters = append(b.queue.waiters, queuedWaiter{len(b.queue.ends), w})
 	}
 	b.queue.ends = append(b.queue.ends, len(b.queue.bodies))
-	b.held++
+	b.unwritten++
 	if first && w == nil {
-		ring(b.wake)
+		signal(b.wake)
 	}
-	if len(b.queue.ends) == b.o.Queue/2 {
-		ring(b.hurry)
+	if len(b.queue.ends) == b.options.Queue/2 {
+		signal(b.wakeNow)
 	}
 }
 
-// later is now, or, where the clock does not say so, the next instant after the last.
-func later(last time.Time) time.Time {
+// nextTime returns the current time, or last plus a microsecond if the clock is not past last.
+func nextTime(last time.Time) time.Time {
 	if now := time.Now().UTC().Truncate(time.Microsecond); now.After(last) {
 		return now
 	}
 	return last.Add(time.Microsecond)
 }
 
-func ring(bell chan struct{}) {
+func signal(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default:
@@ -340,83 +340,83 @@ func (b *Book) stopped() bool {
 	}
 }
 
-// full reports whether there is no room. The caller holds b.mu.
-func (b *Book) full() bool {
-	return len(b.queue.ends) >= b.o.Queue || len(b.queue.bodies) >= b.o.QueueBytes
+// queueFull reports whether the queue is full. The caller holds b.mu.
+func (b *Book) queueFull() bool {
+	return len(b.queue.ends) >= b.options.Queue || len(b.queue.bodies) >= b.options.QueueBytes
 }
 
-// lose counts receipts that are lost. The caller holds b.mu.
-func (b *Book) lose(n int64) {
-	if b.losing.Receipts == 0 {
-		b.losing.Since = time.Now().UTC()
-		b.o.Log.Error("receipts are lost", "node", b.o.Node, "err", b.fault)
+// countLost counts n lost receipts. The caller holds b.mu.
+func (b *Book) countLost(n int64) {
+	if b.unreportedLoss.Receipts == 0 {
+		b.unreportedLoss.Since = time.Now().UTC()
+		b.options.Log.Error("receipts are lost", "node", b.options.Node, "err", b.fault)
 	}
-	b.losing.Receipts += n
-	b.lost += n
+	b.unreportedLoss.Receipts += n
+	b.totalLost += n
 }
 
-// Inherit has b answer for the receipts that are lost of was, a Book that is closed and in
-// whose place b goes on: it counts them, and a receipt says so.
+// Inherit adds the lost receipts of was to those of b, which counts them and reports them in a
+// receipt. was is closed, and b replaces it.
 func (b *Book) Inherit(was *Book) {
 	was.mu.Lock()
-	lost, losing := was.lost, was.losing
+	lost, losing := was.totalLost, was.unreportedLoss
 	was.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lost += lost
+	b.totalLost += lost
 	if losing.Receipts == 0 {
 		return
 	}
-	b.losing.Receipts += losing.Receipts
-	b.losing.Since = losing.Since // which was before
-	ring(b.wake)
+	b.unreportedLoss.Receipts += losing.Receipts
+	b.unreportedLoss.Since = losing.Since // the earlier of the two
+	signal(b.wake)
 }
 
-// refusal says why nothing is written. The caller holds b.mu.
-func (b *Book) refusal() error {
+// refusalError says why nothing can be written. The caller holds b.mu.
+func (b *Book) refusalError() error {
 	if b.fault == nil {
-		return refusal(errClosed)
+		return refuseBecause(errClosed)
 	}
-	return refusal(b.fault)
+	return refuseBecause(b.fault)
 }
 
-func refusal(why error) *switchboard.Error {
+func refuseBecause(why error) *switchboard.Error {
 	return &switchboard.Error{
-		Code: switchboard.CodeReceipt, Text: "nothing was done, since there could be no record of it; try again later",
+		Code: switchboard.CodeReceipt, Text: "nothing was done, because it could not be recorded; try again later",
 		Unsent: true, Cause: fmt.Errorf("receipts: %w", why),
 	}
 }
 
-// Status says how a Book fares.
+// Status is the state of a Book.
 type Status struct {
 	Node    string `json:"node"`
-	Seq     uint64 `json:"seq"`     // of the last receipt that is stored
-	Waiting int    `json:"waiting"` // to be stored, also while they are being written
-	Lost    int64  `json:"lost"`    // since the Book, or the first that it inherits from, was opened
+	Seq     uint64 `json:"seq"`     // of the last stored receipt
+	Waiting int    `json:"waiting"` // receipts that are queued or being written
+	Lost    int64  `json:"lost"`    // since the first Book of those that this one inherits from was opened
 
 	Fault  string    `json:"fault,omitempty"` // why nothing can be written now
-	Since  time.Time `json:"since,omitzero"`  // when that began
+	Since  time.Time `json:"since,omitzero"`  // when Fault began
 	Fenced bool      `json:"fenced,omitempty"`
 
-	Anchor string `json:"anchor_fault,omitempty"` // why the last checkpoint is in the log alone
+	Anchor string `json:"anchor_fault,omitempty"` // why the last checkpoint is in the log output alone
 }
 
-// Status says how it fares.
+// Status returns the state of b.
 func (b *Book) Status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := Status{Node: b.o.Node, Seq: b.tail, Waiting: b.held, Lost: b.lost, Fenced: b.state == fenced}
+	s := Status{Node: b.options.Node, Seq: b.storedSeq, Waiting: b.unwritten, Lost: b.totalLost, Fenced: b.state == fenced}
 	if b.fault != nil {
-		s.Fault, s.Since = b.fault.Error(), b.since
+		s.Fault, s.Since = b.fault.Error(), b.faultSince
 	}
-	if b.anchor != nil {
-		s.Anchor = b.anchor.Error()
+	if b.anchorFault != nil {
+		s.Anchor = b.anchorFault.Error()
 	}
 	return s
 }
 
-// Close writes what waits, a receipt of the stop and a last checkpoint, as far as the
-// store takes them before ctx ends. The error says what could not be written.
+// Close writes the queue, a receipt of the stop and a last checkpoint. It stops when ctx ends. The
+// error says what could not be written.
 func (b *Book) Close(ctx context.Context) error {
 	b.mu.Lock()
 	if b.state == closed || b.stopped() {
@@ -425,7 +425,7 @@ func (b *Book) Close(ctx context.Context) error {
 		return nil
 	}
 	if b.state == open {
-		b.put(&Receipt{Kind: Stop, Note: b.o.Version}, nil)
+		b.enqueue(&Receipt{Kind: Stop, Note: b.options.Version}, nil)
 	}
 	close(b.stopping)
 	b.mu.Unlock()
@@ -437,7 +437,7 @@ func (b *Book) Close(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault != nil {
-		return fmt.Errorf("receipts: %d of node %s are lost: %w", b.lost, b.o.Node, b.fault)
+		return fmt.Errorf("receipts: %d of node %s are lost: %w", b.totalLost, b.options.Node, b.fault)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func shut(t *testing.T, b *receipt.Book) {
 	}
 }
 
-// all are the receipts of every chain, told in short.
+// all returns a short text for each receipt of every chain.
 func all(t *testing.T, s receipt.Reader) (out []string) {
 	t.Helper()
 	for _, e := range entries(t, s, receipt.Query{}) {
@@ -55,7 +55,7 @@ func all(t *testing.T, s receipt.Reader) (out []string) {
 	return out
 }
 
-// entries are those that q wants.
+// entries returns the entries that q selects.
 func entries(t *testing.T, s receipt.Reader, q receipt.Query) (out []receipt.Entry) {
 	t.Helper()
 	for e, err := range receipt.List(t.Context(), s, q) {
@@ -72,7 +72,7 @@ func short(e *receipt.Entry) string {
 	return strings.Join(strings.Fields(fmt.Sprint(e.ID(), " ", r.Kind, " ", r.Tool, " ", r.Outcome, " ", r.Code, " ", r.Of, " ", r.Note)), " ")
 }
 
-// good demands that every chain keeps the rules.
+// good fails unless every chain meets the rules.
 func good(t *testing.T, s receipt.Reader) {
 	t.Helper()
 	chains, err := receipt.Verify(t.Context(), s, receipt.VerifyOptions{})
@@ -93,7 +93,7 @@ func code(err error) switchboard.Code {
 	return ""
 }
 
-func TestAChainGoesOnWhereItWasLeft(t *testing.T) {
+func TestAChainContinuesAfterItsLastEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		for range 2 {
@@ -115,7 +115,7 @@ func TestAChainGoesOnWhereItWasLeft(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyWaitsForIsWrittenTogetherAndSignedOnce(t *testing.T) {
+func TestReceiptsWithoutAWaiterAreWrittenTogetherAndSignedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &counting{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -146,13 +146,13 @@ func TestWhatNobodyWaitsForIsWrittenTogetherAndSignedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != 0 {
-			t.Errorf("one who waits has waited %s", took)
+			t.Errorf("the waiting caller waited %s", took)
 		}
 		shut(t, b)
 	})
 }
 
-func TestWhatIsQueuedByHalfWaitsForNothing(t *testing.T) {
+func TestAHalfFullQueueIsWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		o.Queue = 10
@@ -172,20 +172,20 @@ func TestTimesDoNotGoBackWhenTheClockDoes(t *testing.T) {
 	s := store.NewMemory()
 	shut(t, openBook(t, s, options()))
 	last := entries(t, s, receipt.Query{Newest: true})[0].Receipt.Time
-	synctest.Test(t, func(t *testing.T) { // where it is the year 2000
+	synctest.Test(t, func(t *testing.T) { // the clock of the bubble says 2000
 		b := openBook(t, s, options())
 		b.Add(&receipt.Receipt{Kind: receipt.Call})
 		shut(t, b)
 	})
 	for _, e := range entries(t, s, receipt.Query{})[3:] {
-		if last = last.Add(time.Microsecond); !e.Receipt.Time.Equal(last) { // no two have one time
-			t.Errorf("%s is of %s, and %s is the next instant", e.ID(), e.Receipt.Time, last)
+		if last = last.Add(time.Microsecond); !e.Receipt.Time.Equal(last) { // no two receipts have the same time
+			t.Errorf("%s has the time %s, and the next possible time is %s", e.ID(), e.Receipt.Time, last)
 		}
 	}
 }
 
-// A lot waits when the store fails for a while, some of it for somebody.
-func TestALotIsWrittenInParts(t *testing.T) {
+// Many receipts wait when the store fails for a while, some of them with a waiting caller.
+func TestALongQueueIsWrittenInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory(), slow: time.Second, failOn: 5}
 		o := options()
@@ -199,7 +199,7 @@ func TestALotIsWrittenInParts(t *testing.T) {
 		var writers sync.WaitGroup
 		var done [n/each + 1]string
 		for i := range n + 1 {
-			if i == n { // while the rest is being written
+			if i == n { // while the rest is written
 				time.Sleep(2500 * time.Millisecond)
 			}
 			if i%each == 0 {
@@ -245,11 +245,11 @@ func TestALotIsWrittenInParts(t *testing.T) {
 			if got := done[i/each]; got == e.ID() {
 				in++
 			} else if got != "" || !refused[e.ID()] {
-				t.Errorf("who wrote %s was told %q", e.ID(), got)
+				t.Errorf("the caller that wrote %s got %q", e.ID(), got)
 			}
 		}
 		if in == 0 || in > n/each {
-			t.Errorf("%d of those who waited were served: the test shows nothing", in)
+			t.Errorf("%d of the waiting callers succeeded: the test shows nothing", in)
 		}
 	})
 }
@@ -282,7 +282,7 @@ func TestTimesNeverGoBackWithinAChain(t *testing.T) {
 	}
 }
 
-func TestWhileTheStoreIsGoneWritersFailAtOnceAndTheRestWaits(t *testing.T) {
+func TestWithoutTheStoreWaitersFailAtOnceAndOtherReceiptsStayQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -323,7 +323,7 @@ func TestWhileTheStoreIsGoneWritersFailAtOnceAndTheRestWaits(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreHasTakenWithoutSayingSoIsNotWrittenTwice(t *testing.T) {
+func TestAnUnconfirmedWriteThatWasStoredIsNotRepeated(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
@@ -344,7 +344,7 @@ func TestWhatTheStoreHasTakenWithoutSayingSoIsNotWrittenTwice(t *testing.T) {
 	})
 }
 
-func TestWhatIsLostIsCountedInAReceipt(t *testing.T) {
+func TestAReceiptCountsLostReceipts(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
@@ -383,7 +383,7 @@ func TestWhatIsLostIsCountedInAReceipt(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForRoomWaitsNoLongerThanItsContext(t *testing.T) {
+func TestACallerWaitsForRoomUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory(), slow: 3 * time.Second}
 		o := options()
@@ -419,7 +419,7 @@ func TestWhoWaitsForRoomWaitsNoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// seeing notes on whose stack it was appended last.
+// seeing remembers the stack of the last append.
 type seeing struct {
 	receipt.Store
 	stack string
@@ -430,8 +430,8 @@ func (s *seeing) Append(ctx context.Context, log string, after uint64, entries .
 	return s.Store.Append(ctx, log, after, entries...)
 }
 
-// Two goroutines would have to be woken, which takes longer than all else but the disk.
-func TestWhoWaitsForAnIntentWritesIt(t *testing.T) {
+// Waking two goroutines would take longer than everything else except the disk.
+func TestTheCallerThatWaitsForAnIntentWritesIt(t *testing.T) {
 	s := &seeing{Store: store.NewMemory()}
 	o := options()
 	o.Linger = time.Hour
@@ -441,14 +441,14 @@ func TestWhoWaitsForAnIntentWritesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(s.stack, t.Name()) {
-		t.Errorf("it was appended by another goroutine:\n%s", s.stack)
+		t.Errorf("another goroutine appended it:\n%s", s.stack)
 	}
 	if got := b.Status(); got.Seq != 4 || got.Waiting != 0 {
-		t.Errorf("%+v: what came before is not written with it", got)
+		t.Errorf("%+v: the earlier receipt was not written with it", got)
 	}
 }
 
-func TestWhoHasLessTimeThanTheStoreMayTakeIsNotHeldByIt(t *testing.T) {
+func TestACallerWithAShortDeadlineDoesNotWriteItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -468,7 +468,7 @@ func TestWhoHasLessTimeThanTheStoreMayTakeIsNotHeldByIt(t *testing.T) {
 	})
 }
 
-func TestWhoHangsUpWhileItsIntentIsWrittenMakesNoCall(t *testing.T) {
+func TestACallIsNotMadeIfItsClientDisconnectsDuringTheIntent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		b := openBook(t, s, options())
@@ -476,7 +476,7 @@ func TestWhoHangsUpWhileItsIntentIsWrittenMakesNoCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		_, err := b.Calls(switchboard.CallerFunc(func(context.Context, *switchboard.Call) (switchboard.Result, error) {
-			t.Error("it was made")
+			t.Error("the call was made")
 			return switchboard.Result{}, nil
 		})).Call(ctx, callOf(switchboard.Contract{}))
 		if code(err) != switchboard.CodeReceipt {
@@ -490,8 +490,8 @@ func TestWhoHangsUpWhileItsIntentIsWrittenMakesNoCall(t *testing.T) {
 	})
 }
 
-// No other goroutine writes here, and a checkpoint is made all the same.
-func TestWhatIsWrittenByThoseWhoWaitComesToACheckpoint(t *testing.T) {
+// No other goroutine writes here, and there is a checkpoint nevertheless.
+func TestReceiptsThatCallersWriteReachACheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var anchor bytes.Buffer
 		o := options()
@@ -535,7 +535,7 @@ func TestABookIsFencedOnceAnotherProcessWritesItsChain(t *testing.T) {
 	})
 }
 
-func TestABookThatIsOpenedComesInBetweenWhateverAnotherWrites(t *testing.T) {
+func TestOpenTakesTheChainOverWhileAnotherProcessWrites(t *testing.T) {
 	s := store.NewMemory()
 	old := openBook(t, s, options())
 	stop := make(chan struct{})
@@ -559,14 +559,14 @@ func TestABookThatIsOpenedComesInBetweenWhateverAnotherWrites(t *testing.T) {
 	}
 	close(stop)
 	writer.Wait()
-	_, _ = old.Write(t.Context(), &receipt.Receipt{Kind: receipt.Admin}) // or it may have written nothing since
+	_, _ = old.Write(t.Context(), &receipt.Receipt{Kind: receipt.Admin}) // it may have written nothing since
 	if !old.Status().Fenced || b.Status().Fenced {
 		t.Errorf("the old one %+v, the new one %+v", old.Status(), b.Status())
 	}
 	good(t, s)
 }
 
-func TestWithoutAStoreABookOpensAndWaits(t *testing.T) {
+func TestABookOpensWithoutAStoreAndWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &breaking{Store: store.NewMemory()}
 		s.fail(true, false)
@@ -589,7 +589,7 @@ func TestWithoutAStoreABookOpensAndWaits(t *testing.T) {
 	})
 }
 
-func TestAChainThatIsNotAsItWasLeftIsNotGoneOnWith(t *testing.T) {
+func TestAChangedChainIsNotContinued(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(entries [][]byte) [][]byte
 		key    switchboard.Secret
@@ -622,7 +622,7 @@ func TestAChainThatIsNotAsItWasLeftIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestAKeyIsReplacedByTheWordOfTheOneBefore(t *testing.T) {
+func TestTheOldKeySignsTheIntroductionOfTheNewOne(t *testing.T) {
 	s := store.NewMemory()
 	shut(t, openBook(t, s, options()))
 	o := options()
@@ -646,7 +646,7 @@ func TestAKeyIsReplacedByTheWordOfTheOneBefore(t *testing.T) {
 	}
 }
 
-func TestCheckpointsAreMadeNowAndThenAndAtTheEnd(t *testing.T) {
+func TestCheckpointsAreMadeAfterEnoughReceiptsAndAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		var anchor bytes.Buffer
@@ -671,7 +671,7 @@ func TestCheckpointsAreMadeNowAndThenAndAtTheEnd(t *testing.T) {
 		}
 		time.Sleep(10 * time.Hour)
 		if count() != 2 {
-			t.Errorf("%d checkpoints, where there is nothing new", count())
+			t.Errorf("%d checkpoints, and there are no new entries", count())
 		}
 		shut(t, b)
 		marks, err := receipt.ReadCheckpoints(&anchor)
@@ -685,7 +685,7 @@ func TestCheckpointsAreMadeNowAndThenAndAtTheEnd(t *testing.T) {
 	})
 }
 
-// raws are the entries of a chain as they are stored.
+// raws returns the entries of a chain as they are stored.
 func raws(t *testing.T, s receipt.Reader, node string) (out [][]byte) {
 	t.Helper()
 	entries, err := s.Read(t.Context(), "receipts/"+node, 0, store.MaxEntries)
@@ -698,7 +698,7 @@ func raws(t *testing.T, s receipt.Reader, node string) (out [][]byte) {
 	return out
 }
 
-// rewritten is a store in which these are the entries of n1.
+// rewritten returns a store that holds the entries as the chain of n1.
 func rewritten(t testing.TB, entries [][]byte) *store.Memory {
 	t.Helper()
 	s := store.NewMemory()
@@ -710,15 +710,15 @@ func rewritten(t testing.TB, entries [][]byte) *store.Memory {
 	return s
 }
 
-// The chain goes on with a key that comes in while it is written, also where the store was
-// gone then: what was told to have failed may come in all the same, and is right.
+// The chain continues with a key that is introduced while it is written, even if the store is
+// unavailable at that time. A rotation that reported a failure may still come into the chain.
 func TestAKeyIsRotatedWhileTheChainIsWritten(t *testing.T) {
 	for name, broken := range map[string]struct{ now, takes bool }{"": {}, "the store is gone": {true, false}, "and has taken it": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &breaking{Store: store.NewMemory()}
 				b := openBook(t, s, options())
-				for range 2000 { // in parts
+				for range 2000 { // written in parts
 					b.Add(&receipt.Receipt{Kind: receipt.Call})
 				}
 				s.fail(broken.now, broken.takes)
@@ -736,7 +736,7 @@ func TestAKeyIsRotatedWhileTheChainIsWritten(t *testing.T) {
 				shut(t, b)
 				good(t, s)
 				o := options()
-				o.Key = keyB // and no other
+				o.Key = keyB // no previous key
 				shut(t, openBook(t, s, o))
 				chains, err := receipt.Verify(t.Context(), s, receipt.VerifyOptions{})
 				if err != nil || len(chains[0].Keys) != 1 || chains[0].Fault != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Effect reports whether a call may change something outside: unless its method only
-// reads, or somebody who is trusted says so of its tool.
+// Effect reports whether a call may change something outside. It may not if its method only reads,
+// or if a trusted source says so of its tool.
 func Effect(c *switchboard.Call) bool {
 	switch c.Method {
 	case wire.MethodResourcesRead, wire.MethodPromptsGet, wire.MethodComplete:
@@ -26,10 +26,11 @@ func Effect(c *switchboard.Call) bool {
 	return true
 }
 
-// Calls returns a Caller that has a receipt of each call, one of what came of it,
-// however it ends. A call with an effect is made once its intent is durable, and
-// refused with SB-RCPT-001 where that cannot be written; what came of it, and any other
-// call, waits for nothing. An error of ours says which receipt it has. It belongs around all that decides about calls.
+// Calls returns a Caller that writes one receipt of the outcome of each call, even if next panics.
+// A call with an effect is made only after its intent is durable. If the intent cannot be written,
+// the call is refused with SB-RCPT-001. Receipts of outcomes and of calls without an effect delay
+// nothing. Our own errors name their receipt. Calls belongs around every wrapper that decides about
+// calls.
 func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 	return switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (result switchboard.Result, err error) {
 		began := time.Now()
@@ -47,18 +48,18 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 		case c.Tool != nil:
 			r.Tool = c.Tool.ID.Name
 		case c.Method == wire.MethodPromptsGet:
-			r.Tool = c.Target // a URI may hold what must not be seen
+			r.Tool = c.Target // a URI may hold secrets
 		}
 		if c.Item.URI != "" {
-			r.Resource = b.digests.resource(c.Principal.Tenant, c.Item.URI)
+			r.Resource = b.digests.resourceOf(c.Principal.Tenant, c.Item.URI)
 		}
 		if r.Effect {
 			intent, marks := r, c.Trail.Marks()
 			intent.Kind, intent.Decision, intent.Basis = Intent, marks.Decision, marks.Basis
-			id, queued, err := b.write(ctx, &intent)
+			id, queued, err := b.writeQueued(ctx, &intent)
 			if err != nil {
 				if !queued {
-					r.settle(c, began, switchboard.Result{}, err)
+					r.setOutcome(c, began, switchboard.Result{}, err)
 					err = switchboard.Receipted(err, b.Add(&r))
 				}
 				return switchboard.Result{}, err
@@ -68,12 +69,12 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 		returned := false
 		defer func() {
 			if !returned { // next has panicked
-				r.settle(c, began, switchboard.Result{}, errPanic)
+				r.setOutcome(c, began, switchboard.Result{}, errPanic)
 			}
-			if !b.add(&r) {
+			if !b.tryAdd(&r) {
 				return
 			}
-			switch id := TimeID(b.o.Node, r.Time); {
+			switch id := TimeID(b.options.Node, r.Time); {
 			case err != nil:
 				err = switchboard.Receipted(err, id)
 			case c.Receipted:
@@ -82,22 +83,22 @@ func (b *Book) Calls(next switchboard.Caller) switchboard.Caller {
 		}()
 		result, err = next.Call(ctx, c)
 		returned = true
-		r.settle(c, began, result, err)
+		r.setOutcome(c, began, result, err)
 		var failed *switchboard.ServerError
 		switch {
 		case err == nil:
-			r.Result = b.digests.result(r.Tenant, result.JSON)
+			r.Result = b.digests.resultDigest(r.Tenant, result.JSON)
 		case errors.As(err, &failed):
-			r.Result = b.digests.result(r.Tenant, failed.Object)
+			r.Result = b.digests.resultDigest(r.Tenant, failed.Object)
 		}
 		return result, err
 	})
 }
 
-var errPanic = errors.New("what makes calls has panicked")
+var errPanic = errors.New("the next Caller panicked")
 
-// settle says what came of a call.
-func (r *Receipt) settle(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
+// setOutcome sets the outcome of a call, from its result or err.
+func (r *Receipt) setOutcome(c *switchboard.Call, began time.Time, result switchboard.Result, err error) {
 	m := c.Trail.Marks()
 	r.Decision, r.Basis, r.Rulings, r.Given = m.Decision, m.Basis, m.Rulings, m.Given
 	r.Took = Took{Total: max(time.Since(began).Microseconds(), 1), Waiting: m.Waited.Microseconds()}
@@ -108,7 +109,7 @@ func (r *Receipt) settle(c *switchboard.Call, began time.Time, result switchboar
 		}
 	}
 	if err == nil {
-		if r.Outcome = OK; failedTool(&result) {
+		if r.Outcome = OK; reportsToolError(&result) {
 			r.Outcome = ToolError
 		}
 		return
@@ -119,12 +120,12 @@ func (r *Receipt) settle(c *switchboard.Call, began time.Time, result switchboar
 		r.Code, r.Outcome = own.Code, outcomeOf(own)
 	case errors.As(err, new(*switchboard.ServerError)):
 		r.Outcome = ServerError
-	default: // its client is gone, say: nobody knows how far it got
+	default: // its client has disconnected, for example: the call may or may not have been executed
 		r.Outcome = Unknown
 	}
 }
 
-// outcomeOf says what is known of a call that ended with e.
+// outcomeOf returns the outcome of a call that ended with e.
 func outcomeOf(e *switchboard.Error) Outcome {
 	switch {
 	case e.Unsent:
@@ -137,8 +138,8 @@ func outcomeOf(e *switchboard.Error) Outcome {
 	return Refused
 }
 
-// failedTool reports whether the result says that its tool has failed.
-func failedTool(r *switchboard.Result) bool {
+// reportsToolError reports whether the result says that its tool has failed.
+func reportsToolError(r *switchboard.Result) bool {
 	if r.Outline.End == 0 || r.Outline.Crowded {
 		says, _ := wire.Field(r.JSON, wire.MemberError)
 		return bytes.Equal(says, []byte("true"))

@@ -77,7 +77,7 @@ func TestAnIntentIsStoredBeforeACallWithAnEffectIsMade(t *testing.T) {
 					t.Errorf("%v after %s", err, time.Since(began))
 				}
 				if got := slices.Contains(before, "n1/3 intent find"); got != tt.effect {
-					t.Errorf("when it was made there was %q", before)
+					t.Errorf("when the call was made, the chain held %q", before)
 				}
 				shut(t, b)
 				want := []string{"n1/3 call find ok"}
@@ -182,7 +182,7 @@ func TestACallWithAnEffectIsNotMadeWithoutARecord(t *testing.T) {
 	})
 }
 
-func TestAReceiptSaysWhoDidWhatAndNoValues(t *testing.T) {
+func TestAReceiptNamesPrincipalAndToolButHoldsNoValues(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
@@ -243,8 +243,8 @@ func TestAReceiptSaysWhoDidWhatAndNoValues(t *testing.T) {
 	})
 }
 
-// Whatever the store does, each call has one receipt of what came of it, and those
-// with an effect were made only where their intent is stored.
+// Whatever the store does, each call has one receipt of its outcome, and calls with an effect were
+// made only if their intent is stored.
 func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	synctest.Test(t, func(t *testing.T) {
@@ -258,7 +258,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 		}))
 		var clients sync.WaitGroup
 		stop := make(chan struct{})
-		clients.Go(func() { // it comes and goes, and takes what it says that it does not
+		clients.Go(func() { // the store fails at times, and sometimes stores what it reports as failed
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
@@ -274,7 +274,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 			callers.Go(func() {
 				for j := range 100 {
 					after := time.Duration(j%7+1) * time.Millisecond
-					ctx, cancel := context.WithCancel(t.Context()) // who has no deadline may write
+					ctx, cancel := context.WithCancel(t.Context()) // a caller without a deadline may write
 					if time.AfterFunc(after, cancel); j%2 == 0 {
 						ctx, cancel = context.WithTimeout(ctx, after)
 					}
@@ -316,7 +316,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 		}
 		for id, n := range intents {
 			if n != 1 {
-				t.Errorf("%d receipts of what came of %s", n, id)
+				t.Errorf("%d receipts of the outcome of %s", n, id)
 			}
 		}
 		if ended.Load() != asked.Load() || done != made.Load() {
@@ -328,7 +328,7 @@ func TestEachCallHasOneOutcomeWhateverTheStoreDoes(t *testing.T) {
 	})
 }
 
-func TestAPanicPassesOn(t *testing.T) {
+func TestAPanicIsRecordedAndPassedOn(t *testing.T) {
 	b := openBook(t, store.NewMemory(), options())
 	defer func() {
 		if p := recover(); p == nil || !errors.Is(p.(error), errOdd) {
@@ -340,8 +340,8 @@ func TestAPanicPassesOn(t *testing.T) {
 
 var errOdd = errors.New("odd")
 
-// Who is refused is told the receipt, and a call that only reads waits for nothing all the
-// same: the store takes an hour here.
+// A refusal names its receipt. A call that only reads does not wait for the store, which takes an
+// hour here.
 func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 	for name, says := range map[string]switchboard.Contract{"a read": reads, "a call with an effect": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 				began := time.Now()
 				shared := switchboard.Refuse(switchboard.CodeDenied, "no")
 				ids := map[string]bool{}
-				for range 3 { // at one instant
+				for range 3 { // at the same time
 					_, err := b.Calls(fails(fmt.Errorf("outside: %w", shared))).Call(t.Context(), callOf(says))
 					own, ok := errors.AsType[*switchboard.Error](err)
 					if !ok || own.Code != switchboard.CodeDenied || own.Receipt == "" || ids[own.Receipt] {
@@ -368,7 +368,7 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 					t.Errorf("%+v, after %s", shared, time.Since(began))
 				}
 				if _, err := receipt.Find(t.Context(), s, slices.Collect(maps.Keys(ids))[0]); says.ReadOnly.Holds && !errors.Is(err, receipt.ErrNone) {
-					t.Errorf("before it is written: %v", err)
+					t.Errorf("before the receipt is written: %v", err)
 				}
 				shut(t, b)
 				for id := range ids {
@@ -387,11 +387,11 @@ func TestARefusalNamesItsReceiptBeforeThatIsWritten(t *testing.T) {
 	}
 }
 
-// What is lost has no id: none that names another receipt later.
+// A lost receipt has no id, so that its id cannot name another receipt later.
 func TestAReceiptThatIsLostHasNoID(t *testing.T) {
 	b := openBook(t, store.NewMemory(), options())
 	if id := b.Add(&receipt.Receipt{Kind: receipt.Admin}); id == "" {
-		t.Error("one that is written has none")
+		t.Error("a written receipt has no id")
 	}
 	shut(t, b)
 	if id := b.Add(&receipt.Receipt{Kind: receipt.Admin}); id != "" {

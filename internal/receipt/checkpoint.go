@@ -18,8 +18,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Checkpoint says what stood in a chain at a time. Kept where nobody can get at it
-// who can change the chain, it shows whether the chain was cut off, or signed anew.
+// A Checkpoint records the digest of one entry of a chain. If it is kept in a place that the writer
+// of the chain cannot change, it shows whether the chain was cut off or signed anew.
 type Checkpoint struct {
 	V         int                `json:"v"`
 	Node      string             `json:"node"`
@@ -27,7 +27,7 @@ type Checkpoint struct {
 	Digest    switchboard.Digest `json:"digest"` // of the entry
 	Time      time.Time          `json:"time"`
 	Key       string             `json:"key"`
-	Signature string             `json:"signature"` // over the line without it
+	Signature string             `json:"signature"` // over the line without the signature
 }
 
 // Line returns the checkpoint in canonical form.
@@ -45,21 +45,21 @@ func (c *Checkpoint) append(b []byte, signature bool) []byte {
 	return append(strconv.AppendInt(append(b, `"v":`...), version, 10), '}')
 }
 
-// verify reports what is wrong with the checkpoint's own signature.
-func (c *Checkpoint) verify() error {
+// verifySignature checks the checkpoint's own signature.
+func (c *Checkpoint) verifySignature() error {
 	key, err := parsePublic(c.Key)
 	if err != nil {
 		return err
 	}
 	signature, err := base64.RawURLEncoding.Strict().DecodeString(c.Signature)
 	if err != nil || !ed25519.Verify(key, c.append(nil, false), signature) {
-		return errors.New("its signature is not of what it says")
+		return errors.New("its signature does not match its content")
 	}
 	return nil
 }
 
-// ReadCheckpoints reads lines of checkpoints, as an Anchor gets them. It refuses what
-// is none, and those whose own signature is wrong.
+// ReadCheckpoints reads checkpoints, one a line, as an Anchor gets them. It refuses other lines,
+// and checkpoints with a wrong signature.
 func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -70,7 +70,7 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 		if err := json.Unmarshal(lines.Bytes(), &c, json.RejectUnknownMembers(true)); err != nil {
 			return nil, fmt.Errorf("checkpoint in line %d: %w", n, err)
 		}
-		if err := errors.Join(CheckNode(c.Node), c.verify()); err != nil {
+		if err := errors.Join(CheckNode(c.Node), c.verifySignature()); err != nil {
 			return nil, fmt.Errorf("checkpoint in line %d: %w", n, err)
 		}
 		all = append(all, c)
@@ -81,42 +81,42 @@ func ReadCheckpoints(r io.Reader) (all []Checkpoint, err error) {
 	return all, nil
 }
 
-// pin makes a checkpoint of the last entry, where there is reason to.
-func (b *Book) pin(reason bool) {
+// makeCheckpoint makes a checkpoint of the last entry if reason is true.
+func (b *Book) makeCheckpoint(reason bool) {
 	if !reason {
 		return
 	}
-	c := Checkpoint{V: version, Node: b.o.Node, Seq: b.seq, Digest: b.prev, Time: time.Now().UTC(), Key: b.signer.public}
+	c := Checkpoint{V: version, Node: b.options.Node, Seq: b.seq, Digest: b.prev, Time: time.Now().UTC(), Key: b.signer.public}
 	c.Signature = base64.RawURLEncoding.EncodeToString(ed25519.Sign(b.signer.private, c.append(nil, false)))
-	b.checkpoint = c
+	b.lastCheckpoint = c
 	line := c.Line()
-	b.o.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
-	if b.o.Anchor == nil {
+	b.options.Log.LogAttrs(context.Background(), slog.LevelDebug, "checkpoint of receipts", slog.String("checkpoint", string(line)))
+	if b.options.Anchor == nil {
 		return
 	}
-	_, err := b.o.Anchor.Write(append(line, '\n'))
+	_, err := b.options.Anchor.Write(append(line, '\n'))
 	if err != nil {
-		b.o.Log.Error("a checkpoint of receipts is not in its anchor", "node", c.Node, "seq", c.Seq, "err", err)
+		b.options.Log.Error("a checkpoint of receipts is not in its anchor", "node", c.Node, "seq", c.Seq, "err", err)
 	}
 	b.mu.Lock()
-	b.anchor = err
+	b.anchorFault = err
 	b.mu.Unlock()
 }
 
-// OpenAnchor opens a file that takes checkpoints, and appends to it. It belongs
-// where nobody can write who can write the store.
+// OpenAnchor opens a file and appends checkpoints to it. Keep the file in a place that a process
+// with access to the store cannot write.
 func OpenAnchor(name string) (io.WriteCloser, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("anchor of receipts: %w", err)
 	}
-	return durable{f}, nil
+	return syncedFile{f}, nil
 }
 
-type durable struct{ *os.File }
+type syncedFile struct{ *os.File }
 
 // Write implements io.Writer.
-func (d durable) Write(p []byte) (int, error) {
+func (d syncedFile) Write(p []byte) (int, error) {
 	n, err := d.File.Write(p)
 	if err == nil {
 		err = d.Sync()

@@ -12,105 +12,105 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// How much is written at once.
+// How much is written at once, at most.
 const (
 	maxBatch      = 2048
 	maxBatchBytes = 4 << 20
 )
 
-// How long to wait until the store is tried again.
+// How long the Book waits before it tries the store again.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second
 )
 
-// run writes what is queued until the Book is closed: for which nobody waits, and for
-// those who have come while another wrote.
-func (b *Book) run() {
+// writeLoop writes the queue until the Book is closed: the receipts without waiters, and those that
+// were queued while another goroutine wrote.
+func (b *Book) writeLoop() {
 	defer close(b.done)
-	tick := time.NewTicker(b.o.CheckpointAfter)
+	tick := time.NewTicker(b.options.CheckpointAfter)
 	defer tick.Stop()
-	for b.mend() {
+	for b.awaitStore() {
 		late := false
 		select {
 		case <-b.wake:
-			b.linger()
+			b.waitForMore()
 		case <-tick.C:
 			late = true
 		case <-b.stopping:
-			b.pen <- struct{}{}
-			if b.drain() {
-				b.pin(b.seq > b.checkpoint.Seq)
+			b.writeRight <- struct{}{}
+			if b.drainQueue() {
+				b.makeCheckpoint(b.seq > b.lastCheckpoint.Seq)
 			}
-			b.end()
-			<-b.pen
+			b.markClosed()
+			<-b.writeRight
 			return
 		}
-		b.pen <- struct{}{}
-		if b.flush() {
-			b.pin(b.due() || late && b.seq > b.checkpoint.Seq)
+		b.writeRight <- struct{}{}
+		if b.flushQueue() {
+			b.makeCheckpoint(b.checkpointDue() || late && b.seq > b.lastCheckpoint.Seq)
 		}
-		<-b.pen
+		<-b.writeRight
 	}
-	b.pen <- struct{}{}
-	b.end()
-	<-b.pen
+	b.writeRight <- struct{}{}
+	b.markClosed()
+	<-b.writeRight
 }
 
-// lead has who waits write all that is queued, and reports whether it did: so it need not wait
-// for run to wake up, and then to be woken by it. Who has less time than the store may take
-// does not, and nobody while another writes.
-func (b *Book) lead(ctx context.Context) bool {
-	if until, ok := ctx.Deadline(); ok && time.Until(until) < b.o.Timeout {
+// writeAsCaller lets the waiting caller write the queue itself, which saves two switches between
+// goroutines. It reports whether the caller wrote. It declines if another goroutine writes now, or
+// if ctx may end before the store answers.
+func (b *Book) writeAsCaller(ctx context.Context) bool {
+	if until, ok := ctx.Deadline(); ok && time.Until(until) < b.options.Timeout {
 		return false
 	}
 	select {
-	case b.pen <- struct{}{}:
+	case b.writeRight <- struct{}{}:
 	default:
 		return false
 	}
-	defer func() { <-b.pen }()
-	if !b.flush() || b.due() { // run has to mend, or to make a checkpoint
-		ring(b.wake)
-		ring(b.hurry)
+	defer func() { <-b.writeRight }()
+	if !b.flushQueue() || b.checkpointDue() { // run has to retry, or to make a checkpoint
+		signal(b.wake)
+		signal(b.wakeNow)
 	}
 	return true
 }
 
-// linger waits for more to write, unless somebody waits for what there is.
-func (b *Book) linger() {
-	t := time.NewTimer(b.o.Linger)
+// waitForMore waits for more receipts, unless a caller waits already.
+func (b *Book) waitForMore() {
+	t := time.NewTimer(b.options.Linger)
 	defer t.Stop()
 	select {
-	case <-b.hurry:
+	case <-b.wakeNow:
 	case <-t.C:
 	case <-b.stopping:
 	}
 }
 
-// flush writes what is queued, and reports whether all of it is stored.
-func (b *Book) flush() bool {
-	batch, ok := b.take()
-	return ok && b.commit(batch)
+// flushQueue writes the queue, and reports whether all of it is stored.
+func (b *Book) flushQueue() bool {
+	batch, ok := b.takeQueue()
+	return ok && b.commitBatch(batch)
 }
 
-// take takes what is queued, and has a receipt say what was lost. It takes nothing where
-// what another could not write comes first.
-func (b *Book) take() (taken batch, ok bool) {
+// takeQueue empties the queue, after it added a receipt that reports lost receipts. It takes nothing
+// unless the Book is open: a batch that could not be written goes first.
+func (b *Book) takeQueue() (taken batch, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.state != open {
 		return batch{}, false
 	}
-	if b.losing.Receipts > 0 {
-		b.put(&Receipt{Kind: LostKind, Lost: b.losing}, nil)
-		b.losing = Lost{}
+	if b.unreportedLoss.Receipts > 0 {
+		b.enqueue(&Receipt{Kind: LostKind, Lost: b.unreportedLoss}, nil)
+		b.unreportedLoss = Lost{}
 	}
 	taken = b.queue
-	b.queue, b.spare = b.spare, batch{}
-	close(b.room)
-	b.room = make(chan struct{})
-	for _, bell := range []chan struct{}{b.wake, b.hurry} {
+	b.queue, b.spareBatch = b.spareBatch, batch{}
+	close(b.roomFreed)
+	b.roomFreed = make(chan struct{})
+	for _, bell := range []chan struct{}{b.wake, b.wakeNow} {
 		select {
 		case <-bell:
 		default:
@@ -119,77 +119,77 @@ func (b *Book) take() (taken batch, ok bool) {
 	return taken, true
 }
 
-// drain writes what is queued to the end, and reports whether all of it is stored.
-func (b *Book) drain() bool {
+// drainQueue writes until the queue is empty, and reports whether all of it is stored.
+func (b *Book) drainQueue() bool {
 	for {
-		batch, ok := b.take()
+		batch, ok := b.takeQueue()
 		if !ok || len(batch.ends) == 0 {
 			return ok
 		}
-		if !b.commit(batch) {
+		if !b.commitBatch(batch) {
 			return false
 		}
 	}
 }
 
-// commit writes a batch, in parts where it is large. What the store does not take is
-// kept.
-func (b *Book) commit(whole batch) bool {
-	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], waits: whole.waits[:0]}
+// commitBatch writes a batch, a large one in parts. It puts the parts that the store does not take
+// back into the queue.
+func (b *Book) commitBatch(whole batch) bool {
+	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], waiters: whole.waiters[:0]}
 	for len(whole.ends) > 0 {
-		part := whole.cut()
-		b.enchain(&part, b.signer)
-		if err := b.append(&part); err != nil {
+		part := whole.cutFront()
+		b.chainEntries(&part, b.signer)
+		if err := b.appendBatch(&part); err != nil {
 			b.mu.Lock()
 			b.queue.prepend(&whole)
 			b.mu.Unlock()
-			b.fail(&part, err)
+			b.keepUnconfirmed(&part, err)
 			return false
 		}
 	}
 	if cap(spare.bodies) <= maxBatchBytes {
-		clear(spare.waits[:cap(spare.waits)])
-		b.spare = spare
+		clear(spare.waiters[:cap(spare.waiters)])
+		b.spareBatch = spare
 	}
 	return true
 }
 
-// cut takes from the front of a batch what is written at once.
-func (w *batch) cut() batch {
+// cutFront removes the part that is written next from the front of w.
+func (w *batch) cutFront() batch {
 	n := min(len(w.ends), maxBatch)
 	for n > 1 && w.ends[n-1] > maxBatchBytes {
 		n /= 2
 	}
 	end := w.ends[n-1]
-	at, _ := slices.BinarySearchFunc(w.waits, n, func(w wait, n int) int { return w.at - n })
-	part := batch{bodies: w.bodies[:end], ends: w.ends[:n], waits: w.waits[:at]}
-	w.bodies, w.ends, w.waits = w.bodies[end:], w.ends[n:], w.waits[at:]
+	at, _ := slices.BinarySearchFunc(w.waiters, n, func(w queuedWaiter, n int) int { return w.index - n })
+	part := batch{bodies: w.bodies[:end], ends: w.ends[:n], waiters: w.waiters[:at]}
+	w.bodies, w.ends, w.waiters = w.bodies[end:], w.ends[n:], w.waiters[at:]
 	for i := range w.ends {
 		w.ends[i] -= end
 	}
-	for i := range w.waits {
-		w.waits[i].at -= n
+	for i := range w.waiters {
+		w.waiters[i].index -= n
 	}
 	return part
 }
 
-// prepend puts a batch before what has been queued since.
+// prepend puts first before the receipts that were queued since.
 func (w *batch) prepend(first *batch) {
 	bytes, n := len(first.bodies), len(first.ends)
 	for i := range w.ends {
 		w.ends[i] += bytes
 	}
-	for i := range w.waits {
-		w.waits[i].at += n
+	for i := range w.waiters {
+		w.waiters[i].index += n
 	}
 	w.bodies = slices.Concat(first.bodies, w.bodies)
 	w.ends = slices.Concat(first.ends, w.ends)
-	w.waits = slices.Concat(first.waits, w.waits)
+	w.waiters = slices.Concat(first.waiters, w.waiters)
 }
 
-// enchain makes entries of a batch, and signs the last one.
-func (b *Book) enchain(p *batch, by *signer) {
-	buf, prev, from := b.buf[:0], b.prev, 0
+// chainEntries makes the entries of a batch, and signs the last one.
+func (b *Book) chainEntries(p *batch, by *signer) {
+	buf, prev, from := b.entryBuffer[:0], b.prev, 0
 	starts := make([]int, len(p.ends), len(p.ends)+1)
 	for i, end := range p.ends {
 		starts[i] = len(buf)
@@ -206,127 +206,128 @@ func (b *Book) enchain(p *batch, by *signer) {
 		p.entries[i] = buf[starts[i]:starts[i+1]:starts[i+1]]
 	}
 	p.head = prev
-	b.buf = buf
+	b.entryBuffer = buf
 }
 
-// append gives the entries of a batch to the store.
-func (b *Book) append(p *batch) error {
-	ctx, cancel := context.WithTimeout(context.Background(), b.o.Timeout)
+// appendBatch writes the entries of a batch to the store.
+func (b *Book) appendBatch(p *batch) error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.options.Timeout)
 	defer cancel()
-	err := b.store.Append(ctx, b.log, b.seq, p.entries...)
+	err := b.store.Append(ctx, b.logName, b.seq, p.entries...)
 	if errors.Is(err, store.ErrConflict) {
-		err = b.taken(ctx, p)
+		err = b.checkStored(ctx, p)
 	}
 	if err == nil {
-		b.stored(p)
+		b.confirmStored(p)
 	}
 	return err
 }
 
-// fail notes that a batch could not be given to the store. That may have it all the
-// same, now or later: so the very same is given to it again until it says.
-func (b *Book) fail(p *batch, err error) {
-	b.unsure, b.buf = p, nil
+// keepUnconfirmed remembers a batch that the store did not confirm. The store may have it all the
+// same, now or later, so the same bytes are written again until the store answers.
+func (b *Book) keepUnconfirmed(p *batch, err error) {
+	b.unconfirmed, b.entryBuffer = p, nil
 	if errors.Is(err, store.ErrConflict) {
-		b.fence(fmt.Errorf("another process writes the chain of node %s: %w", b.o.Node, err))
+		b.markFenced(fmt.Errorf("another process writes the chain of node %s: %w", b.options.Node, err))
 		return
 	}
-	b.fall(err)
+	b.markUnavailable(err)
 }
 
-// taken says whether the store has taken the batch when that was tried before:
-// ErrConflict says that what stands in its place is another's.
-func (b *Book) taken(ctx context.Context, p *batch) error {
-	there, err := b.store.Read(ctx, b.log, b.seq, len(p.entries)+1)
+// checkStored reports whether an earlier attempt stored the batch. The error is ErrConflict if other
+// entries are in its place.
+func (b *Book) checkStored(ctx context.Context, p *batch) error {
+	there, err := b.store.Read(ctx, b.logName, b.seq, len(p.entries)+1)
 	if err != nil {
 		return err
 	}
 	same := slices.EqualFunc(there, p.entries, func(e store.Entry, own []byte) bool { return bytes.Equal(e.Data, own) })
 	if !same {
-		return fmt.Errorf("what follows entry %d of %s is not what was written: %w", b.seq, b.log, store.ErrConflict)
+		return fmt.Errorf("the entries after %d of %s are not those that this process wrote: %w", b.seq, b.logName, store.ErrConflict)
 	}
 	return nil
 }
 
-// stored tells those who wait that a batch is durable. Of an intent whose writer was
-// told otherwise, a receipt says that nothing was done.
-func (b *Book) stored(p *batch) {
+// confirmStored tells the waiters that the batch is durable. If a waiter was told otherwise, or has
+// gone, and its receipt is an intent, another receipt says that nothing was done.
+func (b *Book) confirmStored(p *batch) {
 	first := b.seq + 1
 	b.seq += uint64(len(p.entries))
 	b.prev = p.head
-	b.unsure = nil
+	b.unconfirmed = nil
 	b.mu.Lock()
-	b.tail = b.seq
-	b.held -= len(p.entries)
-	for _, w := range p.waits {
-		w.seq = first + uint64(w.at)
-		if w.signer != nil { // also of who has not waited: it is in the chain
+	b.storedSeq = b.seq
+	b.unwritten -= len(p.entries)
+	for _, w := range p.waiters {
+		w.seq = first + uint64(w.index)
+		if w.signer != nil { // even if the caller did not wait: the key is in the chain
 			b.signer = w.signer
 		}
-		if !w.gone && w.ctx.Err() == nil {
-			w.told <- nil
+		if !w.refused && w.ctx.Err() == nil {
+			w.result <- nil
 			continue
 		}
-		if !w.gone {
-			w.gone = true
-			w.told <- refusal(context.Cause(w.ctx))
+		if !w.refused {
+			w.refused = true
+			w.result <- refuseBecause(context.Cause(w.ctx))
 		}
 		if w.intent != nil {
 			r := *w.intent
-			r.Kind, r.Of, r.Outcome, r.Code = Call, ID(b.o.Node, w.seq), Refused, refusal(nil).Code
-			b.put(&r, nil)
+			r.Kind, r.Of, r.Outcome, r.Code = Call, ID(b.options.Node, w.seq), Refused, refuseBecause(nil).Code
+			b.enqueue(&r, nil)
 		}
 	}
 	b.mu.Unlock()
 }
 
-// due reports whether so much is written that it is time for a checkpoint.
-func (b *Book) due() bool { return b.seq-b.checkpoint.Seq >= uint64(b.o.CheckpointEvery) }
+// checkpointDue reports whether enough entries were written since the last checkpoint to make one.
+func (b *Book) checkpointDue() bool {
+	return b.seq-b.lastCheckpoint.Seq >= uint64(b.options.CheckpointEvery)
+}
 
-// fall notes that the store does not take anything now, and tells all who wait.
-func (b *Book) fall(err error) {
+// markUnavailable records that the store is unavailable, and refuses all waiters.
+func (b *Book) markUnavailable(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fault == nil {
-		b.since = time.Now().UTC()
-		b.o.Log.Error("receipts cannot be written: what may change something outside is refused until they can", "node", b.o.Node, "err", err)
+		b.faultSince = time.Now().UTC()
+		b.options.Log.Error("receipts cannot be written: calls that may change something outside are refused until they can", "node", b.options.Node, "err", err)
 	}
 	b.fault = err
 	if b.state == open {
 		b.state = down
 	}
-	b.turnAway()
+	b.refuseWaiters()
 }
 
-// fence notes that nothing must be written to the chain any more.
-func (b *Book) fence(err error) {
+// markFenced records that this process may not write to the chain any more.
+func (b *Book) markFenced(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.state, b.since, b.fault = fenced, time.Now().UTC(), err
-	b.o.Log.Error("receipts cannot be written any more, until this process begins anew", "node", b.o.Node, "err", err)
-	b.turnAway()
+	b.state, b.faultSince, b.fault = fenced, time.Now().UTC(), err
+	b.options.Log.Error("receipts cannot be written until this process restarts", "node", b.options.Node, "err", err)
+	b.refuseWaiters()
 }
 
-// turnAway tells all who wait that they wait in vain. The caller holds b.mu.
-func (b *Book) turnAway() {
-	waits := b.queue.waits
-	if b.unsure != nil {
-		waits = slices.Concat(b.unsure.waits, waits)
+// refuseWaiters tells all waiters that their receipts are not written. The caller holds b.mu.
+func (b *Book) refuseWaiters() {
+	waits := b.queue.waiters
+	if b.unconfirmed != nil {
+		waits = slices.Concat(b.unconfirmed.waiters, waits)
 	}
 	for _, w := range waits {
-		if !w.gone {
-			w.gone = true
-			w.told <- b.refusal()
+		if !w.refused {
+			w.refused = true
+			w.result <- b.refusalError()
 		}
 	}
-	close(b.room)
-	b.room = make(chan struct{})
+	close(b.roomFreed)
+	b.roomFreed = make(chan struct{})
 }
 
-// mend waits until the store takes receipts again, where it does not. It is false
-// where nothing is to be written any more: the chain is another's, or the Book was
-// closed before the store was there.
-func (b *Book) mend() bool {
+// awaitStore waits until the store takes receipts. It returns false if nothing can be written any
+// more: the chain belongs to another process, or the Book was closed before the store answered.
+func (b *Book) awaitStore() bool {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		b.mu.Lock()
 		now := b.state
@@ -346,64 +347,64 @@ func (b *Book) mend() bool {
 				t.Stop()
 			}
 		}
-		b.pen <- struct{}{}
-		good := b.retry(now)
+		b.writeRight <- struct{}{}
+		good := b.retryStore(now)
 		if good {
-			b.rise()
+			b.markAvailable()
 		}
-		<-b.pen
+		<-b.writeRight
 		if last && !good {
 			return false
 		}
 	}
 }
 
-// retry tries what has failed once more.
-func (b *Book) retry(was state) bool {
+// retryStore repeats the operation that failed, once.
+func (b *Book) retryStore(was bookState) bool {
 	if was == opening {
-		ctx, cancel := context.WithTimeout(context.Background(), b.o.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), b.options.Timeout)
 		defer cancel()
-		err := b.begin(ctx)
+		err := b.takeOverChain(ctx)
 		switch {
 		case errors.Is(err, store.ErrUnavailable):
-			b.fall(err)
+			b.markUnavailable(err)
 		case err != nil:
-			b.fence(err)
+			b.markFenced(err)
 		}
 		return err == nil
 	}
-	if b.unsure == nil {
+	if b.unconfirmed == nil {
 		return true
 	}
-	if err := b.append(b.unsure); err != nil {
-		b.fail(b.unsure, err)
+	if err := b.appendBatch(b.unconfirmed); err != nil {
+		b.keepUnconfirmed(b.unconfirmed, err)
 		return false
 	}
 	return true
 }
 
-// rise notes that the store takes receipts again.
-func (b *Book) rise() {
+// markAvailable records that the store takes receipts again.
+func (b *Book) markAvailable() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.o.Log.Info("receipts are written again", "node", b.o.Node, "after", time.Since(b.since).Round(time.Millisecond))
+	b.options.Log.Info("receipts are written again", "node", b.options.Node, "after", time.Since(b.faultSince).Round(time.Millisecond))
 	b.state, b.fault = open, nil
-	if len(b.queue.ends) > 0 || b.losing.Receipts > 0 {
-		ring(b.wake)
-		ring(b.hurry)
+	if len(b.queue.ends) > 0 || b.unreportedLoss.Receipts > 0 {
+		signal(b.wake)
+		signal(b.wakeNow)
 	}
 }
 
-// end closes the Book for good.
-func (b *Book) end() {
+// markClosed closes the Book, and counts the receipts that were not written as lost.
+func (b *Book) markClosed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.held > 0 {
-		b.lose(int64(b.held))
-		b.held = 0
+	if b.unwritten > 0 {
+		b.countLost(int64(b.unwritten))
+		b.unwritten = 0
 	}
 	if b.state != fenced {
 		b.state = closed
 	}
-	b.turnAway()
+	b.refuseWaiters()
 }

@@ -15,20 +15,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Digests make the digests of what must not be seen, wherever one is kept. Each tenant has
-// a key of its own, since what is short can be guessed: nobody without the key learns from a
-// digest whether a guess is right, nor whether two tenants have sent the same. It is safe
-// for concurrent use.
+// Digests makes keyed digests of values that must not be seen. Each tenant has a key of its own,
+// because short values can be guessed: without the key, a digest shows neither whether a guess is
+// right nor whether two tenants sent the same value. It is safe for concurrent use.
 type Digests struct {
 	secret  []byte
 	tenants sync.Map // switchboard.TenantID to *sync.Pool of *keyed
 }
 
-// NewDigests returns those that are made with the key, which may be any text.
+// NewDigests returns Digests with the key, which may be any text.
 func NewDigests(key switchboard.Secret) *Digests { return &Digests{secret: []byte(key.Reveal())} }
 
-// A keyed hash is ready for a tenant.
-type keyed struct {
+// A keyedHash is ready for a tenant.
+type keyedHash struct {
 	hash hash.Hash
 	sum  []byte
 	form []byte // canonical
@@ -36,22 +35,22 @@ type keyed struct {
 
 const digestPrefix = "hmac-sha256:"
 
-func (d *Digests) keyed(t switchboard.TenantID) (k *keyed, done func(any)) {
+func (d *Digests) borrowHash(t switchboard.TenantID) (k *keyedHash, done func(any)) {
 	p, ok := d.tenants.Load(t)
 	if !ok {
 		key, err := hkdf.Key(sha256.New, d.secret, nil, "switchboard receipts of tenant "+string(t), sha256.Size)
 		if err != nil {
-			panic(err) // it is short enough
+			panic(err) // the digest is short enough
 		}
-		p, _ = d.tenants.LoadOrStore(t, &sync.Pool{New: func() any { return &keyed{hash: hmac.New(sha256.New, key)} }})
+		p, _ = d.tenants.LoadOrStore(t, &sync.Pool{New: func() any { return &keyedHash{hash: hmac.New(sha256.New, key)} }})
 	}
 	pool := p.(*sync.Pool)
-	return pool.Get().(*keyed), pool.Put
+	return pool.Get().(*keyedHash), pool.Put
 }
 
-// digest is that of data. What names what data is, so that no digest of one thing
-// passes for that of another.
-func (k *keyed) digest(what string, data []byte) string {
+// digest returns the keyed digest of data. what names the kind of data, so that the digests of two
+// kinds never match.
+func (k *keyedHash) digest(what string, data []byte) string {
 	k.hash.Reset()
 	k.sum = append(append(k.sum[:0], what...), 0)
 	k.hash.Write(k.sum)
@@ -62,66 +61,67 @@ func (k *keyed) digest(what string, data []byte) string {
 	return string(text[:])
 }
 
-// Asked is the digest of what was asked for: of the arguments of a tool, or, where
-// it is none, of the params without _meta. It is of the canonical form.
+// Asked returns the digest of a request: of the arguments of a tool call, or of the params of
+// another request without _meta. The digest covers the canonical form.
 func (d *Digests) Asked(c *switchboard.Call) string {
 	if c.Method == wire.MethodToolsCall || len(c.Params) == 0 {
 		return d.Arguments(c)
 	}
-	return d.form(c.Principal.Tenant, wire.Without(nil, c.Params, func(name string) bool { return name == wire.MemberMeta }))
+	return d.canonicalDigest(c.Principal.Tenant, wire.Without(nil, c.Params, func(name string) bool { return name == wire.MemberMeta }))
 }
 
-// Arguments is the digest of the arguments of a call. It is of the canonical form, and of
-// {} where there are none.
+// Arguments returns the digest of the arguments of a call, in canonical form. Missing arguments
+// count as {}.
 func (d *Digests) Arguments(c *switchboard.Call) string {
 	raw, ok := wire.Field(c.Params, "arguments")
 	if !ok {
 		raw = []byte("{}")
 	}
-	return d.form(c.Principal.Tenant, raw)
+	return d.canonicalDigest(c.Principal.Tenant, raw)
 }
 
-// form is the digest of the canonical form of what was asked for.
-func (d *Digests) form(t switchboard.TenantID, raw []byte) string {
-	k, done := d.keyed(t)
+// canonicalDigest returns the digest of the canonical form of raw.
+func (d *Digests) canonicalDigest(t switchboard.TenantID, raw []byte) string {
+	k, done := d.borrowHash(t)
 	defer done(k)
 	var err error
 	if k.form, err = canonical.AppendScanned(k.form[:0], raw); err != nil {
 		return k.digest("arguments as they came", raw)
 	}
 	sum := k.digest("arguments", k.form)
-	if cap(k.form) > maxKept {
+	if cap(k.form) > maxPooledBuffer {
 		k.form = nil
 	}
 	return sum
 }
 
-// maxKept is up to what size buffers are kept for later.
-const maxKept = 64 << 10
+// maxPooledBuffer limits the size of the buffers that are kept for later use.
+const maxPooledBuffer = 64 << 10
 
-// readsAsName matches the names that people and models give to tools: words of letters, each with a few digits
-// at its end. Keys and passwords that a machine has made have digits or capitals between their letters.
+// readsAsName matches the names that people and models give to tools: words of letters, each with a
+// few digits at its end. Generated keys and passwords have digits or capitals between their
+// letters.
 var readsAsName = regexp.MustCompile(`^` + nameWord + `([-_./]{1,2}` + nameWord + `){0,7}$`)
 
 const nameWord = `([A-Za-z]?[a-z]{1,15}([A-Z][a-z]{1,15}){0,5}|[A-Z]{1,15})[0-9]{0,3}`
 
-// maxReadable bounds, in bytes, a name that is kept as it is.
+// maxReadable limits, in bytes, the names that are kept in clear.
 const maxReadable = 64
 
-// Name is what a receipt says of a tool that the tenant's client asked for by a name that it was not given: the
-// name, where it reads as one, or else its keyed digest. Any text may stand where a name belongs, a
-// secret too.
+// Name returns the form in which a receipt keeps a tool name that a client of the tenant asked for
+// and was not shown. A text that reads as a name is kept in clear. Any other text becomes its keyed
+// digest: a client may send anything as a name, even a secret.
 func (d *Digests) Name(t switchboard.TenantID, name string) string {
 	if len(name) <= maxReadable && readsAsName.MatchString(name) {
 		return name
 	}
-	k, done := d.keyed(t)
+	k, done := d.borrowHash(t)
 	defer done(k)
 	return k.digest("name", []byte(name))
 }
 
-func (d *Digests) resource(t switchboard.TenantID, uri string) Resource {
-	k, done := d.keyed(t)
+func (d *Digests) resourceOf(t switchboard.TenantID, uri string) Resource {
+	k, done := d.borrowHash(t)
 	defer done(k)
 	r := Resource{URI: k.digest("uri", []byte(uri))}
 	if u, err := url.Parse(uri); err == nil {
@@ -130,9 +130,9 @@ func (d *Digests) resource(t switchboard.TenantID, uri string) Resource {
 	return r
 }
 
-// result is the digest of the bytes that a server has answered.
-func (d *Digests) result(t switchboard.TenantID, raw []byte) string {
-	k, done := d.keyed(t)
+// resultDigest returns the digest of the bytes of a server's answer.
+func (d *Digests) resultDigest(t switchboard.TenantID, raw []byte) string {
+	k, done := d.borrowHash(t)
 	defer done(k)
 	return k.digest("result", raw)
 }

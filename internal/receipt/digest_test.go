@@ -7,8 +7,9 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 )
 
-// Law 8: who guesses the names of tools is seen, and a secret that stands where a name belongs is not.
-func TestANameThatNobodyWasGivenIsKeptWhereItReadsAsOne(t *testing.T) {
+// Law 8: a client that guesses tool names is visible in the receipts, and a secret in place of a
+// name is not.
+func TestAnUnknownToolNameIsKeptInClearOnlyIfItReadsAsAName(t *testing.T) {
 	digests := receipt.NewDigests(receipt.NewKey())
 	for _, name := range []string{
 		"web_search", "readFile", "delete-everything", "no_such_tool", "Switchboard_Status", "a.b", "HTTP_GET", "files__read", "sha256_sum", "API.list2",
@@ -27,7 +28,7 @@ func TestANameThatNobodyWasGivenIsKeptWhereItReadsAsOne(t *testing.T) {
 			t.Errorf("%q is kept as %q", secret, got)
 		}
 		if got != digests.Name("acme", secret) || got == digests.Name("umbrella", secret) {
-			t.Errorf("the digest of %q is not that of the tenant", secret)
+			t.Errorf("the digest of %q is not keyed for the tenant", secret)
 		}
 	}
 }

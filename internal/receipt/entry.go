@@ -17,23 +17,22 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Nothing is what the first entry of a chain builds on: the digest of no bytes.
+// Nothing is the prev of the first entry of a chain: the digest of no bytes.
 var Nothing = canonical.Sum(nil)
 
-// An Entry is one of a chain.
+// An Entry is one entry of a chain.
 type Entry struct {
 	Node string
 	Seq  uint64
 
 	Prev      switchboard.Digest
 	Receipt   Receipt
-	Signature string // "" but in the last one that was written at once
+	Signature string // set only in the last of the entries that were written together
 
-	// Raw are its bytes, as they are stored.
+	// Raw holds the bytes of the entry, as they are stored.
 	Raw []byte
 
-	// Fault says why it could not be read; then nothing but Node, Seq and Raw is
-	// known.
+	// Fault says why the entry could not be read. Then only Node, Seq and Raw are known.
 	Fault error
 }
 
@@ -43,7 +42,7 @@ func (e *Entry) ID() string { return ID(e.Node, e.Seq) }
 // Digest returns the digest of the whole entry.
 func (e *Entry) Digest() switchboard.Digest { return canonical.Sum(e.Raw) }
 
-// appendEntry appends an entry without signature. body is the receipt.
+// appendEntry appends an entry without a signature. body is the receipt.
 func appendEntry(b []byte, prev switchboard.Digest, body []byte, seq uint64) []byte {
 	b = append(append(b, `{"prev":"`...), prev...)
 	b = append(append(b, `","receipt":`...), body...)
@@ -52,26 +51,26 @@ func appendEntry(b []byte, prev switchboard.Digest, body []byte, seq uint64) []b
 
 const signatureMember = `,"signature":"`
 
-// appendSignature signs the entry that b holds from start to its end.
+// appendSignature signs the entry that begins at start in b and ends with b.
 func appendSignature(b []byte, start int, k *signer) []byte {
 	signature := ed25519.Sign(k.private, b[start:])
 	b = append(append(b[:len(b)-1], signatureMember...), k.public...)
 	return append(base64.RawURLEncoding.AppendEncode(append(b, ':'), signature), '"', '}')
 }
 
-// An envelope is an entry as it is written.
-type envelope struct {
+// An entryJSON is the JSON form of an entry.
+type entryJSON struct {
 	Prev      switchboard.Digest `json:"prev"`
 	Receipt   jsontext.Value     `json:"receipt"`
 	Seq       uint64             `json:"seq"`
 	Signature string             `json:"signature"`
 }
 
-// parse reads an entry that stands at seq in the chain of node. It takes nothing but
-// the one form that it has; what it says of its place is for the caller to check.
-func parse(node string, seq uint64, raw []byte) (Entry, error) {
+// parseEntry reads the entry at seq in the chain of node. It accepts canonical form alone. The
+// caller has to check that the seq in the entry is the same.
+func parseEntry(node string, seq uint64, raw []byte) (Entry, error) {
 	e := Entry{Node: node, Seq: seq, Raw: raw}
-	var in envelope
+	var in entryJSON
 	fault := func(err error) (Entry, error) {
 		e.Fault = err
 		return e, err
@@ -90,15 +89,16 @@ func parse(node string, seq uint64, raw []byte) (Entry, error) {
 		return fault(errors.New("entry: it is not in canonical form"))
 	}
 	var r Receipt
-	if err := r.read(in.Receipt); err != nil {
+	if err := r.decode(in.Receipt); err != nil {
 		return fault(err)
 	}
 	e.Prev, e.Receipt, e.Signature, e.Seq = in.Prev, r, in.Signature, in.Seq
 	return e, nil
 }
 
-// signed returns the key that has signed the entry. An error says that it has not.
-func (e *Entry) signed() (key string, err error) {
+// verifySignature returns the key that has signed the entry, or an error if the signature does not
+// verify.
+func (e *Entry) verifySignature() (key string, err error) {
 	key, text, _ := strings.Cut(e.Signature, ":")
 	public, err := parsePublic(key)
 	if err != nil {
@@ -110,7 +110,7 @@ func (e *Entry) signed() (key string, err error) {
 	}
 	unsigned, ok := bytes.CutSuffix(e.Raw, []byte(signatureMember+e.Signature+`"}`))
 	if !ok || !ed25519.Verify(public, append(bytes.Clone(unsigned), '}'), signature) {
-		return "", errors.New("its signature is not of what it says")
+		return "", errors.New("its signature does not match its content")
 	}
 	return key, nil
 }
@@ -118,18 +118,17 @@ func (e *Entry) signed() (key string, err error) {
 // A signer signs entries.
 type signer struct {
 	private ed25519.PrivateKey
-	public  string // as it stands in signatures
+	public  string // spelled as in signatures
 }
 
-// NewKey makes up a key that signs: the seed of an Ed25519 key, as text.
+// NewKey returns a new random key for signing: the seed of an Ed25519 key, as text.
 func NewKey() switchboard.Secret {
 	var seed [ed25519.SeedSize]byte
 	rand.Read(seed[:])
 	return switchboard.NewSecret(base64.RawURLEncoding.EncodeToString(seed[:]))
 }
 
-// PublicKey returns the public key of one that NewKey has made, as it stands in
-// signatures.
+// PublicKey returns the public key of a key that NewKey made, spelled as in signatures.
 func PublicKey(key switchboard.Secret) (string, error) {
 	s, err := newSigner(key)
 	if err != nil {

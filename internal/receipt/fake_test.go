@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// counting counts what is appended at once.
+// counting counts appends.
 type counting struct {
 	receipt.Store
 	appends atomic.Int64
@@ -21,15 +21,15 @@ func (c *counting) Append(ctx context.Context, log string, after uint64, entries
 	return c.Store.Append(ctx, log, after, entries...)
 }
 
-// breaking is a store that cannot be reached at times.
+// breaking is a store that fails on demand.
 type breaking struct {
 	receipt.Store
 	slow    time.Duration
 	failing atomic.Bool
-	takes   atomic.Bool // what it says that it cannot take
+	takes   atomic.Bool // it stores what it reports as failed
 
-	failOn         int // the append that fails
-	appended, most int // how many there were, and how many bytes the largest had
+	failOn         int // the number of the append that fails
+	appended, most int // the number of appends, and the bytes of the largest
 }
 
 func (b *breaking) fail(now, takes bool) {

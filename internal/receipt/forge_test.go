@@ -11,13 +11,13 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A link is one entry of a chain that somebody has made who has keys.
+// A link is one entry of a chain that an attacker with keys has made.
 type link struct {
 	receipt Receipt
 	by      *signer // nil leaves it unsigned
 }
 
-// forge makes a chain of n1 that begins with first, behind prev.
+// forge makes a chain of n1 that begins with entry first, after prev.
 func forge(t *testing.T, first uint64, prev switchboard.Digest, links ...link) gapped {
 	t.Helper()
 	var g gapped
@@ -33,7 +33,7 @@ func forge(t *testing.T, first uint64, prev switchboard.Digest, links ...link) g
 	return g
 }
 
-// gapped is a log of n1 in which entries may be missing.
+// gapped is a log of n1 that may miss entries.
 type gapped []store.Entry
 
 func (g gapped) Logs(context.Context) ([]string, error) { return []string{"other", "receipts/n1"}, nil }
@@ -51,7 +51,7 @@ func (g gapped) Read(_ context.Context, _ string, after uint64, limit int) (out 
 	return out, nil
 }
 
-func TestWhoHasAKeyCannotMakeUpAChain(t *testing.T) {
+func TestAKeyAloneDoesNotMakeAValidChain(t *testing.T) {
 	key := func(seed string) *signer {
 		s, err := newSigner(switchboard.NewSecret(strings.Repeat(seed, 43)))
 		if err != nil {
@@ -104,7 +104,7 @@ func TestWhoHasAKeyCannotMakeUpAChain(t *testing.T) {
 	}
 }
 
-// trimmedMeanwhile is a log whose beginning is let go while it is read.
+// trimmedMeanwhile is a log that is trimmed while it is read.
 type trimmedMeanwhile struct {
 	gapped
 	reads int
@@ -121,14 +121,14 @@ func (l *trimmedMeanwhile) Span(ctx context.Context, log string) (store.Span, er
 	return l.gapped.Span(ctx, log)
 }
 
-func TestWhatIsLetGoWhileItIsCheckedIsNotTakenForGone(t *testing.T) {
+func TestATrimDuringVerifyIsNoFault(t *testing.T) {
 	a, err := newSigner(NewKey())
 	if err != nil {
 		t.Fatal(err)
 	}
 	call := Receipt{Kind: Call}
 	chain := forge(t, 1, Nothing, link{Receipt{Kind: KeyKind, Key: Key{"n1", a.public}}, a}, link{call, a}, link{call, a})
-	e, err := parse("n1", 3, chain[2].Data)
+	e, err := parseEntry("n1", 3, chain[2].Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,11 @@ func TestASignatureHasOneSpelling(t *testing.T) {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := len(e) - len(`"}`) - 1
 	good := 0
-	for _, c := range []byte(letters) { // the last letter has bits that mean nothing
+	for _, c := range []byte(letters) { // some bits of the last letter have no meaning
 		e[last] = c
-		if parsed, err := parse("n1", 1, e); err != nil {
+		if parsed, err := parseEntry("n1", 1, e); err != nil {
 			t.Fatal(err)
-		} else if _, err := parsed.signed(); err == nil {
+		} else if _, err := parsed.verifySignature(); err == nil {
 			good++
 		}
 	}

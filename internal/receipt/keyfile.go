@@ -13,10 +13,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// KeyFile reads the keys in the file, as NewKey makes them, one a line: the first one
-// signs, and the others did before it, the last one at first. Where there is no file, it
-// makes one up, which only its owner may read: of several who do that at once, all get
-// the same. A file that holds anything else, or that others may read, is refused.
+// KeyFile reads the keys in the file, one a line, in the format of NewKey. The first key signs; the
+// others signed before it, the oldest is last. If there is no file, KeyFile makes one with a new
+// key, which only its owner may read. If several processes do that at once, all get the same key.
+// KeyFile refuses a file with other content, and a file that others may read.
 func KeyFile(name string) ([]switchboard.Secret, error) {
 	keys, err := ReadKeys(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -37,16 +37,16 @@ func KeyFile(name string) ([]switchboard.Secret, error) {
 	return ReadKeys(name)
 }
 
-// RotateKey puts a new key before those in the file, which has to be there. Whenever it is
-// killed, the file is as it was or as it will be. Chains go on with the new key when their
-// process reads it; see Book.Rotate.
+// RotateKey puts a new key before those in the file, which must exist. If the process is killed,
+// the file is either unchanged or complete. A process continues its chain with the new key when it
+// reads the file; see Book.Rotate.
 func RotateKey(name string) error {
 	dir, err := os.Open(filepath.Dir(name))
 	if err != nil {
 		return fmt.Errorf("key of receipts: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // and so the lock
-	// A key that somebody else puts there meanwhile may have signed already.
+	defer func() { _ = dir.Close() }() // this also releases the lock
+	// A key that another process adds now may already have signed.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("key of receipts: %w", err)
 	}
@@ -61,7 +61,8 @@ func RotateKey(name string) error {
 	return nil
 }
 
-// ReadKeys is KeyFile where the file has to be there: else the error is fs.ErrNotExist.
+// ReadKeys reads the keys in the file as KeyFile does. If there is no file, the error is
+// fs.ErrNotExist.
 func ReadKeys(name string) ([]switchboard.Secret, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -88,7 +89,8 @@ func ReadKeys(name string) ([]switchboard.Secret, error) {
 	return keys, nil
 }
 
-// writeKeys has the keys durable in a file beside the named one, and then put by place.
+// writeKeys writes the keys to a temporary file in the same directory, syncs it, and calls place to
+// put it in position.
 func writeKeys(name string, keys []switchboard.Secret, place func(from string) error) error {
 	dir := filepath.Dir(name)
 	f, err := os.CreateTemp(dir, ".key-*.tmp")

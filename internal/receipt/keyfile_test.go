@@ -40,11 +40,11 @@ func TestAKeyIsMadeOnceAndForItsOwnerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := receipt.KeyFile(file); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), all[0]) {
-		t.Errorf("one that others may read: %v", err)
+		t.Errorf("a file that others may read: %v", err)
 	}
 }
 
-func TestAFileThatHoldsNoKeyIsRefusedAndKept(t *testing.T) {
+func TestAFileWithoutAKeyIsRefusedAndNotChanged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "receipts.key")
 	for _, text := range []string{"", "hunter2", strings.Repeat("A", 42)} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -60,12 +60,12 @@ func TestAFileThatHoldsNoKeyIsRefusedAndKept(t *testing.T) {
 	}
 }
 
-// Of several who rotate at once each puts a key before all others, and none is lost: a chain
-// may have been signed with it.
-func TestARotatedKeyStaysBehindTheNewOne(t *testing.T) {
+// Several processes rotate at once. Each adds a key and none is lost, because a chain may have been
+// signed with it.
+func TestARotatedKeyStaysInTheFileAfterTheNewOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "receipts.key")
 	if err := receipt.RotateKey(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("where there is none: %v", err)
+		t.Errorf("without a file: %v", err)
 	}
 	first, err := receipt.KeyFile(file)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 var kills = flag.Int("kills", 10, "how often a writer is killed")
 
-// writerEnv names the store that a test binary writes to until it is killed.
+// writerEnv names the store that the test binary writes to until it is killed.
 const writerEnv = "RECEIPT_TEST_WRITES_TO"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeUntilKilled says what was acknowledged, each with what it says.
+// writeUntilKilled prints the id and the note of each acknowledged receipt.
 func writeUntilKilled(where, round string) error {
 	s, err := store.Open(context.Background(), where, store.Options{})
 	if err != nil {
@@ -114,7 +114,7 @@ func killed(t *testing.T, where string) {
 			if ok && note != "" {
 				told[id] = note
 			}
-			if n++; n == 1+round*37%400 { // at some moment, with writes under way
+			if n++; n == 1+round*37%400 { // at some moment during the writes
 				_ = cmd.Process.Kill()
 			}
 		}
@@ -184,7 +184,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 				}
 				mu.Unlock()
 				if err != nil {
-					<-time.After(time.Millisecond) // others compute here too
+					<-time.After(time.Millisecond) // leave the processor to others
 					continue
 				}
 				b.Add(&receipt.Receipt{Kind: receipt.Call, Of: id})
@@ -196,7 +196,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 		writers.Wait()
 	})
 	mend := func() {} // brings Redis back
-	// kept checks, once, that all that was acknowledged is there.
+	// kept checks once that every acknowledged receipt is stored.
 	var once sync.Once
 	kept := func() {
 		for _, e := range entries(t, s, receipt.Query{}) {
@@ -208,7 +208,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 			t.Errorf("%d acknowledged receipts are lost", len(told))
 		}
 	}
-	defer func() { // what there is when the test is late
+	defer func() { // if the test ends early
 		mend()
 		halt()
 		if !t.Skipped() && !t.Failed() {
@@ -235,7 +235,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 		mend = func() {}
 		redis.Start()
 		began := time.Now()
-		serves(1) // what was left from before
+		serves(1) // what was queued before
 		serves(2)
 		took = append(took, time.Since(began))
 		redis.Pause()
@@ -263,7 +263,7 @@ func TestNothingAcknowledgedIsLostWhenRedisGoes(t *testing.T) {
 	once.Do(kept)
 	for id, n := range intents {
 		if n != 0 {
-			t.Errorf("%s has not one outcome", id)
+			t.Errorf("%s does not have exactly one outcome", id)
 		}
 	}
 	if slices.Sort(took); took[1] > 5*time.Second {

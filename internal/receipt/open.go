@@ -10,12 +10,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// begin makes the chain ours. From then on whoever has written it before is fenced.
-// It tries for Options.Timeout to come in between what another still writes. The
-// error is store.ErrUnavailable, or says why the chain cannot be gone on with.
-func (b *Book) begin(ctx context.Context) error {
-	for until := time.Now().Add(b.o.Timeout); ; {
-		err := b.claim(ctx)
+// takeOverChain makes this process the owner of the chain. The previous owner is fenced from then
+// on. For up to Options.Timeout it tries to append between the writes of that owner. The error is
+// store.ErrUnavailable, or says why the chain cannot be continued.
+func (b *Book) takeOverChain(ctx context.Context) error {
+	for until := time.Now().Add(b.options.Timeout); ; {
+		err := b.tryTakeOver(ctx)
 		if errors.Is(err, store.ErrConflict) && ctx.Err() == nil && time.Now().Before(until) {
 			continue
 		}
@@ -23,10 +23,10 @@ func (b *Book) begin(ctx context.Context) error {
 	}
 }
 
-// claim finds the end of the chain, and puts the receipt of the start there; before
-// it, where that is needed, the one that brings our key into the chain.
-func (b *Book) claim(ctx context.Context) error {
-	span, err := b.store.Span(ctx, b.log)
+// tryTakeOver finds the end of the chain and appends the receipt of the start. If needed, it first
+// appends the receipt that introduces our key.
+func (b *Book) tryTakeOver(ctx context.Context) error {
+	span, err := b.store.Span(ctx, b.logName)
 	if err != nil {
 		return err
 	}
@@ -34,83 +34,83 @@ func (b *Book) claim(ctx context.Context) error {
 	var last time.Time
 	switch {
 	case span.Last == 0:
-		if last, err = b.introduce(ctx, b.signer, last); err != nil {
+		if last, err = b.introduceKey(ctx, b.signer, last); err != nil {
 			return err
 		}
 	case span.First > span.Last:
-		return fmt.Errorf("receipts: the chain of node %s ends with entry %d, and not even that is there", b.o.Node, span.Last)
+		return fmt.Errorf("receipts: the chain of node %s ends with entry %d, and that entry is missing", b.options.Node, span.Last)
 	default:
-		end, err := b.ended(ctx, span)
+		end, err := b.checkTail(ctx, span)
 		if err != nil {
 			return err
 		}
 		b.prev, last = end.prev, end.time
 		if end.key != b.signer.public {
-			i := slices.IndexFunc(b.previous, func(s *signer) bool { return s.public == end.key })
+			i := slices.IndexFunc(b.previousSigners, func(s *signer) bool { return s.public == end.key })
 			if i < 0 {
-				return fmt.Errorf("receipts: the chain of node %s was last signed with key %s, and neither the key nor one of the previous ones is that", b.o.Node, end.key)
+				return fmt.Errorf("receipts: the chain of node %s was last signed with key %s, which is neither the key nor one of the previous keys", b.options.Node, end.key)
 			}
-			if last, err = b.introduce(ctx, b.previous[i], last); err != nil {
+			if last, err = b.introduceKey(ctx, b.previousSigners[i], last); err != nil {
 				return err
 			}
 		}
 	}
-	start := Receipt{Kind: Start, Note: b.o.Version, Time: later(last)}
-	if err := b.one(ctx, &start, b.signer); err != nil {
+	start := Receipt{Kind: Start, Note: b.options.Version, Time: nextTime(last)}
+	if err := b.appendReceipt(ctx, &start, b.signer); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.state, b.fault, b.tail, b.last = open, nil, b.seq, start.Time
+	b.state, b.fault, b.storedSeq, b.lastTime = open, nil, b.seq, start.Time
 	return nil
 }
 
-// ended checks what was written last to the chain.
-func (b *Book) ended(ctx context.Context, span store.Span) (*checker, error) {
+// checkTail checks the last entries of the chain, from the last signature but one.
+func (b *Book) checkTail(ctx context.Context, span store.Span) (*chainChecker, error) {
 	after := span.First - 1
 	if span.Last-after > maxBatch+1 {
 		after = span.Last - maxBatch - 1
 	}
-	tail, err := b.store.Read(ctx, b.log, after, maxBatch+1)
+	tail, err := b.store.Read(ctx, b.logName, after, maxBatch+1)
 	if err != nil {
 		return nil, err
 	}
 	begin := 0
-	for i := len(tail) - 2; i >= 0; i-- { // behind the last signature but one
-		if e, err := parse(b.o.Node, tail[i].Seq, tail[i].Data); err == nil && e.Signature != "" {
+	for i := len(tail) - 2; i >= 0; i-- { // the last signature but one ends before begin
+		if e, err := parseEntry(b.options.Node, tail[i].Seq, tail[i].Data); err == nil && e.Signature != "" {
 			begin = i + 1
 			break
 		}
 	}
-	c := newChecker(b.o.Node, b.store, span, after+uint64(begin)+1)
+	c := newChecker(b.options.Node, b.store, span, after+uint64(begin)+1)
 	for _, e := range tail[begin:] {
-		fault, err := c.next(ctx, e)
+		fault, err := c.checkNext(ctx, e)
 		if err != nil {
 			return nil, err
 		}
 		if fault != nil {
-			return nil, fmt.Errorf("receipts: the chain of node %s is not as it was left: %w", b.o.Node, fault)
+			return nil, fmt.Errorf("receipts: the chain of node %s was changed: %w", b.options.Node, fault)
 		}
 	}
-	if fault := c.signedToTheEnd(); fault != nil {
-		return nil, fmt.Errorf("receipts: the chain of node %s is not as it was left: %w", b.o.Node, fault)
+	if fault := c.checkSignedEnd(); fault != nil {
+		return nil, fmt.Errorf("receipts: the chain of node %s was changed: %w", b.options.Node, fault)
 	}
 	return c, nil
 }
 
-// introduce writes the receipt by which the key comes into the chain, signed by the
-// one before or by itself. Nothing else is signed with it. It is made later than last.
-func (b *Book) introduce(ctx context.Context, by *signer, last time.Time) (time.Time, error) {
-	when := later(last)
-	return when, b.one(ctx, &Receipt{Kind: KeyKind, Time: when, Key: Key{b.o.Node, b.signer.public}}, by)
+// introduceKey writes the receipt that introduces our key, signed by the previous key or by our key
+// itself. That signature covers nothing else. The time of the receipt is after last.
+func (b *Book) introduceKey(ctx context.Context, by *signer, last time.Time) (time.Time, error) {
+	when := nextTime(last)
+	return when, b.appendReceipt(ctx, &Receipt{Kind: KeyKind, Time: when, Key: Key{b.options.Node, b.signer.public}}, by)
 }
 
-// one writes a receipt.
-func (b *Book) one(ctx context.Context, r *Receipt, by *signer) error {
+// appendReceipt appends one receipt.
+func (b *Book) appendReceipt(ctx context.Context, r *Receipt, by *signer) error {
 	body := r.append(nil)
 	p := batch{bodies: body, ends: []int{len(body)}}
-	b.enchain(&p, by)
-	if err := b.store.Append(ctx, b.log, b.seq, p.entries...); err != nil {
+	b.chainEntries(&p, by)
+	if err := b.store.Append(ctx, b.logName, b.seq, p.entries...); err != nil {
 		return err
 	}
 	b.seq, b.prev = b.seq+1, p.head

@@ -15,25 +15,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// ErrNone says that there is no such receipt.
+// ErrNone says that there is no receipt with the id.
 var ErrNone = errors.New("there is no such receipt")
 
-// A Query says which receipts are wanted. The zero Query wants all.
+// A Query selects receipts. The zero Query selects all.
 type Query struct {
 	Node    string
 	Tenant  switchboard.TenantID
 	Task    switchboard.TaskID
-	Tool    string // a pattern of tool, or of server/tool, in which * stands for any text
+	Tool    string // a pattern for tool or server/tool; * stands for any text
 	Code    switchboard.Code
 	Outcome Outcome
 	Kind    Kind
 
-	Since, Until time.Time // from Since on, before Until; zero means no bound
+	Since, Until time.Time // from Since on, before Until; zero means no limit
 
-	Newest bool // first
+	Newest bool // newest receipts first
 }
 
-// Check reports what of q no receipt can have.
+// Check reports values of q that no receipt can have.
 func (q *Query) Check() error {
 	switch {
 	case q.Kind != "" && !slices.Contains(Kinds, q.Kind):
@@ -46,9 +46,9 @@ func (q *Query) Check() error {
 	return nil
 }
 
-// wants reports whether the receipt of e is wanted, apart from its node. One that
-// cannot be read always is: nobody knows what it was of.
-func (q *Query) wants(e *Entry) bool {
+// selects reports whether q selects e, apart from its node. q selects every entry that cannot be
+// read, because its content is unknown.
+func (q *Query) selects(e *Entry) bool {
 	r := &e.Receipt
 	switch {
 	case e.Fault != nil:
@@ -74,8 +74,8 @@ func (q *Query) wants(e *Entry) bool {
 		switchboard.MatchPattern(q.Tool, string(r.Server)+"/"+r.Tool) || switchboard.MatchPattern(q.Tool, r.ServedBy))
 }
 
-// Find returns the receipt with the id, of either form; ErrNone says that there is none, or
-// none any more.
+// Find returns the receipt with the id, in either form. ErrNone says that it does not exist, or was
+// trimmed.
 func Find(ctx context.Context, s Reader, id string) (Entry, error) {
 	node, seq, when, err := ParseID(id)
 	if err != nil {
@@ -87,7 +87,7 @@ func Find(ctx context.Context, s Reader, id string) (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
-		if seq, err = seek(ctx, s, node, span, when); err != nil {
+		if seq, err = seekTime(ctx, s, node, span, when); err != nil {
 			return Entry{}, err
 		}
 	}
@@ -99,7 +99,7 @@ func Find(ctx context.Context, s Reader, id string) (Entry, error) {
 	if len(all) == 0 || all[0].Seq != seq {
 		return Entry{}, none
 	}
-	e, _ := parse(node, seq, all[0].Data)
+	e, _ := parseEntry(node, seq, all[0].Data)
 	e.Seq = seq
 	if byTime && !e.Receipt.Time.Equal(when) {
 		return Entry{}, none
@@ -107,13 +107,13 @@ func Find(ctx context.Context, s Reader, id string) (Entry, error) {
 	return e, nil
 }
 
-// List yields the receipts that q wants, of all chains together, by their times. An
-// error ends it.
+// List yields the receipts that q selects, from all chains, in the order of their times. An error
+// ends it.
 func List(ctx context.Context, s Reader, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		all, err := cursors(ctx, s, &q)
+		all, err := openCursors(ctx, s, &q)
 		if err == nil {
-			err = merge(ctx, all, &q, yield)
+			err = mergeByTime(ctx, all, &q, yield)
 		}
 		if err != nil && !errors.Is(err, errStop) {
 			yield(Entry{}, err)
@@ -121,19 +121,19 @@ func List(ctx context.Context, s Reader, q Query) iter.Seq2[Entry, error] {
 	}
 }
 
-// A cursor walks along a chain, one way or the other.
-type cursor struct {
-	s       Reader
-	node    string
-	newest  bool
-	from    uint64 // what is still to be read: from is the first,
-	to      uint64 // to the last
-	page    []Entry
-	time    time.Time // of the next one
-	aligned bool      // time is
+// A chainCursor reads a chain in one direction.
+type chainCursor struct {
+	reader    Reader
+	node      string
+	newest    bool
+	from      uint64 // the first entry that is still to be read,
+	to        uint64 // and the last
+	page      []Entry
+	time      time.Time // of the first entry in page
+	timeKnown bool      // time is set for that entry
 }
 
-func cursors(ctx context.Context, s Reader, q *Query) (all []*cursor, err error) {
+func openCursors(ctx context.Context, s Reader, q *Query) (all []*chainCursor, err error) {
 	nodes := []string{q.Node}
 	if q.Node == "" {
 		if nodes, err = Nodes(ctx, s); err != nil {
@@ -145,14 +145,14 @@ func cursors(ctx context.Context, s Reader, q *Query) (all []*cursor, err error)
 		if err != nil {
 			return nil, err
 		}
-		c := &cursor{s: s, node: node, newest: q.Newest, from: span.First, to: span.Last}
+		c := &chainCursor{reader: s, node: node, newest: q.Newest, from: span.First, to: span.Last}
 		if !q.Since.IsZero() {
-			if c.from, err = seek(ctx, s, node, span, q.Since); err != nil {
+			if c.from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
 				return nil, err
 			}
 		}
 		if !q.Until.IsZero() {
-			end, err := seek(ctx, s, node, span, q.Until)
+			end, err := seekTime(ctx, s, node, span, q.Until)
 			if err != nil {
 				return nil, err
 			}
@@ -163,9 +163,9 @@ func cursors(ctx context.Context, s Reader, q *Query) (all []*cursor, err error)
 	return all, nil
 }
 
-// seek returns the first entry that is not before t: times never go back within a
-// chain. Where one cannot be read, it begins before that.
-func seek(ctx context.Context, s Reader, node string, span store.Span, t time.Time) (uint64, error) {
+// seekTime returns the number of the first entry at or after t: times never decrease within a
+// chain. If an entry cannot be read, seek returns that entry or an earlier one.
+func seekTime(ctx context.Context, s Reader, node string, span store.Span, t time.Time) (uint64, error) {
 	var failed error
 	n := sort.Search(int(span.Last+1-span.First), func(i int) bool {
 		if failed != nil {
@@ -176,22 +176,22 @@ func seek(ctx context.Context, s Reader, node string, span store.Span, t time.Ti
 			failed = err
 			return true
 		}
-		e, err := parse(node, all[0].Seq, all[0].Data)
+		e, err := parseEntry(node, all[0].Seq, all[0].Data)
 		return err != nil || !e.Receipt.Time.Before(t)
 	})
 	return span.First + uint64(n), failed
 }
 
-// fill reads on, where everything has been taken.
-func (c *cursor) fill(ctx context.Context) error {
+// fillPage reads the next page when the last one is empty.
+func (c *chainCursor) fillPage(ctx context.Context) error {
 	for len(c.page) == 0 && c.from <= c.to {
-		n := min(c.to-c.from+1, page)
+		n := min(c.to-c.from+1, pageSize)
 		first, last := c.from, c.from+n-1
 		if c.newest {
 			first, last = c.to-n+1, c.to
 		}
-		for at := first; at <= last; { // a store may give less than there is
-			all, err := c.s.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
+		for at := first; at <= last; { // a store may return fewer entries than there are
+			all, err := c.reader.Read(ctx, logPrefix+c.node, at-1, int(last-at+1))
 			if err != nil {
 				return err
 			}
@@ -199,8 +199,8 @@ func (c *cursor) fill(ctx context.Context) error {
 				break
 			}
 			for _, stored := range all {
-				e, _ := parse(c.node, stored.Seq, stored.Data)
-				e.Seq = stored.Seq // where it stands, whatever it says
+				e, _ := parseEntry(c.node, stored.Seq, stored.Data)
+				e.Seq = stored.Seq // its position in the log, whatever it claims
 				if at = e.Seq + 1; e.Seq <= last {
 					c.page = append(c.page, e)
 				}
@@ -212,33 +212,33 @@ func (c *cursor) fill(ctx context.Context) error {
 		} else {
 			c.from = last + 1
 		}
-		c.aligned = false
+		c.timeKnown = false
 	}
-	if len(c.page) > 0 && !c.aligned {
+	if len(c.page) > 0 && !c.timeKnown {
 		if c.page[0].Fault == nil {
 			c.time = c.page[0].Receipt.Time
 		}
-		c.aligned = true
+		c.timeKnown = true
 	}
 	return nil
 }
 
-func (c *cursor) take() Entry {
+func (c *chainCursor) takeEntry() Entry {
 	e := c.page[0]
 	c.page = c.page[1:]
-	c.aligned = false
+	c.timeKnown = false
 	return e
 }
 
-// Follow yields what List does, oldest first, and then what is added, which it looks
-// for each so often, until ctx ends. Where q has no Since it begins now.
+// Follow yields what List yields, oldest first, and then new receipts, until ctx ends. It looks for
+// new ones at the interval every. If q has no Since, it begins with receipts written from now on.
 func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		q.Newest = false
-		begin := map[string]uint64{} // behind which entries are new
+		begin := map[string]uint64{} // the last entry of each chain that is not new
 		for first := true; ; first = false {
 			nodes, err := Nodes(ctx, s)
-			var news []*cursor
+			var news []*chainCursor
 			for _, node := range nodes {
 				var span store.Span
 				if q.Node != "" && node != q.Node {
@@ -251,7 +251,7 @@ func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Se
 				switch {
 				case known:
 				case !q.Since.IsZero():
-					if from, err = seek(ctx, s, node, span, q.Since); err != nil {
+					if from, err = seekTime(ctx, s, node, span, q.Since); err != nil {
 						break
 					}
 					from--
@@ -261,10 +261,10 @@ func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Se
 					from = span.First - 1
 				}
 				begin[node] = max(from, span.Last)
-				news = append(news, &cursor{s: s, node: node, from: max(from+1, span.First), to: span.Last})
+				news = append(news, &chainCursor{reader: s, node: node, from: max(from+1, span.First), to: span.Last})
 			}
 			if err == nil {
-				err = merge(ctx, news, &q, yield)
+				err = mergeByTime(ctx, news, &q, yield)
 			}
 			switch {
 			case errors.Is(err, errStop) || ctx.Err() != nil:
@@ -284,15 +284,15 @@ func Follow(ctx context.Context, s Reader, q Query, every time.Duration) iter.Se
 	}
 }
 
-// errStop says that nobody wants more.
+// errStop says that the consumer has stopped.
 var errStop = errors.New("stop")
 
-// merge yields what the cursors have, by their times.
-func merge(ctx context.Context, cursors []*cursor, q *Query, yield func(Entry, error) bool) error {
+// mergeByTime yields the entries of all cursors in the order of their times.
+func mergeByTime(ctx context.Context, cursors []*chainCursor, q *Query, yield func(Entry, error) bool) error {
 	for {
-		var next *cursor
+		var next *chainCursor
 		for _, c := range cursors {
-			if err := c.fill(ctx); err != nil {
+			if err := c.fillPage(ctx); err != nil {
 				return err
 			}
 			if len(c.page) == 0 {
@@ -309,7 +309,7 @@ func merge(ctx context.Context, cursors []*cursor, q *Query, yield func(Entry, e
 		if next == nil {
 			return nil
 		}
-		if e := next.take(); q.wants(&e) && !yield(e, nil) {
+		if e := next.takeEntry(); q.selects(&e) && !yield(e, nil) {
 			return errStop
 		}
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// twoChains are two nodes that write in turn, one receipt a minute, n in all.
+// twoChains returns a store with the chains of two replicas, which write in turn: one receipt a
+// minute, n in all.
 func twoChains(t *testing.T, n int) (s *store.Memory, began time.Time) {
 	t.Helper()
 	s = store.NewMemory()
@@ -55,7 +56,7 @@ func list(t *testing.T, s receipt.Reader, q receipt.Query) (tools []string) {
 
 func TestReceiptsOfAllNodesAreListedByTheirTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1600 // more than a page each
+		const n = 1600 // more than a page in each chain
 		s, began := twoChains(t, n)
 		want := func(from, to int) (tools []string) {
 			for i := from; i < to; i++ {
@@ -95,12 +96,12 @@ func TestReceiptsOfAllNodesAreListedByTheirTimes(t *testing.T) {
 			}
 		}
 		if count != 3 {
-			t.Errorf("it goes on for %d receipts, or ends with an error", count)
+			t.Errorf("it yields %d receipts, or ends with an error", count)
 		}
 	})
 }
 
-func TestReceiptsAreFilteredByWhatTheySay(t *testing.T) {
+func TestReceiptsAreSelectedByTheirMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := twoChains(t, 6)
 		for want, queries := range map[string][]receipt.Query{
@@ -140,9 +141,9 @@ func TestAReceiptIsFoundByItsID(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeReadIsShownWhereItStands(t *testing.T) {
+func TestAnUnreadableEntryIsListedAtItsPosition(t *testing.T) {
 	good, _ := chainOf(t, keyA, 5)
-	good[4] = []byte("spoilt") // in the middle, where a search looks first
+	good[4] = []byte("spoilt") // in the middle, where a binary search looks first
 	s := rewritten(t, good)
 	for _, q := range []receipt.Query{{Tenant: "none"}, {Newest: true, Tenant: "none"}, {Since: time.Now()}} {
 		n := 0
@@ -161,7 +162,7 @@ func TestWhatCannotBeReadIsShownWhereItStands(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsSeesWhatIsAdded(t *testing.T) {
+func TestFollowYieldsNewReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, began := twoChains(t, 4)
 		follow := func(q receipt.Query) (got *[]string) {
@@ -181,7 +182,7 @@ func TestWhoFollowsSeesWhatIsAdded(t *testing.T) {
 		now, old := follow(receipt.Query{}), follow(receipt.Query{Since: began.Add(2 * time.Minute)})
 		time.Sleep(10 * time.Second)
 		o := options()
-		o.Node = "n3" // it was not there
+		o.Node = "n3" // a new replica
 		b := openBook(t, s, o)
 		b.Add(&receipt.Receipt{Kind: receipt.Call, Tool: "new"})
 		time.Sleep(10 * time.Second)

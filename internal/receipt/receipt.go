@@ -1,21 +1,20 @@
-// Package receipt keeps evidence of what was done: one receipt for each call that was
-// made or refused, and for each change that an administrator makes.
+// Package receipt keeps evidence: one receipt for each call that was made or refused, and for each
+// change that an administrator makes.
 //
-// It decides what stands in a receipt, that nobody can change one unseen, and that a
-// call which may change something outside is not made before its receipt is stored.
-// What a receipt refers to by digest, others archive.
+// It decides what a receipt holds, how a change of a stored receipt is detected, and that a call
+// which may change something outside is not made before its receipt is stored. Receipts refer to
+// definitions, decisions and configurations by digest; other packages archive the text.
 //
-// Each node has a chain of its own, in the log receipts/<node>. An entry is JSON in
-// canonical form:
+// Each replica has a chain of its own, in the log receipts/<node>. An entry is JSON in canonical
+// form:
 //
 //	{"prev":"sha256:…","receipt":{…},"seq":7,"signature":"<key>:<signature>"}
 //
-// prev is the digest of the whole entry before, as it is stored, or that of no bytes
-// in the first. What is written at once is signed once, in its last entry: an Ed25519
-// signature over the bytes that the entry has without it. Whatever stands before is
-// covered through the chain. The key is the public one, so that a signature can be
-// checked wherever one begins to read; a receipt brings it into the chain, which the
-// key before has signed, or, at the beginning, the key itself.
+// prev is the digest of the whole previous entry, as it is stored. In the first entry it is the
+// digest of no bytes. Entries that are written together have one Ed25519 signature, in the last of
+// them. It covers the bytes of that entry without the signature, and through prev all entries
+// before it. The signature names the public key, so that a reader can begin anywhere. A receipt
+// introduces each new key; the key before signs that receipt. The first key signs its own.
 package receipt
 
 import (
@@ -31,25 +30,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// version is that of the form of a Receipt.
+// version is the format version of a Receipt.
 const version = 1
 
-// Kind says what a receipt is of.
+// Kind says what a receipt is about.
 type Kind string
 
 // The kinds.
 const (
 	Intent   Kind = "intent"   // a call that is about to be made
-	Call     Kind = "call"     // what came of a call
+	Call     Kind = "call"     // the outcome of a call
 	Decision Kind = "decision" // which tools a task gets
-	Expand   Kind = "expand"   // a client has tools on demand put on its list
-	Collapse Kind = "collapse" // and taken off again
-	Admin    Kind = "admin"    // what an administrator has done
-	Start    Kind = "start"    // the node has begun to write
-	Stop     Kind = "stop"     // and has ended in good order
+	Expand   Kind = "expand"   // a client had tools on demand added to its list
+	Collapse Kind = "collapse" // a client had them removed
+	Admin    Kind = "admin"    // an administrator's action
+	Start    Kind = "start"    // the replica has begun to write
+	Stop     Kind = "stop"     // the replica has stopped in good order
 	KeyKind  Kind = "key"      // the key that signs from now on
 	LostKind Kind = "lost"     // how many receipts could not be written
-	TrimKind Kind = "trim"     // up to where the chain was let go
+	TrimKind Kind = "trim"     // up to which entry the chain was trimmed
 )
 
 // Kinds are all kinds.
@@ -61,23 +60,23 @@ type Outcome string
 // The outcomes.
 const (
 	OK          Outcome = "ok"
-	ToolError   Outcome = "tool_error"   // the tool says that it has failed
+	ToolError   Outcome = "tool_error"   // the tool reports that it has failed
 	ServerError Outcome = "server_error" // the server answered with an error
 	Refused     Outcome = "refused"      // by Switchboard; nothing was done
-	Failed      Outcome = "failed"       // it reached its server, and there is no good answer
-	Unknown     Outcome = "unknown"      // it may have been done
+	Failed      Outcome = "failed"       // the call reached its server, which gave no valid answer
+	Unknown     Outcome = "unknown"      // the call may have been executed
 )
 
 // Outcomes are all outcomes.
 var Outcomes = []Outcome{OK, ToolError, ServerError, Refused, Failed, Unknown}
 
-// A Receipt says what was done. Members that do not apply are left out.
+// A Receipt says what was done. Its JSON leaves out empty members.
 type Receipt struct {
-	V int `json:"v"` // of the form; written by Book
+	V int `json:"v"` // the format version; set by Book
 
-	// Time is when the receipt was made: of a call, when it ended. It is later than
-	// that of the one before, by a microsecond at least, so that it names the receipt
-	// within its chain. Written by Book.
+	// Time is when the receipt was made: for a call, when it ended. Book sets it, at least a
+	// microsecond later than in the receipt before, so that it identifies the receipt within its
+	// chain.
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
 
@@ -88,18 +87,18 @@ type Receipt struct {
 
 	Method   string               `json:"method"`
 	Server   switchboard.ServerID `json:"server"`
-	Tool     string               `json:"tool"`      // the server's name for the tool or prompt that was asked for
-	Resource Resource             `json:"resource"`  // that was read or subscribed to
-	ServedBy string               `json:"served_by"` // server/tool, where that was another
-	Tools    []string             `json:"tools"`     // server/tool, of what is expanded or collapsed
-	Tries    []Try                `json:"tries"`     // that came to nothing before
-	Effect   bool                 `json:"effect"`    // it may have changed something outside
+	Tool     string               `json:"tool"`      // the server's name of the requested tool or prompt
+	Resource Resource             `json:"resource"`  // the resource that was read or subscribed to
+	ServedBy string               `json:"served_by"` // server/tool, if another tool answered
+	Tools    []string             `json:"tools"`     // server/tool of each tool that was expanded or collapsed
+	Tries    []Try                `json:"tries"`     // tools that were tried before and did not answer
+	Effect   bool                 `json:"effect"`    // the call may have changed something outside
 
-	Decision switchboard.Digest   `json:"decision"` // that the tool was selected by
-	Basis    switchboard.Digest   `json:"basis"`    // of what that was made from
-	Rulings  []switchboard.Digest `json:"rulings"`  // policy's words on the attempts
+	Decision switchboard.Digest   `json:"decision"` // the decision that selected the tool
+	Basis    switchboard.Digest   `json:"basis"`    // the basis of that decision
+	Rulings  []switchboard.Digest `json:"rulings"`  // digests of the policy's rulings on the attempts
 
-	Arguments string `json:"arguments"` // keyed digest; see digests
+	Arguments string `json:"arguments"` // keyed digest; see Digests
 	Result    string `json:"result"`
 
 	Outcome Outcome           `json:"outcome"`
@@ -108,8 +107,8 @@ type Receipt struct {
 	Given   switchboard.Given `json:"given"`
 	Took    Took              `json:"took"`
 
-	// Configuration is the keyed digest of the configuration that a reload has put in force. Replicas that
-	// serve the same one have the same digest.
+	// Configuration is the keyed digest of the configuration that a reload has put in force.
+	// Replicas that serve the same configuration have the same digest.
 	Configuration switchboard.Digest `json:"configuration"`
 
 	Note string `json:"note"` // for people
@@ -119,38 +118,38 @@ type Receipt struct {
 	Trim Trim `json:"trim"`
 }
 
-// A Principal is who it was done for.
+// A Principal names the client that the receipt is about.
 type Principal struct {
 	ID   string           `json:"id"`
 	Auth switchboard.Auth `json:"auth"`
 	Mode switchboard.Mode `json:"mode"`
 }
 
-// A Resource says which resource a call asked for. The URI itself may hold what must not be seen: so its digest is kept, with the
-// key of the tenant, and what says where it leads.
+// A Resource says which resource a call asked for. The URI may hold secrets. So the receipt has its
+// digest, keyed for the tenant, and the scheme and host alone in clear.
 type Resource struct {
 	Scheme string `json:"scheme"`
 	Host   string `json:"host"`
-	URI    string `json:"uri"` // keyed digest; see digests
+	URI    string `json:"uri"` // keyed digest; see Digests
 }
 
-// A Try is a tool that did not serve a call.
+// A Try is an attempt at a tool that did not answer the call.
 type Try struct {
 	Tool string           `json:"tool"`
 	Code switchboard.Code `json:"code"`
 	Sent bool             `json:"sent"`
 }
 
-// Took says how long a call has taken, in microseconds.
+// Took says how long a call took, in microseconds.
 type Took struct {
 	Total   int64 `json:"total"`
-	Waiting int64 `json:"waiting"` // of Total, before it was sent
+	Waiting int64 `json:"waiting"` // the part of Total before the call was sent
 }
 
-// A Key is one that signs.
+// A Key names a key that signs.
 type Key struct {
 	Node   string `json:"node"`
-	Public string `json:"public"` // as in signatures
+	Public string `json:"public"` // spelled as in signatures
 }
 
 // Lost says how many receipts could not be written.
@@ -159,22 +158,22 @@ type Lost struct {
 	Since    time.Time `json:"since"`
 }
 
-// Trim says where the chain begins from now on.
+// Trim says where the chain begins after a trim.
 type Trim struct {
 	First uint64             `json:"first"`
-	Prev  switchboard.Digest `json:"prev"` // that the first entry builds on
-	Key   string             `json:"key"`  // that has signed it
+	Prev  switchboard.Digest `json:"prev"` // the digest that the first entry continues
+	Key   string             `json:"key"`  // the key that has signed it
 }
 
-// maxText bounds each text of a receipt, in bytes, and maxList and maxTools the lists: names
-// come from outside, and may be as long as they like.
+// maxText limits the bytes of each text in a receipt, maxList and maxTools the length of its lists.
+// Names come from outside, and may have any length.
 const (
 	maxText  = 256
 	maxList  = 16
 	maxTools = 256
 )
 
-// timeForm has a fixed length, and sorts as times do. See instant.
+// timeForm has a fixed length, and sorts in the order of time. See instant.
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
 // append appends the receipt in canonical form: the members stand in their order.
@@ -331,10 +330,10 @@ func text(b []byte, s string) []byte {
 	return wire.AppendString(b, s[:at]+"…")
 }
 
-// logPrefix is before the names of nodes, in the names of logs.
+// logPrefix precedes the name of the replica in the name of its log.
 const logPrefix = "receipts/"
 
-// CheckNode reports why a node cannot have the name: 1 to 64 of A-Z a-z 0-9 . _ -.
+// CheckNode reports why name is not a valid name of a replica: 1 to 64 of A-Z a-z 0-9 . _ -.
 func CheckNode(name string) error {
 	if name == "" || len(name) > 64 || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
 		return fmt.Errorf("node %.80q: want 1 to 64 letters, digits, dots, hyphens and underscores", name)
@@ -345,11 +344,11 @@ func CheckNode(name string) error {
 // ID returns the id of a receipt: node/seq.
 func ID(node string, seq uint64) string { return node + "/" + strconv.FormatUint(seq, 10) }
 
-// TimeID returns the other id that a receipt has: node/time. It is known before the receipt
-// has its number.
+// TimeID returns the second id of a receipt: node/time. It is known before the receipt has its
+// number.
 func TimeID(node string, when time.Time) string { return node + "/" + when.UTC().Format(timeForm) }
 
-// ParseID reads what ID and TimeID write; seq is 0 where it is the latter.
+// ParseID reads an id that ID or TimeID returned. For the latter seq is 0.
 func ParseID(id string) (node string, seq uint64, when time.Time, err error) {
 	node, rest, _ := strings.Cut(id, "/")
 	if CheckNode(node) == nil {
@@ -363,8 +362,8 @@ func ParseID(id string) (node string, seq uint64, when time.Time, err error) {
 	return "", 0, time.Time{}, fmt.Errorf("receipt %.80q: want the form NODE/NUMBER or NODE/TIME", id)
 }
 
-// read reads a receipt. Members that it does not know are those of a later version.
-func (r *Receipt) read(raw []byte) error {
+// decode decodes a receipt. It ignores members that it does not know: a later version wrote them.
+func (r *Receipt) decode(raw []byte) error {
 	if err := json.Unmarshal(raw, r); err != nil {
 		return fmt.Errorf("receipt: %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files in testdata")
 
-// filled draws a value for each field of v, or none.
+// filled draws a value, which may be empty, for each field of v.
 func filled(t *rapid.T, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.UnixMicro(rapid.Int64Range(0, 1<<52).Draw(t, "time")).UTC()))
@@ -53,7 +53,7 @@ func filled(t *rapid.T, v reflect.Value) {
 	}
 }
 
-func TestEveryReceiptIsWrittenInCanonicalFormAndReadAsItWas(t *testing.T) {
+func TestEveryReceiptIsWrittenInCanonicalFormAndReadBackUnchanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r Receipt
 		filled(t, reflect.ValueOf(&r).Elem())
@@ -61,7 +61,7 @@ func TestEveryReceiptIsWrittenInCanonicalFormAndReadAsItWas(t *testing.T) {
 		if r.Lost.Receipts == 0 {
 			r.Lost.Since = time.Time{}
 		}
-		for i, d := range r.Rulings { // an empty one is none
+		for i, d := range r.Rulings { // an empty digest is left out
 			if d == "" {
 				r.Rulings[i] = "d"
 			}
@@ -71,7 +71,7 @@ func TestEveryReceiptIsWrittenInCanonicalFormAndReadAsItWas(t *testing.T) {
 			t.Fatalf("%v\n%s is not in canonical form\n%s", err, text, form)
 		}
 		var back Receipt
-		if err := back.read(text); err != nil || !reflect.DeepEqual(back, r) {
+		if err := back.decode(text); err != nil || !reflect.DeepEqual(back, r) {
 			t.Fatalf("%v\n%+v became\n%+v", err, r, back)
 		}
 	})
@@ -92,19 +92,19 @@ func TestTextsFromOutsideAreCutAndEscaped(t *testing.T) {
 			t.Errorf("%q", text)
 		}
 		var back Receipt
-		if err := back.read(text); err != nil || back.Tool != want {
+		if err := back.decode(text); err != nil || back.Tool != want {
 			t.Errorf("%.20q became %.20q… (%d bytes), %v", in, back.Tool, len(back.Tool), err)
 		}
 	}
 }
 
-func TestAReceiptOfALaterVersionIsReadAsFarAsItIsKnown(t *testing.T) {
+func TestAReceiptOfALaterVersionIsReadWithoutItsUnknownMembers(t *testing.T) {
 	var r Receipt
-	if err := r.read([]byte(`{"kind":"call","price":7,"time":"2026-11-22T03:27:00.000000Z","tool":"t","v":2}`)); err != nil || r.V != 2 || r.Tool != "t" {
+	if err := r.decode([]byte(`{"kind":"call","price":7,"time":"2026-11-22T03:27:00.000000Z","tool":"t","v":2}`)); err != nil || r.V != 2 || r.Tool != "t" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, text := range []string{`{}`, `[]`, `{"kind":"call","v":1}`, `{"Kind":"call","time":"2026-11-22T03:27:00Z","v":1}`} {
-		if err := new(Receipt).read([]byte(text)); err == nil {
+		if err := new(Receipt).decode([]byte(text)); err == nil {
 			t.Errorf("%s passes", text)
 		}
 	}
@@ -124,7 +124,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-func TestDigestsTellNothingWithoutTheKeyOfTheTenant(t *testing.T) {
+func TestDigestsRevealNothingWithoutTheKeyOfTheTenant(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	of := func(secret, tenant, method, params string) string {
 		return NewDigests(switchboard.NewSecret(secret)).Asked(&switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Method: method, Params: []byte(params)})
@@ -157,13 +157,13 @@ func TestDigestsTellNothingWithoutTheKeyOfTheTenant(t *testing.T) {
 	if of("s", "t", "resources/read", `{"uri":"u","_meta":{"progressToken":1}}`) != of("s", "t", "resources/read", `{"uri":"u"}`) {
 		t.Error("_meta counts")
 	}
-	if NewDigests(switchboard.NewSecret("s")).result("t", []byte(`{"a":1,"b":"é"}`)) == base {
+	if NewDigests(switchboard.NewSecret("s")).resultDigest("t", []byte(`{"a":1,"b":"é"}`)) == base {
 		t.Error("a result passes for arguments")
 	}
 }
 
-// The form of what is stored, for ever: a chain of a fixed key at fixed times.
-func TestTheFormOfAChainIsWhatItWas(t *testing.T) {
+// This test fixes the stored format for ever: a chain with a fixed key at fixed times.
+func TestTheStoredFormatOfAChainHasNotChanged(t *testing.T) {
 	s, err := newSigner(switchboard.NewSecret("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestTheFormOfAChainIsWhatItWas(t *testing.T) {
 	came.Kind, came.Of, came.Outcome, came.Code, came.Took = Call, "n1/2", Failed, switchboard.CodeServerFailed, Took{1234, 12}
 	came.Rulings, came.ServedBy = []switchboard.Digest{canonical.Sum([]byte("ruling"))}, "other/send"
 	came.Tries = []Try{{"notifier/send\n\x1b", switchboard.CodeServerUnreachable, false}}
-	came.Result, came.Given = d.result("acme", []byte("{}")), switchboard.GivenCache
+	came.Result, came.Given = d.resultDigest("acme", []byte("{}")), switchboard.GivenCache
 	var text []byte
 	prev := Nothing
 	for i, r := range []Receipt{
@@ -196,7 +196,7 @@ func TestTheFormOfAChainIsWhatItWas(t *testing.T) {
 		if i != 1 {
 			e = appendSignature(e, 0, s)
 		}
-		if _, err := parse("n1", uint64(i+1), e); err != nil {
+		if _, err := parseEntry("n1", uint64(i+1), e); err != nil {
 			t.Error(err)
 		}
 		prev = canonical.Sum(e)
@@ -216,8 +216,8 @@ func TestTheFormOfAChainIsWhatItWas(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that whatever is taken for an entry is one in every byte: no two
-// texts are read alike, and nothing that was signed can be told otherwise.
+// FuzzParse checks that parseEntry accepts exactly one spelling of an entry: no two texts have the
+// same meaning, and a signed entry cannot be read in two ways.
 func FuzzParse(f *testing.F) {
 	golden, err := os.ReadFile("testdata/chain.jsonl")
 	if err != nil {
@@ -228,7 +228,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(bytes.Replace(golden[:bytes.IndexByte(golden, '\n')], []byte(`,"seq"`), []byte(`, "seq"`), 1))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		e, err := parse("n1", 1, bytes.Clone(raw))
+		e, err := parseEntry("n1", 1, bytes.Clone(raw))
 		if err != nil {
 			if e.Fault == nil || !bytes.Equal(e.Raw, raw) {
 				t.Errorf("%q: %+v", raw, e)
@@ -239,12 +239,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !bytes.Equal(form, raw) || !bytes.HasPrefix(raw, []byte(`{"prev":"`)) {
 			t.Fatalf("%q is no entry, or has another spelling: %v", raw, err)
 		}
-		if _, err := e.signed(); err == nil {
-			for i := int(raw[len(raw)-3]) % 13; i < len(raw); i += 13 { // some of them
+		if _, err := e.verifySignature(); err == nil {
+			for i := int(raw[len(raw)-3]) % 13; i < len(raw); i += 13 { // every thirteenth byte
 				changed := bytes.Clone(raw)
 				changed[i] ^= 1
-				if e, err := parse("n1", 1, changed); err == nil {
-					if _, err := e.signed(); err == nil {
+				if e, err := parseEntry("n1", 1, changed); err == nil {
+					if _, err := e.verifySignature(); err == nil {
 						t.Fatalf("%q passes for %q", changed, raw)
 					}
 				}

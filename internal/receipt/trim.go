@@ -8,34 +8,34 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// Retention bounds what is kept of a chain. The zero Retention keeps everything.
+// Retention limits how much of a chain is kept. The zero Retention keeps everything.
 type Retention struct {
 	MaxAge time.Duration // of a receipt
 
-	// MaxBytes bounds the entries, about: how large they are is told from some of
-	// them.
+	// MaxBytes limits the size of all entries, approximately: their size is estimated from a
+	// sample.
 	MaxBytes int64
 }
 
-// samples is how many entries tell how large they are.
-const samples = 64
+// sizeSamples is how many entries the estimate reads.
+const sizeSamples = 64
 
-// Trim lets go of what need not be kept, and of the last entry never. Before that it
-// writes where the chain begins then, so that Verify can tell it from one whose
-// beginning was taken away. It returns how many entries are gone.
+// Trim removes the entries that keep does not require, but never the last one. Before that it
+// writes a receipt of the new beginning, so that Verify can distinguish a trimmed chain from one
+// with a missing beginning. It returns how many entries were removed.
 func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error) {
-	span, err := b.store.Span(ctx, b.log)
+	span, err := b.store.Span(ctx, b.logName)
 	if err != nil || span.Last <= span.First {
 		return 0, err
 	}
 	first := span.First
 	if keep.MaxAge > 0 {
-		if first, err = seek(ctx, b.store, b.o.Node, span, time.Now().Add(-keep.MaxAge)); err != nil {
+		if first, err = seekTime(ctx, b.store, b.options.Node, span, time.Now().Add(-keep.MaxAge)); err != nil {
 			return 0, err
 		}
 	}
 	if keep.MaxBytes > 0 {
-		size, err := b.sample(ctx, span)
+		size, err := b.averageSize(ctx, span)
 		if err != nil {
 			return 0, err
 		}
@@ -48,24 +48,24 @@ func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error
 	}
 	note := Receipt{Kind: TrimKind, Trim: Trim{First: first}}
 	for after := first - 1; note.Trim.Key == ""; {
-		entries, err := b.store.Read(ctx, b.log, after, page)
+		entries, err := b.store.Read(ctx, b.logName, after, pageSize)
 		if err != nil {
 			return 0, err
 		}
 		if len(entries) == 0 {
-			return 0, fmt.Errorf("receipts: nothing behind entry %d of node %s is signed", first, b.o.Node)
+			return 0, fmt.Errorf("receipts: nothing behind entry %d of node %s is signed", first, b.options.Node)
 		}
 		for _, stored := range entries {
-			e, err := parse(b.o.Node, stored.Seq, stored.Data)
+			e, err := parseEntry(b.options.Node, stored.Seq, stored.Data)
 			if err != nil {
-				return 0, fmt.Errorf("receipts: entry %d of node %s: %w", stored.Seq, b.o.Node, err)
+				return 0, fmt.Errorf("receipts: entry %d of node %s: %w", stored.Seq, b.options.Node, err)
 			}
 			if after = e.Seq; e.Seq == first {
 				note.Trim.Prev = e.Prev
 			}
 			if e.Signature != "" {
-				if note.Trim.Key, err = e.signed(); err != nil {
-					return 0, fmt.Errorf("receipts: entry %d of node %s: %w", e.Seq, b.o.Node, err)
+				if note.Trim.Key, err = e.verifySignature(); err != nil {
+					return 0, fmt.Errorf("receipts: entry %d of node %s: %w", e.Seq, b.options.Node, err)
 				}
 				break
 			}
@@ -74,15 +74,15 @@ func (b *Book) Trim(ctx context.Context, keep Retention) (gone uint64, err error
 	if _, err := b.Write(ctx, &note); err != nil {
 		return 0, err
 	}
-	return first - span.First, b.store.Trim(ctx, b.log, first)
+	return first - span.First, b.store.Trim(ctx, b.logName, first)
 }
 
-// sample returns how many bytes an entry has.
-func (b *Book) sample(ctx context.Context, span store.Span) (int64, error) {
+// averageSize returns the average size of an entry, in bytes.
+func (b *Book) averageSize(ctx context.Context, span store.Span) (int64, error) {
 	var bytes, n int64
 	count := span.Last - span.First + 1
-	for i := range uint64(samples) {
-		entries, err := b.store.Read(ctx, b.log, span.First-1+i*count/samples, 1)
+	for i := range uint64(sizeSamples) {
+		entries, err := b.store.Read(ctx, b.logName, span.First-1+i*count/sizeSamples, 1)
 		if err != nil {
 			return 0, err
 		}

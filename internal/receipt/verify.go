@@ -12,70 +12,69 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Rule is what a chain has to keep to.
+// Rule names a condition that a chain must meet.
 type Rule string
 
 // The rules.
 const (
-	RuleForm       Rule = "form"       // an entry is in the one form that entries have
-	RuleSeq        Rule = "seq"        // they are numbered without a gap, and each stands in its place
-	RuleChain      Rule = "chain"      // each builds on the one before, as that is stored
-	RuleSignature  Rule = "signature"  // what is signed is what stands there
-	RuleKey        Rule = "key"        // it is signed with the key that the chain has brought in last
-	RuleEnd        Rule = "end"        // the last one is signed
-	RuleBegin      Rule = "begin"      // it begins with 1, or a receipt says why it does not
-	RuleCheckpoint Rule = "checkpoint" // what checkpoints say stood there stands there
+	RuleForm       Rule = "form"       // an entry is in canonical form
+	RuleSeq        Rule = "seq"        // entries are numbered without a gap, each at its own position
+	RuleChain      Rule = "chain"      // each entry has the digest of the stored entry before it
+	RuleSignature  Rule = "signature"  // a signature matches the signed bytes
+	RuleKey        Rule = "key"        // an entry is signed with the key that the chain introduced last
+	RuleEnd        Rule = "end"        // the last entry is signed
+	RuleBegin      Rule = "begin"      // the chain begins with 1, or a receipt says why it does not
+	RuleCheckpoint Rule = "checkpoint" // the entries have the digests that checkpoints recorded
 )
 
-// A Fault is what is wrong with a chain: the first entry that breaks a rule.
+// A Fault says how a chain breaks a rule: at which entry first, and why.
 type Fault struct {
 	Seq  uint64 `json:"seq"`
 	Rule Rule   `json:"rule"`
 	Why  string `json:"why"`
 }
 
-// Error says all of it.
+// Error returns the whole fault as text.
 func (f *Fault) Error() string { return fmt.Sprintf("entry %d: %s: %s", f.Seq, f.Rule, f.Why) }
 
-// VerifyOptions say what else chains are held to.
+// VerifyOptions are further conditions for the chains.
 type VerifyOptions struct {
-	Nodes       []string     // whose chains; none means all
-	Checkpoints []Checkpoint // kept elsewhere
+	Nodes       []string     // the chains to check; none means all
+	Checkpoints []Checkpoint // kept outside the store
 
-	// Keys are those that may begin a chain. None means any: then somebody who
-	// writes all of it anew is found by Checkpoints alone.
+	// Keys are those that may begin a chain. None means any. Then only Checkpoints reveal that a
+	// chain was written anew as a whole.
 	Keys []string
 }
 
-// A Chain is what is found of one.
+// A Chain is the result of the check of one chain.
 type Chain struct {
 	Node    string    `json:"node"`
 	First   uint64    `json:"first"`
 	Last    uint64    `json:"last"`
-	Checked int       `json:"checked"` // entries that keep the rules
+	Checked int       `json:"checked"` // entries that meet the rules
 	Begins  time.Time `json:"begins,omitzero"`
 	Ends    time.Time `json:"ends,omitzero"`
 
-	// Key is the one that it begins with. Whoever trusts that trusts all that keeps
-	// the rules.
+	// Key is the key that the chain begins with. If you trust this key, you can trust all checked
+	// entries.
 	Key  string   `json:"key,omitempty"`
-	Keys []string `json:"keys,omitempty"` // that followed
+	Keys []string `json:"keys,omitempty"` // later keys
 
-	// Trimmed is what the first entry builds on, where the ones before were let
-	// go.
+	// Trimmed is the prev of the first entry, if earlier entries were trimmed.
 	Trimmed switchboard.Digest `json:"trimmed,omitempty"`
 
-	Checkpoints int `json:"checkpoints"` // that fit
-	Older       int `json:"older"`       // that are of what was let go
+	Checkpoints int `json:"checkpoints"` // that match
+	Older       int `json:"older"`       // that refer to trimmed entries
 
 	Fault *Fault `json:"fault,omitempty"`
 }
 
-// page is how many entries are read at once.
-const page = 512
+// pageSize is how many entries are read at once.
+const pageSize = 512
 
-// Verify checks the chains, each up to the first entry that is wrong. An error says
-// that they could not be read.
+// Verify checks each chain up to its first wrong entry. An error says that the chains could not be
+// read.
 func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
 	nodes := o.Nodes
 	if len(nodes) == 0 {
@@ -94,10 +93,10 @@ func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
 		var c *Chain
 		for begun := false; c == nil || c.Fault != nil && begun; {
 			var err error
-			if c, err = verify(ctx, s, node, &o); err != nil {
+			if c, err = verifyChain(ctx, s, node, &o); err != nil {
 				return all, err
 			}
-			// Its beginning may have been let go meanwhile.
+			// Its beginning may have been trimmed during the check.
 			span, err := s.Span(ctx, logPrefix+node)
 			if err != nil {
 				return all, err
@@ -109,7 +108,7 @@ func Verify(ctx context.Context, s Reader, o VerifyOptions) ([]Chain, error) {
 	return all, nil
 }
 
-// Nodes returns the nodes that have a chain, sorted.
+// Nodes returns the names of the replicas that have a chain, sorted.
 func Nodes(ctx context.Context, s Reader) ([]string, error) {
 	logs, err := s.Logs(ctx)
 	if err != nil {
@@ -124,7 +123,7 @@ func Nodes(ctx context.Context, s Reader) ([]string, error) {
 	return nodes, nil
 }
 
-func verify(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chain, error) {
+func verifyChain(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chain, error) {
 	span, err := s.Span(ctx, logPrefix+node)
 	if err != nil {
 		return nil, err
@@ -138,7 +137,7 @@ func verify(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chai
 	}
 	slices.SortStableFunc(c.checkpoints, func(a, b *Checkpoint) int { return cmp.Compare(a.Seq, b.Seq) })
 	for c.seq < span.Last {
-		entries, err := s.Read(ctx, logPrefix+node, c.seq, page)
+		entries, err := s.Read(ctx, logPrefix+node, c.seq, pageSize)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +146,7 @@ func verify(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chai
 			return &c.Chain, nil
 		}
 		for _, e := range entries {
-			if c.Fault, err = c.next(ctx, e); err != nil || c.Fault != nil {
+			if c.Fault, err = c.checkNext(ctx, e); err != nil || c.Fault != nil {
 				return &c.Chain, err
 			}
 			if e.Seq >= span.Last {
@@ -155,53 +154,53 @@ func verify(ctx context.Context, s Reader, node string, o *VerifyOptions) (*Chai
 			}
 		}
 	}
-	c.Fault = c.whole()
+	c.Fault = c.checkWholeChain()
 	return &c.Chain, nil
 }
 
-// A checker walks along a chain.
-type checker struct {
+// A chainChecker reads a chain from one entry to the next and applies the rules.
+type chainChecker struct {
 	Chain
-	r           Reader
+	reader      Reader
 	trusted     []string
-	checkpoints []*Checkpoint // that are still ahead, by seq
+	checkpoints []*Checkpoint // those for later entries, by seq
 
-	from   uint64 // the first entry that it takes
-	seq    uint64 // of the entry before
-	prev   switchboard.Digest
-	time   time.Time
-	key    string // that has to sign
-	fresh  string // that has come in since the last signature
-	signed uint64 // of the last signature
-	noted  bool   // a receipt says why it does not begin with 1
+	from         uint64 // the first entry to check
+	seq          uint64 // of the previous entry
+	prev         switchboard.Digest
+	time         time.Time
+	key          string // the key that must sign
+	newKey       string // introduced since the last signature
+	lastSigned   uint64 // the last entry with a signature
+	trimReported bool   // a receipt says why the chain does not begin with 1
 }
 
-func newChecker(node string, r Reader, span store.Span, from uint64) *checker {
-	return &checker{Chain: Chain{Node: node, First: span.First, Last: span.Last}, r: r, from: from, seq: from - 1}
+func newChecker(node string, r Reader, span store.Span, from uint64) *chainChecker {
+	return &chainChecker{Chain: Chain{Node: node, First: span.First, Last: span.Last}, reader: r, from: from, seq: from - 1}
 }
 
-// next takes the next entry. A fault may be that of the one before: what follows it
-// tells.
-func (c *checker) next(ctx context.Context, stored store.Entry) (*Fault, error) {
+// checkNext checks the next entry. The fault it returns may be in the previous entry, if only this
+// one reveals it.
+func (c *chainChecker) checkNext(ctx context.Context, stored store.Entry) (*Fault, error) {
 	at := c.seq + 1
 	if stored.Seq != at {
 		return &Fault{at, RuleSeq, "it is not there"}, nil
 	}
-	e, err := parse(c.Node, at, stored.Data)
+	e, err := parseEntry(c.Node, at, stored.Data)
 	if err != nil {
 		return &Fault{at, RuleForm, err.Error()}, nil
 	}
 	if e.Seq != at {
-		return &Fault{at, RuleSeq, fmt.Sprintf("what stands there says that it is entry %d", e.Seq)}, nil
+		return &Fault{at, RuleSeq, fmt.Sprintf("the entry at this position says that it is entry %d", e.Seq)}, nil
 	}
 	switch {
 	case at == 1 && e.Prev != Nothing:
-		return &Fault{at, RuleChain, "it builds on something, and is the first"}, nil
+		return &Fault{at, RuleChain, "it is the first entry, but names an entry before it"}, nil
 	case c.Checked > 0 && e.Prev != c.prev:
-		return c.broken(ctx, &e)
+		return c.findChanged(ctx, &e)
 	}
 	digest := e.Digest()
-	if fault := c.sealed(&e); fault != nil {
+	if fault := c.checkSignature(&e); fault != nil {
 		return fault, nil
 	}
 	for ; len(c.checkpoints) > 0 && c.checkpoints[0].Seq <= at; c.checkpoints = c.checkpoints[1:] {
@@ -210,7 +209,7 @@ func (c *checker) next(ctx context.Context, stored store.Entry) (*Fault, error) 
 		case p.Seq < at:
 			c.Older++
 		case p.Digest != digest:
-			return &Fault{at, RuleCheckpoint, fmt.Sprintf("it is not what stood there at %s: the chain was changed and signed anew", p.Time.Format(time.RFC3339))}, nil
+			return &Fault{at, RuleCheckpoint, fmt.Sprintf("it is not the entry that was there at %s: the chain was changed and signed anew", p.Time.Format(time.RFC3339))}, nil
 		default:
 			c.Checkpoints++
 		}
@@ -226,87 +225,89 @@ func (c *checker) next(ctx context.Context, stored store.Entry) (*Fault, error) 
 	return nil, nil
 }
 
-// sealed checks what an entry says of keys, and its signature, if it has one.
-func (c *checker) sealed(e *Entry) *Fault {
+// checkSignature checks a key that the entry introduces, and the signature of the entry, if it has
+// one.
+func (c *chainChecker) checkSignature(e *Entry) *Fault {
 	r := &e.Receipt
 	switch {
 	case r.Kind == KeyKind && r.Key.Node != c.Node:
 		return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is of node %.80q", r.Key.Node)}
 	case r.Kind == KeyKind:
-		c.fresh = r.Key.Public
+		c.newKey = r.Key.Public
 	case r.Kind == TrimKind && c.First > 1 && r.Trim.First == c.First:
-		c.noted = r.Trim.Prev == c.Trimmed && r.Trim.Key == c.Key
+		c.trimReported = r.Trim.Prev == c.Trimmed && r.Trim.Key == c.Key
 	}
 	if e.Signature == "" {
 		return nil
 	}
-	key, err := e.signed()
+	key, err := e.verifySignature()
 	if err != nil {
 		return &Fault{e.Seq, RuleSignature, err.Error()}
 	}
 	if c.key == "" {
 		switch {
-		case c.from == 1 && c.fresh != key:
-			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which nothing has brought in", key)}
+		case c.from == 1 && c.newKey != key:
+			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which no receipt has introduced", key)}
 		case len(c.trusted) > 0 && !slices.Contains(c.trusted, key):
-			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which is none of those that may begin a chain", key)}
+			return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s, which is not one of the keys that may begin a chain", key)}
 		}
 		c.key, c.Key = key, key
 	}
 	if key != c.key {
 		return &Fault{e.Seq, RuleKey, fmt.Sprintf("it is signed with %s; the key is %s", key, c.key)}
 	}
-	if c.fresh != "" && c.fresh != c.key {
-		c.key = c.fresh
+	if c.newKey != "" && c.newKey != c.key {
+		c.key = c.newKey
 		c.Keys = append(c.Keys, c.key)
 	}
-	c.fresh, c.signed = "", e.Seq
+	c.newKey, c.lastSigned = "", e.Seq
 	return nil
 }
 
-// broken says which of two was changed: e, or the one before it, on which it does not
-// build. e was not, where it is signed, or the one behind builds on it.
-func (c *checker) broken(ctx context.Context, e *Entry) (*Fault, error) {
+// findChanged says which of two entries was changed, if e does not continue the entry before it. e
+// is intact if its signature is valid, or if the entry after it continues e.
+func (c *chainChecker) findChanged(ctx context.Context, e *Entry) (*Fault, error) {
 	intact := false
 	if e.Signature != "" {
-		key, err := e.signed()
+		key, err := e.verifySignature()
 		intact = err == nil && key == c.key
 	} else {
-		entries, err := c.r.Read(ctx, logPrefix+c.Node, e.Seq, 1)
+		entries, err := c.reader.Read(ctx, logPrefix+c.Node, e.Seq, 1)
 		if err != nil {
 			return nil, err
 		}
 		if len(entries) > 0 {
-			follows, err := parse(c.Node, entries[0].Seq, entries[0].Data)
+			follows, err := parseEntry(c.Node, entries[0].Seq, entries[0].Data)
 			intact = err == nil && follows.Prev == e.Digest()
 		}
 	}
 	if intact {
 		c.Checked--
-		return &Fault{c.seq, RuleChain, "it is not what the entry behind it builds on"}, nil
+		return &Fault{c.seq, RuleChain, "the entry after it continues a different entry"}, nil
 	}
-	return &Fault{e.Seq, RuleChain, "it does not build on the one before"}, nil
+	return &Fault{e.Seq, RuleChain, "it does not continue the entry before it"}, nil
 }
 
-// signedToTheEnd reports what is wrong with the end of a chain.
-func (c *checker) signedToTheEnd() *Fault {
-	if c.signed != c.seq {
-		return &Fault{c.seq, RuleEnd, "it is the last one, and not signed: what stood behind it is gone"}
+// checkSignedEnd checks that the last entry is signed.
+func (c *chainChecker) checkSignedEnd() *Fault {
+	if c.lastSigned != c.seq {
+		return &Fault{c.seq, RuleEnd, "it is the last entry, but not signed: the entries after it are gone"}
 	}
 	return nil
 }
 
-// whole reports what is wrong with a chain of which each entry is right.
-func (c *checker) whole() *Fault {
-	if c.First > 1 && !c.noted && c.Last >= c.First {
-		return &Fault{c.First, RuleBegin, "it is the first that is there, and no receipt says that those before were let go"}
+// checkWholeChain checks the beginning, the end and the remaining checkpoints of a chain with
+// correct entries.
+func (c *chainChecker) checkWholeChain() *Fault {
+	if c.First > 1 && !c.trimReported && c.Last >= c.First {
+		return &Fault{c.First, RuleBegin, "it is the first entry there, and no receipt says that earlier ones were trimmed"}
 	}
-	if fault := c.signedToTheEnd(); fault != nil && c.Last > 0 {
+	if fault := c.checkSignedEnd(); fault != nil && c.Last > 0 {
 		return fault
 	}
 	if len(c.checkpoints) > 0 {
 		p := c.checkpoints[0]
-		return &Fault{c.Last + 1, RuleCheckpoint, fmt.Sprintf("it is gone: entry %d stood there at %s", p.Seq, p.Time.Format(time.RFC3339))}
+		return &Fault{c.Last + 1, RuleCheckpoint, fmt.Sprintf("it is gone: entry %d was there at %s", p.Seq, p.Time.Format(time.RFC3339))}
 	}
 	return nil
 }

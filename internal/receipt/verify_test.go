@@ -19,8 +19,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// chainOf makes a chain of n1 with about n receipts, several of them written at once,
-// and a checkpoint of its end.
+// chainOf makes a chain of n1 with about n receipts, several of them written together, and a
+// checkpoint of its end.
 func chainOf(t *testing.T, key switchboard.Secret, n int) ([][]byte, receipt.Checkpoint) {
 	t.Helper()
 	var entries [][]byte
@@ -64,7 +64,7 @@ func TestWhateverIsDoneToAChainIsFoundWhereItBegins(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		entries := slices.Clone(good)
 		at := rapid.IntRange(0, last).Draw(r, "at")
-		first := at // that is bad
+		first := at // the first wrong entry
 		what := rapid.SampledFrom([]string{"edit", "insert byte", "delete byte", "delete", "swap", "truncate", "duplicate", "other receipt"}).Draw(r, "what")
 		switch what {
 		case "edit":
@@ -82,7 +82,7 @@ func TestWhateverIsDoneToAChainIsFoundWhereItBegins(t *testing.T) {
 			i := rapid.IntRange(0, len(entries[at])-1).Draw(r, "byte")
 			entries[at] = slices.Delete(bytes.Clone(entries[at]), i, i+1)
 		case "delete":
-			if at == last { // the tail: below
+			if at == last { // the end is tested below
 				at, first = at-1, at-1
 			}
 			entries = slices.Delete(entries, at, at+1)
@@ -113,19 +113,19 @@ func TestWhateverIsDoneToAChainIsFoundWhereItBegins(t *testing.T) {
 	})
 }
 
-func TestWhatStandsWithinWhatWasWrittenAtOnceIsNoEnd(t *testing.T) {
+func TestAChainCannotEndWithinABatch(t *testing.T) {
 	good, _ := chainOf(t, keyA, 40)
 	ends := 0
 	for n := 1; n <= len(good); n++ {
 		f := fault(t, rewritten(t, good[:n]))
 		signed := bytes.Contains(good[n-1], []byte(`"signature":`))
 		if (f == nil) != signed {
-			t.Errorf("cut off behind %d: %v", n, f)
+			t.Errorf("cut off after %d: %v", n, f)
 		}
 		if signed {
 			ends++
 		} else if f.Rule != receipt.RuleEnd || f.Seq != uint64(n) {
-			t.Errorf("cut off behind %d: %v", n, f)
+			t.Errorf("cut off after %d: %v", n, f)
 		}
 	}
 	if ends < 5 || ends > len(good)/2 {
@@ -133,14 +133,14 @@ func TestWhatStandsWithinWhatWasWrittenAtOnceIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestACheckpointShowsThatTheEndIsGone(t *testing.T) {
+func TestACheckpointShowsThatTheEndIsMissing(t *testing.T) {
 	good, mark := chainOf(t, keyA, 40)
 	for n := 1; n < len(good); n++ {
 		if !bytes.Contains(good[n-1], []byte(`"signature":`)) {
 			continue
 		}
 		if f := fault(t, rewritten(t, good[:n]), mark); f == nil || f.Rule != receipt.RuleCheckpoint || f.Seq != uint64(n+1) {
-			t.Errorf("cut off behind %d: %v", n, f)
+			t.Errorf("cut off after %d: %v", n, f)
 		}
 	}
 	if f := fault(t, store.NewMemory(), mark); f == nil || f.Rule != receipt.RuleCheckpoint || f.Seq != 1 {
@@ -162,7 +162,7 @@ func TestACheckpointShowsThatAChainWasSignedAnew(t *testing.T) {
 	}
 }
 
-func TestAChainThatAnotherKeyGoesOnWithIsFound(t *testing.T) {
+func TestAChainContinuedWithAnotherKeyIsFound(t *testing.T) {
 	good, _ := chainOf(t, keyA, 10)
 	forged, _ := chainOf(t, keyB, 40)
 	if f := fault(t, rewritten(t, append(slices.Clone(good), forged[len(good):]...))); f == nil || f.Seq < uint64(len(good)) {
@@ -170,7 +170,7 @@ func TestAChainThatAnotherKeyGoesOnWithIsFound(t *testing.T) {
 	}
 }
 
-func TestAChainOfAnotherNodeIsNotTakenForThisOnes(t *testing.T) {
+func TestTheChainOfAnotherReplicaIsNotAccepted(t *testing.T) {
 	good, _ := chainOf(t, keyA, 10)
 	s := store.NewMemory()
 	for i, e := range good {
@@ -183,7 +183,7 @@ func TestAChainOfAnotherNodeIsNotTakenForThisOnes(t *testing.T) {
 	}
 }
 
-func TestCheckpointsThatSomebodyChangedAreRefused(t *testing.T) {
+func TestChangedCheckpointsAreRefused(t *testing.T) {
 	_, mark := chainOf(t, keyA, 1)
 	line := string(mark.Line())
 	if all, err := receipt.ReadCheckpoints(strings.NewReader(line + "\n\n" + line)); err != nil || len(all) != 2 || all[0] != mark {
@@ -224,7 +224,7 @@ func TestAnAnchorIsAppendedTo(t *testing.T) {
 	}
 }
 
-func TestWhatIsLetGoIsNotTakenForGone(t *testing.T) {
+func TestTrimmedEntriesAreNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory()
 		var anchor bytes.Buffer
@@ -265,11 +265,11 @@ func TestWhatIsLetGoIsNotTakenForGone(t *testing.T) {
 		if n := chains[0].Checked; n < 5 || n > 20 {
 			t.Errorf("%d are left", n)
 		}
-		// It goes on, also with another key.
+		// The chain continues, even with another key.
 		o.Key, o.Previous = keyB, []switchboard.Secret{keyA}
 		shut(t, openBook(t, s, o))
 		good(t, s)
-		// What somebody else takes away is found.
+		// A beginning that was removed without a receipt is found.
 		span, _ := s.Span(t.Context(), "receipts/n1")
 		if err := s.Trim(t.Context(), "receipts/n1", span.First+1); err != nil {
 			t.Fatal(err)

@@ -351,7 +351,7 @@ func policyCandidates(t *bind.Tenant, ctx context.Context, who switchboard.Princ
 			break
 		}
 		var err error
-		if in, err = s.Apply(ctx, q, in, nil); err != nil {
+		if in, err = s.Apply(ctx, q, in, decide.Ignore); err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // words counts a token for each word.
 func words(text []byte) int { return len(bytes.Fields(text)) }
 
-func TestABillSaysWhatEachItemHasCost(t *testing.T) {
+func TestABillHasTheCostOfEachItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run.NewMeter(words)
 		ctx, stop := context.WithCancel(t.Context())
@@ -40,13 +40,13 @@ func TestABillSaysWhatEachItemHasCost(t *testing.T) {
 	})
 }
 
-func TestWhatComesFasterThanItIsCountedIsEstimated(t *testing.T) {
+func TestTextBeyondTheMetersRateIsEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run.NewMeter(words)
 		m.Wake()
 		var b run.Bill
 		text := []byte(strings.Repeat("word ", 1000))
-		for range 100 { // before anybody counts: no more than a few wait
+		for range 100 { // before Wake: the queue stays short
 			m.Charge(&b, run.Results, text)
 		}
 		if got := b.Charge(run.Results); got.Times != 100 || !got.Estimated || got.Tokens != 100*5000/4 {
@@ -62,7 +62,7 @@ func TestWhatComesFasterThanItIsCountedIsEstimated(t *testing.T) {
 	})
 }
 
-func TestAMeterThatNobodyNeedsCountsNothing(t *testing.T) {
+func TestAMeterCountsNothingBeforeItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run.NewMeter(func([]byte) int {
 			t.Error("it counts")

@@ -30,7 +30,7 @@ func (d *deaf) Value(ctx context.Context, k store.Key) (store.Value, error) {
 	return d.Store.Value(ctx, k)
 }
 
-func TestNames14WhileNobodyCanReadWhatClientsWereShownTheirCallsGoNowhereElse(t *testing.T) {
+func TestNames14NoCallMovesWhileTheStoreCannotSayWhichToolsClientsKnow(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	synctest.Test(t, func(t *testing.T) {
 		st := &deaf{Store: store.NewMemory()}
@@ -45,7 +45,7 @@ func TestNames14WhileNobodyCanReadWhatClientsWereShownTheirCallsGoNowhereElse(t 
 			t.Fatal(err)
 		}
 		if way := r.Surface().Route(r.Seen("c"), "search", false); way.Way == surface.Forward || r.UpToDate(r.Surface()) {
-			t.Errorf("it goes to %s, of which nobody knows whether it was shown", way.Entry.Tool.ID)
+			t.Errorf("the call goes to %s, and it is unknown whether the client was shown that tool", way.Entry.Tool.ID)
 		}
 		st.down.Store(false)
 		second.CatchUp(t.Context(), r)
@@ -55,8 +55,8 @@ func TestNames14WhileNobodyCanReadWhatClientsWereShownTheirCallsGoNowhereElse(t 
 	})
 }
 
-// More clients than are remembered, which all know the list, are refused nothing before it changes.
-func TestAClientThatMadeRoomIsLostOnceTheListChanges(t *testing.T) {
+// Evicted clients that know the list are refused nothing before the list changes.
+func TestAnEvictedClientIsLostOnceTheListChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		p := start(t, st, "!a/search")
@@ -69,16 +69,16 @@ func TestAClientThatMadeRoomIsLostOnceTheListChanges(t *testing.T) {
 		}
 		again, _ := start(t, st, "!a/search").Base(t.Context(), alice, "browse")
 		if again.Seen("0") == surface.Lost {
-			t.Error("it is after a restart")
+			t.Error("after a restart a client that knows the list is lost")
 		}
 		other, _ := start(t, st, "!b/search").Base(t.Context(), alice, "browse")
 		if other.Seen("0") != surface.Lost || other.UpToDate(other.Surface()) {
-			t.Error("the list is another, and the client counts as one that was shown nothing")
+			t.Error("the list has changed, and an evicted client counts as one that was shown nothing")
 		}
 	})
 }
 
-func TestWhatAClientIsBeingToldEnds(t *testing.T) {
+func TestAnAnnouncementEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
 		p := start(t, st, "a/search")
@@ -92,7 +92,7 @@ func TestWhatAClientIsBeingToldEnds(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if r.Tells(time.Now()) || r.Told("c", "n5", time.Now()) {
-			t.Error("it goes on for ever")
+			t.Error("the announcement does not end")
 		}
 		p.Listed(t.Context(), r, "c", r.Surface().Table(true))
 		e, _ := r.Surface().Lookup("search")
@@ -103,12 +103,12 @@ func TestWhatAClientIsBeingToldEnds(t *testing.T) {
 		arrived := time.Now()
 		again, _ := start(t, st, "a/search").Base(t.Context(), alice, "browse")
 		if again.Told("c", "search", arrived) {
-			t.Error("a restart begins it again")
+			t.Error("a restart begins the announcement again")
 		}
 	})
 }
 
-// racing lets another process write right before the first change of a run.
+// racing makes another process write right before the first change of a run.
 type racing struct {
 	store.Store
 	before func()
@@ -123,8 +123,8 @@ func (s *racing) Apply(ctx context.Context, c store.Change) (store.Version, erro
 	return s.Store.Apply(ctx, c)
 }
 
-// What two processes show at the same moment, all processes know: of two clients, and of one.
-func TestWhatTwoProcessesShowAtTheSameMomentIsKept(t *testing.T) {
+// Two processes show tools at the same moment, to two clients and to one: each process knows both.
+func TestTwoProcessesThatShowToolsAtTheSameMomentKeepBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, st := t.Context(), store.NewMemory()
 		slow := &racing{Store: st}
@@ -155,7 +155,7 @@ func TestWhatTwoProcessesShowAtTheSameMomentIsKept(t *testing.T) {
 	})
 }
 
-// A forger writes what stands in the store, and has no key for it.
+// A forger writes values into the store without the key of the seal.
 type forger struct{ *store.Memory }
 
 func (f forger) forge(t *testing.T, r *run.Run) {
@@ -170,9 +170,9 @@ func (f forger) forge(t *testing.T, r *run.Run) {
 	}
 }
 
-// What does not open is not believed, and does not stay: whoever knows the run keeps it again. Which clients another process has
-// shown something is lost, so that a client that is not known calls nothing that it was not told of.
-func TestAttack7ARunThatDoesNotOpenIsKeptAgainByWhoeverKnowsIt(t *testing.T) {
+// A record whose seal does not open is ignored, and a process that knows the run writes it again. What other processes have shown
+// to clients is lost, so an unknown client counts as lost and calls nothing that it was not shown.
+func TestAttack7AProcessThatKnowsARunSavesItAgainAfterItsSealDoesNotOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := forger{store.NewMemory()}
 		st, err := store.NewSealed(under, store.SealOptions{Key: switchboard.NewSecret(strings.Repeat("k", 32))})
@@ -193,14 +193,14 @@ func TestAttack7ARunThatDoesNotOpenIsKeptAgainByWhoeverKnowsIt(t *testing.T) {
 		}
 		second := start(t, st, "a/x", "a/y")
 		if found(t, second.Registry, alice, minted.ID()) {
-			t.Error("a minted run is found that does not open")
+			t.Error("a minted run with a broken seal is found")
 		}
 		there, err := second.Base(ctx, alice, "browse")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !there.Seen("somebody").IsLost() {
-			t.Error("a client that nobody knows counts as one that was shown nothing")
+			t.Error("an unknown client counts as one that was shown nothing")
 		}
 		for _, r := range []*run.Run{minted, there} {
 			if err := expand(t, r, "a/x"); err != nil {
@@ -210,10 +210,10 @@ func TestAttack7ARunThatDoesNotOpenIsKeptAgainByWhoeverKnowsIt(t *testing.T) {
 		third := start(t, st, "a/x", "a/y")
 		again, err := third.Find(ctx, alice, minted.ID())
 		if err != nil || again == nil || expanded(again) != "a/x" {
-			t.Errorf("the minted run is not kept again: %v", err)
+			t.Errorf("the minted run is not saved again: %v", err)
 		}
 		if again, err = third.Base(ctx, alice, "browse"); err != nil || expanded(again) != "a/x" {
-			t.Errorf("the base run is not kept again: %v", err)
+			t.Errorf("the base run is not saved again: %v", err)
 		}
 	})
 }

@@ -43,7 +43,7 @@ func (*chooser) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan s
 	return nil, nil
 }
 
-func TestARunLeavesALostServerAndStaysWhereItHasGone(t *testing.T) {
+func TestARunLeavesALostServerAndStaysWithItsReplacement(t *testing.T) {
 	ctx := t.Context()
 	c := &chooser{servers: []switchboard.ServerID{"a", "b"}}
 	g := run.New(c, surface.New(surface.Input{}), store.NewMemory())
@@ -85,7 +85,7 @@ func TestARunLeavesALostServerAndStaysWhereItHasGone(t *testing.T) {
 	step("the only one is lost still, and now there is another", func() { g.Leave(ctx, lost("a")) }, "b", 1)
 
 	c.lost = nil
-	// A new run knows nothing of what others have left.
+	// A new run does not avoid the servers that other runs have abandoned.
 	other, err := g.Open(ctx, switchboard.Principal{Tenant: "t", ID: "q"}, "work")
 	if err != nil {
 		t.Fatal(err)

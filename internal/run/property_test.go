@@ -20,7 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// A flaky store takes its time, and fails some of a hundred uses before they are done, and as many after.
+// A flaky store is slow. Of a hundred uses some fail before they are done, and as many after.
 type flaky struct {
 	*store.Memory
 	mu    sync.Mutex
@@ -34,7 +34,7 @@ func (f *flaky) fault() (before, after bool) {
 	f.mu.Lock()
 	n, took, fails := f.luck.IntN(100), f.luck.IntN(3), f.fails
 	f.mu.Unlock()
-	time.Sleep(time.Duration(took) * 10 * time.Millisecond) // so that others come in between
+	time.Sleep(time.Duration(took) * 10 * time.Millisecond) // so that other requests come in between
 	return n < fails, n >= fails && n < 2*fails
 }
 
@@ -64,20 +64,20 @@ func (f *flaky) Publish(ctx context.Context, topic string, data []byte) error {
 	return f.Memory.Publish(ctx, topic, data)
 }
 
-// A step is something that is done to a run through a process.
+// A step is one action on a run through a process.
 type step struct {
 	process int
 	do      string
-	run     int // of those that there are
+	run     int // an index
 	who     int
 	tool    int
 	after   time.Duration // the step before; all together are less than run.Idle
 }
 
-// Laws 8 and 9: whatever the store does, and whichever process is asked or ends, what was
-// acknowledged of a run stays, what nobody asked for does not come, no other principal
+// Laws 8 and 9: for each behavior of the store, and for each process that serves or ends: an
+// acknowledged change of a run stays, no change appears without a request, no other principal
 // finds it, and each refusal has its code.
-func TestNoFailureOfTheStoreLosesWhatWasAcknowledgedOfARun(t *testing.T) {
+func TestNoStoreFailureLosesAnAcknowledgedChangeOfARun(t *testing.T) {
 	law.Hold(t, law.NothingAckedLost)
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
@@ -99,7 +99,7 @@ func TestNoFailureOfTheStoreLosesWhatWasAcknowledgedOfARun(t *testing.T) {
 	})
 }
 
-// known is what the clients of a run know of it.
+// known is what the clients of a run know about it.
 type known struct {
 	id    switchboard.RunID // "" for a base run
 	who   switchboard.Principal
@@ -127,7 +127,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 	type process struct {
 		*run.Registry
 		end     context.CancelFunc
-		rebinds chan struct{} // takes one: who waits for a sync.Mutex stops the clock of a bubble
+		rebinds chan struct{} // a lock for one; waiting for a sync.Mutex would stop the clock of the bubble
 	}
 	start := func() process {
 		own, end := context.WithCancel(ctx)
@@ -204,7 +204,7 @@ func follow(t *testing.T, plan []step, fails int, seed uint64) (faults []string)
 	st.mu.Lock()
 	st.fails = 0
 	st.mu.Unlock()
-	now = append(now, start()) // one that has seen nothing of it
+	now = append(now, start()) // a process that has seen none of it
 	for i, p := range now {
 		for _, k := range runs {
 			who := fmt.Sprintf("process %d: run %q of %s", i, k.id, k.who.ID)

@@ -1,12 +1,10 @@
-// Package run keeps the runs of tasks: who has bound which task, and what that
-// shows now.
+// Package run holds the runs of tasks: which principal has bound which task, and which tools that run shows now.
 //
-// What a client sees hangs on its run, never on a connection: a run is minted
-// for each legacy session and stdio process, or on request, and only its
-// principal can name it again. A modern request that names none uses the base
-// run of its tenant, principal and task. When the catalog or the configuration
-// changes, every run is bound again, and told where what it shows has changed;
-// and so is one whose tenant's policy looks at the clock, before it is listed.
+// What a client sees depends on its run, never on its connection. Switchboard mints a run for each legacy session and
+// each stdio process, or on request, and only the run's principal can name it again. A modern request that names no
+// run uses the base run of its tenant, principal and task. When the catalog or the configuration changes, the
+// Registry binds every run again and notifies the watchers of those that show something else. If a tenant's policy
+// reads the clock, its runs are also bound again before each list.
 package run
 
 import (
@@ -27,98 +25,92 @@ import (
 
 // A Binder decides what a run shows.
 type Binder interface {
-	// Resolve says which task p means by naming task ("" means the tenant's
-	// default; the answer is "" where there is none). A task that p may not
-	// bind, or that does not exist, is SB-TASK-001.
+	// Resolve returns the task that p means by the name task. "" means the tenant's default task; the answer is "" if
+	// there is none. If p may not bind the task, or it does not exist, the error is SB-TASK-001.
 	Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error)
 
-	// Bind decides for a resolved task. What was expanded before stays so. A
-	// task that cannot be met is an error, and shows nothing. With the error *Starting it
-	// returns what is shown meanwhile.
+	// Bind decides for a resolved task. Tools that were expanded before stay expanded. If the task cannot be met,
+	// Bind returns an error and no surface. With the error *Starting it returns the surface to show until the servers
+	// have answered.
 	Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was Before) (*surface.Surface, error)
 
-	// Lasts reports whether what Bind gives for the tenant holds until the
-	// next Rebind. Where it does not, it changes with time alone.
+	// Lasts reports whether a result of Bind for the tenant is valid until the next Rebind. Otherwise the result
+	// changes with time alone.
 	Lasts(tenant switchboard.TenantID) bool
 
-	// Starting returns the tenant's servers that are starting and have no known offer. next
-	// is closed after servers have answered and all runs are bound again.
+	// Starting returns the tenant's servers that are starting and have no known offer. next is closed after servers
+	// have answered and all runs are bound again.
 	Starting(tenant switchboard.TenantID) (servers []switchboard.ServerID, next <-chan struct{})
 }
 
-// Before is what a run showed until now. The zero Before is of a run that is bound
-// for the first time.
+// Before is what a run showed until now. The zero Before is for a run that is bound for the first time.
 type Before struct {
 	Surface *surface.Surface // nil at first
 
-	// Left are the servers that were given up for others: sorted, and none of
-	// them shown. They are not gone back to while others serve.
+	// Left lists the servers that the run has given up in favor of others. The list is sorted and the run shows none
+	// of them. The run does not return to them while other servers serve.
 	Left []switchboard.ServerID
 
-	// Declared, where set, is the task, which the client has declared itself.
+	// Declared is the task that the client has declared itself; nil for a configured task.
 	Declared *switchboard.Task
 }
 
 // Bounds of a Registry.
 const (
-	// MaxRuns is how many runs one principal may have in one process. One that was not
-	// used for Idle makes room for a new one. Others stay: their clients have their ids.
+	// MaxRuns limits the runs of one principal in one process. A run that was unused for Idle is evicted to make room
+	// for a new one. Other runs are not evicted: their clients hold their ids.
 	MaxRuns = 1000
 
-	// Idle is how long a run that nobody uses is kept for its principal to
-	// name it again.
+	// Idle is how long an unused run stays available to its principal.
 	Idle = time.Hour
 
 	runBytes = 16 // of a RunID
 )
 
-// A Registry holds all runs that this process has seen. Use New. It is safe for
-// concurrent use.
+// A Registry holds all runs that this process has seen. Use New. It is safe for concurrent use.
 type Registry struct {
-	binder  Binder
-	keep    keeper
-	nothing *surface.Surface // what a run shows whose task cannot be met
+	binder       Binder
+	records      recordStore
+	emptySurface *surface.Surface // shown by a run if its task cannot be met
 
-	// rebind is held while runs are bound again, so that one change is dealt
-	// with after the other.
-	rebind sync.Mutex
+	// rebindLock is held while runs are bound again, so that changes are processed one after the other.
+	rebindLock sync.Mutex
 
-	mu    sync.RWMutex
-	runs  map[switchboard.RunID]*Run
-	base  map[baseKey]*Run
-	count map[owner]int
+	mu          sync.RWMutex
+	mintedRuns  map[switchboard.RunID]*Run
+	baseRuns    map[taskKey]*Run
+	mintedCount map[principalKey]int
 
-	// fresh holds what a first bind gives in this generation, so that 500
-	// sessions of one task share one surface.
-	fresh      map[baseKey]*surface.Surface
-	generation int
+	// freshSurfaces holds the result of the first bind of each task in this generation, so that 500 sessions of one
+	// task share one surface.
+	freshSurfaces map[taskKey]*surface.Surface
+	generation    int
 
-	restored atomic.Int64
+	restoredCount atomic.Int64
 }
 
-type owner struct {
+type principalKey struct {
 	tenant switchboard.TenantID
 	id     string
 }
 
-type baseKey struct {
-	owner
+type taskKey struct {
+	principalKey
 	task switchboard.TaskID
 }
 
-func ownerOf(p switchboard.Principal) owner { return owner{p.Tenant, p.ID} }
+func principalKeyOf(p switchboard.Principal) principalKey { return principalKey{p.Tenant, p.ID} }
 
-// New returns a Registry of the runs that st keeps. A run whose task cannot be met any
-// more shows nothing, which is a Surface too.
+// New returns a Registry of the runs in st. A run shows the surface nothing if its task can no longer be met.
 func New(b Binder, nothing *surface.Surface, st Store) *Registry {
 	return &Registry{
-		binder:  b,
-		keep:    newKeeper(st),
-		nothing: nothing,
-		runs:    map[switchboard.RunID]*Run{},
-		base:    map[baseKey]*Run{},
-		count:   map[owner]int{},
-		fresh:   map[baseKey]*surface.Surface{},
+		binder:        b,
+		records:       newRecordStore(st),
+		emptySurface:  nothing,
+		mintedRuns:    map[switchboard.RunID]*Run{},
+		baseRuns:      map[taskKey]*Run{},
+		mintedCount:   map[principalKey]int{},
+		freshSurfaces: map[taskKey]*surface.Surface{},
 	}
 }
 
@@ -127,114 +119,110 @@ func (r *Run) Bill() *Bill { return &r.bill }
 
 // A Run is one client's use of a task. It is safe for concurrent use.
 type Run struct {
-	of        *Registry
+	registry  *Registry
 	id        switchboard.RunID
 	principal switchboard.Principal
 	task      switchboard.TaskID
 
-	bill     Bill
-	shown    atomic.Pointer[shown]
-	used     atomic.Int64 // unix nanoseconds
-	patience atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list
+	bill         Bill
+	view         atomic.Pointer[view]
+	lastUsed     atomic.Int64 // unix nanoseconds
+	listDeadline atomic.Int64 // unix nanoseconds until which lists wait for servers; 0 before the first such list
 
-	// binding holds one while the run is bound again: what is expanded stays so. bound is when
-	// that began last, and kept what of the run is in the store.
-	binding  chan struct{}
-	bound    time.Time
-	kept     kept
-	restored bool // another process has shown it
+	// bindLock contains one value while a goroutine binds or changes the run, so that no expansion is lost. It is a
+	// channel because waiting for it ends with a context. boundAt is when the last bind began, saved is what the
+	// store has of the run, and restored says that another process has shown it.
+	bindLock chan struct{}
+	boundAt  time.Time
+	saved    savedRecord
+	restored bool
 
-	seen    atomic.Pointer[clients]            // what its clients were shown; written by the holder of binding
-	forgot  atomic.Bool                        // a client that was shown something is not among them any more
-	unread  atomic.Bool                        // nobody could read what clients were shown before r was made
-	dropped atomic.Pointer[switchboard.Digest] // the list that the others know that are not among them any more
+	shownClients  atomic.Pointer[shownClients]       // what its clients were shown; written by the holder of bindLock
+	forgotClient  atomic.Bool                        // a client that was shown something was evicted
+	historyUnread atomic.Bool                        // the store could not be read since r was made
+	droppedList   atomic.Pointer[switchboard.Digest] // the list that all other evicted clients know
 
-	synced int64        // unix nanoseconds when it was last compared with the store for a call; for the holder of binding
-	tells  atomic.Int64 // unix nanoseconds until which any name in told counts
+	lastSync       int64        // unix nanoseconds when CatchUp last read the store; for the holder of bindLock
+	announcedUntil atomic.Int64 // unix nanoseconds until which any name in announced counts
 
-	listed atomic.Bool // a client has had a list of it from this process
+	listed atomic.Bool // a client has received a list of the run from this process
 
-	mu       sync.Mutex
-	watchers map[*watch]struct{}
-	told     map[telling]time.Time // until when calls were written before the client knew; zero has not ended
+	mu        sync.Mutex
+	watchers  map[*registeredWatcher]struct{}
+	announced map[announcedName]time.Time // when the announcement stops counting; zero while it is in flight
 }
 
-// A Watcher is told which kinds of what a run shows have changed. It does not
-// wait for anything.
+// A Watcher is notified of the kinds of items that have changed on a run's surface. Changed must not block.
 type Watcher interface{ Changed(switchboard.Kinds) }
 
-type watch struct {
+type registeredWatcher struct {
 	Watcher
 	modern bool
 }
 
-// shown is what a run shows, or why it shows nothing.
-type shown struct {
+// A view is what a run shows, or why it shows nothing.
+type view struct {
 	surface *surface.Surface
 	err     error
 
-	// named is the last surface that had expansions to keep: the run's own, unless
-	// there is an error.
-	named *surface.Surface
+	// lastBound is the last surface with expansions that count. It is the run's own surface, unless err is set.
+	lastBound *surface.Surface
 
-	left     []switchboard.ServerID // see Before
-	declared *switchboard.Task
+	abandoned []switchboard.ServerID // see Before
+	declared  *switchboard.Task
 
-	replaced chan struct{} // closed when something else is shown
+	replaced chan struct{} // closed when the run shows another view
 }
 
-// ID returns the run's name.
+// ID returns the run's id.
 func (r *Run) ID() switchboard.RunID { return r.id }
 
-// Principal returns whose run it is.
+// Principal returns the principal that owns the run.
 func (r *Run) Principal() switchboard.Principal { return r.principal }
 
 // Task returns the task that is bound, or "" for none.
 func (r *Run) Task() switchboard.TaskID {
-	if d := r.shown.Load().declared; d != nil {
+	if d := r.view.Load().declared; d != nil {
 		return d.ID
 	}
 	return r.task
 }
 
-// Surface returns what the run shows now. It is never nil. A call goes on with
-// the Surface that it started with.
+// Surface returns what the run shows now. It is never nil. A call uses the same Surface from start to end.
 func (r *Run) Surface() *surface.Surface {
-	r.used.Store(time.Now().UnixNano())
-	return r.shown.Load().surface
+	r.lastUsed.Store(time.Now().UnixNano())
+	return r.view.Load().surface
 }
 
-// Err says why the run shows nothing, where a change of the catalog or the
-// configuration has left its task unmet; or, as a *Starting, why it shows our own tools
-// only.
-func (r *Run) Err() error { return r.shown.Load().err }
+// Err returns why the run shows nothing: a change of the catalog or the configuration has left its task unmet. A
+// *Starting says why the run shows only our own tools.
+func (r *Run) Err() error { return r.view.Load().err }
 
-// Peek is Surface for those who look in from the side: it does not count as use of
-// the run.
-func (r *Run) Peek() *surface.Surface { return r.shown.Load().surface }
+// Peek returns the same as Surface for operators' reads: it does not count as a use of the run.
+func (r *Run) Peek() *surface.Surface { return r.view.Load().surface }
 
-// Watch tells w of each change of what the run shows to a client of the era, until
-// stop is called.
+// Watch notifies w of each change that a client of the era can see in the run, until stop is called.
 func (r *Run) Watch(w Watcher, modern bool) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.watchers == nil {
-		r.watchers = map[*watch]struct{}{}
+		r.watchers = map[*registeredWatcher]struct{}{}
 	}
-	one := &watch{w, modern}
+	one := &registeredWatcher{w, modern}
 	r.watchers[one] = struct{}{}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.watchers, one)
-		r.used.Store(time.Now().UnixNano())
+		r.lastUsed.Store(time.Now().UnixNano())
 	}
 }
 
-// AwaitChange waits until r shows another surface than s, or ctx is done, and reports whether it does.
+// AwaitChange waits until r shows a surface other than s, and reports whether it does. It returns false when ctx is
+// done first.
 func (r *Run) AwaitChange(ctx context.Context, s *surface.Surface) bool {
 	for {
-		now := r.shown.Load()
+		now := r.view.Load()
 		if now.surface != s {
 			return true
 		}
@@ -246,13 +234,13 @@ func (r *Run) AwaitChange(ctx context.Context, s *surface.Surface) bool {
 	}
 }
 
-func (r *Run) show(s shown) {
+func (r *Run) showView(s view) {
 	s.replaced = make(chan struct{})
-	before := r.shown.Swap(&s)
+	before := r.view.Swap(&s)
 	defer close(before.replaced)
 	legacy, modern := before.surface.Differs(s.surface, false), before.surface.Differs(s.surface, true)
 	if legacy|modern == 0 || isStarting(before.err) && !r.listed.Load() && !r.restored {
-		return // its client has no list that could have changed
+		return // no client has a list that could have changed
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,25 +255,25 @@ func (r *Run) show(s shown) {
 	}
 }
 
-// Change shows what change makes of what is shown now, keeps that, and tells the
-// watchers. Nothing else changes the run meanwhile, so change is quick; where another
-// process was quicker, it is called again with what that has left. Where Change returns an
-// error, or change nil, nothing has changed; but SB-ROUT-004 says that it may have.
+// Change replaces the surface that r shows by the result of change, saves it, and notifies the watchers. The run is
+// locked meanwhile, so change must be quick. If another process has changed the run first, change is called again
+// with the newer surface. If change returns an error or a nil surface, nothing changes. If Change returns
+// SB-ROUT-004, the run may have changed.
 func (r *Run) Change(ctx context.Context, change func(*surface.Surface) (*surface.Surface, error)) error {
-	err := r.hold(ctx, func() error {
-		return r.of.update(ctx, r, func(now shown) (shown, error) {
+	err := r.withBindLock(ctx, func() error {
+		return r.registry.updateAndSave(ctx, r, func(now view) (view, error) {
 			if now.err != nil {
 				return now, now.err
 			}
 			s, err := change(now.surface)
 			if err == nil && s == nil {
-				err = errNothing
+				err = errNoChange
 			}
-			now.surface, now.named = s, s
+			now.surface, now.lastBound = s, s
 			return now, err
 		})
 	})
-	if errors.Is(err, errNothing) {
+	if errors.Is(err, errNoChange) {
 		return nil
 	}
 	return err
@@ -294,12 +282,11 @@ func (r *Run) Change(ctx context.Context, change func(*surface.Surface) (*surfac
 func (r *Run) idleSince(t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.watchers) == 0 && r.used.Load() < t.UnixNano()
+	return len(r.watchers) == 0 && r.lastUsed.Load() < t.UnixNano()
 }
 
-// Open mints a run of the task for p and binds it. The error is a
-// *switchboard.Error: SB-TASK-001 for a task that p may not bind, or why the
-// task cannot be met.
+// Open mints a run of the task for p and binds it. The error is a *switchboard.Error: SB-TASK-001 for a task that p
+// may not bind, or the reason why the task cannot be met.
 func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
 	task, err := g.binder.Resolve(p, task)
 	if err != nil {
@@ -308,160 +295,159 @@ func (g *Registry) Open(ctx context.Context, p switchboard.Principal, task switc
 	var b [runBytes]byte
 	rand.Read(b[:])
 	var gone *Run
-	r, err := g.bind(ctx, p, task, nil, g.place(switchboard.RunID(hex.EncodeToString(b[:])), &gone))
+	r, err := g.bind(ctx, p, task, nil, g.placeMinted(switchboard.RunID(hex.EncodeToString(b[:])), &gone))
 	if err != nil {
 		return nil, err
 	}
 	if gone != nil {
-		_ = gone.hold(ctx, func() error { return g.keep.forget(ctx, gone) }) // or it expires
+		_ = gone.withBindLock(ctx, func() error { return g.records.deleteRecord(ctx, gone) }) // if it fails, the record expires
 	}
-	if err := r.hold(ctx, func() error { return g.keep.save(ctx, r, r.shown.Load()) }); err != nil {
+	if err := r.withBindLock(ctx, func() error { return g.records.saveView(ctx, r, r.view.Load()) }); err != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.drop(r)
-		return nil, needed(err)
+		g.dropMinted(r)
+		return nil, storeNeeded(err)
 	}
 	return r, nil
 }
 
-// place puts a minted run where it is found by its id, and says which one has made
-// room for it, if any.
-func (g *Registry) place(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
+// placeMinted returns the function that registers a minted run under its id. It sets gone to the run that was evicted
+// to make room, if any.
+func (g *Registry) placeMinted(id switchboard.RunID, gone **Run) func(*Run) (*Run, error) {
 	return func(r *Run) (*Run, error) {
-		if was := g.runs[id]; was != nil {
+		if was := g.mintedRuns[id]; was != nil {
 			return was, nil
 		}
 		var ok bool
-		if *gone, ok = g.makeRoom(ownerOf(r.principal)); !ok {
+		if *gone, ok = g.evictIdle(principalKeyOf(r.principal)); !ok {
 			return nil, switchboard.Refuse(switchboard.CodeOverloaded, "you have %d runs open, which is all that one principal may have; use one of them, or wait until one has not been used for %s", MaxRuns, Idle)
 		}
 		r.id = id
-		g.runs[id] = r
-		g.count[ownerOf(r.principal)]++
+		g.mintedRuns[id] = r
+		g.mintedCount[principalKeyOf(r.principal)]++
 		return r, nil
 	}
 }
 
-// Base returns the run that modern requests of p for the task share, and binds
-// it at first. Errors are those of Open.
+// Base returns the run that all modern requests of p for the task share. The first request binds it. The errors are
+// as for Open.
 func (g *Registry) Base(ctx context.Context, p switchboard.Principal, task switchboard.TaskID) (*Run, error) {
 	task, err := g.binder.Resolve(p, task)
 	if err != nil {
 		return nil, err
 	}
-	key := baseKey{ownerOf(p), task}
+	key := taskKey{principalKeyOf(p), task}
 	g.mu.RLock()
-	r := g.base[key]
+	r := g.baseRuns[key]
 	g.mu.RUnlock()
 	if r != nil {
 		if err := r.Err(); err != nil && !isStarting(err) {
 			now := time.Now()
-			g.again(ctx, []*Run{r}, change{skip: func(r *Run) bool { return r.bound.After(now) }})
+			g.rebindAll(ctx, []*Run{r}, rebindOptions{skip: func(r *Run) bool { return r.boundAt.After(now) }})
 		}
 		if err := r.Err(); err != nil && !isStarting(err) {
 			return nil, err
 		}
 		return r, nil
 	}
-	// Where nobody knows what was kept, it begins as for whoever comes first: that
+	// If the store cannot be read, the run begins as a new one, which shows nothing that
 	// shows nothing that it may not. Follow hears when the store is back.
-	was, unread := g.kept(ctx, (&Run{principal: p, task: task}).key())
+	was, unread := g.loadRestored(ctx, (&Run{principal: p, task: task}).storeKey())
 	if r, err = g.bind(ctx, p, task, was, func(r *Run) (*Run, error) {
-		if was := g.base[key]; was != nil {
+		if was := g.baseRuns[key]; was != nil {
 			return was, nil
 		}
-		r.unread.Store(unread != nil)
-		g.base[key] = r
+		r.historyUnread.Store(unread != nil)
+		g.baseRuns[key] = r
 		return r, nil
 	}); err != nil {
 		return nil, err
 	}
-	return r, g.settled(ctx, r)
+	return r, g.syncAfterBind(ctx, r)
 }
 
-// settled shows what another process has made of r between the moment at which it was
-// read and now, from when on Follow hears of it.
-func (g *Registry) settled(ctx context.Context, r *Run) error {
-	_ = r.hold(ctx, func() error { return g.sync(ctx, r) }) // or when Follow hears that the store is back
+// syncAfterBind applies what another process has changed between the moment when r's record was read and now. From
+// now on Follow receives the notices of r.
+func (g *Registry) syncAfterBind(ctx context.Context, r *Run) error {
+	_ = r.withBindLock(ctx, func() error { return g.syncWithStore(ctx, r) }) // if it fails, Follow tries again when the store is back
 	return ctx.Err()
 }
 
-// restored is a run of which something was kept.
-type restored struct {
-	record
-	kept
-	seen clients
+// A restoredRun is a run as the store has it.
+type restoredRun struct {
+	runRecord
+	savedRecord
+	seen shownClients
 }
 
-// kept returns what is kept under the key; nil where nothing is.
-func (g *Registry) kept(ctx context.Context, key store.Key) (*restored, error) {
-	rec, was, err := g.keep.load(ctx, key)
+// loadRestored returns the run that the store has under the key; nil for none.
+func (g *Registry) loadRestored(ctx context.Context, key store.Key) (*restoredRun, error) {
+	rec, was, err := g.records.loadRecord(ctx, key)
 	if err != nil || was.version == 0 {
 		return nil, err
 	}
-	seen, err := g.keep.readSeen(ctx, &rec, nil)
+	seen, err := g.records.loadSeenClients(ctx, &rec, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &restored{rec, was, seen}, nil
+	return &restoredRun{rec, was, seen}, nil
 }
 
-// Declare binds a run that has no task to one that its client has declared. A run
-// is bound once: SB-TASK-002 where it has a task; but to declare the same again changes
-// nothing, since whoever was answered with SB-ROUT-004 has to. Errors are those of Open else,
-// and then nothing has changed, which SB-ROUT-004 does not promise.
+// Declare binds a run without a task to a task that its client has declared. A run is bound once: for a run with a
+// task the error is SB-TASK-002. Declaring the same task again changes nothing and is no error, because a client that
+// received SB-ROUT-004 has to repeat it. The other errors are as for Open. After an error nothing has changed, except
+// that SB-ROUT-004 does not promise this.
 func (g *Registry) Declare(ctx context.Context, r *Run, task *switchboard.Task) error {
-	err := r.hold(ctx, func() error { // a change that comes meanwhile binds it again behind this
-		return g.update(ctx, r, func(was shown) (shown, error) {
-			if was.declared != nil && was.err == nil && sameTask(was.declared, task) {
-				return was, errNothing
+	err := r.withBindLock(ctx, func() error { // a concurrent Rebind waits and binds the declared task
+		return g.updateAndSave(ctx, r, func(was view) (view, error) {
+			if was.declared != nil && was.err == nil && sameDeclared(was.declared, task) {
+				return was, errNoChange
 			}
 			if id := r.Task(); id != "" {
 				return was, switchboard.Refuse(switchboard.CodeTaskRefused, "task %s is bound already, and a run is bound once", id)
 			}
-			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.named, Declared: task})
-			return shown{surface: s, named: s, declared: task}, err
+			s, err := g.binder.Bind(ctx, r.principal, task.ID, Before{Surface: was.lastBound, Declared: task})
+			return view{surface: s, lastBound: s, declared: task}, err
 		})
 	})
-	if errors.Is(err, errNothing) {
+	if errors.Is(err, errNoChange) {
 		return nil
 	}
 	return err
 }
 
-// sameTask compares what was declared here with what was declared before, maybe elsewhere,
-// which is as it was kept.
-func sameTask(a, b *switchboard.Task) bool {
-	return textOf(record{Declared: a}) == textOf(record{Declared: b})
+// sameDeclared compares two declared tasks. One of them may have been read from the store, so the encoded forms are
+// compared.
+func sameDeclared(a, b *switchboard.Task) bool {
+	return encodeRecord(runRecord{Declared: a}) == encodeRecord(runRecord{Declared: b})
 }
 
-// Find returns the minted run of that name, where it is p's own and p may
-// still bind its task; nil where there is none. It may be one that another process has
-// minted. The error is SB-ROUT-004 where nobody can tell.
+// Find returns the minted run with that id if p owns it and may still bind its task; nil if there is none. Another
+// process may have minted the run. If the store cannot be read, the error is SB-ROUT-004.
 func (g *Registry) Find(ctx context.Context, p switchboard.Principal, id switchboard.RunID) (*Run, error) {
 	g.mu.RLock()
-	r := g.runs[id]
+	r := g.mintedRuns[id]
 	g.mu.RUnlock()
 	if r == nil {
 		if b, err := hex.DecodeString(string(id)); err != nil || len(b) != runBytes {
-			return nil, nil // nobody has minted that
+			return nil, nil // no process mints such an id
 		}
-		was, err := g.kept(ctx, (&Run{principal: p, id: id}).key())
+		was, err := g.loadRestored(ctx, (&Run{principal: p, id: id}).storeKey())
 		if errors.Is(err, store.ErrUnopened) {
-			return nil, nil // nobody knows what its task was
+			return nil, nil // its task is lost
 		}
 		if err != nil {
-			return nil, needed(err)
+			return nil, storeNeeded(err)
 		}
 		if was == nil || !g.mayBind(p, was.Task) {
 			return nil, nil
 		}
-		if r, err = g.bind(ctx, p, was.Task, was, g.place(id, new(*Run))); err != nil {
+		if r, err = g.bind(ctx, p, was.Task, was, g.placeMinted(id, new(*Run))); err != nil {
 			return nil, err
 		}
-		return r, g.settled(ctx, r)
+		return r, g.syncAfterBind(ctx, r)
 	}
-	if ownerOf(r.principal) != ownerOf(p) || !g.mayBind(p, r.task) {
+	if principalKeyOf(r.principal) != principalKeyOf(p) || !g.mayBind(p, r.task) {
 		return nil, nil
 	}
 	return r, nil
@@ -475,20 +461,19 @@ func (g *Registry) mayBind(p switchboard.Principal, task switchboard.TaskID) boo
 	return err == nil
 }
 
-// bind makes a run, lets put place it under the lock, and returns what put
-// returns. It binds again where the generation changed meanwhile, so that no
-// run is left with what a change has overtaken.
-func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was *restored, put func(*Run) (*Run, error)) (*Run, error) {
-	key := baseKey{ownerOf(p), task}
+// bind makes a run and returns the result of put, which registers the run under the lock. If the generation has
+// changed meanwhile, it binds again, so that no run shows what a change has replaced.
+func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was *restoredRun, put func(*Run) (*Run, error)) (*Run, error) {
+	key := taskKey{principalKeyOf(p), task}
 	for {
 		g.mu.RLock()
-		generation, s := g.generation, g.fresh[key]
+		generation, s := g.generation, g.freshSurfaces[key]
 		g.mu.RUnlock()
 		var before Before
 		if was != nil {
-			before = was.before()
+			before = was.toBefore()
 		}
-		var unbound error // that servers are starting
+		var unbound error // a *Starting, or nil
 		if s == nil || was != nil || !g.binder.Lasts(p.Tenant) {
 			var err error
 			if s, err = g.binder.Bind(ctx, p, task, before); err != nil && !isStarting(err) {
@@ -501,147 +486,144 @@ func (g *Registry) bind(ctx context.Context, p switchboard.Principal, task switc
 			g.mu.Unlock()
 			continue
 		}
-		r := &Run{of: g, principal: p, task: task, binding: make(chan struct{}, 1)}
+		r := &Run{registry: g, principal: p, task: task, bindLock: make(chan struct{}, 1)}
 		if was != nil {
-			g.restored.Add(1)
-			r.kept, r.restored = was.kept, true
+			g.restoredCount.Add(1)
+			r.saved, r.restored = was.savedRecord, true
 			r.setClients(was.seen)
-			r.hearForgotten(&was.record) // what was told then was read long ago
+			r.applyForgotten(&was.runRecord) // announcements in the record have ended long ago
 		} else if unbound == nil {
-			g.fresh[key] = s
+			g.freshSurfaces[key] = s
 		}
-		r.used.Store(time.Now().UnixNano())
-		now := after(before, s, unbound)
+		r.lastUsed.Store(time.Now().UnixNano())
+		now := viewAfter(before, s, unbound)
 		now.replaced = make(chan struct{})
-		r.shown.Store(&now)
+		r.view.Store(&now)
 		r, err := put(r)
 		g.mu.Unlock()
 		return r, err
 	}
 }
 
-// makeRoom lets go of the owner's longest idle run where there are MaxRuns, and reports whether there is room. The caller holds g.mu.
-func (g *Registry) makeRoom(o owner) (gone *Run, ok bool) {
-	if g.count[o] < MaxRuns {
+// evictIdle evicts the principal's longest idle run if the principal has MaxRuns, and reports whether there is room
+// for one more. The caller holds g.mu.
+func (g *Registry) evictIdle(o principalKey) (gone *Run, ok bool) {
+	if g.mintedCount[o] < MaxRuns {
 		return nil, true
 	}
 	idle := time.Now().Add(-Idle)
-	for _, r := range g.runs {
-		if ownerOf(r.principal) == o && r.idleSince(idle) && (gone == nil || r.used.Load() < gone.used.Load()) {
+	for _, r := range g.mintedRuns {
+		if principalKeyOf(r.principal) == o && r.idleSince(idle) && (gone == nil || r.lastUsed.Load() < gone.lastUsed.Load()) {
 			gone = r
 		}
 	}
 	if gone != nil {
-		g.drop(gone)
+		g.dropMinted(gone)
 	}
 	return gone, gone != nil
 }
 
-// drop forgets r, unless somebody else has. The caller holds g.mu.
-func (g *Registry) drop(r *Run) {
-	if g.runs[r.id] != r {
+// dropMinted removes r from the registry, unless another goroutine has done so. The caller holds g.mu.
+func (g *Registry) dropMinted(r *Run) {
+	if g.mintedRuns[r.id] != r {
 		return
 	}
-	o := ownerOf(r.principal)
-	delete(g.runs, r.id)
-	if g.count[o]--; g.count[o] <= 0 {
-		delete(g.count, o)
+	o := principalKeyOf(r.principal)
+	delete(g.mintedRuns, r.id)
+	if g.mintedCount[o]--; g.mintedCount[o] <= 0 {
+		delete(g.mintedCount, o)
 	}
 }
 
-// Sweep lets go of runs that have been idle for longer than Idle, and has those kept
-// for longer that are not. Whoever wires the program calls it from time to time.
+// Sweep evicts runs that have been idle for longer than Idle, and renews the records of the others in the store. The
+// program calls it periodically.
 func (g *Registry) Sweep(ctx context.Context) {
 	for _, r := range g.All() {
-		if r.hold(ctx, func() error {
-			err := g.keep.touch(ctx, r)
+		if r.withBindLock(ctx, func() error {
+			err := g.records.renewRecord(ctx, r)
 			if errors.Is(err, store.ErrConflict) {
-				err = g.sync(ctx, r)
+				err = g.syncWithStore(ctx, r)
 			}
 			if errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
 				return err
 			}
-			return nil // it is that run's alone
+			return nil // an error of this run only
 		}) != nil {
-			break // the store is gone, and each of them would wait for it: the next time
+			break // the store is unreachable, and each further run would wait for a timeout
 		}
 	}
 	limit := time.Now().Add(-Idle)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, r := range g.runs {
+	for _, r := range g.mintedRuns {
 		if r.idleSince(limit) {
-			g.drop(r)
+			g.dropMinted(r)
 		}
 	}
-	for key, r := range g.base {
+	for key, r := range g.baseRuns {
 		if r.idleSince(limit) {
-			delete(g.base, key)
-			delete(g.fresh, key)
+			delete(g.baseRuns, key)
+			delete(g.freshSurfaces, key)
 		}
 	}
 }
 
-// Rebind binds every run again and tells the watchers of those whose list has
-// changed. A run whose task can no longer be met shows nothing, and Err says
-// why, until a later Rebind can meet it.
+// Rebind binds every run again, and notifies the watchers of each run that shows another list. If the task of a run
+// can no longer be met, the run shows nothing, and Err returns the reason, until a later Rebind can meet it.
 func (g *Registry) Rebind(ctx context.Context) {
-	g.rebind.Lock()
-	defer g.rebind.Unlock()
-	g.again(ctx, g.turn(), change{})
+	g.rebindLock.Lock()
+	defer g.rebindLock.Unlock()
+	g.rebindAll(ctx, g.beginGeneration(), rebindOptions{})
 }
 
-// turn begins a new generation, so that what is bound from now on is decided anew,
-// and returns all runs.
-func (g *Registry) turn() []*Run {
+// beginGeneration starts a new generation, so that every later bind decides anew, and returns all runs.
+func (g *Registry) beginGeneration() []*Run {
 	g.mu.Lock()
 	g.generation++
-	clear(g.fresh)
+	clear(g.freshSurfaces)
 	g.mu.Unlock()
 	return g.All()
 }
 
-// Leave binds those runs again that show servers which lost names: other servers
-// take their place where they can, and the run stays with those. It tells the
-// watchers as Rebind does.
+// Leave binds runs again that show lost servers. lost returns the lost servers of a surface. Other servers replace
+// them if possible, and the run stays with those. Leave notifies the watchers as Rebind does.
 func (g *Registry) Leave(ctx context.Context, lost func(*surface.Surface) []switchboard.ServerID) {
-	g.rebind.Lock()
-	defer g.rebind.Unlock()
-	g.again(ctx, g.turn(), change{leave: lost, keep: keepSame})
+	g.rebindLock.Lock()
+	defer g.rebindLock.Unlock()
+	g.rebindAll(ctx, g.beginGeneration(), rebindOptions{abandon: lost, pick: keepUnchanged})
 }
 
-// A change is why runs are bound again. The zero change is of what all hang on.
-type change struct {
-	skip  func(*Run) bool                               // says whether the run is not concerned, while it is held
-	leave func(*surface.Surface) []switchboard.ServerID // says which servers are given up; a run that has none of them is not concerned
-	keep  func(was, now shown) shown                    // says what is shown
+// rebindOptions says which runs are bound again and how. The zero value binds all of them.
+type rebindOptions struct {
+	skip    func(*Run) bool                               // reports whether the run needs no bind; called with the run's bindLock held
+	abandon func(*surface.Surface) []switchboard.ServerID // returns the servers that the run gives up; without any the run stays as it is
+	pick    func(was, now view) view                      // returns the view to show
 }
 
-// Refresh binds those of the runs again whose lists would be others now though
-// nothing else has changed: their tenant's policy looks at the clock, or could
-// not be evaluated when they were bound. It tells the watchers as Rebind does,
-// and is cheap for all other runs.
+// Refresh binds those runs again that may show another list although nothing else has changed: their tenant's policy
+// reads the clock, or it could not be evaluated at the last bind. It notifies the watchers as Rebind does. It is
+// cheap for all other runs.
 func (g *Registry) Refresh(ctx context.Context, runs ...*Run) {
 	now := time.Now()
-	g.again(ctx, runs, change{skip: func(r *Run) bool {
+	g.rebindAll(ctx, runs, rebindOptions{skip: func(r *Run) bool {
 		err, _ := errors.AsType[*switchboard.Error](r.Err())
 		failed := err != nil && err.Code == switchboard.CodePolicyFailed
 		return !failed && g.binder.Lasts(r.principal.Tenant) ||
-			r.bound.After(now) // somebody else has done so meanwhile
-	}, keep: keepSame})
+			r.boundAt.After(now) // a concurrent Refresh has bound it
+	}, pick: keepUnchanged})
 }
 
-// keepSame goes on with what was shown, which others share and whose lists are
-// finished, where it is the same.
-func keepSame(was, now shown) shown {
-	if was.err == nil && now.err == nil && same(was.surface, now.surface) {
+// keepUnchanged returns the old view if the new one shows the same, because other runs share the old surface and its
+// lists are finished.
+func keepUnchanged(was, now view) view {
+	if was.err == nil && now.err == nil && sameTools(was.surface, now.surface) {
 		return was
 	}
 	return now
 }
 
-// same reports whether both show the same things, each for the same reason.
-func same(a, b *surface.Surface) bool {
+// sameTools reports whether both surfaces show the same things, each selected for the same reason.
+func sameTools(a, b *surface.Surface) bool {
 	why := func(i, j *switchboard.Judgment) bool { return i.Requirement == j.Requirement }
 	where := func(i, j switchboard.Equivalent) bool {
 		return i.Tool == j.Tool && slices.EqualFunc(i.Judgments, j.Judgments, why)
@@ -651,9 +633,9 @@ func same(a, b *surface.Surface) bool {
 	})
 }
 
-// again binds runs again. Where ctx ends first, they stay as they are. The tenants
-// do not wait for each other: what a policy takes is its tenant's time.
-func (g *Registry) again(ctx context.Context, runs []*Run, why change) {
+// rebindAll binds runs again. If ctx ends first, the remaining runs stay as they are. Tenants do not wait for each
+// other: a slow policy delays only its own tenant.
+func (g *Registry) rebindAll(ctx context.Context, runs []*Run, why rebindOptions) {
 	of := map[switchboard.TenantID][]*Run{}
 	for _, r := range runs {
 		of[r.principal.Tenant] = append(of[r.principal.Tenant], r)
@@ -661,7 +643,7 @@ func (g *Registry) again(ctx context.Context, runs []*Run, why change) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for _, runs := range of {
-		all := func() { g.againOf(ctx, runs, why) }
+		all := func() { g.rebindTenant(ctx, runs, why) }
 		if len(of) == 1 {
 			all()
 			return
@@ -670,27 +652,27 @@ func (g *Registry) again(ctx context.Context, runs []*Run, why change) {
 	}
 }
 
-// againOf is again, for runs of one tenant.
-func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
-	// Runs that showed the same surface for the same principal go on sharing.
+// rebindTenant binds runs of one tenant again.
+func (g *Registry) rebindTenant(ctx context.Context, runs []*Run, why rebindOptions) {
+	// Runs that shared a surface for the same principal share the next one, too.
 	type from struct {
-		key      baseKey
+		key      taskKey
 		prev     *surface.Surface
 		left     string
 		declared *switchboard.Task
 	}
-	done := map[from]shown{}
+	done := map[from]view{}
 	one := func(r *Run) {
 		select {
-		case r.binding <- struct{}{}:
-			defer func() { <-r.binding }()
+		case r.bindLock <- struct{}{}:
+			defer func() { <-r.bindLock }()
 		case <-ctx.Done():
 			return
 		}
-		began, was := time.Now(), *r.shown.Load()
-		left := was.left
-		if why.leave != nil {
-			lost := why.leave(was.surface)
+		began, was := time.Now(), *r.view.Load()
+		left := was.abandoned
+		if why.abandon != nil {
+			lost := why.abandon(was.surface)
 			if len(lost) == 0 {
 				return
 			}
@@ -699,22 +681,22 @@ func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
 		if why.skip != nil && why.skip(r) {
 			return
 		}
-		f := from{baseKey{ownerOf(r.principal), r.task}, was.named, fmt.Sprint(left), was.declared}
+		f := from{taskKey{principalKeyOf(r.principal), r.task}, was.lastBound, fmt.Sprint(left), was.declared}
 		s, ok := done[f]
 		if !ok {
-			if s = g.next(ctx, r, Before{was.named, left, was.declared}); ctx.Err() != nil {
+			if s = g.decideView(ctx, r, Before{was.lastBound, left, was.declared}); ctx.Err() != nil {
 				return
 			}
-			if why.keep != nil {
-				s = why.keep(was, s)
+			if why.pick != nil {
+				s = why.pick(was, s)
 			}
 			done[f] = s
 		}
-		r.show(s)
-		r.bound = began
-		if g.keep.changed(r, &s) {
-			if err := g.keep.save(ctx, r, &s); errors.Is(err, store.ErrConflict) {
-				_ = g.sync(ctx, r) // or when it is touched
+		r.showView(s)
+		r.boundAt = began
+		if g.records.differsFromSaved(r, &s) {
+			if err := g.records.saveView(ctx, r, &s); errors.Is(err, store.ErrConflict) {
+				_ = g.syncWithStore(ctx, r) // if it fails, the next Sweep tries again
 			}
 		}
 	}
@@ -723,49 +705,49 @@ func (g *Registry) againOf(ctx context.Context, runs []*Run, why change) {
 	}
 }
 
-// next is what r shows after was.
-func (g *Registry) next(ctx context.Context, r *Run, was Before) shown {
+// decideView binds the task of r again and returns what r shows after was.
+func (g *Registry) decideView(ctx context.Context, r *Run, was Before) view {
 	if r.task != "" {
 		if _, err := g.binder.Resolve(r.principal, r.task); err != nil {
-			return shown{surface: g.nothing, err: err, named: was.Surface, left: was.Left, declared: was.Declared}
+			return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Left, declared: was.Declared}
 		}
 	}
 	s, err := g.binder.Bind(ctx, r.principal, r.task, was)
 	if err != nil && !isStarting(err) {
-		return shown{surface: g.nothing, err: err, named: was.Surface, left: was.Left, declared: was.Declared}
+		return view{surface: g.emptySurface, err: err, lastBound: was.Surface, abandoned: was.Left, declared: was.Declared}
 	}
-	return after(was, s, err)
+	return viewAfter(was, s, err)
 }
 
-// after is what a run shows that is bound to s, or that shows s while servers are
-// starting.
-func after(was Before, s *surface.Surface, starting error) shown {
+// viewAfter returns the view of a run that is bound to s. With starting, servers are starting and the run shows s
+// until they have answered.
+func viewAfter(was Before, s *surface.Surface, starting error) view {
 	if starting == nil {
-		return shown{surface: s, named: s, left: leftOf(was.Left, s), declared: was.Declared}
+		return view{surface: s, lastBound: s, abandoned: notShown(was.Left, s), declared: was.Declared}
 	}
 	named := was.Surface
 	if named == nil {
 		named = s
 	}
-	return shown{surface: s, err: starting, named: named, left: was.Left, declared: was.Declared}
+	return view{surface: s, err: starting, lastBound: named, abandoned: was.Left, declared: was.Declared}
 }
 
-// leftOf are those of the servers that s does not show again.
-func leftOf(left []switchboard.ServerID, s *surface.Surface) []switchboard.ServerID {
+// notShown returns those of the servers that s does not show.
+func notShown(left []switchboard.ServerID, s *surface.Surface) []switchboard.ServerID {
 	return slices.DeleteFunc(slices.Clone(left), func(id switchboard.ServerID) bool {
 		return slices.ContainsFunc(s.Entries(), func(e surface.Entry) bool { return e.Tool.ID.Server == id })
 	})
 }
 
-// All returns every run, for those who look in from the side.
+// All returns every run, for operators' reads.
 func (g *Registry) All() []*Run {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	all := make([]*Run, 0, len(g.runs)+len(g.base))
-	for _, r := range g.runs {
+	all := make([]*Run, 0, len(g.mintedRuns)+len(g.baseRuns))
+	for _, r := range g.mintedRuns {
 		all = append(all, r)
 	}
-	for _, r := range g.base {
+	for _, r := range g.baseRuns {
 		all = append(all, r)
 	}
 	return all

@@ -78,7 +78,7 @@ func (b *binder) Starting(switchboard.TenantID) ([]switchboard.ServerID, <-chan 
 	return b.starting, b.next
 }
 
-// start has the servers starting, and whoever waits look again.
+// start sets the starting servers and wakes those that wait.
 func (b *binder) start(servers ...switchboard.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,7 +152,7 @@ func TestARunHas128RandomBits(t *testing.T) {
 	}
 }
 
-func TestATaskThatMayNotBeBoundIsRefused(t *testing.T) {
+func TestATaskThatThePrincipalMayNotBindIsRefused(t *testing.T) {
 	g := registry(&binder{})
 	for name, f := range map[string]func(context.Context, switchboard.Principal, switchboard.TaskID) (*run.Run, error){"Open": g.Open, "Base": g.Base} {
 		var refused *switchboard.Error
@@ -195,7 +195,7 @@ func (w *watcher) Changed(ks switchboard.Kinds) {
 	w.times.Add(1)
 }
 
-func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
+func TestWatchersAreNotifiedOfChangesForTheirEraOnly(t *testing.T) {
 	b := &binder{tools: []string{"a"}}
 	g := registry(b)
 	r := open(t, g, alice)
@@ -204,7 +204,7 @@ func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
 	heard := func() bool { return w.heard.Swap(0) == uint32(switchboard.Kinds(0).With(switchboard.Tools)) }
 	g.Rebind(t.Context())
 	if heard() {
-		t.Error("told of a change that there was not")
+		t.Error("notified without a change")
 	}
 	b.set(nil, "a", "b")
 	g.Rebind(t.Context())
@@ -216,7 +216,7 @@ func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
 	b.set(nil, "b", "c")
 	g.Rebind(t.Context())
 	if !heard() || heard() || names(r) != "b c " {
-		t.Errorf("two changes were not one, or shows %q", names(r))
+		t.Errorf("two changes were not merged into one, or shows %q", names(r))
 	}
 	stop()
 	b.set(nil)
@@ -226,7 +226,7 @@ func TestWatchersHearOfWhatChangesForThemAndOfNothingElse(t *testing.T) {
 	}
 }
 
-func TestARunWhoseTaskCanNoLongerBeMetShowsNothingAndSaysWhy(t *testing.T) {
+func TestARunWithAnUnmetTaskShowsNothingAndSaysWhy(t *testing.T) {
 	b := &binder{tools: []string{"a"}}
 	g := registry(b)
 	r := open(t, g, alice)
@@ -247,7 +247,7 @@ func TestARunWhoseTaskCanNoLongerBeMetShowsNothingAndSaysWhy(t *testing.T) {
 		t.Errorf("met again, but shows %q, says %v", names(r), r.Err())
 	}
 	if b.prev != started {
-		t.Error("the names that it had shown were forgotten meanwhile")
+		t.Error("the names that it had shown were forgotten")
 	}
 	b.gone = "browse"
 	g.Rebind(t.Context())
@@ -275,7 +275,7 @@ func TestABaseRunRecoversByItself(t *testing.T) {
 	}
 }
 
-func TestABaseRunThatRecoversHasWhatItHadBefore(t *testing.T) {
+func TestARecoveredBaseRunHasItsDeclaredTaskAndSurface(t *testing.T) {
 	b := &binder{tools: []string{"a"}}
 	g := registry(b)
 	r, _ := g.Base(t.Context(), alice, "")
@@ -293,7 +293,7 @@ func TestABaseRunThatRecoversHasWhatItHadBefore(t *testing.T) {
 	}
 }
 
-func TestARunIsBoundAgainBehindWhatChangedIt(t *testing.T) {
+func TestARebindKeepsAnEarlierChangeOfTheRun(t *testing.T) {
 	b := &binder{tools: []string{"a"}}
 	g := registry(b)
 	r := open(t, g, alice)
@@ -306,7 +306,7 @@ func TestARunIsBoundAgainBehindWhatChangedIt(t *testing.T) {
 	}
 	g.Rebind(t.Context())
 	if b.prev != changed {
-		t.Error("what had been changed was forgotten")
+		t.Error("the change was forgotten")
 	}
 	if err := g.Declare(t.Context(), r, &switchboard.Task{ID: switchboard.DeclaredTask}); err == nil || r.Task() != "browse" {
 		t.Errorf("a run that has a task was bound to another: %v", err)
@@ -351,7 +351,7 @@ func (b *stuckBinder) Bind(ctx context.Context, p switchboard.Principal, task sw
 	return b.binder.Bind(ctx, p, task, was)
 }
 
-func TestAnIdleRunIsLetGoUnlessSomebodyWatchesIt(t *testing.T) {
+func TestAnIdleRunIsEvictedUnlessItIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := registry(&binder{})
 		idle, used, watched := open(t, g, alice), open(t, g, alice), open(t, g, alice)
@@ -387,7 +387,7 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 		time.Sleep(run.Idle + time.Minute)
 		last := open(t, g, alice)
 		if ok := found(t, g, alice, first.ID()); ok {
-			t.Error("the run that nobody has used for an hour made no room")
+			t.Error("the run that was unused for an hour was not evicted")
 		}
 		last.Watch(&watcher{}, false)
 		var refused *switchboard.Error
@@ -400,8 +400,8 @@ func TestRunsOfOnePrincipalAreBounded(t *testing.T) {
 	})
 }
 
-// No run may be left with what a change has overtaken while it was bound.
-func TestNoRunMissesAChangeThatComesWhileItIsBound(t *testing.T) {
+// No run may show an old surface after a change during its bind.
+func TestNoRunMissesAChangeDuringItsBind(t *testing.T) {
 	b := &binder{tools: []string{"old"}}
 	g := registry(b)
 	var wg sync.WaitGroup
@@ -431,7 +431,7 @@ func TestNoRunMissesAChangeThatComesWhileItIsBound(t *testing.T) {
 	}
 }
 
-func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
+func TestRefreshBindsOnlyRunsThatChangeWithTime(t *testing.T) {
 	b := &binder{tools: []string{"one"}}
 	g := registry(b)
 	r, other := open(t, g, alice), open(t, g, alice)
@@ -442,13 +442,13 @@ func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
 	b.set(nil, "two")
 	g.Refresh(t.Context(), r)
 	if got := names(r); got != "one " || b.binds != 1 {
-		t.Errorf("what lasts was bound again: %s, %d binds", got, b.binds)
+		t.Errorf("a stable run was bound again: %s, %d binds", got, b.binds)
 	}
 	b.turns = true
 	b.set(nil, "one")
 	g.Refresh(t.Context(), r)
 	if r.Surface() != before || w.times.Load() != 0 {
-		t.Error("what is the same was not left as it was")
+		t.Error("an unchanged surface was replaced")
 	}
 	b.set(nil, "two")
 	g.Refresh(t.Context(), r)
@@ -456,7 +456,7 @@ func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
 		t.Errorf("shown %s; %d changes were told", got, w.times.Load())
 	}
 	if got := names(open(t, g, alice)); got != "two " {
-		t.Errorf("a new run shows %s, which was so before", got)
+		t.Errorf("a new run shows %s, which is outdated", got)
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -467,7 +467,7 @@ func TestARunIsRefreshedOnlyWhereItsListChangesWithTime(t *testing.T) {
 	}
 }
 
-func TestARunWhosePolicyCouldNotBeEvaluatedTriesAgain(t *testing.T) {
+func TestARunIsBoundAgainAfterItsPolicyFailed(t *testing.T) {
 	for code, want := range map[switchboard.Code]string{switchboard.CodePolicyFailed: "one ", switchboard.CodeUnmet: ""} {
 		b := &binder{tools: []string{"one"}}
 		g := registry(b)
@@ -482,8 +482,8 @@ func TestARunWhosePolicyCouldNotBeEvaluatedTriesAgain(t *testing.T) {
 	}
 }
 
-// What each is told was decided after it asked, and yet not once for each.
-func TestListsThatAreAskedForAtOnceShareADecision(t *testing.T) {
+// Each list is decided after its request, but there are fewer decisions than lists.
+func TestConcurrentListsShareADecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &slowBinder{binder: binder{tools: []string{"one"}, turns: true}}
 		g := run.New(b, surface.New(surface.Input{}), store.NewMemory())
@@ -497,8 +497,8 @@ func TestListsThatAreAskedForAtOnceShareADecision(t *testing.T) {
 			})
 		}
 		work.Wait()
-		// The first at 0, one for those who came in its second, of whom each
-		// asked at another instant and before that began.
+		// The first decision begins at 0. One more serves all requests that came
+		// during its second, because each of them came before that one began.
 		if b.binds != 2 {
 			t.Errorf("bound %d times", b.binds)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Starting is the reason that a run shows only our own tools for now: a requirement of its
-// task is unmet, and servers that may meet it are starting.
+// Starting is the reason why a run shows only our own tools for now: a requirement of its task is unmet, and servers
+// that may meet it are starting.
 type Starting struct {
 	Task    switchboard.TaskID
 	Servers []switchboard.ServerID // never empty, sorted
@@ -42,20 +42,20 @@ func isStarting(err error) bool {
 	return ok
 }
 
-// ListPatience is how long the first lists of a run wait for servers that are starting.
-// Some clients list once and never again. No known client gives up within that time.
+// ListPatience is how long the first lists of a run wait for servers that are starting. Some clients list once and
+// never again. No known client times out within ListPatience.
 const ListPatience = 8 * time.Second
 
-// AwaitOffers is called before the run is listed. It waits until no server of the run's tenant is starting, or ctx is done. It
-// waits until ListPatience after it first waited for the run, and never after that.
+// AwaitOffers is called before the run is listed. It waits until no server of the run's tenant is starting, or ctx is
+// done. It stops waiting ListPatience after the run's first such wait began, and later lists do not wait.
 func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	defer r.listed.Store(true) // the caller lists next
 	starting, next := g.binder.Starting(r.principal.Tenant)
 	if len(starting) == 0 {
 		return
 	}
-	r.patience.CompareAndSwap(0, time.Now().Add(ListPatience).UnixNano())
-	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, r.patience.Load()))
+	r.listDeadline.CompareAndSwap(0, time.Now().Add(ListPatience).UnixNano())
+	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, r.listDeadline.Load()))
 	defer cancel()
 	for len(starting) > 0 {
 		select {
@@ -67,8 +67,8 @@ func (g *Registry) AwaitOffers(ctx context.Context, r *Run) {
 	}
 }
 
-// Await waits until done returns true, no server of the run's tenant is starting, or ctx
-// is done. It calls done whenever servers have answered and the run is bound again.
+// Await waits until done returns true, no server of the run's tenant is starting, or ctx is done. It calls done
+// whenever servers have answered and the run is bound again.
 func (g *Registry) Await(ctx context.Context, r *Run, done func() bool) {
 	for {
 		starting, next := g.binder.Starting(r.principal.Tenant)

@@ -13,7 +13,7 @@ import (
 
 var errUnmet = switchboard.Refuse(switchboard.CodeUnmet, "no tool")
 
-func TestATaskThatIsUnmetWhileServersStartIsBoundAllTheSame(t *testing.T) {
+func TestATaskThatIsUnmetWhileServersStartIsBound(t *testing.T) {
 	for name, open := range map[string]func(*run.Registry, context.Context) (*run.Run, error){
 		"Open": func(g *run.Registry, ctx context.Context) (*run.Run, error) { return g.Open(ctx, alice, "browse") },
 		"Base": func(g *run.Registry, ctx context.Context) (*run.Run, error) { return g.Base(ctx, alice, "browse") },
@@ -109,7 +109,7 @@ func TestTheFirstListsOfARunWaitForServersThatStartAndTheOthersDoNot(t *testing.
 	}
 }
 
-func TestACallWaitsForServersThatStartUntilTheRunShowsWhatItIsFor(t *testing.T) {
+func TestACallWaitsForStartingServersUntilTheRunShowsItsTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &binder{}
 		b.start("files", "web")

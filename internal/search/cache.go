@@ -7,22 +7,22 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Bounds of a Cache, in words of its docs, of 16 bytes each.
+// Limits of a Cache, in words of its docs. A word takes 16 bytes.
 const (
-	cacheWords = 1 << 20 // of young, and as many of old; those of 938 real servers have half as many
-	docWords   = 16      // what a Doc takes beside its words
+	cacheWords = 1 << 20 // for young, and the same for old; the docs of 938 real servers have half as many
+	docWords   = 16      // the memory of a Doc besides its words
 )
 
-// A Cache keeps Docs by tool and digest, so that a change of one server's tools
-// analyses no other. The zero value is empty, and safe for concurrent use.
+// A Cache holds Docs by tool and digest, so that a change of one server's tools does not analyze the tools of the
+// others again. The zero value is empty. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
 
-	// What is asked for goes into young. Once that is full it is old, and what
-	// was old and not asked for since is forgotten.
+	// A requested Doc is added to young. When young is full it becomes old, and the previous old is evicted. A Doc in
+	// old that is requested moves to young.
 	young, old map[cacheKey]*Doc
-	words      int // in young
-	most       int // 0 means cacheWords
+	youngWords int // the words in young
+	limit      int // 0 means cacheWords
 }
 
 type cacheKey struct {
@@ -30,41 +30,41 @@ type cacheKey struct {
 	digest switchboard.Digest
 }
 
-// Doc is Analyse for the tool.
+// Doc returns the result of Analyse for the tool.
 func (c *Cache) Doc(t *switchboard.Tool) *Doc {
 	k := cacheKey{t.ID, t.Digest}
-	if d := c.find(k); d != nil {
+	if d := c.lookup(k); d != nil {
 		return d
 	}
 	d := Analyse(t.ID, t.Definition)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if other := c.young[k]; other != nil {
-		return other // somebody was quicker; one of the two is enough
+		return other // another goroutine was first; keep its Doc
 	}
-	c.keep(k, d)
+	c.add(k, d)
 	return d
 }
 
-func (c *Cache) find(k cacheKey) *Doc {
+func (c *Cache) lookup(k cacheKey) *Doc {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.young[k]
 	if d == nil {
 		if d = c.old[k]; d != nil {
-			c.keep(k, d)
+			c.add(k, d)
 		}
 	}
 	return d
 }
 
-func (c *Cache) keep(k cacheKey, d *Doc) {
-	if c.words > cmp.Or(c.most, cacheWords) {
-		c.young, c.old, c.words = nil, c.young, 0
+func (c *Cache) add(k cacheKey, d *Doc) {
+	if c.youngWords > cmp.Or(c.limit, cacheWords) {
+		c.young, c.old, c.youngWords = nil, c.young, 0
 	}
 	if c.young == nil {
 		c.young = map[cacheKey]*Doc{}
 	}
 	c.young[k] = d
-	c.words += len(d.words) + docWords
+	c.youngWords += len(d.words) + docWords
 }

@@ -15,7 +15,7 @@ func offered(name, digest, description string) *switchboard.Tool {
 	}
 }
 
-func TestOnlyWhatHasChangedIsAnalysedAgain(t *testing.T) {
+func TestOnlyChangedDefinitionsAreAnalysedAgain(t *testing.T) {
 	var c Cache
 	a, b := c.Doc(offered("a", "1", "old")), c.Doc(offered("b", "1", "same"))
 	if c.Doc(offered("b", "1", "same")) != b {
@@ -30,14 +30,14 @@ func TestOnlyWhatHasChangedIsAnalysedAgain(t *testing.T) {
 	}
 }
 
-func TestTheCacheForgetsWhatNobodyAsksFor(t *testing.T) {
+func TestTheCacheEvictsUnusedDocs(t *testing.T) {
 	const most = 1000
-	c := Cache{most: most}
+	c := Cache{limit: most}
 	first, kept := c.Doc(offered("first", "1", "")), c.Doc(offered("kept", "1", ""))
 	for i := range 200 {
 		c.Doc(offered(fmt.Sprint("t", i), "1", "one two three four five six seven eight nine ten"))
 		if c.Doc(offered("kept", "1", "")) != kept {
-			t.Fatal("what is asked for was forgotten")
+			t.Fatal("a requested Doc was evicted")
 		}
 		held := 0
 		for _, docs := range []map[cacheKey]*Doc{c.young, c.old} {
@@ -46,15 +46,15 @@ func TestTheCacheForgetsWhatNobodyAsksFor(t *testing.T) {
 			}
 		}
 		if held > 2*most+100 {
-			t.Fatalf("it holds %d words", held)
+			t.Fatalf("the cache holds %d words", held)
 		}
 	}
 	if c.Doc(offered("first", "1", "")) == first {
-		t.Error("it forgets nothing")
+		t.Error("the cache evicts nothing")
 	}
 }
 
-func TestTheCacheMayBeAskedByManyAtOnce(t *testing.T) {
+func TestTheCacheIsSafeForConcurrentUse(t *testing.T) {
 	var c Cache
 	var all sync.WaitGroup
 	for range 8 {

@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// readReal reads the tools of the catalog of real servers, where it is.
+// readReal reads the tools of the catalog of real servers, if it exists.
 var readReal = sync.OnceValues(func() ([]switchboard.Tool, error) {
 	servers, err := realdata.Servers()
 	var all []switchboard.Tool
@@ -54,7 +54,7 @@ var questions = []string{
 	"take a screenshot of the page that is open now and save it as an image", "run a SQL query against the database", "s3",
 }
 
-func TestRealToolsAreFoundInTheSameOrderHoweverTheyCome(t *testing.T) {
+func TestRealToolsAreFoundInTheSameOrderForAnyOrderOfTools(t *testing.T) {
 	law.Hold(t, law.Deterministic)
 	docs := analyse(realTools(t))
 	x := New(docs)
@@ -68,17 +68,17 @@ func TestRealToolsAreFoundInTheSameOrderHoweverTheyCome(t *testing.T) {
 	}
 }
 
-// Nobody who knows what a tool is called shall have to look for it. Two servers
-// may have one of the name.
+// A query with a tool's name finds that tool first. Two servers may have a tool
+// with that name.
 func TestARealToolIsFirstUnderItsOwnName(t *testing.T) {
 	tools := realTools(t)
 	x := New(analyse(tools))
 	for i := 0; i < len(tools); i += 40 {
 		id := tools[i].ID
-		if got := x.Search(id.String(), 1); keyOf(id.Name) != "" && (len(got) == 0 || keyOf(got[0].ID.String()) != keyOf(id.String())) {
+		if got := x.Search(id.String(), 1); nameKey(id.Name) != "" && (len(got) == 0 || nameKey(got[0].ID.String()) != nameKey(id.String())) {
 			t.Errorf("%s finds %v", id, got)
 		}
-		if got := x.Search(id.Name, 1); keyOf(id.Name) != "" && (len(got) == 0 || keyOf(got[0].ID.Name) != keyOf(id.Name)) {
+		if got := x.Search(id.Name, 1); nameKey(id.Name) != "" && (len(got) == 0 || nameKey(got[0].ID.Name) != nameKey(id.Name)) {
 			t.Errorf("%s finds %v", id.Name, got)
 		}
 	}

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// alike are words by which people and the authors of tools mean the same, a
-// group a line: one asks to "show" what another's tool is to "get". The groups
-// stand around the words that the names of real servers' tools hold most, and
-// were written down at once, not one by one for what was not found: a word that
-// helps a single question has no place here.
-const alike = `
+// synonymGroups are words that people and the authors of tools use with the same meaning, one group a line: a request
+// to "show" may need a tool that says "get". The groups contain the words that occur most in the names of real
+// servers' tools. They were written at once, and not one by one after failed searches: do not add a word that helps a
+// single question.
+const synonymGroups = `
 	get read fetch retrieve show view display open load
 	list enumerate browse
 	search find query lookup locate
@@ -57,10 +56,10 @@ const alike = `
 	error exception failure
 `
 
-// synonyms says, by stem, which other stems mean the same.
+// synonyms has, by stem, the other stems with the same meaning.
 var synonyms = func() map[string][]string {
 	m := map[string][]string{}
-	for line := range strings.Lines(alike) {
+	for line := range strings.Lines(synonymGroups) {
 		group := strings.Fields(line)
 		for i, w := range group {
 			group[i] = stemOf(w)
@@ -76,8 +75,8 @@ var synonyms = func() map[string][]string {
 	return m
 }()
 
-// set is the set of the words in text.
-func set(text string) map[string]bool {
+// wordSet returns the set of the words in text.
+func wordSet(text string) map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(text) {
 		m[w] = true

@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// tool is the Doc of a tool with a description and a schema.
+// tool returns the Doc of a tool with a description and a schema.
 func tool(server, name, description, schema string) *Doc {
 	text, err := json.Marshal(description)
 	if err != nil {
@@ -25,7 +25,7 @@ func tool(server, name, description, schema string) *Doc {
 		fmt.Appendf(nil, `{"name":%q,"description":%s,"inputSchema":%s}`, name, text, schema))
 }
 
-// found is what the query finds, best first, without the servers.
+// found returns the names of the matches, best first, without the servers.
 func found(x *Index, query string) string {
 	var names []string
 	for _, m := range x.Search(query, 10) {
@@ -34,7 +34,7 @@ func found(x *Index, query string) string {
 	return strings.Join(names, " ")
 }
 
-func TestWhereAWordStandsSaysHowMuchItCounts(t *testing.T) {
+func TestAWordIsWeightedByItsField(t *testing.T) {
 	const in = `{"properties":{%q:{"description":%q}}}`
 	x := New([]*Doc{
 		tool("a", "one", "nothing", fmt.Sprintf(in, "id", "of the bucket")),
@@ -48,7 +48,7 @@ func TestWhereAWordStandsSaysHowMuchItCounts(t *testing.T) {
 	}
 }
 
-func TestParametersAreFoundWhereverTheirSchemaStands(t *testing.T) {
+func TestParametersAreFoundAnywhereInTheSchema(t *testing.T) {
 	for _, schema := range []string{
 		`{"properties":{"x":{"properties":{"bucket":{}}}}}`,
 		`{"properties":{"x":{"items":{"properties":{"bucket":{}}}}}}`,
@@ -72,7 +72,7 @@ func TestTitlesAreFound(t *testing.T) {
 }
 
 // In a group of two tools, one alone may say "the".
-func TestWordsThatSayNothingCountForNothing(t *testing.T) {
+func TestStopWordsDoNotCount(t *testing.T) {
 	a, b := tool("a", "one", "this is the tool for you", ""), tool("a", "two", "tool", "")
 	if a.length[inText] != b.length[inText] {
 		t.Errorf("%d words count, and %d", a.length[inText], b.length[inText])
@@ -82,7 +82,7 @@ func TestWordsThatSayNothingCountForNothing(t *testing.T) {
 	}
 }
 
-func TestTheToolWhoseNameIsAskedForComesFirst(t *testing.T) {
+func TestTheToolWithTheQuerysNameComesFirst(t *testing.T) {
 	x := New([]*Doc{
 		tool("files", "read", "read read read a file, read it, file", ""),
 		tool("files", "read_file", "gives what is in it", ""),
@@ -119,7 +119,7 @@ func TestTheBeginningOfANameFindsIt(t *testing.T) {
 	}
 }
 
-func TestOtherFormsAndOtherWordsCountForLess(t *testing.T) {
+func TestOtherFormsAndSynonymsCountLess(t *testing.T) {
 	x := New([]*Doc{
 		tool("a", "keys", "", ""),
 		tool("a", "key", "", ""),
@@ -143,9 +143,9 @@ func TestOtherFormsAndOtherWordsCountForLess(t *testing.T) {
 	}
 }
 
-// A word that nearly every tool has says little, and what means the same says no
-// more for being rare.
-func TestAWordThatMeansTheSameCountsAsNoRarer(t *testing.T) {
+// A word that nearly every tool has is not specific, and a synonym of it is no more
+// specific for being rare.
+func TestASynonymCountsAsNoRarerThanTheQuerysWord(t *testing.T) {
 	x := New([]*Doc{
 		tool("a", "get_cat", "", ""), tool("a", "get_dog", "", ""), tool("a", "get_cow", "", ""), tool("a", "get_hen", "", ""),
 		tool("a", "get_pig", "", ""), tool("a", "retrieve_all", "", ""),
@@ -157,7 +157,7 @@ func TestAWordThatMeansTheSameCountsAsNoRarer(t *testing.T) {
 	}
 }
 
-func TestEqualsStandInTheOrderOfTheirBytes(t *testing.T) {
+func TestEqualScoresAreOrderedByTheirBytes(t *testing.T) {
 	x := New([]*Doc{tool("b", "ping", "", ""), tool("a", "pong_Z", "", ""), tool("a", "pong_Y", "", ""), tool("B", "ping", "", "")})
 	var ids []string
 	for _, m := range x.Search("ping pong", 10) {
@@ -168,7 +168,7 @@ func TestEqualsStandInTheOrderOfTheirBytes(t *testing.T) {
 	}
 }
 
-// words of which tools are made up.
+// words are the vocabulary of generated tools.
 var words = strings.Fields("read write list files issue issues create user users search web page image send message delete key keys")
 
 func madeUp(r *rand.Rand, n int) (docs []*Doc) {
@@ -201,7 +201,7 @@ func TestTheOrderOfTheToolsDoesNotMatter(t *testing.T) {
 	}
 }
 
-func TestFewerMatchesAreTheFirstOfMore(t *testing.T) {
+func TestALowerLimitGivesTheFirstOfTheSameMatches(t *testing.T) {
 	x := New(madeUp(rand.New(rand.NewPCG(3, 4)), 500))
 	all := x.Search("list the files of users", MaxMatches)
 	for limit := -1; limit <= len(all); limit++ {
@@ -214,7 +214,7 @@ func TestFewerMatchesAreTheFirstOfMore(t *testing.T) {
 	}
 }
 
-func TestAToolThatIsNotInTheIndexChangesNothing(t *testing.T) {
+func TestAToolOutsideOfTheIndexChangesNothing(t *testing.T) {
 	docs := madeUp(rand.New(rand.NewPCG(5, 6)), 200)
 	before := New(docs[:50]).Search("list users", 50)
 	_ = New(docs) // shares them
@@ -223,7 +223,7 @@ func TestAToolThatIsNotInTheIndexChangesNothing(t *testing.T) {
 	}
 }
 
-func TestManyMayAskAtOnce(t *testing.T) {
+func TestAnIndexIsSafeForConcurrentUse(t *testing.T) {
 	docs := madeUp(rand.New(rand.NewPCG(7, 8)), 200)
 	x := New(docs)
 	want := x.Search("list users", 10)
@@ -241,7 +241,7 @@ func TestManyMayAskAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func TestNothingFindsNothing(t *testing.T) {
+func TestAQueryWithoutKnownWordsFindsNothing(t *testing.T) {
 	for _, x := range []*Index{New(nil), New([]*Doc{tool("a", "read_file", "", "")}), New([]*Doc{Analyse(switchboard.ToolID{}, nil)})} {
 		for _, query := range []string{"", " ", "the of a", "\xff\x00", "xyzzy", "..."} {
 			if m := x.Search(query, 10); len(m) > 0 {
@@ -251,8 +251,8 @@ func TestNothingFindsNothing(t *testing.T) {
 	}
 }
 
-// What a server sends, and what a client asks, may be as long as it likes.
-func TestWhatIsOverABoundIsNotRead(t *testing.T) {
+// Servers may send definitions of any length, and clients queries of any length.
+func TestTextBeyondALimitIsNotRead(t *testing.T) {
 	var many strings.Builder
 	for i := range 10_000 {
 		fmt.Fprintf(&many, `"param%d":{"description":"word%d"},`, i, i)
@@ -279,16 +279,16 @@ func TestWhatIsOverABoundIsNotRead(t *testing.T) {
 		}
 		x := New([]*Doc{d})
 		if found(x, "last bottom") != "" {
-			t.Errorf("%s: what is over the bound is found", what)
+			t.Errorf("%s: text beyond the limit is found", what)
 		}
 		x.Search(strings.Repeat("word ", 1_000_000), 10)
 	}
 	x := New([]*Doc{tool("a", "last", "", "")})
 	if found(x, strings.Repeat("x", MaxQuery)+" last") != "" {
-		t.Error("what is over the bound of a query is looked at")
+		t.Error("text beyond the limit of a query is read")
 	}
 	if found(x, wordsUpTo(1000)+" last") == "" {
-		t.Error("what is within it is not")
+		t.Error("text within the limit of a query is not read")
 	}
 }
 

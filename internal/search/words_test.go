@@ -11,7 +11,7 @@ func wordsOf(text string) string {
 	return strings.Join(all, " ")
 }
 
-func TestNamesComeApartIntoTheirWords(t *testing.T) {
+func TestNamesAreSplitIntoWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            "",
 		"read_text_file":              "read text file",
@@ -39,9 +39,9 @@ func TestNamesComeApartIntoTheirWords(t *testing.T) {
 	}
 }
 
-// The examples of Porter's paper, step by step, as the whole algorithm leaves
+// The examples of Porter's paper, step by step, as the whole algorithm returns
 // them.
-func TestEndingsAreCutOffAsPorterDoes(t *testing.T) {
+func TestStemsAreThoseOfPortersProgram(t *testing.T) {
 	for word, want := range map[string]string{
 		"caresses": "caress", "ponies": "poni", "ties": "ti", "cats": "cat",
 		"feed": "feed", "plastered": "plaster", "bled": "bled", "motoring": "motor", "sing": "sing",
@@ -65,18 +65,18 @@ func TestEndingsAreCutOffAsPorterDoes(t *testing.T) {
 	}
 }
 
-func TestWordsThatMeanTheSameAreSoBothWays(t *testing.T) {
+func TestSynonymsAreSymmetric(t *testing.T) {
 	for w, others := range synonyms {
 		for _, o := range others {
-			if !set(strings.Join(synonyms[o], " "))[w] {
-				t.Errorf("%q means %q, but not the reverse", w, o)
+			if !wordSet(strings.Join(synonyms[o], " "))[w] {
+				t.Errorf("%q has the synonym %q, but not the reverse", w, o)
 			}
 		}
 	}
-	for line := range strings.Lines(alike) {
+	for line := range strings.Lines(synonymGroups) {
 		for w := range strings.FieldsSeq(line) {
-			if stops[w] {
-				t.Errorf("%q is never looked for", w)
+			if stopWords[w] {
+				t.Errorf("%q is a stop word, so it is never searched", w)
 			}
 		}
 	}

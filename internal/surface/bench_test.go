@@ -11,8 +11,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// manyTools are n tools with definitions of an ordinary size, of which every
-// fifth shares its name with another.
+// manyTools returns n tools with definitions of an ordinary size. Every
+// fifth tool shares its name with another.
 func manyTools(b *testing.B, n int) func() *surface.Surface {
 	lines := make([]string, n)
 	for i := range lines {
@@ -33,7 +33,7 @@ func manyTools(b *testing.B, n int) func() *surface.Surface {
 }
 
 // BenchmarkList answers tools/list: from the finished bytes; by putting the
-// definitions together anew; and, for comparison, as one would who keeps tools
+// definitions together again; and, for comparison, as a program does that keeps tools
 // as decoded structures and encodes them for each answer.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{100, 1000} {
@@ -86,7 +86,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// copier copies what is written, as a socket would.
+// copier copies the written bytes, as a socket would.
 type copier []byte
 
 func (c copier) Write(p []byte) (int, error) { return copy(c[:cap(c)], p), nil }

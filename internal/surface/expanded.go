@@ -9,7 +9,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An Expansion is one member that is expanded. It is safe for concurrent use.
+// An Expansion is one expanded member. It is safe for concurrent use.
 type Expansion struct {
 	Tool switchboard.ToolID
 	used atomic.Int64 // unix nanoseconds
@@ -22,22 +22,21 @@ func Expand(id switchboard.ToolID) *Expansion {
 	return x
 }
 
-// Use notes that the tool is called.
+// Use records that the tool is called.
 func (x *Expansion) Use() { x.used.Store(time.Now().UnixNano()) }
 
-// Used returns when it was expanded, or called last.
+// Used returns when the tool was expanded or last called.
 func (x *Expansion) Used() time.Time { return time.Unix(0, x.used.Load()) }
 
-// maxResting is how many expansions wait for servers to be there again.
-const maxResting = 256
+// maxAbsent limits the expansions that wait for servers to return.
+const maxAbsent = 256
 
-// With returns the same surface with just these members expanded, given oldest
-// first, and these tools withheld. What is no such tool is left out; but where
-// nothing is shown of its server, it is expanded again once that is there: another
-// replica may have it already, and one that has just begun will.
+// With returns the same surface with exactly these members expanded, given oldest first, and these tools withheld. It
+// ignores ids of other tools. If the surface has no tool of the id's server, the expansion waits and takes effect
+// when the server's offer appears: another replica may have the offer already, and a starting replica will get it.
 func (s *Surface) With(expanded []*Expansion, withheld []switchboard.ToolID) *Surface {
 	own := *s
-	own.expanded, own.resting, own.withheld = nil, slices.Clone(s.resting), nil
+	own.expanded, own.absent, own.withheld = nil, slices.Clone(s.absent), nil
 	own.entries = slices.Clone(s.entries)
 	at := make(map[switchboard.ToolID]*Entry, len(own.entries))
 	there := map[switchboard.ServerID]bool{}
@@ -53,32 +52,32 @@ func (s *Surface) With(expanded []*Expansion, withheld []switchboard.ToolID) *Su
 			e.Expanded = x
 			own.expanded = append(own.expanded, x)
 		case !there[x.Tool.Server]:
-			own.resting = append(own.resting, x)
+			own.absent = append(own.absent, x)
 		}
 	}
-	own.resting = own.resting[max(0, len(own.resting)-maxResting):]
+	own.absent = own.absent[max(0, len(own.absent)-maxAbsent):]
 	for _, id := range withheld {
 		if e := at[id]; e != nil {
 			e.Withheld = true
 			own.withheld = append(own.withheld, id)
 		}
 	}
-	own.finish(switchboard.Tools)
+	own.prepareLists(switchboard.Tools)
 	return &own
 }
 
-// Expanded returns what is expanded, oldest first. The slice must not be modified.
+// Expanded returns the expansions, oldest first. The slice must not be modified.
 func (s *Surface) Expanded() []*Expansion { return s.expanded }
 
-// Withheld returns which tools are kept back. The slice must not be modified.
+// Withheld returns the tools that are withheld. The slice must not be modified.
 func (s *Surface) Withheld() []switchboard.ToolID { return s.withheld }
 
-// places yields the places, among entries and then ours, in the list's order.
-func (s *Surface) places() iter.Seq[int] {
+// listOrder yields the indexes of all entries (see indexByName) in the order of the list.
+func (s *Surface) listOrder() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		next := 0
 		for i := range len(s.entries) + 1 {
-			for ; next < len(s.ours) && s.ours[next].before <= i; next++ {
+			for ; next < len(s.ownEntries) && s.ownEntries[next].position <= i; next++ {
 				if !yield(len(s.entries) + next) {
 					return
 				}
@@ -90,11 +89,11 @@ func (s *Surface) places() iter.Seq[int] {
 	}
 }
 
-// listed yields the places of what a client of the era sees in its list.
-func (s *Surface) listed(modern bool) iter.Seq[int] {
+// listedPositions yields the indexes of the entries in the list of a client of the era.
+func (s *Surface) listedPositions(modern bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for i := range s.places() {
-			e := s.entry(i)
+		for i := range s.listOrder() {
+			e := s.entryAt(i)
 			if quiet := modern && (e.Role == Member || s.unlisted && e.Role != Own); e.Usable() && !quiet && !yield(i) {
 				return
 			}
@@ -102,83 +101,79 @@ func (s *Surface) listed(modern bool) iter.Seq[int] {
 	}
 }
 
-// All yields everything that is known under a name, in the list's order.
+// All yields every entry in the order of the list, listed or not.
 func (s *Surface) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for i := range s.places() {
-			if !yield(*s.entry(i)) {
+		for i := range s.listOrder() {
+			if !yield(*s.entryAt(i)) {
 				return
 			}
 		}
 	}
 }
 
-// Charged yields what is charged, in the list's order, with its cost in tokens:
-// all that a legacy client sees in its list, and a modern one may call.
+// Charged yields the charged entries in the order of the list, with their cost in tokens: every entry that a legacy
+// client sees in its list and a modern client may call.
 func (s *Surface) Charged() iter.Seq2[Entry, int] {
 	return func(yield func(Entry, int) bool) {
-		for i := range s.listed(false) {
-			if !yield(*s.entry(i), s.cost(i)) {
+		for i := range s.listedPositions(false) {
+			if !yield(*s.entryAt(i), s.costAt(i)) {
 				return
 			}
 		}
 	}
 }
 
-// WholeBytes returns the bytes of the definitions of all servers' tools, as a list without
-// groups would have them.
+// WholeBytes returns the bytes of the definitions of all servers' tools, which a list without groups would have.
 func (s *Surface) WholeBytes() int { return s.wholeBytes() }
 
-// WholeTokens returns what these definitions cost.
+// WholeTokens returns the tokens of these definitions.
 func (s *Surface) WholeTokens() (n int) {
 	for i := range s.entries {
-		n += s.cost(i)
+		n += s.costAt(i)
 	}
 	return n
 }
 
-// Instructions is what a model is told when its client connects; "" means nothing.
-func (s *Surface) Instructions() string { return s.told }
+// Instructions returns the text that a model reads when its client connects; "" means none.
+func (s *Surface) Instructions() string { return s.instructions }
 
-// InstructionTokens returns what the instructions cost. They are charged besides what
-// Charged yields.
+// InstructionTokens returns the tokens of the instructions. They are charged in addition to the entries of Charged.
 func (s *Surface) InstructionTokens() int {
-	if s.told == "" || s.telling == nil {
+	if s.instructions == "" || s.instructionTokens == nil {
 		return 0
 	}
-	return s.telling()
+	return s.instructionTokens()
 }
 
-// Bytes bounds how many bytes all that is charged has.
+// Bytes returns an upper limit for the bytes of the charged entries and the instructions.
 func (s *Surface) Bytes() (n int) {
-	n = 6 * len(s.told) // as JSON
-	for i := range s.listed(false) {
-		n += len(s.entry(i).Tool.Definition) + MaxNameBytes
+	n = 6 * len(s.instructions) // as JSON
+	for i := range s.listedPositions(false) {
+		n += len(s.entryAt(i).Tool.Definition) + MaxNameBytes
 	}
 	return n
 }
 
-// Budget returns how many tokens all that is charged may cost; 0 means that there is
-// no bound.
+// Budget returns how many tokens the charged entries and the instructions may cost; 0 means no limit.
 func (s *Surface) Budget() int { return s.budget }
 
-// CollapseOldest reports whether what was used longest ago makes room for what is
-// expanded.
-func (s *Surface) CollapseOldest() bool { return s.collapse }
+// CollapseOldest reports whether the entry with the oldest use is collapsed to make room for an expansion.
+func (s *Surface) CollapseOldest() bool { return s.collapseOldest }
 
-// Keep returns what make made when it was first asked for under the key: something
-// that hangs on the entries alone, and not on what is expanded.
+// Keep returns the result of the first call of make for the key. The value must depend on the entries alone, and not
+// on the expansions.
 func (s *Surface) Keep(key string, make func() any) any {
-	if v, ok := s.kept.Load(key); ok {
+	if v, ok := s.memo.Load(key); ok {
 		return v
 	}
-	v, _ := s.kept.LoadOrStore(key, make())
+	v, _ := s.memo.LoadOrStore(key, make())
 	return v
 }
 
-// Stubs returns the stubs in the list's order.
+// Stubs returns the stubs in the order of the list.
 func (s *Surface) Stubs() (all []Entry) {
-	for _, o := range s.ours {
+	for _, o := range s.ownEntries {
 		if o.Role == Stub {
 			all = append(all, o.Entry)
 		}
@@ -186,24 +181,23 @@ func (s *Surface) Stubs() (all []Entry) {
 	return all
 }
 
-// Cost returns how many tokens the entry of the name costs where it is listed; 0
-// for one that is not there.
+// Cost returns how many tokens the entry with that name costs in a list; 0 if there is none.
 func (s *Surface) Cost(name string) int {
-	i, ok := s.at[name]
+	i, ok := s.indexByName[name]
 	if !ok {
 		return 0
 	}
-	return s.cost(i)
+	return s.costAt(i)
 }
 
-func (s *Surface) cost(i int) int {
-	if n := s.costs[i].Load(); n > 0 {
+func (s *Surface) costAt(i int) int {
+	if n := s.tokenCosts[i].Load(); n > 0 {
 		return int(n - 1)
 	}
-	if s.count == nil {
+	if s.countTokens == nil {
 		return 0
 	}
-	n := s.count(s.entry(i).Append(nil))
-	s.costs[i].Store(int64(n) + 1)
+	n := s.countTokens(s.entryAt(i).Append(nil))
+	s.tokenCosts[i].Store(int64(n) + 1)
 	return n
 }

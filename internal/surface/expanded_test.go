@@ -55,7 +55,7 @@ func expand(s *surface.Surface, names ...string) *surface.Surface {
 	return s.With(xs, nil)
 }
 
-func TestAStubStandsBeforeItsMembersAndAnExpansionIsListedInItsPlace(t *testing.T) {
+func TestAStubIsListedBeforeItsMembersAndAnExpansionKeepsItsPosition(t *testing.T) {
 	s := grouped(nil, false, "/one", "a/two", "b/three", "a/four", "/five")
 	want := []string{"switchboard_own", "one", "a_helper", "b_helper", "five"}
 	for _, modern := range []bool{false, true} {
@@ -71,10 +71,10 @@ func TestAStubStandsBeforeItsMembersAndAnExpansionIsListedInItsPlace(t *testing.
 		t.Errorf("a modern list has changed to %q", got)
 	}
 	if s.Differs(x, true) != 0 || s.Differs(x, false) == 0 || x.Differs(s, false) == 0 {
-		t.Error("an expansion is a change for legacy clients, and for them alone")
+		t.Error("an expansion is not a change for legacy clients only")
 	}
 	if got := toolsIn(t, s, false); !slices.Equal(got, want) {
-		t.Errorf("the surface that it was made of has changed to %q", got)
+		t.Errorf("the original surface has changed to %q", got)
 	}
 	var names []string
 	sum := 0
@@ -92,7 +92,7 @@ func TestAStubStandsBeforeItsMembersAndAnExpansionIsListedInItsPlace(t *testing.
 	}
 }
 
-func TestWhatIsExpandedStaysSoWhenTheRunIsBoundAgain(t *testing.T) {
+func TestExpandedToolsStayExpandedWhenTheRunIsBoundAgain(t *testing.T) {
 	s := expand(grouped(nil, false, "a/two", "a/four", "b/three"), "four", "three")
 	next := grouped(s, false, "a/two", "a/four", "/three")
 	if got, want := toolsIn(t, next, false), []string{"switchboard_own", "b_helper", "a_helper", "four", "three"}; !slices.Equal(got, want) {
@@ -103,7 +103,7 @@ func TestWhatIsExpandedStaysSoWhenTheRunIsBoundAgain(t *testing.T) {
 	}
 }
 
-func TestAModernClientThatWasBoundLaterHasNoOtherListThanBefore(t *testing.T) {
+func TestTheListOfAModernClientStaysWhenItsTaskIsBoundLater(t *testing.T) {
 	s := grouped(nil, true, "/one", "a/two")
 	if got := toolsIn(t, s, true); !slices.Equal(got, []string{"switchboard_own"}) {
 		t.Errorf("%q", got)
@@ -116,7 +116,7 @@ func TestAModernClientThatWasBoundLaterHasNoOtherListThanBefore(t *testing.T) {
 	}
 }
 
-func TestWhatIsWithheldIsNeitherListedNorCallable(t *testing.T) {
+func TestAWithheldToolIsNeitherListedNorCallable(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	s := grouped(nil, false, "/one", "a/two")
 	one, _ := s.Lookup("one")
@@ -131,7 +131,7 @@ func TestWhatIsWithheldIsNeitherListedNorCallable(t *testing.T) {
 	}
 }
 
-func TestWhatWasWorkedOutIsKeptWhileTheEntriesAreTheSame(t *testing.T) {
+func TestAKeptValueLastsAsLongAsTheEntriesAreTheSame(t *testing.T) {
 	made := 0
 	keep := func(s *surface.Surface) {
 		s.Keep("x", func() any { made++; return made })
@@ -141,25 +141,25 @@ func TestWhatWasWorkedOutIsKeptWhileTheEntriesAreTheSame(t *testing.T) {
 	keep(expand(s, "two"))
 	keep(grouped(expand(s, "two"), false, "/one", "a/two"))
 	if made != 1 {
-		t.Errorf("it was made %d times", made)
+		t.Errorf("the value was made %d times", made)
 	}
 	for i, other := range [][]string{{"/one"}, {"/one", "/two"}, {"/one", "b/two"}, {"a/two", "/one"}} {
 		if keep(grouped(s, false, other...)); made != i+2 {
-			t.Errorf("of other entries, %v, it was made %d times", other, made)
+			t.Errorf("with other entries, %v, the value was made %d times", other, made)
 		}
 	}
 }
 
-// A stub's name is the task's word; a server's tool of the same name takes its long one.
-func TestAToolThatIsCalledLikeAStubTakesItsLongName(t *testing.T) {
+// A stub's name comes from the task; a server's tool with the same name gets its long name.
+func TestAToolWithTheNameOfAStubGetsItsLongName(t *testing.T) {
 	s := grouped(nil, false, "/a_helper", "a/two")
 	if got := toolsIn(t, s, false); !slices.Equal(got, []string{"switchboard_own", "b_helper", "s__a_helper", "a_helper"}) {
 		t.Errorf("%q", got)
 	}
 }
 
-// The other server has a tool of the same name: the model goes on with it.
-func TestAnExpandedToolStaysExpandedOnTheServerThatTakesItsPlace(t *testing.T) {
+// The other server has a tool with the same name: the model continues with that one.
+func TestAnExpandedToolStaysExpandedOnTheServerThatReplacesIt(t *testing.T) {
 	of := func(server switchboard.ServerID, prev *surface.Surface) *surface.Surface {
 		task := &switchboard.Task{Requirements: make([]switchboard.Requirement, 1)}
 		in := surface.Input{Task: task, Prev: prev, Groups: []surface.Group{{ID: "g", Stub: "g_helper", Definition: []byte(`{"name":"g_helper"}`)}}}
@@ -176,7 +176,7 @@ func TestAnExpandedToolStaysExpandedOnTheServerThatTakesItsPlace(t *testing.T) {
 	}
 }
 
-func TestWhatIsExpandedRestsWhileNothingOfItsServerIsThere(t *testing.T) {
+func TestAnExpansionWaitsWhileItsServerHasNoOffer(t *testing.T) {
 	both := []string{"a/two", "a/three"}
 	for name, follow := range map[string]func(*surface.Surface) *surface.Surface{
 		"here":               func(s *surface.Surface) *surface.Surface { return s },
@@ -185,7 +185,7 @@ func TestWhatIsExpandedRestsWhileNothingOfItsServerIsThere(t *testing.T) {
 		s := expand(grouped(nil, false, both...), "two", "three")
 		gone := grouped(follow(s), false)
 		if n := len(gone.Expanded()); n != 0 {
-			t.Errorf("%s: %d tools of a server that is not there are expanded", name, n)
+			t.Errorf("%s: %d tools of an absent server are expanded", name, n)
 		}
 		gone = gone.With(nil, nil)
 		part := grouped(follow(gone), false, "a/two")
@@ -193,14 +193,14 @@ func TestWhatIsExpandedRestsWhileNothingOfItsServerIsThere(t *testing.T) {
 			t.Errorf("%s: the server is back, and %v is expanded", name, got)
 		}
 		if got := grouped(follow(part), false, both...).Expanded(); len(got) != 1 {
-			t.Errorf("%s: %v is expanded, of which one was not there while its server was", name, got)
+			t.Errorf("%s: %v is expanded, and one of them was missing while its server was there", name, got)
 		}
 	}
 }
 
-// A run that lives for long is bound anew with each change of the catalog, and its clients list again each time.
-// Nothing that it showed before stays in memory but what its clients know by name.
-func TestNothingHoldsASurfaceThatTheNextHasReplaced(t *testing.T) {
+// A long run is bound again at each change of the catalog, and its clients list again each time.
+// Of earlier surfaces only the names that its clients know stay in memory.
+func TestAReplacedSurfaceIsReleased(t *testing.T) {
 	var last *surface.Surface
 	var seen *surface.Seen
 	var before []weak.Pointer[surface.Surface]
@@ -211,7 +211,7 @@ func TestNothingHoldsASurfaceThatTheNextHasReplaced(t *testing.T) {
 		}
 		for _, modern := range []bool{false, true} {
 			for k := range switchboard.NKinds {
-				if i%2 == 0 { // what is never asked for holds what it would be made from
+				if i%2 == 0 { // an unused lazy value holds its inputs
 					one.List(k, modern)
 				}
 			}

@@ -7,50 +7,47 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// ours are the capabilities whose methods Switchboard answers itself, or sends
-// on by what they name.
-var ours = map[string]bool{
+// ownCapabilities are the capabilities with methods that Switchboard answers itself or routes by the item that they
+// name.
+var ownCapabilities = map[string]bool{
 	"tools": true, "resources": true, "prompts": true, "completions": true, "logging": true,
 	extensions: true, experimental: true,
 }
 
-// The capabilities that hold others.
+// The capabilities that contain other capabilities.
 const (
 	extensions   = "extensions"
 	experimental = "experimental"
 )
 
-// WithoutExtensions returns the offer without the capabilities by which a server
-// has methods of its own. Nobody has said what those do: they are for tasks that
-// take the server whatever it does.
+// WithoutExtensions returns the offer without the capabilities that give a server methods of its own. Their effect is
+// not described, so only tasks that take the server as a whole get them.
 func WithoutExtensions(o switchboard.Offer) switchboard.Offer {
 	o.Capabilities = wire.Without(nil, o.Capabilities, func(name string) bool {
-		return !ours[name] || name == extensions || name == experimental
+		return !ownCapabilities[name] || name == extensions || name == experimental
 	})
 	return o
 }
 
-// maxDeclared bounds what one server can declare. What is beyond it is not known
-// here.
+// maxDeclared limits the capabilities that one server can declare. Further ones are ignored.
 const maxDeclared = 64
 
-// A declared capability is one that some server of the task has besides what
-// everybody knows.
-type declared struct {
-	group string // extensions, experimental, or "" for one that stands by itself
-	name  string
-	value []byte
-	by    switchboard.ServerID // "" where several have it: no request could say whose is meant
+// A declaredCapability is a capability that a server of the task declares beyond the standard ones.
+type declaredCapability struct {
+	group  string // extensions, experimental, or "" for a top-level capability
+	name   string
+	value  []byte
+	server switchboard.ServerID // "" if several servers declare it, because a request could not say which one it means
 }
 
-// declare returns what the servers of the era declare, in their order.
-func declare(offers []switchboard.Offer, modern bool) (all []declared) {
+// collectDeclared returns the declared capabilities of the servers of the era, in the order of the servers.
+func collectDeclared(offers []switchboard.Offer, modern bool) (all []declaredCapability) {
 	type key struct{ group, name string }
 	at := map[key]int{}
-	add := func(d declared) {
+	add := func(d declaredCapability) {
 		k := key{d.group, d.name}
 		if i, ok := at[k]; ok {
-			all[i].by = ""
+			all[i].server = ""
 			return
 		}
 		at[k] = len(all)
@@ -68,44 +65,43 @@ func declare(offers []switchboard.Offer, modern bool) (all []declared) {
 					if len(all) == most {
 						break
 					}
-					add(declared{name, inner, value, o.Server})
+					add(declaredCapability{name, inner, value, o.Server})
 				}
-			case !ours[name] && len(all) < most:
-				add(declared{"", name, value, o.Server})
+			case !ownCapabilities[name] && len(all) < most:
+				add(declaredCapability{"", name, value, o.Server})
 			}
 		}
 	}
 	return all
 }
 
-// Extension says whose an unknown method is: the server's that alone has
-// declared the capability, or the extension, by whose name the method begins. It
-// speaks the client's era.
+// Extension returns the server that answers a method unknown to Switchboard: the only server that has declared the
+// capability or extension with the method's prefix. The server speaks the client's era.
 func (s *Surface) Extension(method string, modern bool) (by switchboard.ServerID, ok bool) {
 	prefix, _, ok := strings.Cut(method, "/")
-	if !ok || ours[prefix] {
+	if !ok || ownCapabilities[prefix] {
 		return "", false
 	}
-	for _, d := range s.declared(modern) {
+	for _, d := range s.declaredFor(modern) {
 		switch {
 		case d.name != prefix && (d.group == "" || !strings.HasSuffix(d.name, "/"+prefix)):
-		case d.by == "" || by != "" && by != d.by:
+		case d.server == "" || by != "" && by != d.server:
 			return "", false
 		default:
-			by = d.by
+			by = d.server
 		}
 	}
 	return by, by != ""
 }
 
-// Capabilities returns ours, an object, with what single servers of the client's
-// era declare besides, each as its server spells it.
+// Capabilities returns the object ours, extended by capabilities that exactly one server of the client's era
+// declares. Each is spelled as its server spells it.
 func (s *Surface) Capabilities(ours []byte, modern bool) []byte {
 	groups := map[string][]byte{}
 	var edits []wire.Edit
-	for _, d := range s.declared(modern) {
+	for _, d := range s.declaredFor(modern) {
 		switch {
-		case d.by == "" || len(edits) == wire.MaxEdits/2:
+		case d.server == "" || len(edits) == wire.MaxEdits/2:
 		case d.group == "":
 			edits = append(edits, wire.Edit{Name: d.name, Value: d.value})
 		default:
@@ -120,9 +116,9 @@ func (s *Surface) Capabilities(ours []byte, modern bool) []byte {
 	return wire.Rewrite(nil, ours, edits...)
 }
 
-func (s *Surface) declared(modern bool) []declared {
+func (s *Surface) declaredFor(modern bool) []declaredCapability {
 	if modern {
-		return s.extensions[1]()
+		return s.declaredByEra[1]()
 	}
-	return s.extensions[0]()
+	return s.declaredByEra[0]()
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// URIPrefix begins the URIs that say whose resource they name.
+// URIPrefix begins the URIs that name the server of a resource.
 const URIPrefix = "switchboard://"
 
-// idMembers are the members of a definition by which clients ask for it.
+// idMembers are the members of a definition that identify the item in requests.
 var idMembers = [switchboard.NKinds]string{"name", "uri", "uriTemplate", "name"}
 
 // An Item is one resource, template or prompt that the client sees.
 type Item struct {
 	Name   string // the URI, the template, or the prompt's name, as the client sees it
 	Server switchboard.ServerID
-	Own    string // the same as its server spells it
+	Own    string // the same in its server's spelling
 
-	// Template is the server's own template that describes a resource which is not listed; "" where it is.
+	// Template is the server's own template that describes a resource which is not listed; "" for a listed one.
 	Template string
 
 	definition []byte
@@ -38,8 +38,7 @@ func (it Item) append(dst []byte, k switchboard.Kind) []byte {
 	return wire.Rewrite(dst, it.definition, wire.Edit{Name: idMembers[k], Value: wire.AppendString(nil, it.Name)})
 }
 
-// Qualify returns the name of the server's own thing that is no other's,
-// whatever else there is: <server>__<prompt> or switchboard://<server>/<uri>.
+// Qualify returns the unique name of the server's item: <server>__<prompt> or switchboard://<server>/<uri>.
 func Qualify(k switchboard.Kind, server switchboard.ServerID, own string) string {
 	if k == switchboard.Prompts {
 		return string(server) + separator + own
@@ -47,8 +46,8 @@ func Qualify(k switchboard.Kind, server switchboard.ServerID, own string) string
 	return URIPrefix + string(server) + "/" + own
 }
 
-// qualified takes such a name apart.
-func qualified(k switchboard.Kind, name string) (server switchboard.ServerID, own string, ok bool) {
+// splitQualified splits a name that Qualify has made.
+func splitQualified(k switchboard.Kind, name string) (server switchboard.ServerID, own string, ok bool) {
 	var id string
 	if k == switchboard.Prompts {
 		id, own, ok = strings.Cut(name, separator)
@@ -58,29 +57,28 @@ func qualified(k switchboard.Kind, name string) (server switchboard.ServerID, ow
 	return switchboard.ServerID(id), own, ok && switchboard.CheckID(id) == nil
 }
 
-// A thing is what an Item stands for. The zero thing is none.
-type thing struct {
+// An itemKey identifies an item by its server and the name there. The zero itemKey identifies none.
+type itemKey struct {
 	server switchboard.ServerID
 	own    string
 }
 
-// A shelf holds the items of one kind. It is immutable once made.
-type shelf struct {
-	items []Item
-	at    map[string]int
+// An itemIndex holds the items of one kind. It is immutable once built.
+type itemIndex struct {
+	items  []Item
+	byName map[string]int
 
-	// owners are of all names of servers' own that have been used since the
-	// task was bound: nobody else gets them. Those that several servers used
-	// at once are the zero thing's, for good.
-	owners map[string]thing
+	// owners has every server's own name that was used since the task was bound, and the item that owns the name. A
+	// name that several servers used at once has the zero itemKey as its owner forever.
+	owners map[string]itemKey
 }
 
-// newShelf gives each thing its own name where no other has it, had it, or
-// could be taken to have it; else the qualified one. That depends on no order:
-// where two come at once, neither gets it. A thing never changes its name.
-func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shelf {
-	s := &shelf{at: map[string]int{}, owners: prev.remembered()}
-	claims := map[string]int{} // own names, by how many servers offer them
+// newItemIndex gives each item its own name if no other item has the name now, has had it, or could be mistaken for
+// it; otherwise the qualified name. The result does not depend on the order: if two items claim a name at once,
+// neither gets it. An item never changes its name.
+func newItemIndex(k switchboard.Kind, offers []switchboard.Offer, prev *itemIndex) *itemIndex {
+	s := &itemIndex{byName: map[string]int{}, owners: prev.rememberedOwners()}
+	claims := map[string]int{} // by own name: how many servers offer it
 	var items []Item
 	for i := range offers {
 		seen := map[string]bool{}
@@ -88,7 +86,7 @@ func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shel
 			raw, _ := wire.Field(def, idMembers[k])
 			own, ok := wire.String(raw)
 			if !ok || own == "" || seen[own] {
-				continue // nobody could ask for it
+				continue // no request could name it
 			}
 			seen[own] = true
 			claims[own]++
@@ -96,8 +94,8 @@ func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shel
 		}
 	}
 	for _, it := range items {
-		is := thing{it.Server, it.Own}
-		_, _, looks := qualified(k, it.Own)
+		is := itemKey{it.Server, it.Own}
+		_, _, looks := splitQualified(k, it.Own)
 		owner, known := s.owners[it.Own]
 		if !known && !looks {
 			if claims[it.Own] == 1 {
@@ -109,23 +107,22 @@ func newShelf(k switchboard.Kind, offers []switchboard.Offer, prev *shelf) *shel
 		if looks || owner != is {
 			it.Name = Qualify(k, it.Server, it.Own)
 		}
-		s.at[it.Name] = len(s.items)
+		s.byName[it.Name] = len(s.items)
 		s.items = append(s.items, it)
 	}
 	return s
 }
 
-// remembered returns the owners that the next shelf begins with: all, unless
-// servers have changed their names so often that nobody can rely on those that
-// have gone.
-func (s *shelf) remembered() map[string]thing {
+// rememberedOwners returns the owners to begin the next index with: all of them, unless servers have changed so many
+// names that clients cannot rely on the removed ones.
+func (s *itemIndex) rememberedOwners() map[string]itemKey {
 	switch {
 	case s == nil:
-		return map[string]thing{}
+		return map[string]itemKey{}
 	case len(s.owners)-len(s.items) <= MaxRemembered:
 		return maps.Clone(s.owners)
 	}
-	owners := make(map[string]thing, len(s.items))
+	owners := make(map[string]itemKey, len(s.items))
 	for _, it := range s.items {
 		if owner, ok := s.owners[it.Own]; ok {
 			owners[it.Own] = owner
@@ -134,15 +131,15 @@ func (s *shelf) remembered() map[string]thing {
 	return owners
 }
 
-func (s *shelf) lookup(name string) (Item, bool) {
-	i, ok := s.at[name]
+func (s *itemIndex) lookup(name string) (Item, bool) {
+	i, ok := s.byName[name]
 	if !ok {
 		return Item{}, false
 	}
 	return s.items[i], true
 }
 
-func (s *shelf) equal(other *shelf) bool {
+func (s *itemIndex) sameItems(other *itemIndex) bool {
 	if len(s.items) != len(other.items) {
 		return false
 	}
@@ -156,23 +153,24 @@ func (s *shelf) equal(other *shelf) bool {
 
 // Prompt returns the prompt that the client sees under name.
 func (s *Surface) Prompt(name string) (Item, bool) {
-	return s.shelves[switchboard.Prompts].lookup(name)
+	return s.items[switchboard.Prompts].lookup(name)
 }
 
-// Template returns the template that the client sees as such.
+// Template returns the template that the client sees under that URI template.
 func (s *Surface) Template(uri string) (Item, bool) {
-	return s.shelves[switchboard.Templates].lookup(uri)
+	return s.items[switchboard.Templates].lookup(uri)
 }
 
-// Resource says whose resource a client means by uri: that of the server that lists it, or of the one of which a listed
-// template describes it. A URI that says whose it is (Qualify) means no other server's. Between two servers it does not guess. What is
-// neither listed nor described does not exist, so that policies and people know what can be read.
+// Resource returns the resource that a client means by uri: the one that a server lists, or the one that a listed
+// template describes. A qualified URI (see Qualify) means a resource of the named server only. Resource does not
+// choose between two servers. A resource that is neither listed nor described does not exist, so that policies and
+// people know which resources can be read.
 func (s *Surface) Resource(uri string) (Item, bool) {
-	shelf := s.shelves[switchboard.Resources]
+	shelf := s.items[switchboard.Resources]
 	if it, ok := shelf.lookup(uri); ok {
 		return it, true
 	}
-	by, own, named := qualified(switchboard.Resources, uri)
+	by, own, named := splitQualified(switchboard.Resources, uri)
 	if named {
 		for _, it := range shelf.items {
 			if it.Server == by && it.Own == own {
@@ -189,19 +187,19 @@ func (s *Surface) Resource(uri string) (Item, bool) {
 		return Item{}, false
 	}
 	found := Item{Name: uri, Own: own}
-	for _, p := range s.patterns() {
+	for _, p := range s.uriPatterns() {
 		switch {
-		case named && p.by != by, !named && !p.own && !p.shared, p.by == found.Server, !p.MatchString(own):
+		case named && p.server != by, !named && !p.ofOwner && !p.shared, p.server == found.Server, !p.MatchString(own):
 		case found.Template != "", !named && p.shared:
 			return Item{}, false
 		default:
-			found.Server, found.Template = p.by, p.template
+			found.Server, found.Template = p.server, p.template
 		}
 	}
 	return found, found.Template != ""
 }
 
-// Spell returns the URI by which the client reaches the server's own one.
+// Spell returns the URI that reaches the server's own URI.
 func (s *Surface) Spell(server switchboard.ServerID, own string) string {
 	if it, ok := s.Resource(own); ok && it.Server == server && it.Own == own {
 		return own
@@ -209,38 +207,38 @@ func (s *Surface) Spell(server switchboard.ServerID, own string) string {
 	return Qualify(switchboard.Resources, server, own)
 }
 
-// Bounds of the templates that are held against URIs, and of those.
+// Limits of the templates and URIs that are matched against each other.
 const (
 	maxPattern  = 4 << 10 // bytes
 	maxPatterns = 1 << 10
 )
 
-// A pattern matches the URIs that a template describes.
-type pattern struct {
+// A uriPattern matches the URIs that a template describes.
+type uriPattern struct {
 	*regexp.Regexp
 	template string
-	by       switchboard.ServerID
-	own      bool // its server alone goes by the template; else a URI has to say whose it is
-	shared   bool // several servers go by it
+	server   switchboard.ServerID
+	ofOwner  bool // its server owns the template's name; otherwise only a qualified URI matches
+	shared   bool // several servers have the same template
 }
 
-// patterns reads the templates in their servers' own spelling.
-func (s *shelf) patterns() (ps []pattern) {
+// compilePatterns compiles the templates in their servers' own spelling.
+func (s *itemIndex) compilePatterns() (ps []uriPattern) {
 	for _, it := range s.items {
 		owner, ok := s.owners[it.Own]
 		if !ok || len(it.Own) > maxPattern || len(ps) == maxPatterns {
 			continue
 		}
-		if re := compile(it.Own); re != nil {
-			ps = append(ps, pattern{re, it.Own, it.Server, owner == thing{it.Server, it.Own}, owner == thing{}})
+		if re := compileTemplate(it.Own); re != nil {
+			ps = append(ps, uriPattern{re, it.Own, it.Server, owner == itemKey{it.Server, it.Own}, owner == itemKey{}})
 		}
 	}
 	return ps
 }
 
-// compile returns nil for a template that is none, or more than regexp takes:
-// there Regexp panics.
-func compile(template string) (re *regexp.Regexp) {
+// compileTemplate returns nil for an invalid template, and for one that exceeds the limits of package regexp: there
+// Regexp panics.
+func compileTemplate(template string) (re *regexp.Regexp) {
 	defer func() { _ = recover() }()
 	t, err := uritemplate.New(template)
 	if err != nil {

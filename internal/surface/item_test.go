@@ -14,10 +14,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// members are those by which clients ask for an item.
+// members are the members that identify an item in requests.
 var members = map[switchboard.Kind]string{switchboard.Resources: "uri", switchboard.Templates: "uriTemplate", switchboard.Prompts: "name"}
 
-// offer is of a server that has resources, and these items of the kind.
+// offer returns the offer of a server with resources and these items of the kind.
 func offer(server string, k switchboard.Kind, names ...string) switchboard.Offer {
 	o := switchboard.Offer{Server: switchboard.ServerID(server), Capabilities: []byte(`{"resources":{},"prompts":{}}`)}
 	var list [][]byte
@@ -40,7 +40,7 @@ func offered(prev *surface.Surface, offers ...switchboard.Offer) *surface.Surfac
 	return surface.New(surface.Input{Whole: offers, Prev: prev})
 }
 
-// listed are the names in the finished list, in its order.
+// listed returns the names in the finished list, in its order.
 func listed(t interface{ Fatalf(string, ...any) }, s *surface.Surface, k switchboard.Kind) (ns []string) {
 	var result map[string][]map[string]any
 	if err := json.Unmarshal(s.List(k, false), &result); err != nil {
@@ -55,7 +55,7 @@ func listed(t interface{ Fatalf(string, ...any) }, s *surface.Surface, k switchb
 	return ns
 }
 
-func TestItemsKeepTheirNamesUnlessTwoServersUseTheSame(t *testing.T) {
+func TestItemsKeepTheirNamesUnlessTwoServersUseTheSameName(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		kind   switchboard.Kind
@@ -94,7 +94,7 @@ func TestItemsKeepTheirNamesWhileTheTaskIsBound(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		then [][]switchboard.Offer // one after the other
-		want string                // in the end
+		want string                // at the end
 	}{
 		{"a newcomer takes nobody's name", [][]switchboard.Offer{{offer("b", k, "x")}, {offer("a", k, "x"), offer("b", k, "x")}}, "a__x,x"},
 		{"nor that of one who has gone", [][]switchboard.Offer{{offer("b", k, "x")}, {}, {offer("a", k, "x")}}, "a__x"},
@@ -114,7 +114,7 @@ func TestItemsKeepTheirNamesWhileTheTaskIsBound(t *testing.T) {
 	}
 }
 
-func TestNamesThatHaveGoneAreForgottenInTheEndButNotThoseThatAreShown(t *testing.T) {
+func TestRemovedNamesAreForgottenEventuallyAndShownNamesAreNot(t *testing.T) {
 	s := offered(nil, offer("b", switchboard.Prompts, "kept"), offer("c", switchboard.Prompts, "kept", "own"))
 	for round := range 4 {
 		names := []string{"own"}
@@ -129,7 +129,7 @@ func TestNamesThatHaveGoneAreForgottenInTheEndButNotThoseThatAreShown(t *testing
 	}
 }
 
-func TestAResourceBelongsToWhoListsDescribesOrIsNamed(t *testing.T) {
+func TestAResourceBelongsToTheServerThatListsOrDescribesItOrThatItsURINames(t *testing.T) {
 	res, tmpl := switchboard.Resources, switchboard.Templates
 	both := func(o switchboard.Offer, templates ...string) switchboard.Offer {
 		o.Templates = offer("", tmpl, templates...).Templates
@@ -182,25 +182,25 @@ func TestAResourceBelongsToWhoListsDescribesOrIsNamed(t *testing.T) {
 	}
 }
 
-func TestAResourceStaysWhoseItWas(t *testing.T) {
+func TestAResourceKeepsItsOwner(t *testing.T) {
 	a, b := offer("a", switchboard.Resources, "x:1"), offer("b", switchboard.Resources, "x:1")
 	gone := offer("a", switchboard.Resources)
 	s := offered(offered(nil, a), b)
 	if it, ok := s.Resource("x:1"); ok {
-		t.Errorf("what was a's is %s's since a has gone", it.Server)
+		t.Errorf("a's resource belongs to %s after a has gone", it.Server)
 	}
 	if it, ok := offered(offered(nil, a), gone, b).Resource("x:1"); ok {
-		t.Errorf("a no longer lists it, and it is %q's", it.Server)
+		t.Errorf("a no longer lists the resource, and it belongs to %q", it.Server)
 	}
 	if it, ok := offered(offered(nil, a, b), a).Resource("x:1"); ok {
-		t.Errorf("what could be two servers' is %s's", it.Server)
+		t.Errorf("a resource that two servers could own belongs to %s", it.Server)
 	}
 	tmpl := func(server string) switchboard.Offer { return offer(server, switchboard.Templates, "x:{n}") }
 	if it, ok := offered(offered(nil, tmpl("a")), tmpl("b")).Resource("x:1"); ok {
-		t.Errorf("what a described is %s's", it.Server)
+		t.Errorf("the resource that a described belongs to %s", it.Server)
 	}
 	if it, ok := offered(offered(nil, tmpl("a")), tmpl("a"), tmpl("b")).Resource("x:1"); !ok || it.Server != "a" {
-		t.Errorf("a newcomer with a's template has it: %q", it.Server)
+		t.Errorf("a new server with a's template owns the resource: %q", it.Server)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestListsOfOtherKinds(t *testing.T) {
 		for _, modern := range []bool{false, true} {
 			list := s.List(k, modern)
 			if !json.Valid(list) {
-				t.Errorf("no JSON: %s", list)
+				t.Errorf("the list is no JSON: %s", list)
 			}
 			all.Write(append(list, '\n'))
 		}
@@ -227,8 +227,8 @@ func TestListsOfOtherKinds(t *testing.T) {
 	golden(t, "testdata/list-others.json", all.Bytes())
 }
 
-// TestNamesOfItemsAreOneToOne holds whatever servers call things, whoever comes
-// when, and in any order.
+// TestNamesOfItemsAreOneToOne checks this for all names that servers use, and for servers that come
+// at any time and in any order.
 func TestNamesOfItemsAreOneToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.SampledFrom([]switchboard.Kind{switchboard.Resources, switchboard.Templates, switchboard.Prompts}).Draw(t, "kind")
@@ -242,8 +242,8 @@ func TestNamesOfItemsAreOneToOne(t *testing.T) {
 			return offers
 		}
 		type thing struct{ server, own string }
-		ever := map[string]thing{} // what each name has meant
-		is := map[thing]string{}   // and each thing's
+		ever := map[string]thing{} // by name: its item
+		is := map[thing]string{}   // by item: its name
 		var s *surface.Surface
 		for round := range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			offers := draw(fmt.Sprint(round))
@@ -318,7 +318,7 @@ func FuzzResource(f *testing.F) {
 	})
 }
 
-func TestExtensionsAreOfTheOnlyServerThatHasThem(t *testing.T) {
+func TestAnExtensionBelongsToTheOnlyServerThatDeclaresIt(t *testing.T) {
 	declares := func(server, capabilities string, modern bool) switchboard.Offer {
 		return switchboard.Offer{Server: switchboard.ServerID(server), Capabilities: []byte(capabilities), Modern: modern}
 	}
@@ -327,7 +327,7 @@ func TestExtensionsAreOfTheOnlyServerThatHasThem(t *testing.T) {
 		name   string
 		offers []switchboard.Offer
 		want   string // method → server, for a legacy client
-		not    string // methods of nobody
+		not    string // methods without a server
 	}{
 		{"one", []switchboard.Offer{declares("a", a, false)}, "tasks/get lab/x ui/open ui/", "tools/x Tasks/get tasks tasksx/get example/ui other/x resources/x"},
 		{"another era", []switchboard.Offer{declares("a", a, true)}, "", "tasks/get lab/x ui/open"},
@@ -364,7 +364,7 @@ func TestExtensionsAreOfTheOnlyServerThatHasThem(t *testing.T) {
 	}
 }
 
-func TestAServerThatDeclaresWithoutEndCostsLittle(t *testing.T) {
+func TestAServerThatDeclaresTooManyCapabilitiesCostsLittle(t *testing.T) {
 	var many strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&many, `,"x%d":{}`, i)

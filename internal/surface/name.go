@@ -9,37 +9,35 @@ import (
 )
 
 const (
-	// MaxNameBytes is how long the name of a tool may be that clients see.
+	// MaxNameBytes is the maximum length of a tool's name that clients see.
 	MaxNameBytes = 64
 
-	// Reserved begins the names of Switchboard's own tools, and no others.
+	// Reserved is the prefix of the names of Switchboard's own tools, and of no others.
 	Reserved = "switchboard_"
 
-	// separator stands between a server's id and a tool's name. Ids have no
-	// underscore, so that the first one in a long name ends the id: a long name
-	// is of one tool only.
+	// separator is between a server's id and a tool's name. Ids have no underscore, so the first separator in a long
+	// name ends the id: each long name belongs to one tool.
 	separator = "__"
 
-	// hashDigits are the hexadecimal digits of the SHA-256 that end a shortened
-	// name, and lastDigits those of a name of last resort, which is full then.
+	// hashDigits is the number of hexadecimal digits of the SHA-256 at the end of a shortened name. lastDigits is the
+	// same for a name of last resort, which then has the maximum length.
 	hashDigits = 10
 	lastDigits = MaxNameBytes - switchboard.MaxIDBytes - len(separator)
 )
 
-// Shorten returns name as a client may see it. A name of at most MaxNameBytes
-// characters out of [A-Za-z0-9_-] that does not look reserved is returned
-// as it is. Any other has
+// Shorten returns name in the form that a client may see. It returns a name unchanged if it has at most MaxNameBytes
+// characters out of [A-Za-z0-9_-] and does not look reserved. It changes any other name as follows:
 //
-//  1. each character outside of the set replaced by _,
-//  2. what is then beyond 53 characters cut off,
-//  3. _ and the first 10 hexadecimal digits of the SHA-256 of name appended,
-//  4. "tool-" put before it where it looks reserved.
+//  1. It replaces each other character by _.
+//  2. It cuts the name after 53 characters.
+//  3. It appends _ and the first 10 hexadecimal digits of the SHA-256 of name.
+//  4. It puts "tool-" in front if the name looks reserved.
 func Shorten(name string) string {
-	if fits(name) {
+	if isShowable(name) {
 		return name
 	}
 	short := strings.Map(func(r rune) rune {
-		if r < 0x80 && allowed(byte(r)) {
+		if r < 0x80 && allowedByte(byte(r)) {
 			return r
 		}
 		return '_'
@@ -49,101 +47,99 @@ func Shorten(name string) string {
 		limit -= len("tool-")
 	}
 	short = short[:min(len(short), limit)]
-	return unreserved(short + "_" + hash(name)[:hashDigits])
+	return avoidReserved(short + "_" + hexDigest(name)[:hashDigits])
 }
 
-func fits(name string) bool {
+func isShowable(name string) bool {
 	if name == "" || len(name) > MaxNameBytes || looksReserved(name) {
 		return false
 	}
 	for i := range len(name) {
-		if !allowed(name[i]) {
+		if !allowedByte(name[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func allowed(c byte) bool {
+func allowedByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
 }
 
-// unreserved keeps off the names of our own, and what looks like them. No id ends in
-// a hyphen, so that what it returns is no other server's long name.
-func unreserved(name string) string {
+// avoidReserved changes a name that looks like one of our own. No id ends in a hyphen, so its result is never the
+// long name of another server's tool.
+func avoidReserved(name string) string {
 	if looksReserved(name) {
 		return "tool-" + name[:min(len(name), MaxNameBytes-len("tool-"))]
 	}
 	return name
 }
 
-// looksReserved reports whether a reader may take name for one of Switchboard's own: it
-// begins as Reserved does, in upper or lower case and with a hyphen or an underscore.
+// looksReserved reports whether a reader may take name for one of Switchboard's own: it begins with Reserved in upper
+// or lower case, with hyphens or underscores.
 func looksReserved(name string) bool {
 	return len(name) >= len(Reserved) && strings.EqualFold(strings.ReplaceAll(name[:len(Reserved)], "-", "_"), Reserved)
 }
 
-func hash(s string) string {
+func hexDigest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])
 }
 
-// The ranks of a name that a tool claims. It claims the next when another tool
+// The ranks of the names that a tool can have. It moves to the next rank when another tool
 // claims the same.
 const (
-	ownName  = iota // what the requirement says, else what the server says
+	ownName  = iota // the requirement's as, or else the tool's own name
 	longName        // <server>__<tool>
-	lastName        // <server>__<hash of both>: only when a server's names imitate shortened ones
+	lastName        // <server>__<hash of both>, only if a server's names imitate shortened ones
 )
 
-// A claim is one tool in want of a name.
-type claim struct {
-	id   switchboard.ToolID
-	own  string // the requirement's as, or the tool's own name
-	rank int
-	name string // "" while it has none
+// A nameClaim is one tool that needs a name.
+type nameClaim struct {
+	id     switchboard.ToolID
+	wanted string // the requirement's as, or the tool's own name
+	rank   int
+	name   string // "" while the tool has no name
 }
 
-// next moves the claim on to the name of its rank.
-func (c *claim) next() {
+// applyRank sets the name for the claim's rank.
+func (c *nameClaim) applyRank() {
 	switch c.rank {
 	case ownName:
-		c.name = Shorten(c.own)
+		c.name = Shorten(c.wanted)
 	case longName:
 		c.name = Shorten(string(c.id.Server) + separator + c.id.Name)
 	default:
-		c.name = unreserved(string(c.id.Server) + separator + hash(c.id.String())[:lastDigits])
+		c.name = avoidReserved(string(c.id.Server) + separator + hexDigest(c.id.String())[:lastDigits])
 	}
 }
 
-// settle gives each claim a name that no other has and that is not taken. A
-// claim keeps a name unless another comes to claim it at the same rank or a
-// further one: then it goes on to its next. Who comes when does not matter, for
-// it counts that a name has been claimed, not that it still is. So the outcome
-// does not depend on the order of claims, and each claim moves at most twice.
+// assignNames gives each claim a unique name that is not taken. A claim loses its name when another claims it at the
+// same rank or a later one, and then moves to its next rank. A name counts as claimed even after the claim has moved
+// on. So the result does not depend on the order of claims, and each claim moves at most twice.
 //
 // A claim ends without a name only if 120 bits of SHA-256 collide.
-func settle(claims []*claim, taken map[string]bool) {
-	type held struct {
-		rank int    // the furthest at which it has been claimed
-		by   *claim // who has it now; nil after a dispute
+func assignNames(claims []*nameClaim, taken map[string]bool) {
+	type nameState struct {
+		rank int        // the latest rank at which the name has been claimed
+		by   *nameClaim // the claim that has the name now; nil after a conflict
 	}
-	names := make(map[string]*held, len(claims))
-	todo := make([]*claim, 0, len(claims))
+	names := make(map[string]*nameState, len(claims))
+	todo := make([]*nameClaim, 0, len(claims))
 	for _, c := range claims {
-		if c.next(); looksReserved(c.own) {
+		if c.applyRank(); looksReserved(c.wanted) {
 			c.rank = longName
-			c.next()
+			c.applyRank()
 		}
 		todo = append(todo, c)
 	}
-	move := func(c *claim) {
+	move := func(c *nameClaim) {
 		if c.rank == lastName {
 			c.name = ""
 			return
 		}
 		c.rank++
-		c.next()
+		c.applyRank()
 		todo = append(todo, c)
 	}
 	for len(todo) > 0 {
@@ -155,7 +151,7 @@ func settle(claims []*claim, taken map[string]bool) {
 		}
 		h := names[c.name]
 		if h == nil {
-			names[c.name] = &held{rank: c.rank, by: c}
+			names[c.name] = &nameState{rank: c.rank, by: c}
 			continue
 		}
 		if h.by != nil && h.by.rank <= c.rank {

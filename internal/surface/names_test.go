@@ -17,8 +17,8 @@ import (
 
 var shown = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// drawTools draws tools that do their best to be confused: names of names, and
-// of what we would make of them.
+// drawTools draws tools with names that are easy to confuse: long names of other tools, and
+// names that our own rules would produce.
 func drawTools(t *rapid.T) []*switchboard.Tool {
 	servers := []switchboard.ServerID{"a", "a-b", "b", "switchboard", switchboard.ServerID(strings.Repeat("l", switchboard.MaxIDBytes))}
 	pool := []string{"x", "_x", "__x", "x.y", "読", "", "switchboard_x", "Switchboard_Status", "SWITCHBOARD-x", "switchboard", "switchboard.", strings.Repeat("n", 64), strings.Repeat("n", 65)}

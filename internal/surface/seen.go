@@ -12,33 +12,33 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Sight is one entry that a client was shown: by a list, by an expansion, or by the answer
-// that a name is served differently now.
+// A Sight is one entry that a client was shown: in a list, by an expansion, or in the answer that a name is served
+// differently now.
 type Sight struct {
 	Name string
 
-	// Tool is what the name stood for. It has no definition where only the digest is known.
+	// Tool is the tool that the name stood for. It has no definition if only the digest is known.
 	Tool *switchboard.Tool
 
 	Serves []string // see Entry
 }
 
-// SightOf returns the sight of the entry.
+// SightOf returns the Sight of the entry.
 func SightOf(e Entry) Sight { return Sight{Name: e.Name, Tool: e.Tool, Serves: e.Serves} }
 
-// SameAs reports whether the entry is the tool that was shown, with the same definition. The
-// definitions of our own tools and of stubs do not count.
+// SameAs reports whether the entry is the tool that was shown, with the same definition. The definitions of our own
+// tools and of stubs are not compared.
 func (o *Sight) SameAs(e *Entry) bool {
 	return o.Tool.ID == e.Tool.ID && (o.Tool.ID.Server == "" || o.Tool.Digest == e.Tool.Digest)
 }
 
-// A Table has what one list shows, by name. It is immutable and safe for concurrent use.
+// A Table holds the sights of one list by name. It is immutable and safe for concurrent use.
 type Table struct {
 	sights []Sight // sorted by name
-	only   *Seen   // of a client that was shown this list and nothing else
+	alone  *Seen   // the Seen of a client that was shown only this list
 }
 
-// Table returns what the list for a client of the era shows.
+// Table returns the sights of the list for a client of the era.
 func (s *Surface) Table(modern bool) *Table {
 	if modern {
 		return s.tables[1]()
@@ -46,18 +46,18 @@ func (s *Surface) Table(modern bool) *Table {
 	return s.tables[0]()
 }
 
-func (s *Surface) table(modern bool) *Table {
+func (s *Surface) buildTable(modern bool) *Table {
 	t := &Table{}
-	for i := range s.listed(modern) {
-		t.sights = append(t.sights, SightOf(*s.entry(i)))
+	for i := range s.listedPositions(modern) {
+		t.sights = append(t.sights, SightOf(*s.entryAt(i)))
 	}
-	t.sort()
+	t.index()
 	return t
 }
 
-func (t *Table) sort() {
+func (t *Table) index() {
 	slices.SortFunc(t.sights, func(a, b Sight) int { return strings.Compare(a.Name, b.Name) })
-	t.only = newSeen(t, nil, nil, false)
+	t.alone = newSeen(t, nil, nil, false)
 }
 
 func (t *Table) lookup(name string) (Sight, bool) {
@@ -68,37 +68,36 @@ func (t *Table) lookup(name string) (Sight, bool) {
 	return t.sights[i], true
 }
 
-// MaxSeen bounds the names that are kept for one client. Names of its last list are always kept.
+// MaxSeen limits the names that are remembered for one client. Names of its last list are always remembered.
 const MaxSeen = 4096
 
-// maxSeenBytes bounds the definitions of tools that are kept for one client beside its last list.
+// maxSeenBytes limits the tool definitions that are remembered for one client besides its last list.
 const maxSeenBytes = 256 << 10
 
-// A Seen is what one client was shown: for each name the entry that it last stood for. The zero
-// Seen, and nil, are of a client that was shown nothing. It is immutable and safe for
-// concurrent use.
+// A Seen has everything that one client was shown: by name, the entry that the name last stood for. The zero Seen,
+// and nil, are for a client that was shown nothing. It is immutable and safe for concurrent use.
 type Seen struct {
-	list   *Table  // the last list; nil for none
-	before []Sight // what was shown before that and is not in it; the oldest first
-	after  []Sight // what was shown after it, and counts more; the oldest first
-	lost   bool    // the client was shown more, and nobody knows what
+	list       *Table  // the last list; nil for none
+	beforeList []Sight // shown before list and not in it; the oldest first
+	afterList  []Sight // shown after list, and overrides it; the oldest first
+	lost       bool    // the client was shown more, and the record of it is lost
 
-	sum    func() switchboard.Digest
-	byName func() map[string]Sight // of before and after
+	digest func() switchboard.Digest
+	byName func() map[string]Sight // of beforeList and afterList
 }
 
-// Lost is of a client that was shown something, and nobody knows what.
+// Lost is for a client that was shown something while the record of it is lost.
 var Lost = newSeen(nil, nil, nil, true)
 
-// IsLost reports whether the client was shown something, and nobody knows what.
+// IsLost reports whether the client was shown something that is not recorded any more.
 func (s *Seen) IsLost() bool { return s != nil && s.lost }
 
 func newSeen(list *Table, before, after []Sight, lost bool) *Seen {
-	s := &Seen{list: list, before: before, after: after, lost: lost}
-	s.sum = sync.OnceValue(func() switchboard.Digest { return canonical.Sum(s.Text()) })
+	s := &Seen{list: list, beforeList: before, afterList: after, lost: lost}
+	s.digest = sync.OnceValue(func() switchboard.Digest { return canonical.Sum(s.Text()) })
 	s.byName = sync.OnceValue(func() map[string]Sight {
-		all := make(map[string]Sight, len(s.before)+len(s.after))
-		for _, shown := range [][]Sight{s.before, s.after} {
+		all := make(map[string]Sight, len(s.beforeList)+len(s.afterList))
+		for _, shown := range [][]Sight{s.beforeList, s.afterList} {
 			for _, o := range shown {
 				all[o.Name] = o
 			}
@@ -108,35 +107,35 @@ func newSeen(list *Table, before, after []Sight, lost bool) *Seen {
 	return s
 }
 
-// WithList returns what the client was shown once it is shown the list too.
+// WithList returns s after the client is shown the list as well.
 func (s *Seen) WithList(list *Table) *Seen {
-	if s == nil || s.list == nil && len(s.before)+len(s.after) == 0 {
-		return list.only
+	if s == nil || s.list == nil && len(s.beforeList)+len(s.afterList) == 0 {
+		return list.alone
 	}
-	if s.list == list && len(s.after) == 0 && !slices.ContainsFunc(s.before, list.names) {
+	if s.list == list && len(s.afterList) == 0 && !slices.ContainsFunc(s.beforeList, list.has) {
 		return s
 	}
 	var before []Sight
 	keep := func(shown []Sight, but func(name string) bool) {
 		for _, o := range shown {
-			if !list.names(o) && !but(o.Name) {
+			if !list.has(o) && !but(o.Name) {
 				before = append(before, o)
 			}
 		}
 	}
 	later := s.byName()
-	keep(s.before, func(string) bool { return false })
+	keep(s.beforeList, func(string) bool { return false })
 	if s.list != nil && s.list != list {
 		keep(s.list.sights, func(name string) bool { _, again := later[name]; return again })
 	}
-	keep(s.after, func(string) bool { return false })
+	keep(s.afterList, func(string) bool { return false })
 	if len(before) == 0 {
-		return list.only
+		return list.alone
 	}
-	return newSeen(list, before, nil, false).trim()
+	return newSeen(list, before, nil, false).trimToLimits()
 }
 
-// With returns what a client was shown that was shown o after s, perhaps in part.
+// With merges s with o, where the client was shown o after s. The two may overlap.
 func (s *Seen) With(o *Seen) *Seen {
 	if s == nil || o == nil || s == o {
 		return cmp.Or(o, s)
@@ -146,50 +145,50 @@ func (s *Seen) With(o *Seen) *Seen {
 		both = both.WithList(o.list)
 	}
 	var unknown []Sight
-	for _, shown := range o.before {
+	for _, shown := range o.beforeList {
 		if _, ok := both.Lookup(shown.Name); !ok {
 			unknown = append(unknown, shown)
 		}
 	}
-	if more := slices.Concat(unknown, o.after); len(more) > 0 {
+	if more := slices.Concat(unknown, o.afterList); len(more) > 0 {
 		both = both.WithSights(more...)
 	}
 	return both
 }
 
-// Digest is of the list alone, as a client knows it that was shown nothing else.
-func (t *Table) Digest() switchboard.Digest { return t.only.Digest() }
+// Digest returns the digest of the Seen of a client that was shown only this list.
+func (t *Table) Digest() switchboard.Digest { return t.alone.Digest() }
 
-// names reports whether the list has an entry of the sight's name.
-func (t *Table) names(o Sight) bool {
+// has reports whether the list has an entry with the sight's name.
+func (t *Table) has(o Sight) bool {
 	_, listed := t.lookup(o.Name)
 	return listed
 }
 
-// WithSights returns what the client was shown once it is shown the entries too.
+// WithSights returns s after the client is shown the entries as well.
 func (s *Seen) WithSights(sights ...Sight) *Seen {
 	next := newSeen(nil, nil, nil, false)
 	if s != nil {
-		next = newSeen(s.list, slices.Clone(s.before), slices.Clone(s.after), s.lost)
+		next = newSeen(s.list, slices.Clone(s.beforeList), slices.Clone(s.afterList), s.lost)
 	}
 	for _, o := range sights {
 		same := func(was Sight) bool { return was.Name == o.Name }
-		next.before = slices.DeleteFunc(next.before, same)
-		next.after = append(slices.DeleteFunc(next.after, same), o)
+		next.beforeList = slices.DeleteFunc(next.beforeList, same)
+		next.afterList = append(slices.DeleteFunc(next.afterList, same), o)
 	}
-	return next.trim()
+	return next.trimToLimits()
 }
 
-// trim keeps s within its bounds: it forgets what was shown first.
-func (s *Seen) trim() *Seen {
+// trimToLimits removes the oldest sights and definitions beyond the limits.
+func (s *Seen) trimToLimits() *Seen {
 	most := MaxSeen
 	if s.list != nil {
 		most = max(0, most-len(s.list.sights))
 	}
-	s.after = s.after[max(0, len(s.after)-most):]
-	s.before = s.before[max(0, len(s.before)-(most-len(s.after))):]
+	s.afterList = s.afterList[max(0, len(s.afterList)-most):]
+	s.beforeList = s.beforeList[max(0, len(s.beforeList)-(most-len(s.afterList))):]
 	left := maxSeenBytes
-	for _, shown := range [][]Sight{s.after, s.before} {
+	for _, shown := range [][]Sight{s.afterList, s.beforeList} {
 		for i := range slices.Backward(shown) {
 			o := &shown[i]
 			if left -= len(o.Tool.Definition); left < 0 && o.Tool.Definition != nil {
@@ -200,12 +199,12 @@ func (s *Seen) trim() *Seen {
 	return s
 }
 
-// Lookup returns what the name stood for when the client was last shown it.
+// Lookup returns the entry that the name stood for when the client was last shown it.
 func (s *Seen) Lookup(name string) (Sight, bool) {
 	if s == nil {
 		return Sight{}, false
 	}
-	if len(s.before)+len(s.after) > 0 {
+	if len(s.beforeList)+len(s.afterList) > 0 {
 		if o, ok := s.byName()[name]; ok {
 			return o, true
 		}
@@ -216,37 +215,37 @@ func (s *Seen) Lookup(name string) (Sight, bool) {
 	return s.list.lookup(name)
 }
 
-// UpToDate reports whether the client knows the tools as s shows them, or was shown none.
+// UpToDate reports whether the client knows the tools as now shows them, or was shown none.
 func (s *Seen) UpToDate(now *Surface) bool {
-	return s == nil || !s.lost && s.list != nil && len(s.after) == 0 && (s.list.equal(now.Table(false)) || s.list.equal(now.Table(true)))
+	return s == nil || !s.lost && s.list != nil && len(s.afterList) == 0 && (s.list.sameList(now.Table(false)) || s.list.sameList(now.Table(true)))
 }
 
-// equal reports whether both lists show the same.
-func (t *Table) equal(o *Table) bool { return t == o || t.only.Digest() == o.only.Digest() }
+// sameList reports whether both lists show the same.
+func (t *Table) sameList(o *Table) bool { return t == o || t.alone.Digest() == o.alone.Digest() }
 
-// A Way says what becomes of a call of a name.
+// A Way says how Switchboard handles a call of a name.
 type Way uint8
 
 // The ways.
 const (
-	Unknown Way = iota // there is no such tool for the client
-	Forward            // it goes to the entry
-	Changed            // the client is told that the entry serves it now: SB-CAP-008
-	Unmet              // nothing serves it now: SB-CAP-004
+	Unknown Way = iota // the client has no such tool
+	Forward            // the call is forwarded to the entry
+	Changed            // the answer says that the entry serves the name now: SB-CAP-008
+	Unmet              // no tool serves the name now: SB-CAP-004
 )
 
-// A Route is where a call of a name goes.
+// A Route is the result of routing a call of a name.
 type Route struct {
 	Way   Way
 	Entry Entry  // for Forward and Changed
-	Was   string // for Changed and Unmet: the requirement that the name was shown for; "" where nothing is known
+	Was   string // for Changed and Unmet: the requirement that the name was shown for; "" if unknown
 	Again bool   // for Changed: the client was shown the entry a moment ago, after it wrote the call
 }
 
-// Route says where a call of the name goes, of a client that was shown so much. A name that a client was shown leads to the
-// tool that it was shown for, or to one that may stand in for it, or the client is told what serves it now: never elsewhere.
-// A client that was shown nothing calls what is in the list. early says that the client wrote the call before it read that the
-// name is served differently now. An Entry that is a member need not be expanded.
+// Route decides where a call of the name goes for a client that was shown seen. A shown name leads to the tool that
+// it was shown for, or to a tool that may stand in for it, or to an answer that names the tool that serves it now:
+// never elsewhere. A client that was shown nothing calls the tools of the list. early says that the client wrote the
+// call before it read that the name is served differently now. The Entry may be a member that is not expanded.
 func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	e, known := s.Lookup(name)
 	listed := known && e.Usable()
@@ -257,7 +256,7 @@ func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	switch {
 	case shown:
 	case known && seen.IsLost() && e.Tool.ID.Server != "":
-		return Route{Way: Changed, Entry: e, Was: firstOf(e.Serves)}
+		return Route{Way: Changed, Entry: e, Was: firstKey(e.Serves)}
 	case known:
 		return Route{Way: Forward, Entry: e}
 	default:
@@ -265,18 +264,18 @@ func (s *Surface) Route(seen *Seen, name string, early bool) Route {
 	}
 	way := s.routeShown(&o, &e, known)
 	if early && way.Entry.Tool != nil && way.Entry.Tool.ID.Server != "" {
-		way.Way, way.Was = Changed, firstOf(o.Serves)
+		way.Way, way.Was = Changed, firstKey(o.Serves)
 		way.Again = o.Name == way.Entry.Name && o.SameAs(&way.Entry)
 	}
 	return way
 }
 
-// routeShown routes a call of a name that was shown as o. e is the entry of that name now, if it is known.
+// routeShown routes a call of a name that was shown as o. e is the entry with that name now, if known.
 func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
-	was := firstOf(o.Serves)
+	was := firstKey(o.Serves)
 	listed := known && e.Usable()
 	switch {
-	case known && o.SameAs(e): // also while it is withheld, or no longer expanded
+	case known && o.SameAs(e): // also a withheld tool, or one that is no longer expanded
 		return Route{Way: Forward, Entry: *e}
 	case listed && s.mayStandIn(e, o):
 		return Route{Way: Forward, Entry: *e}
@@ -285,14 +284,15 @@ func (s *Surface) routeShown(o *Sight, e *Entry, known bool) Route {
 	case s.removed != nil && s.removed(o.Tool.ID):
 		return Route{}
 	}
-	var member *Entry // of that name, which is not expanded
+	var member *Entry // the unexpanded member with that name
 	if known {
 		member = e
 	}
 	return s.routeElsewhere(o, was, member)
 }
 
-// routeElsewhere routes a call if its name is not in the list. member is the unexpanded member with that name, or nil.
+// routeElsewhere routes a call of a name that is not in the list. member is the unexpanded member with that name, or
+// nil.
 func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	if name, ok := s.Name(o.Tool.ID); ok {
 		if e, _ := s.Lookup(name); o.SameAs(&e) {
@@ -303,7 +303,7 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	several := false
 	for i := range s.entries {
 		e := &s.entries[i]
-		if e.Withheld || !o.serves(e) {
+		if e.Withheld || !o.isServedBy(e) {
 			continue
 		}
 		if serving == nil || serving.Tool.ID.Name != o.Tool.ID.Name && e.Tool.ID.Name == o.Tool.ID.Name {
@@ -325,35 +325,35 @@ func (s *Surface) routeElsewhere(o *Sight, was string, member *Entry) Route {
 	return Route{Way: Unmet, Was: was}
 }
 
-// serves reports whether the entry serves a requirement that o was shown for. A requirement by
-// name asks for that tool, and another one does not serve it.
-func (o *Sight) serves(e *Entry) bool {
+// isServedBy reports whether the entry serves a requirement that o was shown for. A requirement by name asks for that
+// tool, so another tool does not serve it.
+func (o *Sight) isServedBy(e *Entry) bool {
 	return slices.ContainsFunc(o.Serves, func(key string) bool {
-		return slices.Contains(e.Serves, key) && (!byName(key) || e.Tool.ID.Name == o.Tool.ID.Name)
+		return slices.Contains(e.Serves, key) && (!isByName(key) || e.Tool.ID.Name == o.Tool.ID.Name)
 	})
 }
 
-// byName reports whether the key is of a requirement by name.
-func byName(key string) bool { return strings.HasPrefix(key, "tools ") }
+// isByName reports whether the key belongs to a requirement by name.
+func isByName(key string) bool { return strings.HasPrefix(key, "tools ") }
 
-// mayStandIn reports whether the entry may stand in for the tool that was shown. A stub stands in for nothing.
+// mayStandIn reports whether the entry may stand in for the tool that was shown. A stub never stands in.
 func (s *Surface) mayStandIn(e *Entry, o *Sight) bool {
 	if e.Tool.ID.Server == "" || o.Tool.ID.Server == "" {
 		return false
 	}
-	common := slices.ContainsFunc(o.Serves, func(key string) bool { return !byName(key) && slices.Contains(e.Serves, key) })
+	common := slices.ContainsFunc(o.Serves, func(key string) bool { return !isByName(key) && slices.Contains(e.Serves, key) })
 	return common && s.standsIn != nil && s.standsIn(e.Tool, o.Tool)
 }
 
-func firstOf(keys []string) string {
+func firstKey(keys []string) string {
 	if len(keys) == 0 {
 		return ""
 	}
 	return keys[0]
 }
 
-// keptSight is a Sight as it is kept for another process.
-type keptSight struct {
+// A storedSight is the stored form of a Sight, for other processes.
+type storedSight struct {
 	Name       string               `json:"name"`
 	Server     switchboard.ServerID `json:"server,omitempty"` // "" for our own tools and stubs
 	Tool       string               `json:"tool"`
@@ -362,35 +362,35 @@ type keptSight struct {
 	Definition json.RawMessage      `json:"definition,omitempty"`
 }
 
-// keptSeen is a Seen as it is kept.
-type keptSeen struct {
-	List   []keptSight `json:"list"`             // null for none: an empty one is a list, too
-	Before []keptSight `json:"before,omitempty"` // with definitions as far as they are known: nobody may offer these any more
-	After  []keptSight `json:"after,omitempty"`  // likewise
-	Lost   bool        `json:"lost,omitempty"`
+// A storedSeen is the stored form of a Seen.
+type storedSeen struct {
+	List   []storedSight `json:"list"`             // null for no list; an empty list is a list
+	Before []storedSight `json:"before,omitempty"` // with the known definitions, because no server may offer them now
+	After  []storedSight `json:"after,omitempty"`  // likewise
+	Lost   bool          `json:"lost,omitempty"`
 }
 
-// Digest is of Text.
-func (s *Seen) Digest() switchboard.Digest { return s.sum() }
+// Digest returns the digest of Text.
+func (s *Seen) Digest() switchboard.Digest { return s.digest() }
 
-// Text returns s as it is kept for other processes.
+// Text returns the stored form of s.
 func (s *Seen) Text() []byte {
-	var all keptSeen
+	var all storedSeen
 	if s.list != nil {
-		all.List = keepSights(s.list.sights, false)
+		all.List = storeSights(s.list.sights, false)
 	}
-	all.Before, all.After, all.Lost = keepSights(s.before, true), keepSights(s.after, true), s.lost
+	all.Before, all.After, all.Lost = storeSights(s.beforeList, true), storeSights(s.afterList, true), s.lost
 	text, err := json.Marshal(all)
 	if err != nil {
-		panic("what a client was shown: " + err.Error()) // it was parsed
+		panic("what a client was shown: " + err.Error()) // impossible: all parts were parsed from JSON
 	}
 	return text
 }
 
-func keepSights(sights []Sight, definitions bool) []keptSight {
-	out := make([]keptSight, len(sights))
+func storeSights(sights []Sight, definitions bool) []storedSight {
+	out := make([]storedSight, len(sights))
 	for i, o := range sights {
-		out[i] = keptSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.ID.Name, Digest: o.Tool.Digest, Serves: o.Serves}
+		out[i] = storedSight{Name: o.Name, Server: o.Tool.ID.Server, Tool: o.Tool.ID.Name, Digest: o.Tool.Digest, Serves: o.Serves}
 		if definitions && o.Tool.ID.Server != "" {
 			out[i].Definition = o.Tool.Definition
 		}
@@ -398,16 +398,16 @@ func keepSights(sights []Sight, definitions bool) []keptSight {
 	return out
 }
 
-// ReadSeen reads what Text gave. It is an error if the text is not that of the digest.
+// ReadSeen decodes the result of Text. A text with another digest than d is an error.
 func ReadSeen(d switchboard.Digest, text []byte) (*Seen, error) {
 	if canonical.Sum(text) != d {
 		return nil, fmt.Errorf("what a client was shown: the text is not that of %s", d)
 	}
-	var all keptSeen
+	var all storedSeen
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("what a client was shown: %w", err)
 	}
-	read := func(kept []keptSight) []Sight {
+	read := func(kept []storedSight) []Sight {
 		sights := make([]Sight, len(kept))
 		for i, k := range kept {
 			tool := &switchboard.Tool{ID: switchboard.ToolID{Server: k.Server, Name: k.Tool}, Digest: k.Digest, Definition: k.Definition}
@@ -418,10 +418,10 @@ func ReadSeen(d switchboard.Digest, text []byte) (*Seen, error) {
 	var list *Table
 	if all.List != nil {
 		list = &Table{sights: read(all.List)}
-		list.sort()
+		list.index()
 		if len(all.Before)+len(all.After) == 0 && !all.Lost {
-			return list.only, nil
+			return list.alone, nil
 		}
 	}
-	return newSeen(list, read(all.Before), read(all.After), all.Lost).trim(), nil
+	return newSeen(list, read(all.Before), read(all.After), all.Lost).trimToLimits(), nil
 }

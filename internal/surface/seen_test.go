@@ -57,7 +57,7 @@ func selecting(prev *surface.Surface, removed []string, lines ...string) *surfac
 	return surface.New(in)
 }
 
-// said is the route in words.
+// said returns the route in words.
 func said(r surface.Route) string {
 	switch r.Way {
 	case surface.Forward:
@@ -122,7 +122,7 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 					}
 					seen = kept
 					if strings.Contains(test.name, "stand in") || strings.Contains(test.name, "takes the place") {
-						// Whether it may stand in takes the definition, which the catalog has. Without it the client is told.
+						// The decision to stand in needs the definition. Without it the client is told.
 						if got := said(now.Route(seen, test.call, false)); got != test.want && !strings.HasPrefix(got, "is served by ") {
 							t.Errorf("%s %s; want: it %s, or the client is told", test.call, got, test.want)
 						}
@@ -137,8 +137,8 @@ func TestWhereACallOfANameGoes(t *testing.T) {
 	}
 }
 
-// A model writes two calls of a name at once. Both get the answer, whatever else the client is shown meanwhile; what it writes
-// after that is made.
+// A model writes two calls of a name at once. Both get the answer that the name has changed, even if the client is shown more
+// meanwhile. Calls that it writes after that are made.
 func TestCallsOfOneTurnAreNotMade(t *testing.T) {
 	before := selecting(nil, nil, "a/x:2 for search internet", "b/find:1 for read fs")
 	now := selecting(before, nil, "b/x:1 for search internet")
@@ -164,8 +164,8 @@ func TestCallsOfOneTurnAreNotMade(t *testing.T) {
 	}
 }
 
-// Nobody knows what a client was shown: it is told of each tool of a server before it calls that.
-func TestAClientOfWhichNothingIsKnownAnyMoreIsTold(t *testing.T) {
+// The record of a client's sights is lost: before its first call of a server's tool it is told which tool serves the name.
+func TestALostClientIsToldWhichToolServesAName(t *testing.T) {
 	now := selecting(nil, nil, "a/x:1 for search internet", "a/y:1 for search internet", "b/z:1 for read fs on demand")
 	seen := surface.Lost
 	for name, want := range map[string]string{
@@ -191,7 +191,7 @@ func TestAClientOfWhichNothingIsKnownAnyMoreIsTold(t *testing.T) {
 	}
 }
 
-func TestWhatAClientWasShownFirstIsForgottenFirst(t *testing.T) {
+func TestTheOldestSightsAreForgottenFirst(t *testing.T) {
 	lines := func(from string, n int) (all []string) {
 		for i := range n {
 			all = append(all, fmt.Sprintf("a/%s-%d:1 for */*", from, i))
@@ -219,9 +219,9 @@ func TestWhatAClientWasShownFirstIsForgottenFirst(t *testing.T) {
 	}
 }
 
-// Whatever happened before, the list is the one that a fresh client gets; and a name that was ever
-// shown leads to the tool that it was last shown for, to one that may stand in for it, or nowhere.
-func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
+// After any history, the list equals that of a new client; and a name that was ever
+// shown leads to the tool that it was last shown for, to one that may stand in for it, or to no tool.
+func TestAShownNameLeadsToItsToolOrToAnAnswerThatNamesAnother(t *testing.T) {
 	law.Hold(t, law.OneDecision)
 	pool := []string{"x", "y", "a__x", "g_helper"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -268,7 +268,7 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 			}
 			for e := range now.All() {
 				if o, shown := last[e.Name]; shown && !e.Usable() && slices.Contains(removed, o.Tool.ID.String()) {
-					continue // what policy has removed does not exist, though a member has its name
+					continue // a tool that policy has removed does not exist, though a member has its name
 				}
 				if r := now.Route(seen, e.Name, false); r.Way == surface.Unknown || r.Way == surface.Unmet {
 					t.Fatalf("%s is there, and a call of it %s", e.Name, said(r))
@@ -294,14 +294,14 @@ func TestEveryNameThatWasShownLeadsToItsToolOrSaysSo(t *testing.T) {
 	})
 }
 
-// An empty list is a list: what was shown before it is still known, also by the next process.
-func TestWhatWasShownBeforeAnEmptyListIsKnownAfterARestart(t *testing.T) {
+// An empty list is a list: earlier sights are still known, also by the next process.
+func TestSightsBeforeAnEmptyListAreKnownAfterARestart(t *testing.T) {
 	seen := (*surface.Seen)(nil).WithList(show(t, nil, "a/search").Table(true)).WithList(show(t, nil).Table(true))
 	again, err := surface.ReadSeen(seen.Digest(), seen.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := again.WithList(show(t, nil, "a/fetch").Table(true)).Lookup("search"); !ok {
-		t.Error("it is forgotten")
+		t.Error("the earlier sight is forgotten")
 	}
 }

@@ -1,37 +1,30 @@
-// Package surface is what the client of one bound task sees: which tools,
-// resources and prompts, under which names, in which order, and the finished
-// bytes of their lists.
+// Package surface builds the view of a client that has bound one task: its tools, resources and prompts, their names
+// and order, and the finished bytes of their lists.
 //
 // # Names
 //
-// A tool is shown under the requirement's as, else its own name. When two share
-// a name, every one of them becomes <server>__<tool>; so does a tool whose own name is such a
-// long name of another. Names that are too long,
-// or have characters that clients do not take, are shortened (see Shorten);
-// names that begin as Reserved are Switchboard's own, and a server's tool with
-// such a name becomes <server>__<tool>. Should even that be no name of its own,
-// because a server's tools imitate our shortened names, <server>__ and a hash
-// is.
+// A tool is shown under the requirement's as, or else under its own name. If two tools share a name, each of them
+// becomes <server>__<tool>. If a tool's own name equals such a long name of another tool, it gets its long name, too.
+// Names that are too long, or have characters that clients do not accept, are shortened (see Shorten). Names with the
+// prefix Reserved belong to Switchboard, and a server's tool with such a name becomes <server>__<tool>. If a server's
+// tools imitate our shortened names, the name of last resort is <server>__ and a hash.
 //
-// Names follow from what is selected, and from nothing that was shown before: equal
-// decisions and equal expansions give equal lists. A client that holds an older list is
-// served all the same: Route says where a call of a name goes that a client was shown (see
-// Seen).
+// Names follow from the selection, and never from what was shown before: equal decisions and equal expansions give
+// equal lists. Switchboard still serves a client that holds an older list: Route returns the target of a call by a
+// name that the client was shown (see Seen).
 //
-// Resources, their templates and prompts keep the names that their servers give
-// them, which clients show to people and servers mention in results. Only where
-// two servers use the same name does each of them get its server's (see
-// Qualify).
+// Resources, their templates and prompts keep the names that their servers give them, because clients show these
+// names to people and servers mention them in results. Only if two servers use the same name does each item get its
+// server's prefix (see Qualify).
 //
 // # Groups
 //
-// The members of an on-demand group are part of the surface, and have their names,
-// from the start, so that expanding one renames nothing. What is listed is the
-// group's stub, and those members that are expanded: to legacy clients alone, since
-// the list of a modern one does not change by what it does. What each entry costs
-// is counted over the bytes that the client gets of it.
+// The members of an on-demand group are part of the surface and have their names from the start, so expanding a
+// member renames nothing. The list contains the group's stub, and for legacy clients the expanded members. The list
+// of a modern client does not change by the client's own actions. The cost of each entry is counted over the bytes
+// that the client receives.
 //
-// It decides nothing: what is selected, and in which order, it is told.
+// The package decides nothing: its caller passes the selection and the order.
 package surface
 
 import (
@@ -47,44 +40,43 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// MaxRemembered bounds how many names of resources, templates and prompts that have gone are
-// kept for them, besides those that were shown just before. Beyond it all are forgotten.
+// MaxRemembered limits the names of removed resources, templates and prompts that stay reserved, besides those that
+// were shown just before. Beyond the limit all of them are forgotten.
 const MaxRemembered = 4096
 
 // An Entry is one tool that the client can use, or a stub.
 type Entry struct {
 	Name string
 	Role Role
-	Tool *switchboard.Tool // of no server where it is our own
+	Tool *switchboard.Tool // without a server for our own tools and stubs
 
-	// Judgments are policy's, of the requirements that selected the tool.
+	// Judgments are the policy results for the requirements that selected the tool.
 	Judgments []*switchboard.Judgment
 
-	// Equivalents are where its calls may move, and Others the candidates on other servers that can
-	// take its place.
+	// Equivalents are the tools that a call of this one may move to. Others are the candidates on other servers that
+	// can replace it on the surface.
 	Equivalents []switchboard.Equivalent
 	Others      []switchboard.ToolID
 
-	// Serves are the requirements that selected the tool, as Requirement.String spells them; of
-	// a stub, those of its members.
+	// Serves are the requirements that selected the tool, as Requirement.String spells them. For a stub they are the
+	// requirements of its members.
 	Serves []string
 
-	// Group is the on-demand group of a member, or that a stub stands for, and
-	// Service the part of the group that a member is of.
+	// Group is the on-demand group of a member or a stub. Service is the member's part of the group.
 	Group, Service string
 
-	// Expanded is set while a member is.
+	// Expanded is set while the member is expanded.
 	Expanded *Expansion
 
-	// Withheld says that the tool is kept back: since it was shown it has grown
-	// beyond what there is room for.
+	// Withheld says that the client does not get the tool: its definition has grown beyond the budget since it was
+	// shown.
 	Withheld bool
 }
 
-// A Role is what an entry is to its client.
+// A Role is the kind of an entry: whether it is always listed, and whether a server or Switchboard answers it.
 type Role uint8
 
-// String is the role in one word, for people.
+// String returns the role in a few words, for people.
 func (r Role) String() string { return [...]string{"always", "on demand", "stub", "own"}[r] }
 
 // The roles.
@@ -98,8 +90,8 @@ const (
 // Usable reports whether the client may call the entry by its name.
 func (e Entry) Usable() bool { return !e.Withheld && (e.Role != Member || e.Expanded != nil) }
 
-// Append appends the tool's definition as the client sees it: the server's own
-// bytes, but for the name where it is shown under another.
+// Append appends the tool's definition as the client sees it: the server's own bytes, with the name replaced if the
+// tool is shown under another name.
 func (e Entry) Append(dst []byte) []byte {
 	if raw, ok := wire.Field(e.Tool.Definition, "name"); ok {
 		if name, ok := wire.String(raw); ok && name == e.Name {
@@ -109,68 +101,61 @@ func (e Entry) Append(dst []byte) []byte {
 	return wire.Rewrite(dst, e.Tool.Definition, wire.Edit{Name: "name", Value: wire.AppendString(nil, e.Name)})
 }
 
-// An Input is what a Surface is made of. The zero Input makes one that shows
-// nothing.
+// An Input holds everything that a Surface is built from. The zero Input builds one that shows nothing.
 type Input struct {
-	// Task is whose tools they are; nil when nothing is selected.
+	// Task is the bound task; nil when nothing is selected.
 	Task *switchboard.Task
 
-	// Selected are the task's tools, in the list's order, and Places, where not
-	// nil, says of each which group it is a member of.
+	// Selected are the task's tools in the order of the list. Places, if not nil, has the group of each of them.
 	Selected []decide.Selected
 	Places   []Place
 
-	// Own are the tools that Switchboard answers itself, and Groups have those of
-	// them that stand for many. Own come first in the list, Last come last, and each stub
-	// right before the first member of its group.
+	// Own and Last are the tools that Switchboard answers itself. Own come first in the list, Last come last. Groups
+	// have the stubs; each stub comes right before the first member of its group.
 	Own    []*switchboard.Tool
 	Last   []*switchboard.Tool
 	Groups []Group
 
-	// Whole is what else the servers offer that the task uses as a whole.
+	// Whole are the other offers of the servers that the task uses as a whole.
 	Whole []switchboard.Offer
 
-	// Unlisted says that the list of a modern client has none but our own tools:
-	// it had no others when the run was minted, and may not change by what the
-	// client does.
+	// Unlisted says that the list of a modern client contains only our own tools. It had no others when the run was
+	// minted, and may not change by the client's own actions.
 	Unlisted bool
 
-	// Decided gives the digests of the decision that has selected all that, and of
-	// what that was made from; nil where nobody has recorded it.
+	// Decided returns the digests of the decision behind the selection, and of the inputs to that decision; nil if no
+	// decision was recorded.
 	Decided func() (decision, basis switchboard.Digest)
 
-	// Prev, where not nil, is what the same client saw until now: what is expanded stays so.
+	// Prev is what the same client saw until now, or nil. Its expanded tools stay expanded.
 	Prev *Surface
 
-	// StandsIn reports whether calls of the tool shown may go to the tool now, of which the caller
-	// has found that both serve the same requirement. Removed reports whether policy or a bound of
-	// the operator has taken the tool away. Nil functions report false.
+	// StandsIn reports whether calls of the tool shown may go to the tool now. The caller has checked that both serve
+	// the same requirement. Removed reports whether policy or a limit of the operator has removed the tool. Nil
+	// functions report false.
 	StandsIn func(now, shown *switchboard.Tool) bool
 	Removed  func(switchboard.ToolID) bool
 
-	// Instructions is what a model is told when its client connects; "" means nothing.
+	// Instructions is the text that a model reads when its client connects; "" means none.
 	Instructions string
 
-	// Info is the JSON object that tells modern clients who answers; nil means
-	// that nothing does.
+	// Info is the JSON object that identifies Switchboard to modern clients; nil means none.
 	Info []byte
 
-	// Budget is how many tokens all that is charged may cost, the instructions too; 0
-	// means that there is no bound. CollapseOldest says that what was used longest ago makes room.
+	// Budget is how many tokens the charged entries and the instructions may cost together; 0 means no limit.
+	// CollapseOldest says that the entry with the oldest use is collapsed to make room.
 	Budget         int
 	CollapseOldest bool
 
-	// Count says how many tokens a definition costs. It is safe for concurrent
-	// use; nil means that nothing costs any.
+	// Count returns how many tokens a definition costs. It must be safe for concurrent use. Nil means that
+	// definitions cost nothing.
 	Count func(definition []byte) int
 }
 
-// A Place says of a tool which service of which on-demand group it is part of. The
-// zero Place is that of an essential tool.
+// A Place is a tool's on-demand group and its service in that group. The zero Place is for an essential tool.
 type Place struct{ Group, Service string }
 
-// A Group is on demand: its id, and its stub, with the name that it is to have and that its
-// definition holds.
+// A Group is an on-demand group: its id, the name of its stub, and the stub's definition, which holds that name.
 type Group struct {
 	ID, Stub   string
 	Definition []byte
@@ -178,73 +163,73 @@ type Group struct {
 
 // A Surface is immutable and safe for concurrent use.
 type Surface struct {
-	entries []Entry        // the servers' tools
-	ours    []placed       // own tools and stubs
-	at      map[string]int // of entries, and behind them of ours, by name
-	costs   []atomic.Int64 // the same, in tokens and one more; 0 means that it is not known yet
-	count   func([]byte) int
+	entries     []Entry        // the servers' tools
+	ownEntries  []placedEntry  // tools that Switchboard answers itself, and stubs
+	indexByName map[string]int // by name: an index into entries, or len(entries) plus an index into ownEntries
+	tokenCosts  []atomic.Int64 // by the same index: the tokens plus one; 0 means not counted yet
+	countTokens func([]byte) int
 
-	expanded []*Expansion // oldest first
-	resting  []*Expansion // of servers that are not there now; oldest first
-	withheld []switchboard.ToolID
-	info     []byte
-	told     string     // the instructions
-	telling  func() int // what they cost, in tokens
-	budget   int
-	collapse bool
-	unlisted bool
-	kept     *sync.Map // see Keep
+	expanded          []*Expansion // oldest first
+	absent            []*Expansion // expansions on servers without an offer now; oldest first
+	withheld          []switchboard.ToolID
+	serverInfo        []byte
+	instructions      string
+	instructionTokens func() int // returns the tokens of instructions
+	budget            int
+	collapseOldest    bool
+	unlisted          bool
+	memo              *sync.Map // see Keep
 
 	wholeBytes func() int // see WholeBytes
 	decided    func() (decision, basis switchboard.Digest)
 
-	of       map[switchboard.ToolID]string // the names
+	names    map[switchboard.ToolID]string // by tool: the name
 	standsIn func(now, shown *switchboard.Tool) bool
 	removed  func(switchboard.ToolID) bool
 	tables   [2]func() *Table // by era; see Table
 
-	// shelves hold what is not a tool.
-	shelves  [switchboard.NKinds]*shelf
-	patterns func() []pattern
+	// items are the resources, templates and prompts.
+	items       [switchboard.NKinds]*itemIndex
+	uriPatterns func() []uriPattern
 
-	servers    []switchboard.Offer
-	extensions [2]func() []declared                 // by era
-	lists      [switchboard.NKinds][2]func() []byte // by kind and era
+	servers       []switchboard.Offer
+	declaredByEra [2]func() []declaredCapability       // by era
+	lists         [switchboard.NKinds][2]func() []byte // by kind and era
 }
 
-// placed is an entry that stands before one of the servers' tools.
-type placed struct {
+// A placedEntry is an own entry and the index of the server's tool that it precedes in the list.
+type placedEntry struct {
 	Entry
-	before int
+	position int
 }
 
-// New returns the surface of in. The tools that were expanded on in.Prev stay expanded.
+// New builds the surface of in. The tools that were expanded on in.Prev stay expanded.
 func New(in Input) *Surface {
 	task, selected, whole, prev := in.Task, in.Selected, in.Whole, in.Prev
 	s := &Surface{
-		of: map[switchboard.ToolID]string{}, standsIn: in.StandsIn, removed: in.Removed, servers: whole, info: in.Info, count: in.Count,
-		budget: in.Budget, collapse: in.CollapseOldest, unlisted: in.Unlisted, kept: &sync.Map{}, decided: in.Decided,
+		names: map[switchboard.ToolID]string{}, standsIn: in.StandsIn, removed: in.Removed, servers: whole, serverInfo: in.Info, countTokens: in.Count,
+		budget: in.Budget, collapseOldest: in.CollapseOldest, unlisted: in.Unlisted, memo: &sync.Map{}, decided: in.Decided,
 	}
-	if s.told = in.Instructions; s.told != "" && s.count != nil { // a function that held in would hold prev, and all before it
-		s.telling = sync.OnceValue(func() int { return s.count(wire.AppendString(nil, s.told)) })
+	if s.instructions = in.Instructions; s.instructions != "" && s.countTokens != nil { // a closure over in would hold prev, and all surfaces before it
+		s.instructionTokens = sync.OnceValue(func() int { return s.countTokens(wire.AppendString(nil, s.instructions)) })
 	}
-	taken := s.seat(&in)
-	claims := make([]*claim, len(selected))
+	taken := s.addOwnEntries(&in)
+	claims := make([]*nameClaim, len(selected))
 	for i, sel := range selected {
-		claims[i] = &claim{id: sel.Tool.ID, own: wish(task, sel)}
+		claims[i] = &nameClaim{id: sel.Tool.ID, wanted: wantedName(task, sel)}
 	}
-	settle(claims, taken)
+	assignNames(claims, taken)
 	for _, c := range claims {
 		if c.name != "" {
-			s.of[c.id] = c.name
+			s.names[c.id] = c.name
 		}
 	}
 
 	s.entries = make([]Entry, 0, len(selected))
 	first := map[string]int{}
-	serves := served(task, selected)
+	serves := servedKeys(task, selected)
 	for i, sel := range selected {
-		name, ok := s.of[sel.Tool.ID]
+		name, ok := s.names[sel.Tool.ID]
 		if !ok {
 			continue
 		}
@@ -257,37 +242,37 @@ func New(in Input) *Surface {
 		}
 		s.entries = append(s.entries, e)
 	}
-	for i := range s.ours {
-		switch o := &s.ours[i]; {
+	for i := range s.ownEntries {
+		switch o := &s.ownEntries[i]; {
 		case o.Role == Stub:
-			o.before = first[o.Group]
-			o.Serves = s.servedBy(o.Group)
+			o.position = first[o.Group]
+			o.Serves = s.groupServes(o.Group)
 		case slices.Contains(in.Last, o.Tool):
-			o.before = len(s.entries)
+			o.position = len(s.entries)
 		}
 	}
-	slices.SortStableFunc(s.ours, func(a, b placed) int { return cmp.Compare(a.before, b.before) })
-	if prev != nil && s.hasThoseOf(prev) {
-		s.kept = prev.kept
+	slices.SortStableFunc(s.ownEntries, func(a, b placedEntry) int { return cmp.Compare(a.position, b.position) })
+	if prev != nil && s.sameEntries(prev) {
+		s.memo = prev.memo
 	}
-	s.costs = make([]atomic.Int64, len(s.entries)+len(s.ours))
-	s.at = make(map[string]int, len(s.costs))
+	s.tokenCosts = make([]atomic.Int64, len(s.entries)+len(s.ownEntries))
+	s.indexByName = make(map[string]int, len(s.tokenCosts))
 	for i, e := range s.entries {
-		s.at[e.Name] = i
+		s.indexByName[e.Name] = i
 	}
-	for i, e := range s.ours {
-		s.at[e.Name] = len(s.entries) + i
+	for i, e := range s.ownEntries {
+		s.indexByName[e.Name] = len(s.entries) + i
 	}
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
-		var before *shelf
+		var before *itemIndex
 		if prev != nil {
-			before = prev.shelves[k]
+			before = prev.items[k]
 		}
-		s.shelves[k] = newShelf(k, whole, before)
+		s.items[k] = newItemIndex(k, whole, before)
 	}
-	s.patterns = sync.OnceValue(s.shelves[switchboard.Templates].patterns)
-	for era := range s.extensions {
-		s.extensions[era] = sync.OnceValue(func() []declared { return declare(whole, era == 1) })
+	s.uriPatterns = sync.OnceValue(s.items[switchboard.Templates].compilePatterns)
+	for era := range s.declaredByEra {
+		s.declaredByEra[era] = sync.OnceValue(func() []declaredCapability { return collectDeclared(whole, era == 1) })
 	}
 	s.wholeBytes = sync.OnceValue(func() (n int) {
 		for i := range s.entries {
@@ -296,16 +281,16 @@ func New(in Input) *Surface {
 		return n
 	})
 	for k := range switchboard.NKinds {
-		s.finish(k)
+		s.prepareLists(k)
 	}
-	if prev != nil && (prev.expanded != nil || prev.resting != nil || prev.withheld != nil) {
-		return s.With(s.follow(prev), prev.withheld)
+	if prev != nil && (prev.expanded != nil || prev.absent != nil || prev.withheld != nil) {
+		return s.With(s.inheritExpansions(prev), prev.withheld)
 	}
 	return s
 }
 
-// served returns for each of the selected tools which requirements it serves.
-func served(task *switchboard.Task, selected []decide.Selected) [][]string {
+// servedKeys returns the requirements that each of the selected tools serves.
+func servedKeys(task *switchboard.Task, selected []decide.Selected) [][]string {
 	if task == nil {
 		return make([][]string, len(selected))
 	}
@@ -315,7 +300,7 @@ func served(task *switchboard.Task, selected []decide.Selected) [][]string {
 	}
 	all := make([][]string, len(selected))
 	for i, sel := range selected {
-		if n := len(sel.Requirements); n == 1 { // as nearly always: they share the keys
+		if n := len(sel.Requirements); n == 1 { // nearly always: the tools share the keys
 			r := sel.Requirements[0]
 			all[i] = keys[r : r+1 : r+1]
 			continue
@@ -327,8 +312,8 @@ func served(task *switchboard.Task, selected []decide.Selected) [][]string {
 	return all
 }
 
-// servedBy returns which requirements the members of the group serve.
-func (s *Surface) servedBy(group string) (keys []string) {
+// groupServes returns the requirements that the members of the group serve.
+func (s *Surface) groupServes(group string) (keys []string) {
 	for i := range s.entries {
 		if e := &s.entries[i]; e.Role == Member && e.Group == group {
 			for _, key := range e.Serves {
@@ -341,13 +326,12 @@ func (s *Surface) servedBy(group string) (keys []string) {
 	return keys
 }
 
-// follow returns what was expanded on prev. A member that is not there now passes its
-// expansion on to the member with its own name in the same group: another server
-// serves it now.
-func (s *Surface) follow(prev *Surface) []*Expansion {
-	all := slices.Concat(prev.resting, prev.expanded)
+// inheritExpansions returns the expansions of prev. If an expanded member is gone, its expansion passes to the member
+// with the same tool name in the same group: another server serves it now.
+func (s *Surface) inheritExpansions(prev *Surface) []*Expansion {
+	all := slices.Concat(prev.absent, prev.expanded)
 	for i, x := range all {
-		if _, there := s.of[x.Tool]; there {
+		if _, there := s.names[x.Tool]; there {
 			continue
 		}
 		name, known := prev.Name(x.Tool)
@@ -367,34 +351,34 @@ func (s *Surface) follow(prev *Surface) []*Expansion {
 	return all
 }
 
-// hasThoseOf reports whether both have the same entries, by the same names.
-func (s *Surface) hasThoseOf(prev *Surface) bool {
+// sameEntries reports whether both surfaces have the same entries under the same names.
+func (s *Surface) sameEntries(prev *Surface) bool {
 	same := func(a, b Entry) bool {
 		return a.Name == b.Name && a.Group == b.Group && (a.Tool == b.Tool || a.Tool.ID == b.Tool.ID && bytes.Equal(a.Tool.Definition, b.Tool.Definition))
 	}
 	return slices.EqualFunc(s.entries, prev.entries, same) &&
-		slices.EqualFunc(s.ours, prev.ours, func(a, b placed) bool { return same(a.Entry, b.Entry) })
+		slices.EqualFunc(s.ownEntries, prev.ownEntries, func(a, b placedEntry) bool { return same(a.Entry, b.Entry) })
 }
 
-// finish makes the kind's lists when somebody asks for them.
-func (s *Surface) finish(k switchboard.Kind) {
+// prepareLists sets functions that build the kind's lists on first use.
+func (s *Surface) prepareLists(k switchboard.Kind) {
 	if k == switchboard.Tools {
-		s.tables[0] = sync.OnceValue(func() *Table { return s.table(false) })
-		s.tables[1] = sync.OnceValue(func() *Table { return s.table(true) })
+		s.tables[0] = sync.OnceValue(func() *Table { return s.buildTable(false) })
+		s.tables[1] = sync.OnceValue(func() *Table { return s.buildTable(true) })
 	}
-	s.lists[k][0] = sync.OnceValue(func() []byte { return s.list(k, false) })
-	s.lists[k][1] = sync.OnceValue(func() []byte { return s.list(k, true) })
+	s.lists[k][0] = sync.OnceValue(func() []byte { return s.buildList(k, false) })
+	s.lists[k][1] = sync.OnceValue(func() []byte { return s.buildList(k, true) })
 }
 
-// seat gives the tools of our own and the stubs their names, before any other
-// gets one: they are Switchboard's word, and the task's. It returns them.
-func (s *Surface) seat(in *Input) (taken map[string]bool) {
+// addOwnEntries names our own tools and the stubs before any other tool: their names come from Switchboard and from
+// the task. It returns these names.
+func (s *Surface) addOwnEntries(in *Input) (taken map[string]bool) {
 	taken = map[string]bool{}
 	add := func(e Entry) {
 		e.Name = e.Tool.ID.Name
 		taken[e.Name] = true
-		s.of[e.Tool.ID] = e.Name
-		s.ours = append(s.ours, placed{Entry: e})
+		s.names[e.Tool.ID] = e.Name
+		s.ownEntries = append(s.ownEntries, placedEntry{Entry: e})
 	}
 	for _, t := range slices.Concat(in.Own, in.Last) {
 		add(Entry{Role: Own, Tool: t})
@@ -405,39 +389,38 @@ func (s *Surface) seat(in *Input) (taken map[string]bool) {
 	return taken
 }
 
-// wish is the name that the tool is to have if nothing stands against it: the first of the
-// requirements that selected it says.
-func wish(task *switchboard.Task, sel decide.Selected) string {
+// wantedName returns the name that the tool gets unless there is a conflict: the as of the first requirement that
+// selected it, or else its own name.
+func wantedName(task *switchboard.Task, sel decide.Selected) string {
 	return cmp.Or(task.Requirements[sel.Requirements[0]].As, sel.Tool.ID.Name)
 }
 
-// Lookup returns what the client knows under name, by its very bytes: also a
-// member of a group that is not expanded. See Entry.Usable.
+// Lookup returns the entry with exactly that name. It may be a member that is not expanded. See Entry.Usable.
 func (s *Surface) Lookup(name string) (Entry, bool) {
-	i, ok := s.at[name]
+	i, ok := s.indexByName[name]
 	if !ok {
 		return Entry{}, false
 	}
-	return *s.entry(i), true
+	return *s.entryAt(i), true
 }
 
-// entry returns the ith of entries and ours.
-func (s *Surface) entry(i int) *Entry {
+// entryAt returns the entry at index i of indexByName.
+func (s *Surface) entryAt(i int) *Entry {
 	if i < len(s.entries) {
 		return &s.entries[i]
 	}
-	return &s.ours[i-len(s.entries)].Entry
+	return &s.ownEntries[i-len(s.entries)].Entry
 }
 
-// Name returns the name under which the client knows the tool.
+// Name returns the tool's name on the surface.
 func (s *Surface) Name(id switchboard.ToolID) (string, bool) {
-	name := s.of[id]
-	_, known := s.at[name]
+	name := s.names[id]
+	_, known := s.indexByName[name]
 	return name, known
 }
 
-// Decided returns the digests of the decision that has selected what s shows, and of what
-// that was made from; none where nobody has recorded it.
+// Decided returns the digests of the decision that selected the tools of s, and of the inputs to that decision; "" if
+// no decision was recorded.
 func (s *Surface) Decided() (decision, basis switchboard.Digest) {
 	if s.decided == nil {
 		return "", ""
@@ -445,16 +428,15 @@ func (s *Surface) Decided() (decision, basis switchboard.Digest) {
 	return s.decided()
 }
 
-// Entries returns the servers' tools that the client can use, in the list's order,
-// with the members of groups whether they are expanded or not. The slice must not
-// be modified.
+// Entries returns the servers' tools in the order of the list, including members that are not expanded. The slice
+// must not be modified.
 func (s *Surface) Entries() []Entry { return s.entries }
 
-// Servers are what the servers offer that the task uses as a whole, in the order
-// of its tools. The slice must not be modified.
+// Servers returns the offers of the servers that the task uses as a whole, in the order of its tools. The slice must
+// not be modified.
 func (s *Surface) Servers() []switchboard.Offer { return s.servers }
 
-// Judgments are policy's, of the requirements that selected tools of the server.
+// Judgments returns the policy results for the requirements that selected tools of the server.
 func (s *Surface) Judgments(id switchboard.ServerID) (all []*switchboard.Judgment) {
 	for _, e := range s.entries {
 		if e.Tool.ID.Server != id {
@@ -469,8 +451,8 @@ func (s *Surface) Judgments(id switchboard.ServerID) (all []*switchboard.Judgmen
 	return all
 }
 
-// List returns the result of the kind's list for a client of the modern or the
-// legacy era. It is made once, and must not be modified.
+// List returns the result of the kind's list for a client of the modern or the legacy era. It is built once and must
+// not be modified.
 func (s *Surface) List(k switchboard.Kind, modern bool) []byte {
 	if modern {
 		return s.lists[k][1]()
@@ -478,14 +460,14 @@ func (s *Surface) List(k switchboard.Kind, modern bool) []byte {
 	return s.lists[k][0]()
 }
 
-// Differs returns the kinds of which a client of the era does not see the same in
-// both: the same things with the same names and definitions, in the same order.
+// Differs returns the kinds that a client of the era sees differently in other: other items, names, definitions, or
+// another order.
 func (s *Surface) Differs(other *Surface, modern bool) (ks switchboard.Kinds) {
-	next, stop := iter.Pull(other.listed(modern))
+	next, stop := iter.Pull(other.listedPositions(modern))
 	defer stop()
-	for i := range s.listed(modern) {
+	for i := range s.listedPositions(modern) {
 		j, ok := next()
-		if !ok || !s.entry(i).looksLike(other.entry(j)) {
+		if !ok || !s.entryAt(i).sameInList(other.entryAt(j)) {
 			ks = ks.With(switchboard.Tools)
 			break
 		}
@@ -494,42 +476,42 @@ func (s *Surface) Differs(other *Surface, modern bool) (ks switchboard.Kinds) {
 		ks = ks.With(switchboard.Tools)
 	}
 	for k := switchboard.Resources; k < switchboard.NKinds; k++ {
-		if !s.shelves[k].equal(other.shelves[k]) {
+		if !s.items[k].sameItems(other.items[k]) {
 			ks = ks.With(k)
 		}
 	}
 	return ks
 }
 
-func (e *Entry) looksLike(o *Entry) bool {
+func (e *Entry) sameInList(o *Entry) bool {
 	return e.Name == o.Name && bytes.Equal(e.Tool.Definition, o.Tool.Definition)
 }
 
-// listMembers are the members of a list's result that hold it.
-var listMembers = [switchboard.NKinds]string{"tools", "resources", "resourceTemplates", "prompts"}
+// listMemberNames are the names of the members that hold the lists in results.
+var listMemberNames = [switchboard.NKinds]string{"tools", "resources", "resourceTemplates", "prompts"}
 
-// list makes the result of the kind's list.
-func (s *Surface) list(k switchboard.Kind, modern bool) []byte {
+// buildList returns the result of the kind's list.
+func (s *Surface) buildList(k switchboard.Kind, modern bool) []byte {
 	const slack = MaxNameBytes + 8 // a definition grows by a name at most
-	var members []byte             // they follow the list and begin with a comma
+	var members []byte             // the members after the list, with a leading comma
 	if modern {
-		members = modernMembers(s.info)
+		members = modernMembers(s.serverInfo)
 	}
 	n := len(members) + 32
 	if k == switchboard.Tools {
-		for i := range s.listed(modern) {
-			n += len(s.entry(i).Tool.Definition) + slack
+		for i := range s.listedPositions(modern) {
+			n += len(s.entryAt(i).Tool.Definition) + slack
 		}
 	}
-	b := append(wire.AppendString(append(make([]byte, 0, n), '{'), listMembers[k]), ":["...)
+	b := append(wire.AppendString(append(make([]byte, 0, n), '{'), listMemberNames[k]), ":["...)
 	first := len(b)
 	if k == switchboard.Tools {
-		for i := range s.listed(modern) {
-			b = s.entry(i).Append(comma(b, first))
+		for i := range s.listedPositions(modern) {
+			b = s.entryAt(i).Append(appendComma(b, first))
 		}
 	} else {
-		for _, it := range s.shelves[k].items {
-			b = it.append(comma(b, first), k)
+		for _, it := range s.items[k].items {
+			b = it.append(appendComma(b, first), k)
 		}
 	}
 	b = append(b, ']')
@@ -537,16 +519,16 @@ func (s *Surface) list(k switchboard.Kind, modern bool) []byte {
 	return append(b, '}')
 }
 
-// comma parts an element from the one before it.
-func comma(b []byte, first int) []byte {
+// appendComma separates an element from the previous one.
+func appendComma(b []byte, first int) []byte {
 	if len(b) > first {
 		b = append(b, ',')
 	}
 	return b
 }
 
-// modernMembers are what a result of the modern era has besides. The list may
-// differ by client, and we say when it changes: nobody is to keep it.
+// modernMembers returns the additional members of a result of the modern era. The list may differ between clients,
+// and we notify them of changes, so clients must not cache it.
 func modernMembers(serverInfo []byte) []byte {
 	b := []byte(`,"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
 	if serverInfo == nil {

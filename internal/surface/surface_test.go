@@ -29,12 +29,12 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s (-update writes it anew): got\n%s", file, got)
+		t.Errorf("%s (-update writes it again): got\n%s", file, got)
 	}
 }
 
-// bind makes what a task selects, of "server/tool" or "server/tool as NAME",
-// each by a requirement of its own.
+// bind returns a task and its selection from "server/tool" or "server/tool as NAME",
+// each selected by its own requirement.
 func bind(t testing.TB, lines ...string) (*switchboard.Task, []decide.Selected) {
 	t.Helper()
 	task := &switchboard.Task{ID: "t"}
@@ -130,7 +130,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestNamesFollowFromWhatIsSelectedAndNotFromWhatWasShown(t *testing.T) {
+func TestNamesFollowFromTheSelectionAndNotFromEarlierSurfaces(t *testing.T) {
 	for _, binds := range [][][]string{
 		{{"b/x"}, {"a/x", "b/x"}},
 		{{"a/x", "b/x"}, {"a/x"}},
@@ -147,8 +147,8 @@ func TestNamesFollowFromWhatIsSelectedAndNotFromWhatWasShown(t *testing.T) {
 	}
 }
 
-// TestAServerCannotMakeNamingSlow has a server whose every tool stands in the
-// way of the next.
+// TestAServerCannotMakeNamingSlow has a server where each tool conflicts with the
+// next one.
 func TestAServerCannotMakeNamingSlow(t *testing.T) {
 	lines, name := []string{"b/x"}, "x"
 	for range 10_000 {
@@ -168,7 +168,7 @@ func TestAServerCannotMakeNamingSlow(t *testing.T) {
 	}
 }
 
-func TestOnlyTheVeryNameFindsATool(t *testing.T) {
+func TestOnlyTheExactNameFindsATool(t *testing.T) {
 	s := show(t, nil, "a/search_web", "b/x", "c/x")
 	if e, ok := s.Lookup("search_web"); !ok || e.Tool.ID.String() != "a/search_web" {
 		t.Errorf("search_web is %v, %v", e.Tool, ok)
@@ -190,7 +190,7 @@ func TestOnlyTheVeryNameFindsATool(t *testing.T) {
 	}
 }
 
-func TestEqualIsWhatAClientSees(t *testing.T) {
+func TestDiffersComparesEverythingThatAClientSees(t *testing.T) {
 	one, two := show(t, nil, "a/x", "a/y"), show(t, nil, "a/x", "a/y")
 	if one.Differs(two, false) != 0 {
 		t.Error("the same tools are not equal")
@@ -220,7 +220,7 @@ func TestTheList(t *testing.T) {
 	for _, modern := range []bool{false, true} {
 		list := s.List(switchboard.Tools, modern)
 		if !json.Valid(list) {
-			t.Errorf("no JSON: %s", list)
+			t.Errorf("the list is no JSON: %s", list)
 		}
 		if again := s.List(switchboard.Tools, modern); &list[0] != &again[0] {
 			t.Error("the list is made twice")

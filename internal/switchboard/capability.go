@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Verb is what a capability does. The set is closed.
+// A Verb is the kind of action that a capability allows. The set is closed.
 type Verb string
 
 // The verbs.
@@ -20,13 +20,13 @@ const (
 	Notify  Verb = "notify"
 )
 
-// Verbs are all verbs, in the order of the documentation.
+// Verbs lists all verbs, in the order of the documentation.
 var Verbs = []Verb{Search, Read, Write, Execute, Reason, Notify}
 
-// A Resource is what a verb acts on; a Taxonomy says which exist.
+// A Resource is what a verb acts on. A Taxonomy lists the resources that exist.
 type Resource string
 
-// A Constraint is a tag that limits scope or risk; a Taxonomy says which exist.
+// A Constraint is a tag that limits scope or risk. A Taxonomy lists the constraints that exist.
 type Constraint string
 
 // The constraints that Switchboard itself acts on.
@@ -37,12 +37,11 @@ const (
 	RateLimited    Constraint = "rate_limited" // calls are counted against a limit
 )
 
-// Restricts reports whether c makes a tool less free whoever says it, so that
-// it is kept from a weaker source too.
+// Restricts reports whether c only ever makes a tool less free. Such a constraint also counts if only a weaker source
+// states it.
 func (c Constraint) Restricts() bool { return c == HumanInTheLoop || c == RateLimited }
 
-// A Capability is what a tool says that it can do. Constraints are sorted as
-// bytes and have no duplicates.
+// A Capability is one thing that a tool says it can do. Constraints are sorted as bytes and have no duplicates.
 type Capability struct {
 	Verb        Verb
 	Resource    Resource
@@ -50,19 +49,19 @@ type Capability struct {
 	Source      Source
 }
 
-// Carries reports whether c has the constraint.
+// Carries reports whether c has the constraint want.
 func (c Capability) Carries(want Constraint) bool { return slices.Contains(c.Constraints, want) }
 
-// String gives "search internet [readonly]".
+// String returns, for example, "search internet [readonly]".
 func (c Capability) String() string {
 	s := string(c.Verb) + " " + string(c.Resource)
 	if len(c.Constraints) > 0 {
-		s += " " + constraintList(c.Constraints)
+		s += " " + formatConstraints(c.Constraints)
 	}
 	return s
 }
 
-func constraintList(cs []Constraint) string {
+func formatConstraints(cs []Constraint) string {
 	names := make([]string, len(cs))
 	for i, c := range cs {
 		names[i] = string(c)
@@ -70,79 +69,74 @@ func constraintList(cs []Constraint) string {
 	return "[" + strings.Join(names, ", ") + "]"
 }
 
-// A Source says who stated a capability.
+// A Source is the place where a capability of a tool is stated.
 type Source string
 
-// The sources, strongest first: the first that says anything about a tool wins
-// for that tool.
+// The sources, strongest first. The strongest source that states anything about a tool decides for that tool.
 const (
 	FromOverlay       Source = "overlay"        // the operator's file
 	FromManifest      Source = "manifest"       // a file or URL named in the server's configuration
 	FromHandshake     Source = "handshake"      // the result of initialize or server/discover
 	FromTool          Source = "tool"           // the tool's own definition
-	FromTenantOverlay Source = "tenant_overlay" // the tenant's file, for what nobody above has labelled
+	FromTenantOverlay Source = "tenant_overlay" // the tenant's file, for tools that no other source has labelled
 )
 
-// Sources are all sources, strongest first.
+// Sources lists all sources, strongest first.
 var Sources = []Source{FromOverlay, FromManifest, FromHandshake, FromTool, FromTenantOverlay}
 
-// Trust says how far a server's own word goes.
+// Trust says how far Switchboard believes what a server says about itself.
 type Trust string
 
-// The trusts. The zero value means TrustDeclared.
+// The levels of trust. The zero value means TrustDeclared.
 const (
-	TrustOperator Trust = "operator" // the operator vouches for what the server says of itself
-	TrustDeclared Trust = "declared" // self-declared only
+	TrustOperator Trust = "operator" // the operator vouches for what the server says about itself
+	TrustDeclared Trust = "declared" // only the server itself says so
 )
 
-// Vouched reports whether a person vouches for what the source says of the tool: whoever wrote the overlay, or the operator, for all
-// that the server says of itself. What a manifest says is the word of the server's makers.
+// Vouched reports whether a person vouches for what source s says about the tool: the author of an overlay, or the
+// operator for all that the server says about itself. A manifest is the word of the server's makers, so it does not
+// count.
 func (t *Tool) Vouched(s Source) bool {
 	return t.Trust == TrustOperator || s == FromOverlay || s == FromTenantOverlay
 }
 
-// A Tool is one tool of one server, as the catalog knows it for one tenant.
+// A Tool is one tool of one server, as one tenant sees it in the catalog.
 type Tool struct {
 	ID ToolID
 
-	// Definition is the tool's object in tools/list, byte for byte as its
-	// server sent it.
+	// Definition is the tool's object in tools/list, byte for byte as its server sent it.
 	Definition []byte
 
-	// Digest is of Definition in canonical form.
+	// Digest is the digest of Definition in canonical form.
 	Digest Digest
 
-	// Capabilities are those of the strongest source that speaks of the tool.
-	// None means that the tool is never selected for a capability.
+	// Capabilities are stated by the strongest source that mentions the tool. A tool without capabilities is never
+	// selected for a capability.
 	Capabilities []Capability
 
-	// Kept is what weaker sources add that makes the tool less free: further
-	// capabilities, and the constraints that restrict. It counts when pruning,
-	// never when filtering.
+	// Kept is what weaker sources add to make the tool less free: further capabilities, and constraints that restrict.
+	// It counts in pruning, never in filtering.
 	Kept []Capability
 
 	Class string
 	Trust Trust
 
-	// Version is what the server says of its own.
+	// Version is the version that the server reports of itself.
 	Version string
 
 	Contract Contract `json:",omitzero"`
 
-	// Redact are the detectors by which the operator has the tool's results redacted, sorted; see Enforces.
+	// Redact lists the detectors that the operator has set for the tool's results, sorted; see Enforces.
 	Redact []Detector `json:",omitempty"`
 
-	// Structured says that Definition has an output schema, so that results are
-	// held to it. It is part of Digest.
+	// Structured says that Definition has an output schema, so that results are checked against it. Digest covers it.
 	Structured bool `json:"-"`
 
-	// Stale is set while the server is away and this is its last known word.
-	// It is no part of any digest.
+	// Stale is set while the server is away and this is its last known definition. No digest covers it.
 	Stale bool
 }
 
-// Demands reports whether any source says that calls of the tool carry the
-// constraint. A nil Tool demands nothing.
+// Demands reports whether any source says that calls of the tool carry the constraint. For a nil Tool it is false.
 func (t *Tool) Demands(c Constraint) bool {
 	if t == nil {
 		return false
@@ -151,37 +145,34 @@ func (t *Tool) Demands(c Constraint) bool {
 	return slices.ContainsFunc(t.Capabilities, has) || slices.ContainsFunc(t.Kept, has)
 }
 
-// A Requirement is what a task needs: a capability, with the constraints as a
-// minimum; or tools by name.
+// A Requirement is one thing that a task needs: a capability with at least these constraints, or tools by name.
 type Requirement struct {
 	Verb        Verb
 	Resource    Resource
 	Constraints []Constraint // sorted as bytes, without duplicates
 
-	// Tools, where set, are patterns "server/tool" in which * stands for any
-	// run of characters without a slash in the server, and any run in the
-	// tool. Verb and Resource are then empty.
+	// Tools, if set, are patterns "server/tool". In the server part * matches any characters except a slash; in the
+	// tool part it matches any characters. Verb and Resource are then empty.
 	Tools []string
 
 	Select   Select
 	Optional bool // an unmet optional requirement does not fail the task
 
-	// As is the exposed name of the one tool that Select: tool selects.
+	// As is the exposed name of the single tool that Select: tool selects.
 	As string
 
-	// OnDemand says that what is selected is not shown, but a stub in its place,
-	// through which clients have it when they need it. Select is then
-	// SelectServer. Group is the id of the group that the stub stands for, which
-	// requirements may share, and Stub the stub's exposed name; both are set.
+	// OnDemand says that clients see a stub instead of the selected tools, and expand it when they need the tools.
+	// Select is then SelectServer. Group is the id of the stub's group, which several requirements may share. Stub is
+	// the stub's exposed name. Both are then set.
 	OnDemand bool   `json:",omitzero"`
 	Group    string `json:",omitzero"`
 	Stub     string `json:",omitzero"`
 }
 
-// ByName reports whether r names tools rather than a capability.
+// ByName reports whether r names tools, not a capability.
 func (r *Requirement) ByName() bool { return len(r.Tools) > 0 }
 
-// String gives "search internet [readonly]" or "tools files/*".
+// String returns, for example, "search internet [readonly]" or "tools files/*".
 func (r *Requirement) String() string {
 	if r.ByName() {
 		return "tools " + strings.Join(r.Tools, ", ")
@@ -189,7 +180,7 @@ func (r *Requirement) String() string {
 	return Capability{Verb: r.Verb, Resource: r.Resource, Constraints: r.Constraints}.String()
 }
 
-// Select says how much of the top candidate's server a requirement takes.
+// Select says how many tools of the top candidate's server a requirement takes.
 type Select string
 
 // The selections. The zero value means SelectServer.
@@ -198,41 +189,40 @@ const (
 	SelectTool   Select = "tool"   // the top candidate alone
 )
 
-// DeclaredTask is the task that a client has declared itself. No other is called so.
+// DeclaredTask is the id of a task that a client has declared itself. No other task has this id.
 const DeclaredTask TaskID = "declared"
 
-// A Task is what a client asks Switchboard to equip it for.
+// A Task is a list of the requirements that a client needs tools for.
 type Task struct {
 	ID           TaskID
 	Requirements []Requirement
-	Mode         Mode // narrows the principal's; "" leaves it
+	Mode         Mode // narrows the principal's mode; "" does not narrow it
 
-	// TokenBudget narrows the tenant's; 0 leaves it. See Tenant.Budget.
+	// TokenBudget lowers the tenant's budget; 0 does not lower it. See Tenant.Budget.
 	TokenBudget int `json:",omitzero"`
 
-	// ResultBytes narrows the tenant's; 0 leaves it. See Tenant.ResultBound.
+	// ResultBytes lowers the tenant's limit; 0 does not lower it. See Tenant.ResultBound.
 	ResultBytes int `json:",omitzero"`
 }
 
-// A Taxonomy says which resources and constraints exist. It is immutable.
+// A Taxonomy lists the resources and constraints that exist. It is immutable.
 type Taxonomy struct {
 	parent      map[Resource]Resource
 	constraints map[Constraint]bool
 }
 
-// Built-in terms.
+// The built-in resources and constraints.
 var (
 	BuiltinResources   = []Resource{"aws", "codebase", "fs", "internet", "knowledge_graph", "slack"}
 	BuiltinConstraints = []Constraint{HumanInTheLoop, PIISafe, RateLimited, ReadOnly}
 )
 
-// MaxResourceDepth bounds the chain of parents above a resource.
+// MaxResourceDepth limits how many ancestors a resource can have.
 const MaxResourceDepth = 8
 
-// NewTaxonomy returns the built-in terms and those given. parents maps each
-// further resource to its parent, or to "" where it has none; a built-in may
-// be given a parent. It is an error when a parent is no known resource, or a
-// chain of parents has a cycle or is longer than MaxResourceDepth.
+// NewTaxonomy returns a taxonomy of the built-in terms and the given ones. parents maps each further resource to its
+// parent, or to "" if it has none; a built-in resource may also get a parent. NewTaxonomy refuses a parent that is not
+// a resource, a cycle of parents, and a chain of parents longer than MaxResourceDepth.
 func NewTaxonomy(parents map[Resource]Resource, constraints []Constraint) (*Taxonomy, error) {
 	t := &Taxonomy{parent: map[Resource]Resource{}, constraints: map[Constraint]bool{}}
 	for _, r := range BuiltinResources {
@@ -259,8 +249,8 @@ func (t *Taxonomy) HasResource(r Resource) bool { _, ok := t.parent[r]; return o
 // HasConstraint reports whether c is a constraint.
 func (t *Taxonomy) HasConstraint(c Constraint) bool { return t.constraints[c] }
 
-// Ancestors returns r's parent, the parent's parent and so on, at most
-// MaxResourceDepth+1 of them: a capability on r meets a requirement for each.
+// Ancestors returns r's parent, the parent's parent and so on, at most MaxResourceDepth+1 of them. A capability on r
+// meets a requirement for each of them.
 func (t *Taxonomy) Ancestors(r Resource) []Resource {
 	var up []Resource
 	for p := t.parent[r]; p != "" && len(up) <= MaxResourceDepth; p = t.parent[p] {
@@ -269,7 +259,7 @@ func (t *Taxonomy) Ancestors(r Resource) []Resource {
 	return up
 }
 
-// Parent returns r's parent, or "".
+// Parent returns r's parent, or "" if it has none.
 func (t *Taxonomy) Parent(r Resource) Resource { return t.parent[r] }
 
 // Resources returns all resources, sorted as bytes.

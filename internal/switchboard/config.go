@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// A Secret is text that must not be seen: it prints, logs and encodes as
-// "***" in every form, and only Reveal gives it away. The zero Secret is "".
+// A Secret is text that must not be shown. It prints, logs and encodes as "***" in every form; only Reveal returns the
+// text. The zero Secret is "".
 type Secret struct {
-	_ [0]func() // == does not compile: it would compare pointers
+	_ [0]func() // makes == a compile error, because == would compare pointers
 
-	// A pointer, because fmt calls no method on what stands in an unexported
-	// field of something else: it then prints an address.
+	// text is a pointer because fmt does not call methods of values in unexported fields of other types. Of a pointer
+	// it prints the address only.
 	text *string
 }
 
 // NewSecret returns text as a Secret.
 func NewSecret(text string) Secret { return Secret{text: &text} }
 
-// Reveal returns the text. Call it only where the secret is put to its use.
+// Reveal returns the text. Call it only where the secret is used.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -29,8 +29,8 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal reports whether both hold the same text. How long it takes tells at most the length.
-// reflect.DeepEqual says the same, in a time that may tell more.
+// Equal reports whether both secrets hold the same text. Its duration reveals at most the length. reflect.DeepEqual
+// gives the same answer, but its duration may reveal more.
 func (s Secret) Equal(o Secret) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(o.Reveal())) == 1
 }
@@ -44,10 +44,10 @@ func (Secret) GoString() string { return "***" }
 // LogValue implements slog.LogValuer.
 func (Secret) LogValue() slog.Value { return slog.StringValue("***") }
 
-// MarshalText implements encoding.TextMarshaler, and so covers JSON and YAML.
+// MarshalText implements encoding.TextMarshaler. That covers JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte("***"), nil }
 
-// Transport is how a server is reached.
+// A Transport is how a server is reached.
 type Transport string
 
 // The transports.
@@ -56,105 +56,101 @@ const (
 	TransportHTTP  Transport = "http" // Streamable HTTP, or HTTP with SSE
 )
 
-// Share says who may use the same process or session of a server.
+// A Share says which clients may use the same process or session of a server.
 type Share string
 
 // The shares. The zero value means SharePrincipal.
 const (
-	SharePrincipal Share = "principal" // each principal has its own
+	SharePrincipal Share = "principal" // each principal has its own process or session
 	ShareTenant    Share = "tenant"
 	ShareAll       Share = "all" // for servers that keep no state
 )
 
-// DefaultTimeout bounds a call where nobody has set a timeout.
+// DefaultTimeout is the timeout of a call if neither configuration nor policy sets one.
 const DefaultTimeout = 60 * time.Second
 
-// InputCheck says which arguments are refused before they reach a server.
+// An InputCheck says which arguments Switchboard refuses before they reach a server.
 type InputCheck string
 
 // The checks. The zero value means CheckDefault.
 const (
-	CheckDefault InputCheck = "default" // if a required member is missing, or one is unknown where the schema allows no others
-	CheckStrict  InputCheck = "strict"  // if anything does not fit the schema
-	CheckOff     InputCheck = "off"     // none
+	CheckDefault InputCheck = "default" // refuse a missing required member, and an unknown member if the schema allows no others
+	CheckStrict  InputCheck = "strict"  // refuse arguments that do not fit the schema
+	CheckOff     InputCheck = "off"     // refuse nothing
 )
 
-// A Server is one MCP server behind the gateway, as configured.
+// A Server is one MCP server behind Switchboard, as configured.
 type Server struct {
 	ID        ServerID
 	Transport Transport
 
-	URL     string            // of TransportHTTP
-	Headers map[string]Secret // of TransportHTTP, by canonical name
+	URL     string            // TransportHTTP only
+	Headers map[string]Secret // TransportHTTP only; by canonical name
 
-	Command  []string          // of TransportStdio; the first is the program
-	Env      map[string]Secret // of TransportStdio, besides a small safe base
-	AllowEnv []string          // names of Env that RefusedVariable refuses, and this server gets all the same; sorted
-	Dir      string            // of TransportStdio: where it runs; "" means where we do
+	Command  []string          // TransportStdio only; the first element is the program
+	Env      map[string]Secret // TransportStdio only; added to a small safe base
+	AllowEnv []string          // names in Env that this server gets although RefusedVariable refuses them; sorted
+	Dir      string            // TransportStdio only: its working directory; "" means ours
 
 	Class   string
 	Trust   Trust
 	Share   Share
-	Timeout time.Duration // of one call, until something is heard of it; 0 means DefaultTimeout
+	Timeout time.Duration // how long one call may go without a message from the server; 0 means DefaultTimeout
 
-	// MaxTimeout bounds a call that is heard of again and again; 0 means ten
-	// times the timeout, at most an hour.
+	// MaxTimeout limits one call in total, even if the server keeps sending messages about it; 0 means ten times the
+	// timeout, at most an hour.
 	MaxTimeout time.Duration
 
-	// MaxCalls is how many calls may be under way; 0 means 256. MaxWaiting is how
-	// many more wait for one of them to end; 0 means none.
+	// MaxCalls limits the calls in flight; 0 means 256. MaxWaiting limits how many more calls wait for a free slot; 0
+	// means none.
 	MaxCalls   int
 	MaxWaiting int
 
-	// MaxResult is how many bytes one message of the server's may have, and so
-	// a result; 0 means 16 MiB.
+	// MaxResult limits the bytes of one message of the server, and so of one result; 0 means 16 MiB.
 	MaxResult int
 
 	Probe Probe
 
-	// CheckInput says how the arguments of calls are held to the schemas of the
-	// server's tools.
+	// CheckInput says how strictly the arguments of calls are checked against the schemas of the server's tools.
 	CheckInput InputCheck
 
-	// NoInstructions says that the server's instructions are not passed on.
+	// NoInstructions says that clients do not get the server's instructions.
 	NoInstructions bool
 
-	// CleanResults says that what deceives readers is removed from the server's results; see package scan.
+	// CleanResults says that text which deceives readers is removed from the server's results; see package scan.
 	CleanResults bool
 
-	// Services split the server's tools where they are listed on demand. A tool
-	// belongs to the first that has it.
+	// Services divide the server's tools into groups if they are on demand. A tool belongs to the first service that
+	// has it.
 	Services []Service
 }
 
-// A Service is a part of a server's tools.
+// A Service is a named part of a server's tools.
 type Service struct {
 	Name  string   // an id
-	Tools []string // patterns of names, in which * stands for any text
+	Tools []string // patterns of tool names, in which * matches any text
 }
 
-// Has reports whether the tool of that name fits.
+// Has reports whether the tool belongs to the service.
 func (s *Service) Has(tool string) bool {
 	return slices.ContainsFunc(s.Tools, func(pattern string) bool { return MatchPattern(pattern, tool) })
 }
 
-// A Probe is how a server is asked whether it is well. The zero Probe is a ping of
-// the protocol's, at times.
+// A Probe is how Switchboard checks whether a server works. The zero Probe sends the protocol's ping at intervals.
 type Probe struct {
-	Every   time.Duration // while nobody calls it; 0 means 30s
-	Timeout time.Duration // of one probe; 0 means 5s
+	Every   time.Duration // the interval while no client calls the server; 0 means 30s
+	Timeout time.Duration // the timeout of one probe; 0 means 5s
 
-	// Path, of TransportHTTP, is asked for besides, at the server's address: a
-	// status of 200 to 299 is well.
+	// Path, for TransportHTTP, is also requested at the server's address. A status of 200 to 299 means that the server
+	// works.
 	Path string
 
-	// Tool, where set, is called besides with Arguments, a JSON object: one that
-	// changes nothing.
+	// Tool, if set, is also called, with Arguments, a JSON object. Choose a tool that changes nothing.
 	Tool      string
 	Arguments []byte
 }
 
-// TrustFor returns the least trust with which a server's own word "readonly" counts for the principal.
+// TrustFor returns the trust that a server needs so that its own word "readonly" counts for the principal.
 func (t *Tenant) TrustFor(p Principal) Trust {
 	if p.Auth == AuthLocal || t.Trust == TrustDeclared {
 		return TrustDeclared
@@ -162,8 +158,8 @@ func (t *Tenant) TrustFor(p Principal) Trust {
 	return TrustOperator
 }
 
-// A Tenant is whose tasks are run: the operator's bound and the tenant's own
-// choice within it, already narrowed.
+// A Tenant is a group of principals with its own tasks, servers and limits. It combines the operator's settings
+// and the tenant's own: where both set something, the narrower one counts.
 type Tenant struct {
 	ID          TenantID
 	Servers     []ServerID // sorted as bytes
@@ -172,65 +168,61 @@ type Tenant struct {
 	Ranking     Ranking
 	Limits      []Limit
 
-	// Overlays label tools that nobody above has labelled, and may restrict
-	// any tool.
+	// Overlays label tools that no stronger source has labelled, and may restrict any tool.
 	Overlays map[ToolID]Overlay
 
-	// ByName says whether requirements may name tools.
+	// ByName says that requirements may name tools.
 	ByName bool
 
-	// Trust is the least trust with which a server's own word "readonly" counts for keys of this tenant; "" means TrustOperator.
-	// For the local user it always counts. The operator says it. See TrustFor.
+	// Trust is the trust that a server needs so that its own word "readonly" counts for keys of this tenant; "" means
+	// TrustOperator. For the local user that word always counts. Only the operator sets it. See TrustFor.
 	Trust Trust `json:",omitzero"`
 
-	// Mode is how much agents may do alone; a key or a task may only lower it.
+	// Mode is how much agents may do alone. A key or a task may only lower it.
 	Mode Mode
 
-	// Tier and Roles are those of the local principal: all that the operator
-	// gives the tenant. Keys have their own, within these.
+	// Tier and Roles belong to the local principal: everything that the operator grants the tenant. Keys have their
+	// own, within these.
 	Tier  string
 	Roles []string
 
-	// Policy is the tenant's own word to policies, a JSON object in canonical
-	// form; nil means an empty one.
+	// Policy is the data that the tenant gives to policies: a JSON object in canonical form; nil means an empty one.
 	Policy []byte
 
-	// VetoForTask says that a tool which policy vetoes for one requirement of a task is vetoed for all of
-	// them. The operator says it.
+	// VetoForTask says that if policy vetoes a tool for one requirement of a task, the tool is vetoed for all of them.
+	// Only the operator sets it.
 	VetoForTask bool `json:",omitzero"`
 
-	// ReceiptIDs says that clients are told the receipt of each call that goes well.
+	// ReceiptIDs says that clients get the receipt's id with each call that succeeds.
 	ReceiptIDs bool `json:",omitzero"`
 
-	// RecordInputs says that what policies look at in the arguments of calls is
-	// recorded. It is left out of the digest of a tenant that does not say so.
+	// RecordInputs says that the arguments that policies read are recorded. If it is false, the tenant's digest leaves
+	// it out.
 	RecordInputs bool `json:",omitzero"`
 
-	// TokenBudget is the least that operator and tenant say, 0 where neither
-	// does. See Budget.
+	// TokenBudget is the lower of the operator's and the tenant's setting; 0 means that neither is set. See Budget.
 	TokenBudget int `json:",omitzero"`
 
-	// ResultBytes is how many bytes of text of one result clients get at once, 0 where
-	// nobody says. See ResultBound.
+	// ResultBytes limits the bytes of text of one result that clients get at once; 0 means that no limit is set. See
+	// ResultBound.
 	ResultBytes int `json:",omitzero"`
 
-	// OnFull is what becomes of an expansion for which the budget has no room.
+	// OnFull says what happens if the budget has no room for an expansion.
 	OnFull OnFull `json:",omitzero"`
 
-	// Declare is the ceiling for tasks that clients declare at run time: each of
-	// their requirements must fit one of these, which have a Verb, a Resource and
-	// Constraints. None means that clients declare no task.
+	// Declare limits the tasks that clients declare at run time: each of their requirements must fit one of these,
+	// which have a Verb, a Resource and Constraints. If Declare is empty, clients cannot declare tasks.
 	Declare []Requirement `json:",omitempty"`
 }
 
-// Tokenizers are the encodings in which tokens can be counted, the default first.
+// Tokenizers lists the token encodings that a budget can be counted with, the default first.
 var Tokenizers = []string{"o200k_base", "cl100k_base"}
 
-// DefaultTokenBudget is the budget where nobody sets one.
+// DefaultTokenBudget is the token budget if none is set.
 const DefaultTokenBudget = 8000
 
-// Budget returns how many tokens all that tools/list shows for the task may cost:
-// the least that is said, DefaultTokenBudget where nothing is.
+// Budget returns how many tokens the whole tools/list may cost for the task: the lower of the settings, or
+// DefaultTokenBudget if there is none.
 func (t *Tenant) Budget(task *Task) int {
 	switch {
 	case t.TokenBudget == 0:
@@ -241,11 +233,11 @@ func (t *Tenant) Budget(task *Task) int {
 	return min(t.TokenBudget, task.TokenBudget)
 }
 
-// LocalResultBytes is the bound of results for keyless use where nobody sets one.
+// LocalResultBytes is the result limit of keyless use if none is set.
 const LocalResultBytes = 64 << 10
 
-// ResultBound returns how many bytes of text of one result a client of the principal gets at
-// once for the task, which may be nil; 0 means any number.
+// ResultBound returns how many bytes of text of one result a client of the principal gets at once for the task; 0 means
+// no limit. task may be nil.
 func (t *Tenant) ResultBound(p Principal, task *Task) int {
 	most := t.ResultBytes
 	if task != nil && task.ResultBytes > 0 && (most == 0 || task.ResultBytes < most) {
@@ -257,70 +249,66 @@ func (t *Tenant) ResultBound(p Principal, task *Task) int {
 	return most
 }
 
-// OnFull says what becomes of an expansion for which the budget has no room.
+// An OnFull says what happens if the budget has no room for an expansion.
 type OnFull string
 
-// What becomes of it. The zero value means OnFullRefuse.
+// The choices. The zero value means OnFullRefuse.
 const (
 	OnFullRefuse   OnFull = "refuse"
-	OnFullCollapse OnFull = "collapse_oldest" // what was expanded and used least recently goes
+	OnFullCollapse OnFull = "collapse_oldest" // collapse the groups that were used least recently
 )
 
 // A Ranking is how a tenant orders candidates.
 type Ranking struct {
-	// Classes gives each class of servers its score.
+	// Classes maps each class of servers to its score.
 	Classes map[string]int
 	Prefer  []Prefer
 	Adjust  []Adjust
 }
 
-// A Prefer row puts servers first, in its order, for one verb and resource.
-// The first row that matches a requirement counts.
+// A Prefer row ranks servers first, in its order, for one verb and resource. The first row that matches a requirement
+// applies.
 type Prefer struct {
 	Verb     Verb
 	Resource Resource
 	Servers  []ServerID
 }
 
-// An Adjust row adds By to the score of each server whose id matches the
-// pattern, in which * stands for any run of characters.
+// An Adjust row adds By to the score of each server with an id that matches the pattern. * matches any characters.
 type Adjust struct {
 	Server string
 	By     int
 }
 
-// MaxEarn bounds the time in which a limit that is used up is whole again: its
-// Burst times its Every.
+// MaxEarn limits the time that a used-up limit needs to refill: its Burst times its Every.
 const MaxEarn = 10 * 365 * 24 * time.Hour
 
-// A Limit bounds how often a tenant calls each tool that carries Constraint.
+// A Limit is a rate limit of a tenant for each tool that carries Constraint.
 type Limit struct {
 	Constraint Constraint
-	Every      time.Duration // one call is earned each Every
-	Burst      int           // at most so many at once; at least 1
+	Every      time.Duration // one permit is earned each Every
+	Burst      int           // the most permits that can be saved up; at least 1
 }
 
-// An Overlay is what an operator or tenant says of a tool in place of, or
-// besides, its server.
+// An Overlay is what an operator or tenant states about a tool, instead of its server or in addition to it.
 type Overlay struct {
-	// Capabilities where nil leave it to others to say any.
+	// Capabilities replace those of weaker sources; nil states none and leaves them to other sources.
 	Capabilities []Capability
 
-	// Contract has the facts that stand in the overlay.
+	// Contract has the facts that the overlay states.
 	Contract Contract `json:",omitzero"`
 
-	// Equivalents are where calls of the tool may move.
+	// Equivalents are tools that calls of this tool may move to.
 	Equivalents []Declared `json:",omitempty"`
 
-	// Replace drops what weaker sources would add. Only an operator's overlay
-	// has it.
+	// Replace discards what weaker sources would add. Only an operator's overlay can set it.
 	Replace bool
 
-	// Fault, if set, is why the rest could not be read: the tool is not served.
+	// Fault, if set, says why the overlay could not be read. The tool is then not served.
 	Fault string `json:",omitempty"`
 
-	// Redact are the detectors by which the results of the tool are always redacted, sorted. Only an operator's
-	// overlay has them. RedactAt is where they stand, as file:line:column.
+	// Redact lists the detectors that always apply to the tool's results, sorted. Only an operator's overlay can set
+	// them. RedactAt is the place in the file, as file:line:column.
 	Redact   []Detector `json:",omitempty"`
 	RedactAt string     `json:"-"`
 }

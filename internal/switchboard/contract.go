@@ -5,96 +5,90 @@ import (
 	"time"
 )
 
-// A Contract is what is said of a tool's calls besides what they are for. The
-// zero Contract promises nothing.
+// A Contract is what is known about a tool's calls, besides their purpose. The zero Contract promises nothing.
 type Contract struct {
-	ReadOnly      Fact `json:",omitzero"` // it changes nothing
-	Idempotent    Fact `json:",omitzero"` // doing it again changes nothing more
-	Stateful      Fact `json:",omitzero"` // it changes what lasts; never repeated once it may have reached a server
+	ReadOnly      Fact `json:",omitzero"` // a call changes nothing
+	Idempotent    Fact `json:",omitzero"` // repeating a call changes nothing more
+	Stateful      Fact `json:",omitzero"` // a call changes lasting state; never repeated once it may have reached a server
 	Deterministic Fact `json:",omitzero"` // the same arguments give the same result
 
-	// Timeout bounds one call of the tool; 0 leaves it to the server's.
+	// Timeout limits one call of the tool; 0 means the server's timeout.
 	Timeout time.Duration `json:",omitzero"`
 
-	// Hurried says that Timeout is a tenant's, and shorter than others have set:
-	// that it is over says nothing of the server.
+	// Hurried says that a tenant set Timeout, shorter than the others' settings. If a call exceeds it, that is no sign
+	// that the server is unwell.
 	Hurried bool `json:",omitzero"`
 }
 
-// A Fact is something that is said of a tool: that it holds, or that it does
-// not. The zero Fact is that nobody says anything, which counts as no.
+// A Fact is a statement about a tool, true or false. The zero Fact means that no source states it, which counts as
+// false.
 type Fact struct {
 	Holds  bool
-	Source Source // who says so; "" means nobody
+	Source Source // who states it; "" means no source
 
-	// Trusted says that the operator says so, or vouches for who does.
+	// Trusted says that the operator states it, or vouches for the source that does.
 	Trusted bool
 }
 
-// Said reports whether anybody says anything.
+// Said reports whether any source states the fact.
 func (f Fact) Said() bool { return f.Source != "" }
 
-// FromHint is the source of facts that stand in the annotations of a tool's own
-// definition.
+// FromHint is the source of facts in the annotations of a tool's own definition.
 const FromHint Source = "hint"
 
-// Repeatable reports whether calling the tool again is harmless, though the
-// first call may have been executed. What makes a tool less free counts whoever
-// says it, also that it is not idempotent: a call that reads may cost money.
-// What makes it more so counts where it is trusted.
+// Repeatable reports whether calling the tool again is harmless although the first call may have been executed. A fact
+// that makes the tool less free counts from any source. That includes "not idempotent", because a call that only reads
+// may cost money. A fact that makes the tool more free counts only if it is trusted.
 func (c *Contract) Repeatable() bool {
 	trusted := func(f Fact) bool { return f.Holds && f.Trusted }
 	denied := c.Idempotent.Said() && !c.Idempotent.Holds
 	return !c.Stateful.Holds && !denied && (trusted(c.ReadOnly) || trusted(c.Idempotent))
 }
 
-// A Declared is a tool of another server of which an overlay says that calls of
-// its own tool may move there, and how the arguments turn into that tool's.
+// A Declared is an equivalent that an overlay states: calls of the overlay's tool may move to Tool, on another server.
+// It says how the arguments are translated.
 type Declared struct {
 	Tool ToolID
 
-	// Map gives arguments another name; those that it does not name keep theirs.
+	// Map renames arguments. Arguments that it does not list keep their names.
 	Map map[string]string `json:",omitempty"`
 
-	// Constants are sent always, and Defaults where the caller gives none. Both
-	// are by the names that the other tool has for them.
+	// Constants are always sent. Defaults are sent if the caller does not set the argument. Both use the argument names
+	// of Tool.
 	Constants map[string]json.RawMessage `json:",omitempty"`
 	Defaults  map[string]json.RawMessage `json:",omitempty"`
 
-	// Drop are arguments that may be left out.
+	// Drop lists arguments that may be left out.
 	Drop []string `json:",omitempty"`
 
-	// Where it stands, as file:line:column.
+	// Where is the place in the file, as file:line:column.
 	Where string `json:"-"`
 }
 
-// An Equivalent is a tool of another server that is declared to do the same, so
-// that calls may move to it.
+// An Equivalent is a tool of another server that may be called instead.
 type Equivalent struct {
 	Tool *Tool
 
-	// Judgments are policy's, of the requirements by which it is a candidate.
+	// Judgments are policy's answers about the requirements that the tool is a candidate of.
 	Judgments []*Judgment
 
-	// Params gives the params of a call as this tool takes them: renamed and
-	// completed as its map says. The error says why it does not take them. It is
-	// safe for concurrent use.
+	// Params translates the params of a call for this tool: it renames and completes the arguments. The error says why
+	// the tool does not accept them. Params is safe for concurrent use.
 	Params func(params []byte) ([]byte, error)
 }
 
-// Moved says which equivalent has served a call, and which tools had been tried
-// before it, or passed over.
+// A Moved says which equivalent served a call, and which tools were tried or passed over before it.
 type Moved struct {
 	To    ToolID `json:"served_by"`
-	Tried []Try  `json:"tried"` // in order; the first is the tool that was meant
+	Tried []Try  `json:"tried"` // in order; the first is the tool that the client called
 }
 
 // A Try is a tool that did not serve a call.
 type Try struct {
 	Tool ToolID `json:"tool"`
 
-	// Code is how it failed; "" where it was passed over, since it was not fit or
-	// does not take the arguments.
+	// Code is the code of the failure; "" if the tool was passed over because it was not fit or does not accept the
+	// arguments.
 	Code Code `json:"code,omitempty"`
 	Sent bool `json:"sent,omitempty"` // the call may have reached its server
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// credentialWords end the words of names whose value is a secret.
-var credentialWords = []string{
+// credentialSuffixes are endings of words in names of secrets.
+var credentialSuffixes = []string{
 	"token", "key", "keys", "secret", "secrets", "password", "passwd", "passphrase", "pat",
 	"credential", "credentials", "authorization", "cookie",
 }
 
-// CredentialName reports whether a header or variable of the name carries a
-// secret: AUTHORIZATION, X-Api-Key, githubToken; not MAX_TOKENS or KEY_FILE.
+// CredentialName reports whether a header or variable with this name carries a secret, such as AUTHORIZATION, X-Api-Key
+// or githubToken, but not MAX_TOKENS or KEY_FILE.
 func CredentialName(name string) bool {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '_' || r == '-' || r == '.' })
 	if len(words) > 0 && slices.Contains([]string{"path", "file", "dir"}, words[len(words)-1]) {
@@ -22,24 +22,24 @@ func CredentialName(name string) bool {
 		if w == "pat" {
 			return true
 		}
-		return slices.ContainsFunc(credentialWords, func(c string) bool { return c != "pat" && strings.HasSuffix(w, c) })
+		return slices.ContainsFunc(credentialSuffixes, func(c string) bool { return c != "pat" && strings.HasSuffix(w, c) })
 	})
 }
 
-// credentialStarts are how well-known credentials begin.
-var credentialStarts = []string{
+// credentialPrefixes are the prefixes of well-known credentials.
+var credentialPrefixes = []string{
 	"sk-", "sk_live_", "sk_test_", "rk_live_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
 	"xoxb-", "xoxp-", "xoxa-", "xoxs-", "xapp-", "AKIA", "ASIA", "AIza", "ya29.", "eyJ", "hf_", "npm_", "tvly-",
 	"dop_v1_", "shpat_", "pypi-",
 }
 
-// CredentialValue reports whether a text holds what looks like a credential:
-// one of a well-known form, an Authorization value, or a URL with a password.
+// CredentialValue reports whether a text contains something that looks like a credential: a well-known prefix, an
+// Authorization value, or a URL with a password.
 func CredentialValue(s string) bool {
 	words := strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`=:,;&?/(){}[]<>|", r) })
 	for i, w := range words {
-		for _, start := range credentialStarts {
-			// Without a digit it is a word that begins alike, as npm_config_cache.
+		for _, start := range credentialPrefixes {
+			// Without a digit it is an ordinary word with the same start, such as npm_config_cache.
 			if rest, ok := strings.CutPrefix(w, start); ok && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
 				return true
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What RefusedVariable says.
+// The reasons that RefusedVariable returns.
 const (
 	loadsCode   = "it makes the program load other code"
 	runsFirst   = "it makes the program run something else first; put what the server needs into command"
@@ -14,7 +14,7 @@ const (
 	trustsMore  = "it makes the program trust whoever holds a certificate of another authority; give the machine the certificate"
 )
 
-// refusedVariables are variables that a server's program is not given, by upper-case name.
+// refusedVariables maps the upper-case names of variables that a server's program does not get to the reason.
 var refusedVariables = func() map[string]string {
 	all := map[string]string{
 		"PATH":                "it decides which program runs; name the program in command by its full path",
@@ -36,12 +36,13 @@ var refusedVariables = func() map[string]string {
 	return all
 }()
 
-// registries begin the variables of package managers of JavaScript, which read some in any case.
-var registries = []string{"NPM_CONFIG_", "PNPM_CONFIG_", "YARN_", "BUN_CONFIG_"}
+// registryPrefixes are the prefixes of variables of JavaScript package managers. Some package managers accept these in any
+// case.
+var registryPrefixes = []string{"NPM_CONFIG_", "PNPM_CONFIG_", "YARN_", "BUN_CONFIG_"}
 
-// RefusedVariable says why a server's program is not given the variable, or "". It refuses the
-// variables with which a program loads or runs what its command does not name, and
-// those that decide from where that is fetched. The case of the name does not count.
+// RefusedVariable returns the reason why a server's program does not get the variable, or "" if it does. It refuses
+// variables that make a program load or run code that its command does not name, and variables that decide where such
+// code is fetched from. The case of the name does not matter.
 func RefusedVariable(name string) string {
 	upper := strings.ToUpper(name)
 	switch {
@@ -49,7 +50,7 @@ func RefusedVariable(name string) string {
 		return loadsCode
 	case strings.HasPrefix(upper, "LUA_INIT_"), strings.HasPrefix(upper, "BASH_FUNC_"):
 		return runsFirst
-	case strings.Contains(upper, "REGISTRY") && slices.ContainsFunc(registries, func(start string) bool { return strings.HasPrefix(upper, start) }):
+	case strings.Contains(upper, "REGISTRY") && slices.ContainsFunc(registryPrefixes, func(start string) bool { return strings.HasPrefix(upper, start) }):
 		return fetchesFrom
 	}
 	return refusedVariables[upper]

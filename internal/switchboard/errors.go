@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A Code is the stable name of a refusal. docs/errors/ has a section for each.
+// A Code is the stable name of a refusal. docs/errors/ has one section for each code.
 type Code string
 
-// The codes in use.
+// The codes.
 const (
 	CodeServerUnknown     Code = "SB-DISC-001"
 	CodeServerUnreachable Code = "SB-DISC-002"
@@ -47,10 +47,10 @@ const (
 	CodeConfig            Code = "SB-CONF-001"
 )
 
-// Retry says whether asking again can help.
+// Retry says whether a retry can help.
 type Retry string
 
-// The answers to "shall I retry?".
+// The values of Retry.
 const (
 	RetryNo        Retry = "no"
 	RetryLater     Retry = "later"
@@ -59,8 +59,8 @@ const (
 	RetryAskPerson Retry = "ask a person"
 )
 
-// retries has every code.
-var retries = map[Code]Retry{
+// retryByCode has an entry for every code.
+var retryByCode = map[Code]Retry{
 	CodeServerUnknown:     RetryNo,
 	CodeServerUnreachable: RetryBackoff,
 	CodeServerProtocol:    RetryNo,
@@ -96,66 +96,64 @@ var retries = map[Code]Retry{
 }
 
 // Codes returns all codes, sorted.
-func Codes() []Code { return slices.Sorted(maps.Keys(retries)) }
+func Codes() []Code { return slices.Sorted(maps.Keys(retryByCode)) }
 
-// Retry returns what the code says about asking again.
-func (c Code) Retry() Retry { return retries[c] }
+// Retry returns whether a retry can help after this code.
+func (c Code) Retry() Retry { return retryByCode[c] }
 
-// An Error is a refusal, or a failure of ours to finish what was asked. It has
-// two texts: one for the caller, and one for the operator.
+// An Error says that Switchboard refused a request or could not finish it. It has two texts: one for the caller and one
+// for the operator.
 type Error struct {
 	Code Code
 
-	// Text is for the caller: what was refused and what to do next, with no
-	// topology, no rule text and no secret.
+	// Text is for the caller: what was refused, and what to do next. It never shows topology, the text of rules, or
+	// secrets.
 	Text string
 
-	// Requirement and Stage say, where a decision refused, which requirement
-	// was left with nothing and which stage removed the last candidate.
+	// Requirement and Stage are set if a decision refused: the requirement that has no candidate left, and the stage
+	// that dropped the last one.
 	Requirement string
 	Stage       string
 
-	// Stub is the tool that expands what was called, where that is on demand.
+	// Stub is the stub that expands the called tool, if that tool is on demand.
 	Stub string
 
-	// Tool is the name of the tool that serves what was called now, where that is another one,
-	// and Definition its definition.
+	// Tool is the name of another tool that now serves the called name, and Definition is its definition.
 	Tool       string
 	Definition string
 
-	// Hint is what the caller can do next, where Text does not say it.
+	// Hint says what the caller can do next, if Text does not.
 	Hint string
 
-	// RetryAfter is how long to wait before asking again; 0 means unknown.
+	// RetryAfter is how long to wait before a retry; 0 means unknown.
 	RetryAfter time.Duration
 
-	// Later says that the clock alone refuses it: at another time the same is allowed.
+	// Later says that only the time of day or the date refuses the request. The same request is allowed at another
+	// time.
 	Later bool
 
-	// Unsent says that the call provably never reached a server.
+	// Unsent says that the call provably did not reach a server.
 	Unsent bool
 
-	// Moves says that the call never left, and that another candidate of its requirement is fit: the run is
-	// bound to that one soon.
+	// Moves says that the call was not sent and that another candidate of its requirement is fit. The run is soon bound
+	// to that candidate.
 	Moves bool
 
-	// ServerFailed says that the failure is the server's: of its transport, its
-	// time, its word on the protocol. It is no answer of a tool's, nor the
-	// caller's doing.
+	// ServerFailed says that the server failed: its transport, a timeout, or a breach of the protocol. It is false for
+	// an error that a tool returned, and for mistakes of the caller.
 	ServerFailed bool
 
-	// Lost says that the connection broke under the call: and so it did under all
-	// that were under way on it.
+	// Lost says that the connection broke during the call. It then broke for all calls in flight on it.
 	Lost bool
 
-	// Receipt is the id of the receipt that there is of it; "" where there is none.
+	// Receipt is the id of the call's receipt; "" if there is none.
 	Receipt string
 
-	// Cause is for the operator: the log and explain show it, clients do not.
+	// Cause is for the operator. The log output and explain show it; clients never see it.
 	Cause error
 }
 
-// Retry says whether asking again can help.
+// Retry returns whether a retry can help.
 func (e *Error) Retry() Retry {
 	if e.Later {
 		return RetryLater
@@ -163,7 +161,7 @@ func (e *Error) Retry() Retry {
 	return e.Code.Retry()
 }
 
-// Error gives the code, the caller's text, and the cause.
+// Error returns the code, the caller's text, and the cause.
 func (e *Error) Error() string {
 	s := string(e.Code) + ": " + e.Text
 	if e.Cause != nil {
@@ -175,13 +173,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Refuse returns an Error with the caller's text.
+// Refuse returns an Error with the text for the caller.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
-// Receipted returns err with the id of its receipt, where it is an *Error and id is not "".
-// What else is wrapped around that is let go. err itself, which others may have too, stays as it is.
+// Receipted returns err with the id of its receipt, if err is an *Error and id is not "". It drops any errors wrapped
+// around the *Error. It does not modify err itself, which other goroutines may share.
 func Receipted(err error, id string) error {
 	own, ok := errors.AsType[*Error](err)
 	if !ok || id == "" {
@@ -192,9 +190,8 @@ func Receipted(err error, id string) error {
 	return &noted
 }
 
-// Unavailable returns the refusal of a call that needs the store while that cannot
-// be used: SB-ROUT-004. text says what could not be told or kept, and that the
-// call was not made. err is the store's, for the operator.
+// Unavailable returns the refusal of a call that needs the store while the store cannot be used: SB-ROUT-004. text says
+// what could not be read or written, and that the call was not made. err is the store's error, for the operator.
 func Unavailable(text string, err error) *Error {
 	return &Error{Code: CodeStoreUnavailable, Text: text + "; try again in a moment", RetryAfter: time.Second, Unsent: true, Cause: err}
 }

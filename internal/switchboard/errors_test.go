@@ -17,8 +17,8 @@ func TestEveryCodeHasASectionOfItsOwnAndSaysWhetherToRetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	codes := regexp.MustCompile(`Code = "(SB-[A-Z]+-[0-9]{3})"`).FindAllStringSubmatch(string(source), -1)
-	if len(codes) != len(retries) {
-		t.Errorf("%d codes, of which %d say whether to retry", len(codes), len(retries))
+	if len(codes) != len(retryByCode) {
+		t.Errorf("there are %d codes, but retries has %d", len(codes), len(retryByCode))
 	}
 	for _, m := range codes {
 		if n := strings.Count(string(page), "\n## "+m[1]+" "); n != 1 {

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// A Fault is one thing that is wrong with one file: where, what, and what to
-// do about it. Its text never holds the value of a secret.
+// A Fault is one mistake in a file: where it is, what it is, and what to do about it. Its text never contains the value
+// of a secret.
 type Fault struct {
 	File string
 
-	// Line and Column count from 1, columns in characters. Line 0 means the
-	// whole file or folder.
+	// Line and Column count from 1, columns in characters. Line 0 means the whole file or folder.
 	Line, Column int
 
 	Text string
 }
 
-// String gives "file:line:column: text", or "file: text".
+// String returns "file:line:column: text", or "file: text".
 func (f Fault) String() string {
 	if f.Line == 0 {
 		return f.File + ": " + f.Text
@@ -25,11 +24,10 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Line, f.Column, f.Text)
 }
 
-// Faults are all that is wrong with some files, in the order of files, lines and
-// columns.
+// Faults are all mistakes in some files, in the order of files, lines and columns.
 type Faults []Fault
 
-// Error gives the faults, one a line.
+// Error returns the faults, one a line.
 func (fs Faults) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {

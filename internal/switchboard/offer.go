@@ -14,7 +14,7 @@ const (
 	NKinds
 )
 
-// String gives the kind as people say it.
+// String returns the kind in words.
 func (k Kind) String() string {
 	return [NKinds]string{"tools", "resources", "resource templates", "prompts"}[k]
 }
@@ -31,26 +31,24 @@ func (ks Kinds) With(k Kind) Kinds { return ks | 1<<k }
 // Has reports whether k is in the set.
 func (ks Kinds) Has(k Kind) bool { return ks&(1<<k) != 0 }
 
-// An Offer is what one server offers now, in its own bytes.
+// An Offer is everything that one server lists now, in the server's own bytes.
 type Offer struct {
 	Server ServerID
 
-	// Capabilities is the capabilities object of the server's answer to
-	// initialize or server/discover; nil where the server has none.
+	// Capabilities is the capabilities object in the server's answer to initialize or server/discover; nil if the
+	// server has none.
 	Capabilities []byte
 
-	// Beside is the member BlockName of that answer, beside its capabilities; nil where it has
-	// none.
+	// Beside is the member BlockName of that answer, next to capabilities; nil if there is none.
 	Beside []byte
 
-	// Instructions is what the server tells models of itself, without its secrets; ""
-	// means nothing.
+	// Instructions are the server's instructions to models, with its secrets removed; "" means none.
 	Instructions string
 
-	// Version is what the server says of its own; "" where it says nothing.
+	// Version is the version that the server reports of itself; "" if it reports none.
 	Version string
 
-	// Modern says that the server speaks the era without sessions.
+	// Modern says that the server speaks the modern era, which has no sessions.
 	Modern bool
 
 	// Tools are the tool objects of tools/list, in the server's order.
@@ -59,11 +57,11 @@ type Offer struct {
 	// Resources, Templates and Prompts are the objects of the other lists.
 	Resources, Templates, Prompts [][]byte
 
-	// Stale is set while the server is away and this is its last known word.
+	// Stale is set while the server is away and this is its last known offer.
 	Stale bool
 }
 
-// BlockName is the member that holds what a tool's capabilities are, wherever it stands.
+// BlockName is the name of the member that states the capabilities of tools, in every place where it can occur.
 const BlockName = "x-summit-capabilities"
 
 // List returns the objects of the kind.

@@ -2,11 +2,10 @@ package switchboard
 
 import "strings"
 
-// MatchPattern reports whether the pattern, in which * stands for any run of
-// characters, matches the whole of s. It takes time in proportion to
-// len(pattern)*len(s) at most.
+// MatchPattern reports whether the pattern matches the whole of s. In the pattern, * matches any characters, also none.
+// It takes at most len(pattern)*len(s) steps.
 func MatchPattern(pattern, s string) bool {
-	star, mark := -1, 0 // the last * in pattern, and where in s what it stands for ends
+	star, mark := -1, 0 // the last * in pattern, and where in s its match ends
 	p, i := 0, 0
 	for i < len(s) {
 		switch {

@@ -2,69 +2,64 @@ package switchboard
 
 import "time"
 
-// A PolicyFile is one file of Rego, or of the data beside it.
+// A PolicyFile is one file of Rego, or of the data next to it.
 type PolicyFile struct {
-	Name string // as faults name it
-	Path string // in its folder of policies, with slashes
+	Name string // the name that faults use
+	Path string // its path in the folder of policies, with slashes
 	Data []byte
 }
 
-// A Judgment is what policy was asked when a requirement was decided, and what
-// it remembers of its answer: so that it can be asked again, of one tool, when
-// that is called. It is made by package policy and immutable.
+// A Judgment is one question to policy when a requirement was decided, with the parts of the answer that policy
+// remembers. With it, policy can judge one tool again when that tool is called. Package policy makes it; it is
+// immutable.
 type Judgment struct {
 	Requirement *Requirement
 
 	// Candidates are the tools that were judged together.
 	Candidates []*Tool
 
-	// Memory is package policy's own.
+	// Memory belongs to package policy.
 	Memory any
 }
 
-// Obligations are what policy asks of a call that it allows. Those of several
-// rules have been put together: of each, the strictest counts. The zero value
-// asks for nothing.
+// Obligations are the conditions that policy sets for a call that it allows. They combine those of several rules: of
+// each kind, the strictest counts. The zero value sets none.
 type Obligations struct {
-	// Approval, where set, is who may approve the call; without a granted
-	// approval it is refused.
+	// Approval, if set, says who may approve the call. Without a granted approval the call is refused.
 	Approval *Approval
 
-	// Notify is whom to tell of the call; a call of which nobody can be told is
-	// refused.
+	// Notify lists who must be notified of the call. If no notification can be delivered, the call is refused.
 	Notify []string
 
-	// Timeout bounds the call; 0 means that policy does not.
+	// Timeout limits the call; 0 means that policy sets no timeout.
 	Timeout time.Duration
 
-	// Redact are JSON pointers (RFC 6901) into the result, sorted. What they
-	// name is not shown.
+	// Redact lists JSON pointers (RFC 6901) into the result, sorted. The values that they name are removed.
 	Redact []string
 
-	// Detect are the detectors, sorted, whose data is not shown.
+	// Detect lists detectors, sorted. The data that they find is removed.
 	Detect []Detector `json:",omitempty"`
 
-	// Rate bounds how often the tool is called. One of no Every is no bound.
+	// Rate limits how often the tool is called. An Every of 0 means no limit.
 	Rate Rate
 
-	// Log is the level at which the call is logged; "" means that policy does
-	// not ask for it.
+	// Log is the log level for the call; "" means that policy does not ask for it.
 	Log string
 }
 
-// None reports whether nothing is asked for.
+// None reports whether there are no obligations.
 func (o *Obligations) None() bool {
 	return o.Approval == nil && len(o.Notify) == 0 && o.Timeout == 0 && len(o.Redact) == 0 && len(o.Detect) == 0 && o.Rate.Every == 0 && o.Log == ""
 }
 
-// An Approval is an obligation to have a person say yes.
+// An Approval is the obligation to get a person's approval.
 type Approval struct {
-	Who     []string      // roles or principals, sorted; none means anybody who may approve
-	Expires time.Duration // how long a yes counts; 0 means that policy does not say
+	Who     []string      // roles or principals, sorted; empty means anyone who may approve
+	Expires time.Duration // how long an approval is valid; 0 means that policy does not say
 }
 
-// A Rate is how often something may happen.
+// A Rate is a rate limit.
 type Rate struct {
-	Every time.Duration // one is earned each Every
-	Burst int           // at most so many at once; at least 1
+	Every time.Duration // one permit is earned each Every
+	Burst int           // the most permits that can be saved up; at least 1
 }

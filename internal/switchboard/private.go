@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// CheckPrivate refuses a file or folder that other users may write, and one of our own user that other users may read. The error
-// names the mode and the chmod that mends it. A file of another user may be readable: the mode of a secret that a
-// container is given is the choice of its host.
+// CheckPrivate refuses a file or folder that other users may write, and one that belongs to us and that other users may
+// read. The error gives the mode and the chmod that corrects it. A file that belongs to another user may be readable:
+// the host of a container chooses the mode of the secrets that it provides.
 func CheckPrivate(name string, info fs.FileInfo) error {
 	mode := info.Mode().Perm()
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -12,7 +12,7 @@ import (
 func TestWhatOtherUsersMayReadOrWriteIsNotPrivate(t *testing.T) {
 	for _, tt := range []struct {
 		mode os.FileMode
-		want string // of the error; "" for none
+		want string // the error; "" for none
 	}{
 		{0o600, ""},
 		{0o400, ""},
@@ -50,7 +50,7 @@ func TestWhatOtherUsersMayReadOrWriteIsNotPrivate(t *testing.T) {
 	if err := switchboard.CheckPrivate(dir, info); err == nil || !strings.Contains(err.Error(), "chmod 700 "+dir) {
 		t.Error(err)
 	}
-	if os.Getuid() == 0 { // another's
+	if os.Getuid() == 0 { // as root we can make a file of another user
 		if err := os.Chown(dir, 65532, -1); err != nil {
 			t.Fatal(err)
 		}

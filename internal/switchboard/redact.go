@@ -15,19 +15,19 @@ const (
 	DetectSecret Detector = "secret" // credentials
 )
 
-// Detectors are all detectors, sorted as bytes.
+// Detectors lists all detectors, sorted as bytes.
 var Detectors = []Detector{DetectCard, DetectEmail, DetectIBAN, DetectIP, DetectPhone, DetectSecret}
 
-// PersonalData are the detectors that must redact a tool's results before the tool is pii_safe: each finds what
-// names a person or an account by itself. A network address often names a machine, and a credential is no
-// personal data; an operator adds these where they matter.
+// PersonalData lists the detectors that must redact a tool's results so that the tool counts as pii_safe. Each of them
+// finds data that identifies a person or an account by itself. The others are left out: a network address often
+// identifies a machine, and a credential is not personal data. An operator adds these where they matter.
 var PersonalData = []Detector{DetectCard, DetectEmail, DetectIBAN, DetectPhone}
 
 // FromEnforcement is the source of constraints that Switchboard itself enforces.
 const FromEnforcement Source = "enforced"
 
-// Enforces reports whether Switchboard itself makes calls of the tool keep to the constraint, whatever anybody
-// says of it: pii_safe, where the operator has the results redacted by all detectors of PersonalData.
+// Enforces reports whether Switchboard itself makes calls of the tool satisfy the constraint, whatever any source says
+// about it. That is so for pii_safe, if the operator has set all detectors of PersonalData for the tool.
 func (t *Tool) Enforces(c Constraint) bool {
 	return c == PIISafe && !slices.ContainsFunc(PersonalData, func(d Detector) bool { return !slices.Contains(t.Redact, d) })
 }

@@ -1,10 +1,9 @@
-// Package switchboard holds the words that the rest of the program is written
-// in: capabilities, tools, requirements, tasks, tenants, principals, calls,
-// and the codes of refusals.
+// Package switchboard defines the words that the rest of the program is written in: capabilities, tools, requirements,
+// tasks, tenants, principals, calls, and the codes of refusals.
 //
-// It imports nothing of ours and does no I/O, so that every other package can
-// speak in its terms without knowing where a value came from. Values of its
-// types are shared freely between goroutines and are not modified once made.
+// It imports no other package of this program and does no I/O, so that every package can use these types without
+// knowing where a value came from. Goroutines share values of these types freely. A value is not modified once it is
+// made.
 package switchboard
 
 import (
@@ -12,21 +11,20 @@ import (
 	"strings"
 )
 
-// A ServerID names one MCP server behind the gateway.
+// A ServerID is the name of one MCP server behind Switchboard, such as "github".
 type ServerID string
 
-// A TenantID names one tenant, as in the folder tenants/<id>.
+// A TenantID is the name of one tenant, and of its folder tenants/<id>.
 type TenantID string
 
-// A TaskID names one task of a tenant.
+// A TaskID is the name of one task of a tenant.
 type TaskID string
 
-// MaxIDBytes bounds the ids of servers, tenants, tasks and groups.
+// MaxIDBytes is the longest id of a server, tenant, task or group, in bytes.
 const MaxIDBytes = 32
 
-// CheckID reports why s cannot be the id of a server, tenant, task or group.
-// An id is [a-z0-9]+(-[a-z0-9]+)* and at most MaxIDBytes long, so that no
-// separator that we put between ids is ambiguous.
+// CheckID returns the reason why s cannot be the id of a server, tenant, task or group. An id is
+// [a-z0-9]+(-[a-z0-9]+)*, at most MaxIDBytes long. So no separator between ids is ambiguous.
 func CheckID(s string) error {
 	switch {
 	case s == "":
@@ -42,7 +40,7 @@ func CheckID(s string) error {
 	return nil
 }
 
-// A ToolID names one tool of one server. It is written "server/tool".
+// A ToolID is the name of one tool of one server, written "server/tool".
 type ToolID struct {
 	Server ServerID
 	Name   string
@@ -51,7 +49,7 @@ type ToolID struct {
 // String returns id in the form that ParseToolID reads.
 func (id ToolID) String() string { return string(id.Server) + "/" + id.Name }
 
-// MarshalText implements encoding.TextMarshaler, so that maps by tool encode.
+// MarshalText implements encoding.TextMarshaler, so that a map with ToolID keys can be encoded.
 func (id ToolID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -68,8 +66,7 @@ func (id ToolID) Compare(other ToolID) int {
 	return strings.Compare(id.Name, other.Name)
 }
 
-// ParseToolID reads the form "server/tool". The name may itself hold slashes;
-// a server id cannot.
+// ParseToolID reads the form "server/tool". The tool's name may contain slashes; a server's id cannot.
 func ParseToolID(s string) (ToolID, error) {
 	server, name, ok := strings.Cut(s, "/")
 	if !ok || server == "" || name == "" {
@@ -81,46 +78,45 @@ func ParseToolID(s string) (ToolID, error) {
 	return ToolID{ServerID(server), name}, nil
 }
 
-// A Digest is the SHA-256 of something's canonical form, written
-// "sha256:" and 64 hexadecimal digits. The empty Digest is of nothing.
+// A Digest is the SHA-256 of the canonical form of a value, written as "sha256:" and 64 hexadecimal digits. The empty
+// Digest means that there is no value.
 type Digest string
 
-// LocalID is the ID of the principal of keyless use, and no key's: what a principal has is
-// kept under its tenant and ID.
+// LocalID is the ID of the principal that uses Switchboard without a key. No key has this ID, because state is stored
+// under a principal's tenant and ID.
 const LocalID = "local"
 
-// A Principal is who is calling: an identity within a tenant.
+// A Principal is an identity within a tenant: who makes a request.
 type Principal struct {
 	Tenant TenantID
 	ID     string
 	Auth   Auth
 
-	// Tasks are those that the principal's key names. Empty means only the
-	// tenant's default task, unless Auth is AuthLocal: then any task of the
-	// tenant.
+	// Tasks are the tasks that the principal's key lists. If it is empty, the principal may use only the tenant's
+	// default task; with AuthLocal it may use every task of the tenant.
 	Tasks []TaskID
 
-	// Roles and Tier are what policy may ask about a principal, and Mode how
-	// much its agents may do alone: the least that tenant and key allow.
+	// Roles and Tier are for policies. Mode is how much the principal's agents may do alone: the narrower of the
+	// tenant's mode and the key's.
 	Roles []string // sorted as bytes, without duplicates
 	Tier  string
 	Mode  Mode
 }
 
-// Mode is how much an agent may do alone. What each means is policy's to say.
+// A Mode is how much an agent may do alone. Policies decide what each mode means.
 type Mode string
 
 // The modes. The zero value means Autopilot.
 const (
-	Observe   Mode = "observe"   // only look
-	Assist    Mode = "assist"    // what changes anything needs approval
-	Autopilot Mode = "autopilot" // what policy allows
+	Observe   Mode = "observe"   // only read
+	Assist    Mode = "assist"    // anything that changes something needs approval
+	Autopilot Mode = "autopilot" // everything that policy allows
 )
 
-// Modes are all modes, the narrowest first.
+// Modes lists all modes, the narrowest first.
 var Modes = []Mode{Observe, Assist, Autopilot}
 
-// Narrower returns the mode that allows less of the two.
+// Narrower returns the narrower of two modes.
 func (m Mode) Narrower(other Mode) Mode {
 	for _, least := range Modes {
 		if m == least || other == least {
@@ -130,11 +126,11 @@ func (m Mode) Narrower(other Mode) Mode {
 	return Autopilot
 }
 
-// Auth says how a principal became known.
+// An Auth is how a principal was identified.
 type Auth string
 
-// The ways to be known.
+// The ways.
 const (
-	AuthLocal  Auth = "local"   // keyless: stdio, or loopback while no key exists
-	AuthAPIKey Auth = "api_key" // a key of the tenant's
+	AuthLocal  Auth = "local"   // without a key: stdio, or loopback while no key exists
+	AuthAPIKey Auth = "api_key" // with a key of the tenant
 )

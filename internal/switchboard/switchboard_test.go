@@ -51,7 +51,7 @@ func TestToolsAreOrderedByServerThenName(t *testing.T) {
 	}
 }
 
-// LK-02: no way of printing gives a secret away, however deep it stands.
+// LK-02: no way of printing reveals a secret, however deeply it is nested.
 func TestASecretCannotBePrinted(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	const canary = "canary-8d1f"
@@ -67,7 +67,7 @@ func TestASecretCannotBePrinted(t *testing.T) {
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 			fmt.Fprintf(&out, format+"\n", v)
 		}
-		enc, _ := json.Marshal(v) // what cannot be encoded gives nothing away
+		enc, _ := json.Marshal(v) // a value that cannot be encoded reveals nothing
 		out.Write(enc)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "v", v)
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "v", v)
@@ -89,7 +89,7 @@ func TestSecretsAreComparedByTheirTexts(t *testing.T) {
 		t.Error("Equal does not say whether the texts are the same")
 	}
 	if !reflect.DeepEqual([]any{one}, []any{same}) || reflect.DeepEqual([]any{one}, []any{other}) {
-		t.Error("reflect.DeepEqual says otherwise")
+		t.Error("reflect.DeepEqual gives another answer than Equal")
 	}
 	if reflect.TypeFor[switchboard.Secret]().Comparable() {
 		t.Error("== compiles, and compares pointers")
@@ -113,7 +113,7 @@ func TestATaxonomyKnowsItsParents(t *testing.T) {
 		"a term above itself":          {"x": "x"},
 	} {
 		if _, err := switchboard.NewTaxonomy(parents, nil); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func FuzzParseToolID(f *testing.F) {
 	})
 }
 
-func TestAStarInAPatternStandsForAnyRunOfCharacters(t *testing.T) {
+func TestAStarInAPatternMatchesAnyCharacters(t *testing.T) {
 	for _, tt := range []struct {
 		pattern, s string
 		want       bool
@@ -153,14 +153,14 @@ func TestAStarInAPatternStandsForAnyRunOfCharacters(t *testing.T) {
 	}
 }
 
-func TestTheSmallestBudgetThatAnybodySaysCounts(t *testing.T) {
+func TestTheLowerBudgetCounts(t *testing.T) {
 	for _, tt := range []struct{ tenant, task, want int }{
 		{0, 0, switchboard.DefaultTokenBudget},
 		{0, 500, 500},
 		{0, 50_000, 50_000},
 		{20_000, 0, 20_000},
 		{20_000, 6000, 6000},
-		{6000, 20_000, 6000}, // as when the tenant's was lowered and the task is an old one
+		{6000, 20_000, 6000}, // the tenant's budget was lowered after the task was written
 	} {
 		tenant, task := switchboard.Tenant{TokenBudget: tt.tenant}, switchboard.Task{TokenBudget: tt.task}
 		if got := tenant.Budget(&task); got != tt.want {
@@ -169,7 +169,7 @@ func TestTheSmallestBudgetThatAnybodySaysCounts(t *testing.T) {
 	}
 }
 
-func TestAToolIsOfAServiceIfAPatternFitsItsWholeName(t *testing.T) {
+func TestAToolBelongsToAServiceIfAPatternMatchesItsWholeName(t *testing.T) {
 	s := switchboard.Service{Name: "s3", Tools: []string{"s3_*", "list_buckets"}}
 	for name, want := range map[string]bool{"s3_put": true, "s3_": true, "list_buckets": true, "list_buckets_all": false, "my_s3_put": false, "S3_put": false} {
 		if s.Has(name) != want {
@@ -181,9 +181,8 @@ func TestAToolIsOfAServiceIfAPatternFitsItsWholeName(t *testing.T) {
 	}
 }
 
-// Digests of what was archived before there were budgets and groups must stay as
-// they are.
-func TestWhatSaysNothingOfBudgetsAndGroupsIsEncodedAsBefore(t *testing.T) {
+// Digests that were recorded before budgets and groups existed must not change.
+func TestTenantsWithoutBudgetsAndGroupsAreEncodedAsBefore(t *testing.T) {
 	text, err := json.Marshal(switchboard.Tenant{Tasks: map[switchboard.TaskID]*switchboard.Task{"t": {Requirements: make([]switchboard.Requirement, 1)}}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,50 +6,49 @@ import (
 	"time"
 )
 
-// A Trail is what a call picks up on its way, for its receipt: what was decided, and
-// what those did whom it passed. Its attempts share it. A nil Trail takes nothing. It
-// is safe for concurrent use.
+// A Trail collects facts about a call for its receipt: the decision behind it, and what the wrappers did. All attempts
+// of the call share it. A nil Trail ignores everything. A Trail is safe for concurrent use.
 type Trail struct {
 	mu    sync.Mutex
 	marks Marks
 }
 
-// Marks are what stands on a Trail.
+// Marks are the facts on a Trail.
 type Marks struct {
-	Decision Digest   // of the decision that selected the tool
-	Basis    Digest   // of what that was made from
-	Rulings  []Digest // of policy's words on the attempts, in their order
+	Decision Digest   // the decision that selected the tool
+	Basis    Digest   // the snapshot that the decision was made from
+	Rulings  []Digest // policy's answers about the attempts, in their order
 	Given    Given
-	Waited   time.Duration // before it was sent: for a place, for a person
+	Waited   time.Duration // how long it waited before it was sent, for a slot or a person
 }
 
-// Given says from where a result was given again without a call.
+// A Given says where a result came from if no server was called.
 type Given string
 
-// From where. The zero value means that a server has answered.
+// The origins. The zero value means that a server answered.
 const (
 	GivenCache       Given = "cache"
 	GivenIdempotency Given = "idempotency"
-	GivenKept        Given = "kept" // more of a result that was too long
+	GivenKept        Given = "kept" // a further part of a result that was too long
 )
 
-// Decided says which decision selected the tool, and what that was made from.
+// Decided records the decision that selected the tool, and the snapshot behind the decision.
 func (t *Trail) Decided(decision, basis Digest) {
-	t.mark(func(m *Marks) { m.Decision, m.Basis = decision, basis })
+	t.update(func(m *Marks) { m.Decision, m.Basis = decision, basis })
 }
 
-// Ruled says what policy's word on an attempt was.
+// Ruled records policy's answer about one attempt.
 func (t *Trail) Ruled(ruling Digest) {
-	t.mark(func(m *Marks) { m.Rulings = append(m.Rulings, ruling) })
+	t.update(func(m *Marks) { m.Rulings = append(m.Rulings, ruling) })
 }
 
-// Gave says that the result is one that was there already.
-func (t *Trail) Gave(from Given) { t.mark(func(m *Marks) { m.Given = from }) }
+// Gave records that the result existed already.
+func (t *Trail) Gave(from Given) { t.update(func(m *Marks) { m.Given = from }) }
 
-// Waited says that the call has waited so long.
-func (t *Trail) Waited(d time.Duration) { t.mark(func(m *Marks) { m.Waited += d }) }
+// Waited adds d to the time that the call has waited.
+func (t *Trail) Waited(d time.Duration) { t.update(func(m *Marks) { m.Waited += d }) }
 
-func (t *Trail) mark(with func(*Marks)) {
+func (t *Trail) update(with func(*Marks)) {
 	if t == nil {
 		return
 	}
@@ -58,7 +57,7 @@ func (t *Trail) mark(with func(*Marks)) {
 	with(&t.marks)
 }
 
-// Marks returns what stands on it now.
+// Marks returns a copy of the facts so far.
 func (t *Trail) Marks() Marks {
 	if t == nil {
 		return Marks{}

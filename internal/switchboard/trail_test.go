@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestATrailKeepsWhatAllAttemptsLeaveOnIt(t *testing.T) {
+func TestATrailHasTheFactsOfAllAttempts(t *testing.T) {
 	var trail Trail
 	trail.Decided("sha256:d", "sha256:b")
 	var attempts sync.WaitGroup
@@ -29,7 +29,7 @@ func TestATrailKeepsWhatAllAttemptsLeaveOnIt(t *testing.T) {
 	}
 }
 
-func TestWithoutATrailNothingIsLeft(t *testing.T) {
+func TestANilTrailIgnoresEverything(t *testing.T) {
 	var none *Trail
 	none.Decided("sha256:d", "sha256:b")
 	none.Ruled("sha256:r")

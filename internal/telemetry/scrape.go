@@ -17,37 +17,36 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A View is what is so at one moment, and what others have counted.
+// A View holds the values of the moment, and the counts that other packages keep.
 type View struct {
 	Version string
 	Servers []Server
-	States  []string // of servers, all that there are
-	Tools   int      // of the catalog
+	States  []string // all states that a server can have
+	Tools   int      // in the catalog
 
-	// All says that whoever asks may know how much is done, and not only what
-	// is so for Tenant.
+	// All says that the caller may see the numbers of all tenants. Otherwise it sees only those of Tenant.
 	All    bool
 	Tenant switchboard.TenantID
 
-	// Configuration is the digest of that which is served; "" where there are no replicas
-	// to compare it with. Refused says that a newer one was refused, Faulty how many parts of
-	// it are faulty.
+	// Configuration is the digest of the served configuration; "" if there are no replicas to compare it
+	// with. Refused says that a newer configuration was refused. Faulty is how many parts of the
+	// configuration are faulty.
 	Configuration switchboard.Digest
 	Refused       bool
 	Faulty        int
 
-	// What follows is said only where All is set.
+	// The next fields are served only if All is set.
 	Runs, Sessions, Streams int
-	Evaluations, Unjudged   int64 // of policies, and how many of them failed
-	RanOver, Overdue        int64 // how many of them ran on when their time was over, and how many do so now
+	Evaluations, Unjudged   int64 // evaluations of policies, and how many of them failed
+	RanOver, Overdue        int64 // how many of them ran longer than their time limit, and how many do so now
 	Unrecorded              int64 // decisions that could not be recorded
-	Unwritten               int   // receipts that wait to be
-	TakenOver, Restored     int64 // sessions and runs, from other processes
+	Unwritten               int   // receipts that wait to be written
+	TakenOver, Restored     int64 // sessions and runs, from other replicas
 	StoreKind               string
 	StoreFault              bool
 }
 
-// A Server is how one server is.
+// A Server holds the values of one server.
 type Server struct {
 	ID    switchboard.ServerID
 	State string // one of View.States
@@ -56,11 +55,11 @@ type Server struct {
 	Restarts                       int64
 }
 
-// Scrape gives all that is counted, and the view, in the form that the headers of
-// the request ask for, and says which that is.
+// Scrape returns all counts and the view, in the format that the headers of the request ask for, and the
+// content type of that format.
 func (r *Recorder) Scrape(v *View, accept http.Header) (contentType string, text []byte, err error) {
 	own := prometheus.NewPedanticRegistry()
-	if err := own.Register(&scrape{r, v}); err != nil {
+	if err := own.Register(&scrapeCollector{r, v}); err != nil {
 		return "", nil, err
 	}
 	families, err := prometheus.Gatherers{own, r.process.registry()}.Gather()
@@ -78,14 +77,13 @@ func (r *Recorder) Scrape(v *View, accept http.Header) (contentType string, text
 	return string(format), b.Bytes(), nil
 }
 
-// A processOnce has what is to say of the process and its runtime, once somebody
-// has asked.
-type processOnce struct {
+// A processRegistry holds the metrics of the process and the Go runtime. It is made at the first scrape.
+type processRegistry struct {
 	once sync.Once
 	r    *prometheus.Registry
 }
 
-func (p *processOnce) registry() *prometheus.Registry {
+func (p *processRegistry) registry() *prometheus.Registry {
 	p.once.Do(func() {
 		p.r = prometheus.NewRegistry()
 		p.r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -93,68 +91,68 @@ func (p *processOnce) registry() *prometheus.Registry {
 	return p.r
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("switchboard_"+name, help, labels, nil)
 }
 
-// The metrics. docs/operate.md has a row for each.
+// The metrics. docs/operate.md has a row for each of them.
 var (
-	buildInfo = desc("build_info", "What runs; always 1.", "version", "goversion")
+	buildInfo = newDesc("build_info", "What runs; always 1.", "version", "goversion")
 
-	callsTotal  = desc("calls_total", "Calls of clients, by tenant, the server that they were meant for, and how they ended: ok, server_error, cancelled, internal or the code of a refusal.", "tenant", "server", "outcome")
-	callsMoved  = desc("calls_moved_total", "Calls that another server has served than the one that they were meant for.", "from", "to")
-	refusals    = desc("refusals_total", "What clients were refused, calls and all else, by code.", "code")
-	attempts    = desc("server_calls_total", "Calls sent to each server, by how they ended; a call that is moved is one at each.", "server", "outcome")
-	durations   = desc("server_call_duration_seconds", "How long calls sent to each server took.", "server")
-	inFlight    = desc("server_calls_in_flight", "Calls under way at each server.", "server")
-	waiting     = desc("server_calls_waiting", "Calls that wait for each server to have room.", "server")
-	states      = desc("server_state", "1 for the state that each server is in, 0 for the others.", "server", "state")
-	stateChange = desc("server_state_changes_total", "Changes of the state of each server, or of single tools of its, by the new state and the stage at which the trouble began.", "server", "of", "state", "cause")
-	probed      = desc("server_probes_total", "Probes of each server, by result: ok or failed.", "server", "result")
-	connections = desc("server_connections", "Processes or sessions of each server.", "server")
-	restarts    = desc("server_restarts_total", "How often each server came back.", "server")
-	hash        = desc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
-	refused     = desc("configuration_refused", "1 while the configuration was read and refused, so that an older one serves; else 0.")
-	faulty      = desc("configuration_faulty_parts", "Parts of the configuration with faults: tenants, tools, files of overlays, manifests.")
-	tools       = desc("catalog_tools", "Tools in the catalog.")
-	runs        = desc("runs", "Runs that are kept.")
-	sessions    = desc("sessions", "Sessions of clients of the legacy era.")
-	streams     = desc("streams", "Streams on which clients hear of changes.")
-	reloads     = desc("reloads_total", "Readings of the configuration after the first, by result: ok, unchanged or refused.", "result")
-	evaluations = desc("policy_evaluations_total", "Evaluations of policies.")
-	unjudged    = desc("policy_evaluation_failures_total", "Evaluations of policies that failed, and so denied.")
-	ranOver     = desc("policy_evaluations_ran_over_total", "Evaluations of policies that ran on when their time was over.")
-	overdue     = desc("policy_evaluations_overdue", "Evaluations of policies that run on now although their time is over.")
-	unrecorded  = desc("records_lost_total", "Receipts, and texts that they refer to, that could not be written.")
-	unwritten   = desc("receipts_waiting", "Receipts that wait to be written.")
-	hops        = desc("hops_total", "Requests that another replica was asked to answer, by how that ended: answered, gone, broken, cut or unavailable.", "outcome")
-	takenOver   = desc("sessions_taken_over_total", "Sessions of clients of the legacy era whose home was another process.")
-	restored    = desc("runs_restored_total", "Runs that went on with what another process had kept of them.")
-	keyed       = desc("idempotent_calls_total", "Calls with an idempotency key, by what they came to: first, replayed, waited, conflict, unknown, cancelled or unavailable.", "outcome")
-	cached      = desc("cacheable_calls_total", "Calls whose result may be kept, by what they came to: hit, shared or miss.", "outcome")
-	stored      = desc("store_operations_total", "Operations of the store, by how they ended: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
-	storing     = desc("store_operation_duration_seconds", "How long operations of the store took.", "operation")
-	available   = desc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
+	callsTotal           = newDesc("calls_total", "Calls of clients, by tenant, the server that they were for, and their outcome: ok, server_error, cancelled, internal or the code of a refusal.", "tenant", "server", "outcome")
+	callsMoved           = newDesc("calls_moved_total", "Calls that another server served, by the server that they were for and the one that served them.", "from", "to")
+	refusals             = newDesc("refusals_total", "Refusals to clients, of calls and other requests, by code.", "code")
+	attempts             = newDesc("server_calls_total", "Calls sent to each server, by outcome; a call that moves counts at each server.", "server", "outcome")
+	durations            = newDesc("server_call_duration_seconds", "Duration of the calls sent to each server.", "server")
+	inFlight             = newDesc("server_calls_in_flight", "Calls in flight at each server.", "server")
+	waiting              = newDesc("server_calls_waiting", "Calls that wait for a slot at each server.", "server")
+	states               = newDesc("server_state", "1 for the state that each server is in, 0 for the others.", "server", "state")
+	stateChange          = newDesc("server_state_changes_total", "Changes of the state of each server, or of single tools of it, by the new state and the stage where the trouble began.", "server", "of", "state", "cause")
+	probed               = newDesc("server_probes_total", "Probes of each server, by result: ok or failed.", "server", "result")
+	connections          = newDesc("server_connections", "Processes or sessions of each server.", "server")
+	restarts             = newDesc("server_restarts_total", "How often each server came back.", "server")
+	configurationHash    = newDesc("configuration_hash", "A number that is the same for all replicas that serve the same configuration.")
+	configurationRefused = newDesc("configuration_refused", "1 while the newest configuration is refused and an older one is served; else 0.")
+	configurationFaulty  = newDesc("configuration_faulty_parts", "Parts of the configuration with faults: tenants, tools, files of overlays, manifests.")
+	tools                = newDesc("catalog_tools", "Tools in the catalog.")
+	runs                 = newDesc("runs", "Runs in memory.")
+	sessions             = newDesc("sessions", "Sessions of clients of the legacy era.")
+	streams              = newDesc("streams", "Streams that bring notifications to clients.")
+	reloads              = newDesc("reloads_total", "Readings of the configuration after the first, by result: ok, unchanged or refused.", "result")
+	evaluations          = newDesc("policy_evaluations_total", "Evaluations of policies.")
+	unjudged             = newDesc("policy_evaluation_failures_total", "Evaluations of policies that failed and therefore denied.")
+	ranOver              = newDesc("policy_evaluations_ran_over_total", "Evaluations of policies that ran longer than their time limit.")
+	overdue              = newDesc("policy_evaluations_overdue", "Evaluations of policies that are running now beyond their time limit.")
+	unrecorded           = newDesc("records_lost_total", "Receipts, and the texts that they refer to, that could not be written.")
+	unwritten            = newDesc("receipts_waiting", "Receipts that wait to be written.")
+	hops                 = newDesc("hops_total", "Requests that were forwarded to another replica, by outcome: answered, gone, broken, cut or unavailable.", "outcome")
+	takenOver            = newDesc("sessions_taken_over_total", "Sessions of clients of the legacy era that were taken over from another replica.")
+	restored             = newDesc("runs_restored_total", "Runs that were restored from the state that another replica had stored.")
+	keyed                = newDesc("idempotent_calls_total", "Calls with an idempotency key, by outcome: first, replayed, waited, conflict, unknown, cancelled or unavailable.", "outcome")
+	cached               = newDesc("cacheable_calls_total", "Calls with a result that may be cached, by outcome: hit, shared or miss.", "outcome")
+	stored               = newDesc("store_operations_total", "Operations of the store, by outcome: ok, conflict, unavailable, invalid or cancelled.", "operation", "outcome")
+	storing              = newDesc("store_operation_duration_seconds", "Duration of the operations of the store.", "operation")
+	available            = newDesc("store_available", "1 while the store can be used, 0 while it cannot.", "kind")
 )
 
-// A scrape is one look at everything. It implements prometheus.Collector.
-type scrape struct {
+// A scrapeCollector collects all metrics once. It implements prometheus.Collector.
+type scrapeCollector struct {
 	r *Recorder
 	v *View
 }
 
 // Describe implements prometheus.Collector.
-func (s *scrape) Describe(c chan<- *prometheus.Desc) {
+func (s *scrapeCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, callsTotal, callsMoved, refusals, attempts, durations, inFlight, waiting, states, stateChange, probed, connections,
-		restarts, hash, refused, faulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
+		restarts, configurationHash, configurationRefused, configurationFaulty, tools, runs, sessions, streams, reloads, evaluations, unjudged, ranOver, overdue, unrecorded, unwritten, hops, takenOver, restored, keyed, cached, stored, storing, available,
 	} {
 		c <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (s *scrape) Collect(c chan<- prometheus.Metric) {
+func (s *scrapeCollector) Collect(c chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
@@ -163,7 +161,7 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	}
 	ended := func(d *prometheus.Desc, counts *[maxOutcomes]atomic.Int64, labels ...string) {
 		for i, outcome := range outcomes {
-			if n := counts[i].Load(); n > 0 || i == placeEnded {
+			if n := counts[i].Load(); n > 0 || i == indexOK {
 				count(d, n, append(slices.Clip(labels), outcome)...)
 			}
 		}
@@ -171,17 +169,17 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	r, v := s.r, s.v
 	gauge(buildInfo, 1, v.Version, runtime.Version())
 	gauge(tools, v.Tools)
-	gauge(refused, one(v.Refused))
-	gauge(faulty, v.Faulty)
-	if n, ok := number(v.Configuration); ok {
-		gauge(hash, n)
+	gauge(configurationRefused, gaugeOf(v.Refused))
+	gauge(configurationFaulty, v.Faulty)
+	if n, ok := digestPrefix(v.Configuration); ok {
+		gauge(configurationHash, n)
 	}
 	mine := map[switchboard.ServerID]bool{}
 	for _, server := range v.Servers {
 		id := string(server.ID)
 		mine[server.ID] = true
 		for _, state := range v.States {
-			gauge(states, one(state == server.State), id, state)
+			gauge(states, gaugeOf(state == server.State), id, state)
 		}
 		gauge(connections, server.Connections, id)
 		count(restarts, server.Restarts, id)
@@ -190,17 +188,17 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 			gauge(waiting, server.Waiting, id)
 		}
 	}
-	for k, n := range r.calls.each() {
+	for k, n := range r.calls.values() {
 		if v.All || k.tenant == v.Tenant {
 			ended(callsTotal, &n.ended, string(k.tenant), string(k.server))
 		}
 	}
-	for k, n := range r.changes.each() {
+	for k, n := range r.changes.values() {
 		if v.All || mine[k.server] {
 			count(stateChange, n.Load(), string(k.server), k.what, k.to, k.cause)
 		}
 	}
-	for k, n := range r.probes.each() {
+	for k, n := range r.probes.values() {
 		if v.All || mine[k.server] {
 			count(probed, n.Load(), string(k.server), k.result())
 		}
@@ -208,19 +206,19 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	if !v.All {
 		return
 	}
-	for id, n := range r.attempts.each() {
+	for id, n := range r.attempts.values() {
 		ended(attempts, &n.ended, string(id))
 		c <- n.histogram(durations, string(id))
 	}
-	for k, n := range r.moved.each() {
+	for k, n := range r.movedCalls.values() {
 		count(callsMoved, n.Load(), string(k[0]), string(k[1]))
 	}
 	for i, code := range outcomes {
-		if n := r.refused[i].Load(); n > 0 {
+		if n := r.refusals[i].Load(); n > 0 {
 			count(refusals, n, code)
 		}
 	}
-	for i, result := range results {
+	for i, result := range reloadResults {
 		count(reloads, r.reloads[i].Load(), result)
 	}
 	gauge(runs, v.Runs)
@@ -234,33 +232,33 @@ func (s *scrape) Collect(c chan<- prometheus.Metric) {
 	gauge(unwritten, v.Unwritten)
 	count(takenOver, v.TakenOver)
 	count(restored, v.Restored)
-	for d, counts := range map[*prometheus.Desc]*table[string, atomic.Int64]{hops: &r.hops, keyed: &r.keyed, cached: &r.cached} {
-		for outcome, n := range counts.each() {
+	for d, counts := range map[*prometheus.Desc]*lockFreeMap[string, atomic.Int64]{hops: &r.hops, keyed: &r.keyedCalls, cached: &r.cacheableCalls} {
+		for outcome, n := range counts.values() {
 			count(d, n.Load(), outcome)
 		}
 	}
-	for k, n := range r.stored.each() {
+	for k, n := range r.storeOperations.values() {
 		count(stored, n.Load(), k.what, k.outcome)
 	}
-	for what, n := range r.storing.each() {
+	for what, n := range r.storeTimes.values() {
 		c <- n.histogram(storing, what)
 	}
 	if v.StoreKind != "" {
-		gauge(available, one(!v.StoreFault), v.StoreKind)
+		gauge(available, gaugeOf(!v.StoreFault), v.StoreKind)
 	}
 }
 
-// one is 1 where that is so, and else 0.
-func one(so bool) int {
+// gaugeOf returns 1 for true and 0 for false.
+func gaugeOf(so bool) int {
 	if so {
 		return 1
 	}
 	return 0
 }
 
-// number is the beginning of a digest, as long as a float64 holds it exactly; ok is
-// false where there is none.
-func number(d switchboard.Digest) (n int, ok bool) {
+// digestPrefix returns the beginning of a digest as a number that a float64 holds exactly; ok is false if
+// there is no digest.
+func digestPrefix(d switchboard.Digest) (n int, ok bool) {
 	const digits = 12
 	_, hex, _ := strings.Cut(string(d), ":")
 	if len(hex) < digits {
@@ -270,20 +268,20 @@ func number(d switchboard.Digest) (n int, ok bool) {
 	return int(u), err == nil //nolint:gosec // 48 bits
 }
 
-// histogram is how long attempts at a server, or operations of the store, took. What ends
-// meanwhile is in all of it or in none but the sum.
+// histogram returns the durations as a metric. A call that ends during the scrape is in all buckets or in
+// none; the sum may have it alone.
 func (s *series) histogram(d *prometheus.Desc, label string) prometheus.Metric {
-	buckets, total := make(map[float64]uint64, len(bounds)), uint64(0)
+	buckets, total := make(map[float64]uint64, len(bucketBounds)), uint64(0)
 	for i := range s.took {
 		total += uint64(s.took[i].Load()) //nolint:gosec // it only grows
-		if i < len(bounds) {
-			buckets[bounds[i].Seconds()] = total
+		if i < len(bucketBounds) {
+			buckets[bucketBounds[i].Seconds()] = total
 		}
 	}
 	return prometheus.MustNewConstHistogram(d, total, float64(s.nanoseconds.Load())/1e9, buckets, label)
 }
 
-func (p probe) result() string {
+func (p serverProbe) result() string {
 	if p.good {
 		return "ok"
 	}

@@ -1,13 +1,11 @@
-// Package telemetry counts what happens, and says so to Prometheus.
+// Package telemetry counts events and serves the counts to Prometheus.
 //
-// It decides which labels there are, and that there are not many: servers and
-// tenants, which are configured, and words of closed sets. Nothing of what a
-// client or a server says is ever a label.
+// It decides which labels there are, and keeps their number small: configured servers and tenants, and words
+// of closed sets. No text of a client or a server becomes a label.
 //
-// What is counted here is counted without locks and without memory being made,
-// in numbers of our own; a registry exists only while somebody asks. What others
-// count, or is so at a moment, they are asked for then: a View. So it costs
-// next to nothing where nobody asks.
+// Counting takes no locks and allocates nothing; a registry exists only during a scrape. Counts that other
+// packages keep, and values of the moment, are read at the scrape only: the View. So telemetry costs next to
+// nothing while it is not scraped.
 package telemetry
 
 import (
@@ -21,28 +19,27 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// How a call ended, where that is not by one of our codes.
+// The outcomes of a call that ends without one of our codes.
 const (
-	ended     = "ok"           // with a result, whatever that says
-	answered  = "server_error" // with an error that is the server's answer
-	cancelled = "cancelled"    // by its client, or because we stop
-	failed    = "internal"     // in a way that is no part of any contract
+	outcomeOK          = "ok"           // with a result, also one that says isError
+	outcomeServerError = "server_error" // with the server's own error response
+	outcomeCancelled   = "cancelled"    // by its client, or because Switchboard stops
+	outcomeInternal    = "internal"     // with an error that no contract describes
 )
 
-// outcomes are how calls can end: words before the codes. Outcomes are counted by
-// their place in it.
-var outcomes = append([]string{ended, answered, cancelled, failed}, codes()...)
+// outcomes are all outcomes of calls: these words, and then the codes. A count has the index of its outcome.
+var outcomes = append([]string{outcomeOK, outcomeServerError, outcomeCancelled, outcomeInternal}, refusalCodes()...)
 
 const (
-	placeEnded = iota
-	placeAnswered
-	placeCancelled
-	placeFailed
-	maxOutcomes = 64 // of room for them, a fixed size so that a count is a plain field
+	indexOK = iota
+	indexServerError
+	indexCancelled
+	indexInternal
+	maxOutcomes = 64 // the length of an array of counts: fixed, so that the array is a plain field
 )
 
-// places are where in outcomes the codes stand.
-var places = func() map[switchboard.Code]int {
+// codeIndex holds the index of each outcome, by code.
+var codeIndex = func() map[switchboard.Code]int {
 	m := map[switchboard.Code]int{}
 	for i, o := range outcomes {
 		m[switchboard.Code(o)] = i
@@ -50,68 +47,66 @@ var places = func() map[switchboard.Code]int {
 	return m
 }()
 
-func codes() (all []string) {
+func refusalCodes() (all []string) {
 	for _, c := range switchboard.Codes() {
 		all = append(all, string(c))
 	}
 	return all
 }
 
-// placeOf says how a call ended that ended with err.
-func placeOf(ctx context.Context, err error) int {
+// outcomeIndex returns the index of the outcome of a call that ended with err.
+func outcomeIndex(ctx context.Context, err error) int {
 	if err == nil {
-		return placeEnded
+		return indexOK
 	}
 	if own, ok := errors.AsType[*switchboard.Error](err); ok {
 		if _, ours := errors.AsType[*switchboard.Error](context.Cause(ctx)); errors.Is(ctx.Err(), context.Canceled) && !ours {
-			return placeCancelled // by its client, whatever is known of the outcome
+			return indexCancelled // by its client, also if the outcome is unknown
 		}
-		if at, ok := places[own.Code]; ok {
+		if at, ok := codeIndex[own.Code]; ok {
 			return at
 		}
-		return placeFailed
+		return indexInternal
 	}
 	if _, ok := errors.AsType[*switchboard.ServerError](err); ok {
-		return placeAnswered
+		return indexServerError
 	}
 	if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-		return placeCancelled
+		return indexCancelled
 	}
-	return placeFailed
+	return indexInternal
 }
 
-// bounds are the upper bounds of the histogram's buckets, but for the last,
-// which has none.
-var bounds = [...]time.Duration{
+// bucketBounds are the upper bounds of the histogram's buckets. The last bucket is unbounded.
+var bucketBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
 	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// A series is the counts of the calls of one tenant for one server, or, with no
-// tenant, of the attempts at the server.
+// A series counts the calls of one tenant for one server or, without a tenant, the attempts at one server.
 type series struct {
 	ended [maxOutcomes]atomic.Int64
 
-	// Of attempts only.
-	took        [len(bounds) + 1]atomic.Int64
-	nanoseconds atomic.Int64 // in all
+	// Of attempts only:
+	took        [len(bucketBounds) + 1]atomic.Int64
+	nanoseconds atomic.Int64 // the sum of all durations
 }
 
-type key struct {
+type tenantServer struct {
 	tenant switchboard.TenantID
 	server switchboard.ServerID
 }
 
-// A table holds values that are found without a lock; that one is made is rare.
-// The zero table is empty.
-type table[K comparable, V any] struct {
+// A lockFreeMap finds values without a lock, and copies the map to add one, which is rare. The zero value is
+// an empty map.
+type lockFreeMap[K comparable, V any] struct {
 	making sync.Mutex
 	all    atomic.Pointer[map[K]*V]
 }
 
-// at returns the value of k, which it makes where there is none.
-func (t *table[K, V]) at(k K) *V {
+// valueOf returns the value of k, and adds it if there is none.
+func (t *lockFreeMap[K, V]) valueOf(k K) *V {
 	if all := t.all.Load(); all != nil {
 		if v := (*all)[k]; v != nil {
 			return v
@@ -132,149 +127,147 @@ func (t *table[K, V]) at(k K) *V {
 	return v
 }
 
-// each gives what the table holds, in no order.
-func (t *table[K, V]) each() map[K]*V {
+// values returns all values by key. The caller must not change the map.
+func (t *lockFreeMap[K, V]) values() map[K]*V {
 	if all := t.all.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// A Recorder counts. The zero Recorder is ready. It is safe for concurrent use.
+// A Recorder counts. The zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
-	calls    table[key, series]
-	attempts table[switchboard.ServerID, series]
-	moved    table[[2]switchboard.ServerID, atomic.Int64]
-	changes  table[change, atomic.Int64]
-	probes   table[probe, atomic.Int64]
-	stored   table[operation, atomic.Int64]
-	storing  table[string, series] // by operation; only the times
-	refused  [maxOutcomes]atomic.Int64
-	hops     table[string, atomic.Int64] // by outcome, as are these:
-	keyed    table[string, atomic.Int64]
-	cached   table[string, atomic.Int64]
-	reloads  [3]atomic.Int64 // by their place in results
+	calls           lockFreeMap[tenantServer, series]
+	attempts        lockFreeMap[switchboard.ServerID, series]
+	movedCalls      lockFreeMap[[2]switchboard.ServerID, atomic.Int64]
+	changes         lockFreeMap[serverChange, atomic.Int64]
+	probes          lockFreeMap[serverProbe, atomic.Int64]
+	storeOperations lockFreeMap[storeOperation, atomic.Int64]
+	storeTimes      lockFreeMap[string, series] // by operation; only durations
+	refusals        [maxOutcomes]atomic.Int64
+	hops            lockFreeMap[string, atomic.Int64] // by outcome, like the next two
+	keyedCalls      lockFreeMap[string, atomic.Int64]
+	cacheableCalls  lockFreeMap[string, atomic.Int64]
+	reloads         [3]atomic.Int64 // by their index in reloadResults
 
-	process processOnce
+	process processRegistry
 }
 
-type change struct {
+type serverChange struct {
 	server          switchboard.ServerID
 	what, to, cause string
 }
 
-type operation struct{ what, outcome string }
+type storeOperation struct{ what, outcome string }
 
-type probe struct {
+type serverProbe struct {
 	server switchboard.ServerID
 	good   bool
 }
 
-// Calls returns a Caller that counts the calls of each tenant for each server, by
-// how they end. It belongs around all others, so that it sees what clients see.
+// Calls returns a Caller that counts the calls of each tenant for each server, by outcome. Put it around all
+// other wrappers: it must count the outcomes that clients see.
 func (r *Recorder) Calls(next switchboard.Caller) switchboard.Caller {
-	return &counter{&r.calls, next}
+	return &callCounter{&r.calls, next}
 }
 
-type counter struct {
-	series *table[key, series]
+type callCounter struct {
+	series *lockFreeMap[tenantServer, series]
 	next   switchboard.Caller
 }
 
 // Call implements switchboard.Caller.
-func (n *counter) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+func (n *callCounter) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	result, err := n.next.Call(ctx, c)
-	n.series.at(key{c.Principal.Tenant, c.Server}).ended[placeOf(ctx, err)].Add(1)
+	n.series.valueOf(tenantServer{c.Principal.Tenant, c.Server}).ended[outcomeIndex(ctx, err)].Add(1)
 	return result, err
 }
 
-// Attempts returns a Caller that counts what is sent to each server, how it ends
-// and how long that takes. It belongs right around the servers: a call that is
-// moved is one at each of them, and one that is refused before is none.
+// Attempts returns a Caller that counts the attempts at each server, their outcomes and their durations. Put
+// it directly around the servers: a call that moves counts once at each server, and a call that is refused
+// before counts at none.
 func (r *Recorder) Attempts(next switchboard.Caller) switchboard.Caller {
-	return &timer{&r.attempts, next}
+	return &attemptTimer{&r.attempts, next}
 }
 
-type timer struct {
-	series *table[switchboard.ServerID, series]
+type attemptTimer struct {
+	series *lockFreeMap[switchboard.ServerID, series]
 	next   switchboard.Caller
 }
 
-// born is what times are counted from: to read the monotonic clock alone costs
-// half.
-var born = time.Now()
+// clockStart is the instant that durations are measured from: to read only the monotonic clock costs half.
+var clockStart = time.Now()
 
 // Call implements switchboard.Caller.
-func (n *timer) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
-	began := time.Since(born)
+func (n *attemptTimer) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
+	began := time.Since(clockStart)
 	result, err := n.next.Call(ctx, c)
-	took := time.Since(born) - began
-	s := n.series.at(c.Server)
-	s.ended[placeOf(ctx, err)].Add(1)
-	s.took[bucket(took)].Add(1)
+	took := time.Since(clockStart) - began
+	s := n.series.valueOf(c.Server)
+	s.ended[outcomeIndex(ctx, err)].Add(1)
+	s.took[bucketIndex(took)].Add(1)
 	s.nanoseconds.Add(int64(took))
 	return result, err
 }
 
-// bucket is the place of the bucket that d falls into.
-func bucket(d time.Duration) int {
-	for i, b := range bounds {
+// bucketIndex returns the index of the bucket that d belongs to.
+func bucketIndex(d time.Duration) int {
+	for i, b := range bucketBounds {
 		if d <= b {
 			return i
 		}
 	}
-	return len(bounds)
+	return len(bucketBounds)
 }
 
-// Refused counts that a client was refused something, a call or something else.
+// Refused counts a refusal to a client, of a call or of another request.
 func (r *Recorder) Refused(code switchboard.Code) {
-	if at, ok := places[code]; ok {
-		r.refused[at].Add(1)
+	if at, ok := codeIndex[code]; ok {
+		r.refusals[at].Add(1)
 	}
 }
 
-// Moved counts that a call for one server was served by another.
+// Moved counts a call for one server that another server served.
 func (r *Recorder) Moved(from, to switchboard.ServerID) {
-	r.moved.at([2]switchboard.ServerID{from, to}).Add(1)
+	r.movedCalls.valueOf([2]switchboard.ServerID{from, to}).Add(1)
 }
 
-// Changed counts that the state of a server, or with tool set of one of its tools,
-// is another now; cause is the stage at which that began, or "".
+// Changed counts a new state of a server or, if tool is set, of one of its tools. cause is the stage where
+// the trouble began, or "".
 func (r *Recorder) Changed(server switchboard.ServerID, tool bool, to, cause string) {
 	what := "server"
 	if tool {
 		what = "tool"
 	}
-	r.changes.at(change{server, what, to, cause}).Add(1)
+	r.changes.valueOf(serverChange{server, what, to, cause}).Add(1)
 }
 
-// Probed counts that a server was probed, and whether it answered well.
+// Probed counts a probe of a server, and whether it succeeded.
 func (r *Recorder) Probed(server switchboard.ServerID, err error) {
-	r.probes.at(probe{server, err == nil}).Add(1)
+	r.probes.valueOf(serverProbe{server, err == nil}).Add(1)
 }
 
-// Stored counts an operation of the store, how it ended, and how long it took.
+// Stored counts an operation of the store, its outcome and its duration.
 func (r *Recorder) Stored(what, outcome string, took time.Duration) {
-	r.stored.at(operation{what, outcome}).Add(1)
-	s := r.storing.at(what)
-	s.took[bucket(took)].Add(1)
+	r.storeOperations.valueOf(storeOperation{what, outcome}).Add(1)
+	s := r.storeTimes.valueOf(what)
+	s.took[bucketIndex(took)].Add(1)
 	s.nanoseconds.Add(int64(took))
 }
 
-// Hopped counts that another replica was asked to answer a request, and how that ended.
-func (r *Recorder) Hopped(outcome string) { r.hops.at(outcome).Add(1) }
+// Hopped counts a request that was forwarded to another replica, and its outcome.
+func (r *Recorder) Hopped(outcome string) { r.hops.valueOf(outcome).Add(1) }
 
-// Keyed counts what a call with an idempotency key has come to.
-func (r *Recorder) Keyed(outcome string) { r.keyed.at(outcome).Add(1) }
+// Keyed counts the outcome of a call with an idempotency key.
+func (r *Recorder) Keyed(outcome string) { r.keyedCalls.valueOf(outcome).Add(1) }
 
-// Cached counts what a call has come to whose result may be kept.
-func (r *Recorder) Cached(outcome string) { r.cached.at(outcome).Add(1) }
+// Cached counts the outcome of a call with a result that may be cached.
+func (r *Recorder) Cached(outcome string) { r.cacheableCalls.valueOf(outcome).Add(1) }
 
-// results are what can come of reading the configuration again.
-var results = [...]string{"ok", "unchanged", "refused"}
+// reloadResults are the results of reading the configuration again.
+var reloadResults = [...]string{"ok", "unchanged", "refused"}
 
-// Reloaded counts that the configuration was read again, and whether it was the
-// same, or was refused.
+// Reloaded counts a reload of the configuration: unchanged if same is set, refused if err is not nil.
 func (r *Recorder) Reloaded(same bool, err error) {
 	at := 0
 	switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
-// ends is a Caller whose calls end as the Target says.
+// ends is a Caller that ends each call as its Target says.
 var ends = switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	switch c.Target {
 	case "":
@@ -39,7 +39,7 @@ var ends = switchboard.CallerFunc(func(ctx context.Context, c *switchboard.Call)
 	return switchboard.Result{}, switchboard.Refuse(switchboard.Code(c.Target), "no")
 })
 
-// busy is a Recorder that has counted something of everything.
+// busy returns a Recorder that has counted some of each event.
 func busy(t *testing.T) *Recorder {
 	t.Helper()
 	r := &Recorder{}
@@ -79,7 +79,7 @@ func view() *View {
 	}
 }
 
-// scraped parses what a scrape gives: series with their values.
+// scraped returns the series of a scrape with their values.
 func scraped(t *testing.T, r *Recorder, v *View) map[string]float64 {
 	t.Helper()
 	kind, text, err := r.Scrape(v, http.Header{})
@@ -112,13 +112,13 @@ func scraped(t *testing.T, r *Recorder, v *View) map[string]float64 {
 	return got
 }
 
-func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
+func TestAScrapeHasEveryCount(t *testing.T) {
 	got := scraped(t, busy(t), view())
 	for series, want := range map[string]float64{
 		"calls_total{ok,files,acme}":                               3,
 		"calls_total{server_error,files,acme}":                     1,
 		"calls_total{cancelled,files,beta}":                        1,
-		"calls_total{internal,files,beta}":                         2, // with the code that nobody knows
+		"calls_total{internal,files,beta}":                         2, // with the unknown code
 		"calls_total{SB-EXEC-001,files,beta}":                      2,
 		"calls_moved_total{files,search}":                          1,
 		"refusals_total{SB-AUTH-001}":                              1,
@@ -163,15 +163,15 @@ func TestEverythingIsSaidAsItWasCounted(t *testing.T) {
 		"store_available{redis}":                                   0,
 	} {
 		if n, ok := got[series]; !ok || n != want {
-			t.Errorf("%s is %v, there %v; want %v", series, n, ok, want)
+			t.Errorf("%s is %v, present %v; want %v", series, n, ok, want)
 		}
 	}
 	if got["go_goroutines{}"] == 0 || got["process_resident_memory_bytes{}"] == 0 {
-		t.Errorf("nothing of the process: %v", got)
+		t.Errorf("the metrics of the process are missing: %v", got)
 	}
 }
 
-func TestATenantIsToldNothingOfOthers(t *testing.T) {
+func TestATenantSeesNothingOfOthers(t *testing.T) {
 	law.Hold(t, law.NothingLeaks)
 	v := view()
 	v.All, v.Tenant, v.Servers = false, "acme", v.Servers[:1]
@@ -184,14 +184,14 @@ func TestATenantIsToldNothingOfOthers(t *testing.T) {
 		}
 		allowed := []string{"build_info", "catalog_tools", "configuration_hash", "configuration_refused", "configuration_faulty_parts", "calls_total", "server_state", "server_state_changes_total", "server_probes_total", "server_connections", "server_restarts_total"}
 		if !slices.Contains(allowed, name) || strings.Contains(labels, "beta") || strings.Contains(labels, "search") {
-			t.Errorf("acme is told %s", series)
+			t.Errorf("acme sees %s", series)
 		}
 	}
 }
 
-func TestPrometheusFindsNothingToComplainOf(t *testing.T) {
+func TestPrometheusLintsTheMetricsWithoutFindings(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(&scrape{busy(t), view()})
+	reg.MustRegister(&scrapeCollector{busy(t), view()})
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
@@ -209,7 +209,7 @@ func TestEveryMetricHasARowInTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	(&scrape{}).Describe(descs)
+	(&scrapeCollector{}).Describe(descs)
 	close(descs)
 	n := 0
 	for d := range descs {
@@ -224,7 +224,7 @@ func TestEveryMetricHasARowInTheDocumentation(t *testing.T) {
 	}
 }
 
-func TestCountsAreExactWhereManyCallAtOnce(t *testing.T) {
+func TestCountsOfConcurrentCallsAreExact(t *testing.T) {
 	r := &Recorder{}
 	all := r.Calls(r.Attempts(ends))
 	const callers, calls, servers = 8, 500, 20
@@ -248,16 +248,16 @@ func TestCountsAreExactWhereManyCallAtOnce(t *testing.T) {
 	}
 }
 
-func TestThereIsRoomForEveryOutcome(t *testing.T) {
-	if len(outcomes) > maxOutcomes || len(places) != len(outcomes) {
-		t.Errorf("%d outcomes, %d different, and room for %d", len(outcomes), len(places), maxOutcomes)
+func TestTheCountsHaveRoomForEveryOutcome(t *testing.T) {
+	if len(outcomes) > maxOutcomes || len(codeIndex) != len(outcomes) {
+		t.Errorf("%d outcomes, %d different, and room for %d", len(outcomes), len(codeIndex), maxOutcomes)
 	}
-	if want := []string{ended, answered, cancelled, failed}; !reflect.DeepEqual(outcomes[:4], want) {
+	if want := []string{outcomeOK, outcomeServerError, outcomeCancelled, outcomeInternal}; !reflect.DeepEqual(outcomes[:4], want) {
 		t.Errorf("they begin with %v", outcomes[:4])
 	}
 }
 
-func TestCountingACallMakesNoMemory(t *testing.T) {
+func TestCountingACallAllocatesNothing(t *testing.T) {
 	r := &Recorder{}
 	all := r.Calls(r.Attempts(ends))
 	c := &switchboard.Call{Server: "files", Principal: switchboard.Principal{Tenant: "acme"}}
@@ -285,15 +285,15 @@ func BenchmarkCounting(b *testing.B) {
 	}
 }
 
-func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
-	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, time.Millisecond + 1: 1, 100 * time.Millisecond: 6, time.Minute: len(bounds) - 1, time.Hour: len(bounds)} {
-		if got := bucket(d); got != want {
+func TestADurationCountsInTheFirstBucketThatHoldsIt(t *testing.T) {
+	for d, want := range map[time.Duration]int{0: 0, time.Millisecond: 0, time.Millisecond + 1: 1, 100 * time.Millisecond: 6, time.Minute: len(bucketBounds) - 1, time.Hour: len(bucketBounds)} {
+		if got := bucketIndex(d); got != want {
 			t.Errorf("%v falls into bucket %d, want %d", d, got, want)
 		}
 	}
 	var s series
 	for _, d := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, time.Hour} {
-		s.took[bucket(d)].Add(1)
+		s.took[bucketIndex(d)].Add(1)
 		s.nanoseconds.Add(int64(d))
 	}
 	var m dto.Metric
@@ -301,12 +301,12 @@ func TestATimeFallsIntoTheFirstBucketThatHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := m.Histogram
-	if h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.003 || h.Bucket[0].GetCumulativeCount() != 2 || h.Bucket[1].GetCumulativeCount() != 3 || h.Bucket[len(bounds)-1].GetCumulativeCount() != 3 {
+	if h.GetSampleCount() != 4 || h.GetSampleSum() != 3600.003 || h.Bucket[0].GetCumulativeCount() != 2 || h.Bucket[1].GetCumulativeCount() != 3 || h.Bucket[len(bucketBounds)-1].GetCumulativeCount() != 3 {
 		t.Errorf("the histogram is %v", h)
 	}
 }
 
-func TestACallThatItsClientCancelsIsCountedAsCancelledWhateverIsKnownOfIt(t *testing.T) {
+func TestACallThatItsClientCancelsCountsAsCancelledAlsoWithAnUnknownOutcome(t *testing.T) {
 	unknown := switchboard.Refuse(switchboard.CodeOutcomeUnknown, "it may have been executed")
 	stopping := switchboard.Refuse(switchboard.CodeOverloaded, "Switchboard is stopping")
 	for _, tt := range []struct {
@@ -314,17 +314,17 @@ func TestACallThatItsClientCancelsIsCountedAsCancelledWhateverIsKnownOfIt(t *tes
 		cause error
 		want  string
 	}{
-		{"its client cancels it", errors.New("cancelled by the client"), cancelled},
-		{"its client has gone", context.Canceled, cancelled},
+		{"its client cancels it", errors.New("cancelled by the client"), outcomeCancelled},
+		{"its client has gone", context.Canceled, outcomeCancelled},
 		{"we stop", stopping, string(unknown.Code)},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(tt.cause)
-		if got := outcomes[placeOf(ctx, unknown)]; got != tt.want {
+		if got := outcomes[outcomeIndex(ctx, unknown)]; got != tt.want {
 			t.Errorf("%s: counted as %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	if got := outcomes[placeOf(t.Context(), unknown)]; got != string(unknown.Code) {
-		t.Errorf("nobody cancels it: counted as %s", got)
+	if got := outcomes[outcomeIndex(t.Context(), unknown)]; got != string(unknown.Code) {
+		t.Errorf("without a cancellation: counted as %s", got)
 	}
 }

@@ -2,34 +2,34 @@ package token
 
 import "slices"
 
-// A merger takes pieces apart into tokens. It keeps its memory from one piece to
-// the next, and is for one goroutine.
+// A merger splits pieces into tokens. It reuses its memory from one piece to the next. Only one goroutine may use it.
 type merger struct {
-	words *vocabulary
-	parts []part
-	queue []uint64
+	vocabulary *vocabulary
+	parts      []piecePart
+	queue      []uint64
 }
 
-// A part is a stretch of a piece, from its place to that of the next.
-type part struct {
-	prev, next int32  // places of its neighbours
-	rank       uint32 // of it together with the next one
+// A part is a section of a piece. It begins at its own index in parts, which is its offset in the piece, and ends where
+// the next part begins.
+type piecePart struct {
+	prev, next int32  // offsets of its neighbours
+	rank       uint32 // the rank of this part joined with the next one
 }
 
-// count returns of how many tokens the piece is made: beginning with single bytes,
-// the two neighbours of the lowest rank are merged, the leftmost first, until none
-// are a token. A queue finds them, so that a long piece takes n*log(n).
-func (m *merger) count(piece []byte) int {
-	if len(piece) == 1 || m.words.rank(piece) != noRank {
-		return 1 // every byte is a token
+// countTokens returns the number of tokens in the piece. It starts with single bytes and merges the neighbours with the
+// lowest rank, leftmost first, until no two neighbours form a token. A heap finds the next pair, so that a piece of n
+// bytes takes n*log(n) steps.
+func (m *merger) countTokens(piece []byte) int {
+	if len(piece) == 1 || m.vocabulary.rankOf(piece) != noRank {
+		return 1 // every single byte is a token
 	}
 	n := int32(len(piece))
 	m.parts, m.queue = slices.Grow(m.parts[:0], len(piece)), slices.Grow(m.queue[:0], len(piece))
 	for i := range n {
-		m.parts = append(m.parts, part{prev: i - 1, next: i + 1})
+		m.parts = append(m.parts, piecePart{prev: i - 1, next: i + 1})
 	}
 	for i := range n {
-		if key, ok := m.pair(piece, i); ok {
+		if key, ok := m.updateRank(piece, i); ok {
 			m.queue = append(m.queue, key)
 		}
 	}
@@ -40,7 +40,7 @@ func (m *merger) count(piece []byte) int {
 	for len(m.queue) > 0 {
 		at := int32(uint32(m.queue[0]))
 		p := &m.parts[at]
-		if p.rank != uint32(m.queue[0]>>32) { // one of the two was merged meanwhile
+		if p.rank != uint32(m.queue[0]>>32) { // one of the two parts was merged in the meantime
 			m.pop()
 			continue
 		}
@@ -51,14 +51,14 @@ func (m *merger) count(piece []byte) int {
 		}
 		m.parts[gone].rank = noRank
 		tokens--
-		if key, ok := m.pair(piece, at); ok {
+		if key, ok := m.updateRank(piece, at); ok {
 			m.queue[0] = key
 			m.sink(0)
 		} else {
 			m.pop()
 		}
 		if p.prev >= 0 {
-			if key, ok := m.pair(piece, p.prev); ok {
+			if key, ok := m.updateRank(piece, p.prev); ok {
 				m.push(key)
 			}
 		}
@@ -66,19 +66,18 @@ func (m *merger) count(piece []byte) int {
 	return tokens
 }
 
-// pair notes the rank of the part together with the next one. If that is a token, it
-// returns what orders it in the queue: by rank, then by place.
-func (m *merger) pair(piece []byte, at int32) (key uint64, ok bool) {
+// updateRank stores the rank of the part at the offset at, joined with the next part. If the two form a token, pair returns
+// their key in the queue, which sorts by rank, then by offset.
+func (m *merger) updateRank(piece []byte, at int32) (key uint64, ok bool) {
 	p := &m.parts[at]
 	p.rank = noRank
 	if int(p.next) < len(piece) {
-		p.rank = m.words.rank(piece[at:m.parts[p.next].next])
+		p.rank = m.vocabulary.rankOf(piece[at:m.parts[p.next].next])
 	}
 	return uint64(p.rank)<<32 | uint64(at), p.rank != noRank
 }
 
-// The queue is a heap: the least is first, and that at i is not above those at
-// 2i+1 and 2i+2.
+// The queue is a binary heap with the smallest key first: the key at i is not greater than those at 2i+1 and 2i+2.
 
 func (m *merger) push(key uint64) {
 	m.queue = append(m.queue, key)
@@ -97,7 +96,7 @@ func (m *merger) pop() {
 	}
 }
 
-// sink puts the key at i below those that are less.
+// sink moves the key at i down, below the smaller keys.
 func (m *merger) sink(i int) {
 	q, key := m.queue, m.queue[i]
 	for {

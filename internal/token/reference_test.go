@@ -26,19 +26,18 @@ func vocabularyOf(encoding string) (tokens []string) {
 	}
 }
 
-// A reference counts as the encodings are defined, slowly: with the makers' regular
-// expressions, and with the merges one by one.
+// A reference counts as the encodings are defined, slowly: with the regular expressions of their makers, and with one
+// merge after another.
 //
-// The library that has the vocabulary is none. It splits "\n  \n" in two, takes no
-// notice of U+007F, and is at work for hours where 512 KiB of " \n" are counted: an
-// error in the code that was generated of its expressions, which are right.
+// The library that has the vocabulary is no reference. It splits "\n  \n" in two, ignores U+007F, and needs hours to
+// count 512 KiB of " \n". The error is in the code generated from its expressions; the expressions are right.
 type reference struct {
 	pieces *regexp2.Regexp
 	ranks  map[string]int
 }
 
 func newReference(encoding string) *reference {
-	// In a group, so that it is not that generated code which is run.
+	// The group makes the library use the expression, not the generated code.
 	r := &reference{ranks: map[string]int{}, pieces: regexp2.MustCompile("(?:" + map[string]string{
 		"o200k_base": `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?` +
 			`|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?` +

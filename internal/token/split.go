@@ -5,37 +5,37 @@ import (
 	"unicode/utf8"
 )
 
-// A class is what the splitting rules see of a character. The rules are stated as
-// regular expressions, over the same classes.
-type class uint8
+// A class is a set of characters that the splitting rules treat alike. The rules are regular expressions over these
+// classes.
+type runeClass uint8
 
 const (
-	upper    class = 1 << iota // \p{Lu} \p{Lt}
-	lower                      // \p{Ll}
-	caseless                   // \p{Lm} \p{Lo}
-	mark                       // \p{M}
-	number                     // \p{N}
-	space                      // \s, but for line breaks
-	newline                    // \r \n
-	other                      // anything else, invalid UTF-8 too
+	upper    runeClass = 1 << iota // \p{Lu} \p{Lt}
+	lower                          // \p{Ll}
+	caseless                       // \p{Lm} \p{Lo}
+	mark                           // \p{M}
+	number                         // \p{N}
+	space                          // \s without line breaks
+	newline                        // \r \n
+	other                          // everything else, also invalid UTF-8
 
 	letter = upper | lower | caseless
-	// What may begin, and what may end, a word of o200k_base.
-	head = upper | caseless | mark
-	tail = lower | caseless | mark
-	// What signs are made of.
-	sign = mark | other
+	// The characters that a word of o200k_base may begin with, and may end with.
+	wordHead = upper | caseless | mark
+	wordTail = lower | caseless | mark
+	// The characters of signs.
+	signChars = mark | other
 )
 
-// ascii are the classes of the first characters, which most text is made of.
-var ascii = func() (t [utf8.RuneSelf]class) {
+// ascii holds the classes of the ASCII characters, because most text consists of them.
+var ascii = func() (t [utf8.RuneSelf]runeClass) {
 	for r := range t {
 		t[r] = classify(rune(r))
 	}
 	return t
 }()
 
-func classify(r rune) class {
+func classify(r rune) runeClass {
 	switch {
 	case r == '\r' || r == '\n':
 		return newline
@@ -55,9 +55,9 @@ func classify(r rune) class {
 	return other
 }
 
-// at returns the class of the character that begins at i, and where the next one
-// does. At the end of the text the class is 0.
-func at(text []byte, i int) (class, int) {
+// classAt returns the class of the character at offset i, and the offset of the next character. At the end of the text the
+// class is 0.
+func classAt(text []byte, i int) (runeClass, int) {
 	switch {
 	case i >= len(text):
 		return 0, i
@@ -68,10 +68,10 @@ func at(text []byte, i int) (class, int) {
 	return classify(r), i + n
 }
 
-// run returns where the characters of these classes end that begin at i.
-func run(text []byte, i int, of class) int {
+// skipClasses returns the end of the longest run of characters of these classes that begins at i.
+func skipClasses(text []byte, i int, of runeClass) int {
 	for {
-		c, next := at(text, i)
+		c, next := classAt(text, i)
 		if c&of == 0 {
 			return i
 		}
@@ -79,9 +79,9 @@ func run(text []byte, i int, of class) int {
 	}
 }
 
-// A splitter returns where the piece ends that begins at i, which is no later than
-// the text. Each looks at a character a bounded number of times.
-type splitter func(text []byte, i int) int
+// A splitFunc returns the end of the piece that begins at i, where i is before the end of the text. It looks at each
+// character a bounded number of times.
+type splitFunc func(text []byte, i int) int
 
 // splitO200k follows
 //
@@ -89,32 +89,31 @@ type splitter func(text []byte, i int) int
 //	|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?
 //	|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 func splitO200k(text []byte, i int) int {
-	c, next := at(text, i)
+	c, next := classAt(text, i)
 	begin := i
-	if c&(space|other) != 0 { // and not a mark: that can be a letter too, which comes to the same
+	if c&(space|other) != 0 { // a mark is left out here: it may also be a letter, with the same result
 		begin = next
 	}
-	if end := word(text, begin); end > begin {
-		return contraction(text, end)
+	if end := scanWord(text, begin); end > begin {
+		return scanContraction(text, end)
 	}
-	return rest(text, i, true)
+	return scanOther(text, i, true)
 }
 
-// word returns where the first or second rule ends that begins at i with its
-// letters; at i where there are none.
-func word(text []byte, i int) int {
-	// The longest head, and the last place in it where a tail can end.
+// scanWord returns the end of the first or second rule if its letters begin at i, and i if there are none.
+func scanWord(text []byte, i int) int {
+	// end is the end of the longest head; last is the last offset in it where a tail can end.
 	end, last := i, i
 	for {
-		c, next := at(text, end)
-		if c&head == 0 {
+		c, next := classAt(text, end)
+		if c&wordHead == 0 {
 			break
 		}
-		if end = next; c&tail != 0 {
+		if end = next; c&wordTail != 0 {
 			last = next
 		}
 	}
-	if after := run(text, end, tail); after > end {
+	if after := skipClasses(text, end, wordTail); after > end {
 		return after
 	}
 	if last > i {
@@ -128,26 +127,26 @@ func word(text []byte, i int) int {
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+
 //	|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 func splitCl100k(text []byte, i int) int {
-	if end := contraction(text, i); end > i {
+	if end := scanContraction(text, i); end > i {
 		return end
 	}
-	c, next := at(text, i)
+	c, next := classAt(text, i)
 	begin := i
 	if c&(mark|space|other) != 0 {
 		begin = next
 	}
-	if end := run(text, begin, letter); end > begin {
+	if end := skipClasses(text, begin, letter); end > begin {
 		return end
 	}
-	return rest(text, i, false)
+	return scanOther(text, i, false)
 }
 
-// rest follows the rules that both encodings have, for numbers, signs and spaces.
-func rest(text []byte, i int, slashes bool) int {
-	c, next := at(text, i)
+// scanOther follows the rules that both encodings share, for numbers, signs and spaces.
+func scanOther(text []byte, i int, slashes bool) int {
+	c, next := classAt(text, i)
 	if c == number {
 		for range 2 {
-			if c, after := at(text, next); c == number {
+			if c, after := classAt(text, next); c == number {
 				next = after
 			}
 		}
@@ -157,17 +156,17 @@ func rest(text []byte, i int, slashes bool) int {
 	if text[i] == ' ' {
 		signs = next
 	}
-	if end := run(text, signs, sign); end > signs {
+	if end := skipClasses(text, signs, signChars); end > signs {
 		for end < len(text) && (text[end] == '\r' || text[end] == '\n' || slashes && text[end] == '/') {
 			end++
 		}
 		return end
 	}
-	// Spaces: to the last line break; else all but the last, which belongs to what
-	// follows, if anything does.
+	// Spaces: up to the last line break. Without one, all but the last space, which belongs to the following piece, if
+	// there is one.
 	end, before, broken := i, i, 0
 	for {
-		c, next := at(text, end)
+		c, next := classAt(text, end)
 		if c&(space|newline) == 0 {
 			break
 		}
@@ -185,13 +184,13 @@ func rest(text []byte, i int, slashes bool) int {
 	return before
 }
 
-// contraction returns where an 's, 't, 're, 've, 'm, 'll or 'd ends, in any case,
-// that begins at i; i where there is none.
-func contraction(text []byte, i int) int {
+// scanContraction returns the end of an 's, 't, 're, 've, 'm, 'll or 'd, in upper or lower case, that begins at i; it
+// returns i if there is none.
+func scanContraction(text []byte, i int) int {
 	if len(text)-i < 2 || text[i] != '\'' {
 		return i
 	}
-	var b byte // the one after
+	var b byte // the character after that
 	if i+2 < len(text) {
 		b = text[i+2] | 0x20
 	}
@@ -207,7 +206,7 @@ func contraction(text []byte, i int) int {
 			return i + 3
 		}
 	}
-	if i+2 < len(text) && text[i+1] == 0xc5 && text[i+2] == 0xbf { // ſ, which is an s in upper case
+	if i+2 < len(text) && text[i+1] == 0xc5 && text[i+2] == 0xbf { // ſ matches s when the case is ignored
 		return i + 3
 	}
 	return i

@@ -1,15 +1,13 @@
-// Package token counts the tokens of texts, exactly as the tokenizers of language
-// models do, whatever the text is: what it says is charged against budgets, so nothing
-// is estimated, and no text that a server makes up takes long.
+// Package token counts the tokens of texts exactly as the tokenizers of language models do. The counts are charged
+// against budgets, so nothing is estimated. No text that a server makes up takes long to count.
 //
-// A text is split into pieces (split.go), and each piece is merged into tokens
-// (merge.go) of a vocabulary, which is that of a library (vocabulary.go). The library's
-// own splitting is not used: it is wrong for some texts and takes hours for others.
+// A text is split into pieces (split.go), and each piece is merged into tokens (merge.go) of a vocabulary, which comes
+// from a library (vocabulary.go). The library's own splitter is not used: it is wrong for some texts and takes hours
+// for others.
 //
-// A text of n bytes never has more than n tokens, so that whoever wants to know only
-// whether it fits need not count a short one. The tokens of two texts one behind the
-// other are not the sum of theirs. What tokenizers take for a special token, such as
-// <|endoftext|>, is text here.
+// A text of n bytes has at most n tokens. So a caller that only asks whether a text fits need not count a short one.
+// The count of two joined texts is not the sum of their counts. Special tokens of tokenizers, such as <|endoftext|>,
+// are ordinary text here.
 package token
 
 import (
@@ -22,29 +20,28 @@ import (
 )
 
 const (
-	// maxKept bounds how many counts a Counter remembers for certain; it remembers
-	// up to twice as many. The largest catalog that we know has 9,366 tools.
-	maxKept = 16 << 10
+	// maxRememberedCounts limits how many counts a Counter is sure to remember; it remembers at most twice as many. The largest
+	// catalog that we know has 9,366 tools.
+	maxRememberedCounts = 16 << 10
 
-	// loaded is for how long a vocabulary that nobody needs is kept. To load it
-	// takes a tenth of a second. It takes 2.6 MB; those of the library stay.
-	loaded = time.Minute
+	// vocabularyLifetime is how long an unused vocabulary stays in memory. Loading it takes a tenth of a second. It takes 2.6 MB;
+	// the library's own tables stay in memory.
+	vocabularyLifetime = time.Minute
 )
 
-// A Counter counts in one encoding, and remembers counts for a while. Use New. It is
-// safe for concurrent use.
+// A Counter counts tokens in one encoding, and remembers counts for a while. Use New. It is safe for concurrent use.
 type Counter struct {
-	read  func() *vocabulary
-	split splitter
+	readVocabulary func() *vocabulary
+	split          splitFunc
 
-	// Counts by the SHA-256 of the text. When the young are maxKept, they become the
-	// old, which are forgotten but for those that are asked for again.
+	// young and old map the SHA-256 of a text to its count. When young holds maxKept counts, it becomes old, and the
+	// previous old is dropped. A count that is used again moves from old to young.
 	mu         sync.Mutex
 	young, old map[[sha256.Size]byte]func() int
 
-	loading sync.Mutex
-	words   *vocabulary // nil while nobody has needed it for long
-	drop    *time.Timer
+	vocabularyMu sync.Mutex
+	vocabulary   *vocabulary // nil while unused
+	dropTimer    *time.Timer
 }
 
 // New returns a Counter for the encoding, o200k_base or cl100k_base.
@@ -52,23 +49,22 @@ func New(encoding string) (*Counter, error) {
 	c := &Counter{young: map[[sha256.Size]byte]func() int{}}
 	switch encoding {
 	case "o200k_base":
-		c.read, c.split = func() *vocabulary { return read(codec.NewO200kBase(), 17) }, splitO200k
+		c.readVocabulary, c.split = func() *vocabulary { return readVocabulary(codec.NewO200kBase(), 17) }, splitO200k
 	case "cl100k_base":
-		c.read, c.split = func() *vocabulary { return read(codec.NewCl100kBase(), 16) }, splitCl100k
+		c.readVocabulary, c.split = func() *vocabulary { return readVocabulary(codec.NewCl100kBase(), 16) }, splitCl100k
 	default:
 		return nil, fmt.Errorf("no encoding of tokens is called %q", encoding)
 	}
 	return c, nil
 }
 
-// Count returns how many tokens the text has, which is UTF-8. It takes a tenth of a
-// second at first, and then at worst half a second of work for a megabyte that it has
-// not counted yet. Who asks for a text that is being counted waits for that; nobody
-// waits for another.
-func (c *Counter) Count(text []byte) int { return c.kept(text)() }
+// Count returns how many tokens the text has. The text is UTF-8. The first call takes a tenth of a second. A text that
+// has not been counted yet takes at most half a second for a megabyte. Callers with the same text wait for one count;
+// callers with different texts never wait for each other.
+func (c *Counter) Count(text []byte) int { return c.countFunc(text)() }
 
-// kept returns what counts the text, once.
-func (c *Counter) kept(text []byte) func() int {
+// countFunc returns a function that counts the text once.
+func (c *Counter) countFunc(text []byte) func() int {
 	key := sha256.Sum256(text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,39 +73,38 @@ func (c *Counter) kept(text []byte) func() int {
 	}
 	count, ok := c.old[key]
 	if !ok {
-		count = sync.OnceValue(func() int { return c.count(text) }) // lets go of the text
+		count = sync.OnceValue(func() int { return c.countTokens(text) }) // OnceValue releases text after the count
 	}
-	if len(c.young) == maxKept {
-		c.young, c.old = make(map[[sha256.Size]byte]func() int, maxKept), c.young
+	if len(c.young) == maxRememberedCounts {
+		c.young, c.old = make(map[[sha256.Size]byte]func() int, maxRememberedCounts), c.young
 	}
 	c.young[key] = count
 	return count
 }
 
-func (c *Counter) count(text []byte) (n int) {
-	m := merger{words: c.load()}
+func (c *Counter) countTokens(text []byte) (n int) {
+	m := merger{vocabulary: c.loadVocabulary()}
 	for i := 0; i < len(text); {
 		end := c.split(text, i)
-		n += m.count(text[i:end])
+		n += m.countTokens(text[i:end])
 		i = end
 	}
 	return n
 }
 
-// load returns the vocabulary, and lets go of it when nobody has asked for it for
-// some time.
-func (c *Counter) load() *vocabulary {
-	c.loading.Lock()
-	defer c.loading.Unlock()
-	if c.words == nil {
-		c.words = c.read()
-		c.drop = time.AfterFunc(loaded, func() {
-			c.loading.Lock()
-			defer c.loading.Unlock()
-			c.words = nil
+// loadVocabulary returns the vocabulary. A timer removes it from memory when it has not been used for a while.
+func (c *Counter) loadVocabulary() *vocabulary {
+	c.vocabularyMu.Lock()
+	defer c.vocabularyMu.Unlock()
+	if c.vocabulary == nil {
+		c.vocabulary = c.readVocabulary()
+		c.dropTimer = time.AfterFunc(vocabularyLifetime, func() {
+			c.vocabularyMu.Lock()
+			defer c.vocabularyMu.Unlock()
+			c.vocabulary = nil
 		})
 	} else {
-		c.drop.Reset(loaded)
+		c.dropTimer.Reset(vocabularyLifetime)
 	}
-	return c.words
+	return c.vocabulary
 }

@@ -26,7 +26,7 @@ func init() {
 	for _, encoding := range encodings {
 		vocabularies[encoding] = sync.OnceValue(func() *vocabulary {
 			c, _ := New(encoding)
-			return c.read()
+			return c.readVocabulary()
 		})
 	}
 }
@@ -37,35 +37,34 @@ func counter(t rapid.TB, encoding string) *Counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.read = vocabularies[encoding]
+	c.readVocabulary = vocabularies[encoding]
 	return c
 }
 
 func TestTheTableHoldsTheVocabulary(t *testing.T) {
 	for encoding, size := range map[string]int{"o200k_base": 199998, "cl100k_base": 100256} {
-		tokens, v := vocabularyOf(encoding), counter(t, encoding).read()
+		tokens, v := vocabularyOf(encoding), counter(t, encoding).readVocabulary()
 		if len(tokens) != size {
 			t.Errorf("%s has %d tokens, want %d", encoding, len(tokens), size)
 		}
 		for rank, text := range tokens {
-			if got := v.rank([]byte(text)); got != uint32(rank) {
+			if got := v.rankOf([]byte(text)); got != uint32(rank) {
 				t.Fatalf("%s: %q is token %d, want %d", encoding, text, got, rank)
 			}
-			if got := v.rank([]byte(text + "\xff\xff\x00")); got != noRank {
-				t.Fatalf("%s: %q and some bytes more is token %d", encoding, text, got)
+			if got := v.rankOf([]byte(text + "\xff\xff\x00")); got != noRank {
+				t.Fatalf("%s: %q with more bytes is token %d", encoding, text, got)
 			}
 		}
 		for b := range 256 {
-			if v.rank([]byte{byte(b)}) == noRank {
-				t.Errorf("%s: byte %#x is no token, and every count relies on that", encoding, b)
+			if v.rankOf([]byte{byte(b)}) == noRank {
+				t.Errorf("%s: byte %#x is not a token, and count relies on that", encoding, b)
 			}
 		}
 	}
 }
 
-// The counts are those of two other implementations in another language, which
-// agree on them.
-func TestCountsAreThoseOfOtherImplementations(t *testing.T) {
+// Two other implementations, in another language, agree on these counts.
+func TestCountsMatchOtherImplementations(t *testing.T) {
 	file, err := os.ReadFile("testdata/counts.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +90,7 @@ func TestCountsAreThoseOfOtherImplementations(t *testing.T) {
 }
 
 // Published with the encodings, in "How to count tokens with tiktoken".
-func TestCountsAreThoseThatWerePublished(t *testing.T) {
+func TestCountsMatchThePublishedOnes(t *testing.T) {
 	for _, tt := range []struct {
 		text         string
 		o200k, cl100 int
@@ -139,7 +138,7 @@ func FuzzCount(f *testing.F) {
 	})
 }
 
-func TestRealDefinitionsAreCountedAsTheReferenceDoes(t *testing.T) {
+func TestCountsOfRealDefinitionsMatchTheReference(t *testing.T) {
 	file := realdata.File("catalog", "subset.json")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -154,7 +153,7 @@ func TestRealDefinitionsAreCountedAsTheReferenceDoes(t *testing.T) {
 		for _, s := range servers {
 			for _, tool := range s.Tools {
 				if n++; n%10 != 0 {
-					continue // the reference takes its time
+					continue // the reference is slow
 				}
 				if got, want := c.Count(tool), ref.count(t, string(tool)); got != want {
 					t.Errorf("%s: %d tokens, want %d: %.200s", encoding, got, want, tool)
@@ -178,7 +177,7 @@ func TestATextHasAtMostAsManyTokensAsBytes(t *testing.T) {
 	})
 }
 
-func TestAnEncodingThatNobodyKnowsIsAnError(t *testing.T) {
+func TestAnUnknownEncodingIsAnError(t *testing.T) {
 	for _, name := range []string{"", "O200K_BASE", "p50k_base"} {
 		if c, err := New(name); err == nil {
 			t.Errorf("New(%q) = %v", name, c)
@@ -186,7 +185,7 @@ func TestAnEncodingThatNobodyKnowsIsAnError(t *testing.T) {
 	}
 }
 
-// hostile are texts that keep tokenizers busy.
+// hostile are texts that are slow for other tokenizers.
 func hostile(n int) map[string][]byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	made := func(one func() string) []byte {
@@ -208,8 +207,7 @@ func hostile(n int) map[string][]byte {
 	}
 }
 
-// The bound is far above what is seen, some milliseconds each; what grows with the square
-// of the length is far above it.
+// The limit is far above the usual few milliseconds, and far below what a quadratic algorithm takes.
 func TestNoTextTakesLong(t *testing.T) {
 	for name, text := range hostile(64 << 10) {
 		for _, encoding := range encodings {
@@ -222,7 +220,7 @@ func TestNoTextTakesLong(t *testing.T) {
 	}
 }
 
-func TestATextIsCountedOnceAndNobodyWaitsForAnother(t *testing.T) {
+func TestATextIsCountedOnceAndNoCallerWaitsForAnotherText(t *testing.T) {
 	c := counter(t, "o200k_base")
 	split, begun, goOn := c.split, make(chan bool, 100), make(chan struct{})
 	c.split = func(text []byte, i int) int {
@@ -241,7 +239,7 @@ func TestATextIsCountedOnceAndNobodyWaitsForAnother(t *testing.T) {
 		})
 	}
 	<-begun
-	if n := c.Count([]byte("hello world")); n != 2 { // while the other is being counted
+	if n := c.Count([]byte("hello world")); n != 2 { // while slow is being counted
 		t.Errorf("it has %d tokens", n)
 	}
 	close(goOn)
@@ -252,7 +250,7 @@ func TestATextIsCountedOnceAndNobodyWaitsForAnother(t *testing.T) {
 	}
 }
 
-func TestOnlySoManyCountsAreKeptAndThoseThatAreAskedForStay(t *testing.T) {
+func TestTheCounterRemembersALimitedNumberOfCountsAndTheUsedOnesLongest(t *testing.T) {
 	c := counter(t, "o200k_base")
 	counted := map[string]int{}
 	split := c.split
@@ -262,54 +260,53 @@ func TestOnlySoManyCountsAreKeptAndThoseThatAreAskedForStay(t *testing.T) {
 		}
 		return split(text, i)
 	}
-	for i := range 5 * maxKept {
+	for i := range 5 * maxRememberedCounts {
 		c.Count(fmt.Append(nil, "text ", i))
 		c.Count([]byte("asked for"))
-		if n := len(c.young) + len(c.old); n > 2*maxKept {
+		if n := len(c.young) + len(c.old); n > 2*maxRememberedCounts {
 			t.Fatalf("%d counts are kept", n)
 		}
 	}
 	if n := counted["asked for"]; n != 1 {
-		t.Errorf("what is asked for all the time was counted %d times", n)
+		t.Errorf("the text that is used all the time was counted %d times", n)
 	}
 	if c.Count([]byte("text 0")); counted["text 0"] != 2 {
-		t.Errorf("what nobody asks for is never forgotten")
+		t.Errorf("an unused count is never forgotten")
 	}
 }
 
-func TestAVocabularyThatNobodyNeedsIsLetGo(t *testing.T) {
+func TestAnUnusedVocabularyIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New("o200k_base")
 		if err != nil {
 			t.Fatal(err)
 		}
 		kept := func() bool {
-			c.loading.Lock()
-			defer c.loading.Unlock()
-			return c.words != nil
+			c.vocabularyMu.Lock()
+			defer c.vocabularyMu.Unlock()
+			return c.vocabulary != nil
 		}
 		if kept() {
-			t.Error("it is loaded before anybody counts")
+			t.Error("it is loaded before the first count")
 		}
 		c.Count([]byte("one"))
-		time.Sleep(loaded - time.Second)
+		time.Sleep(vocabularyLifetime - time.Second)
 		c.Count([]byte("two"))
-		time.Sleep(loaded - time.Second)
+		time.Sleep(vocabularyLifetime - time.Second)
 		if !kept() {
-			t.Error("it was let go while it was used")
+			t.Error("it was dropped while it was used")
 		}
 		time.Sleep(2 * time.Second)
 		if kept() {
-			t.Error("it is kept")
+			t.Error("it is still in memory")
 		}
 		if c.Count([]byte("hello world, again")) != 4 {
-			t.Error("it counts otherwise when it is loaded again")
+			t.Error("it counts differently when it is loaded again")
 		}
 	})
 }
 
-// One definition as servers have them, counted by us and by the library that has the
-// vocabulary.
+// One definition in the form that servers send, counted by us and by the library that has the vocabulary.
 func BenchmarkDefinition(b *testing.B) {
 	text := []byte(`{"name":"search_issues","description":"Search issues and pull requests of a repository. It's the fastest way to find what was said about an error.",` +
 		`"inputSchema":{"type":"object","properties":{"owner":{"type":"string","description":"Owner of the repository"},"repo":{"type":"string","description":"Name of the repository"},` +
@@ -319,7 +316,7 @@ func BenchmarkDefinition(b *testing.B) {
 		c := counter(b, "o200k_base")
 		b.SetBytes(int64(len(text)))
 		for b.Loop() {
-			c.count(text)
+			c.countTokens(text)
 		}
 	})
 	b.Run("known", func(b *testing.B) {
@@ -347,7 +344,7 @@ func BenchmarkHostile(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				c.count(text)
+				c.countTokens(text)
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/turn"
 )
 
-// of is a call of the tenant with so many bytes of parameters.
-func of(tenant string, size int) *switchboard.Call {
+// callOf is a call of the tenant with parameters of size bytes.
+func callOf(tenant string, size int) *switchboard.Call {
 	return &switchboard.Call{Principal: switchboard.Principal{Tenant: switchboard.TenantID(tenant)}, Params: make([]byte, size)}
 }
 
-// began makes the calls at once, each of which does work, and returns when each of them began to be worked on, in their order.
+// began makes the calls at the same time, runs work for each, and returns when each work began, sorted.
 func began(t *testing.T, chain func(work switchboard.Caller) switchboard.Caller, work func(), calls ...*switchboard.Call) (after []time.Duration) {
 	t.Helper()
 	start, times := time.Now(), make(chan time.Duration, len(calls))
@@ -50,12 +50,12 @@ func TestAttack1LargeCallsOfATenantAreWorkedOnOneAfterTheOther(t *testing.T) {
 		calls []*switchboard.Call
 		last  time.Duration // when the last call begins
 	}{
-		"large calls":                          {false, 10 * ms, []*switchboard.Call{of("a", turn.Large), of("a", turn.Large), of("a", turn.Large)}, 20 * ms},
-		"small calls":                          {false, 10 * ms, []*switchboard.Call{of("a", turn.Large), of("a", turn.Large-1)}, 0},
-		"another tenant":                       {false, 10 * ms, []*switchboard.Call{of("a", turn.Large), of("b", turn.Large)}, 0},
-		"behind a call that waits":             {false, time.Hour, []*switchboard.Call{of("a", turn.Large), of("a", turn.Large)}, turn.Lasts},
-		"while the server works on the call":   {true, time.Hour, []*switchboard.Call{of("a", turn.Large), of("a", turn.Large)}, 0},
-		"while the server works on many calls": {true, 50 * ms, []*switchboard.Call{of("a", turn.Large), of("a", turn.Large), of("a", turn.Large)}, 0},
+		"large calls":                          {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large), callOf("a", turn.Large)}, 20 * ms},
+		"small calls":                          {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large-1)}, 0},
+		"another tenant":                       {false, 10 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("b", turn.Large)}, 0},
+		"behind a call that waits":             {false, time.Hour, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large)}, turn.Lasts},
+		"while the server works on the call":   {true, time.Hour, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large)}, 0},
+		"while the server works on many calls": {true, 50 * ms, []*switchboard.Call{callOf("a", turn.Large), callOf("a", turn.Large), callOf("a", turn.Large)}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,15 +88,15 @@ func TestAttack1ACallThatDoesNotGetItsTurnIsRefusedAndOneThatIsCancelledIsNotMad
 		var all sync.WaitGroup
 		for range waiting {
 			all.Go(func() {
-				if _, err := caller.Call(t.Context(), of("a", turn.Large)); err != nil {
+				if _, err := caller.Call(t.Context(), callOf("a", turn.Large)); err != nil {
 					t.Error(err)
 				}
 			})
 			synctest.Wait()
 		}
 		late, gone := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := caller.Call(t.Context(), of("a", turn.Large)); late <- err }()
-		go func() { _, err := caller.Call(ctx, of("a", turn.Large)); gone <- err }()
+		go func() { _, err := caller.Call(t.Context(), callOf("a", turn.Large)); late <- err }()
+		go func() { _, err := caller.Call(ctx, callOf("a", turn.Large)); gone <- err }()
 		synctest.Wait()
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
@@ -119,7 +119,7 @@ func BenchmarkTurn(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			var turns turn.Turns
-			c, caller := of("a", size), turns.Take(turn.End(nothing))
+			c, caller := callOf("a", size), turns.Take(turn.End(nothing))
 			for b.Loop() {
 				if _, err := caller.Call(b.Context(), c); err != nil {
 					b.Fatal(err)

@@ -10,166 +10,164 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The time of a call, where the server's configuration says nothing.
+// The default times of a call.
 const (
-	maxTimes    = 10 // the timeout, for a call that makes progress
-	defaultMost = time.Hour
+	progressFactor = 10 // a call that makes progress gets that many timeouts
+	defaultMaxTime = time.Hour
 )
 
-// A timeUp is why a call ends: a time is over that it had.
-type timeUp struct {
-	what   string
-	d      time.Duration
-	theirs bool // it was the server's own, and enough
+// A timeLimit is a limit on the time of a call, and the error when it has passed.
+type timeLimit struct {
+	name         string
+	limit        time.Duration
+	blamesServer bool // when it passes, the server was too slow
 }
 
-func (e *timeUp) Error() string { return e.what + " of " + e.d.String() + " is over" }
+func (e *timeLimit) Error() string { return e.name + " of " + e.limit.String() + " is over" }
 
-// timesOf returns how long nothing may be heard of the call, and how long it may
-// take in all.
-func timesOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all timeUp) {
-	quiet = timeUp{"its server's timeout", cmp.Or(cfg.Timeout, switchboard.DefaultTimeout), true}
+// limitsOf returns how long the call may be silent, and how long it may take in all.
+func limitsOf(c *switchboard.Call, cfg *switchboard.Server) (quiet, all timeLimit) {
+	quiet = timeLimit{"its server's timeout", cmp.Or(cfg.Timeout, switchboard.DefaultTimeout), true}
 	if c.Tool != nil && c.Tool.Contract.Timeout > 0 {
-		quiet = timeUp{"its timeout", c.Tool.Contract.Timeout, !c.Tool.Contract.Hurried || c.Tool.Contract.Timeout >= quiet.d}
+		quiet = timeLimit{"its timeout", c.Tool.Contract.Timeout, !c.Tool.Contract.Hurried || c.Tool.Contract.Timeout >= quiet.limit}
 	}
-	most := cmp.Or(cfg.MaxTimeout, min(maxTimes*quiet.d, defaultMost))
-	all = timeUp{"its server's max_timeout", max(most, quiet.d), true}
-	if t := c.Obligations.Timeout; t > 0 && t < all.d {
-		all = timeUp{"the time limit that policy sets", t, false}
+	most := cmp.Or(cfg.MaxTimeout, min(progressFactor*quiet.limit, defaultMaxTime))
+	all = timeLimit{"its server's max_timeout", max(most, quiet.limit), true}
+	if t := c.Obligations.Timeout; t > 0 && t < all.limit {
+		all = timeLimit{"the time limit that policy sets", t, false}
 	}
 	return quiet, all
 }
 
-// An allowance is how long a call may take, and its place at the server. The time
-// stands still, and the place is free for others, while somebody is being asked.
-type allowance struct {
-	cancel context.CancelCauseFunc
-	gate   *gate
-	caller caller
-	quiet  timeUp // begins anew with each sign of life
-	all    timeUp // does not
+// A callAllowance is the time that one call may take, and its slot at the server. While the client
+// is being asked, the time stops, and the slot is free for other calls.
+type callAllowance struct {
+	cancel  context.CancelCauseFunc
+	gate    *callGate
+	caller  callerKey
+	silence timeLimit // starts again with each sign of life
+	total   timeLimit // never starts again
 
-	mu    sync.Mutex
-	timer *time.Timer
-	lull  time.Duration // of quiet, that was left at the time of since
-	left  time.Duration // of all
-	since time.Time
-	asked int       // how many questions there are
-	told  time.Time // since when the client is being told something; zero while it is not
-	holds bool      // a place
-	over  bool      // and takes none again
+	mu             sync.Mutex
+	timer          *time.Timer
+	silenceLeft    time.Duration // left of silence at countedAt
+	totalLeft      time.Duration // left of total at countedAt
+	countedAt      time.Time
+	openQuestions  int       // number of questions that the client is being asked
+	notifyingSince time.Time // when the running notification of the client began; zero while none runs
+	hasSlot        bool
+	ended          bool // the call takes no slot any more
 }
 
-// errUntaken is why a call ends whose client does not take what it is told.
-var errUntaken = errors.New("the client does not take what it is told of the call")
+// errNotTaken ends a call if its client does not take the notifications.
+var errNotTaken = errors.New("the client does not read the notifications of the call")
 
-// newAllowance bounds a call of c, which has a place within g.
-func newAllowance(ctx context.Context, quiet, all timeUp, g *gate, c caller) (context.Context, *allowance) {
+// newAllowance limits the time of a call of c that counts in g.
+func newAllowance(ctx context.Context, quiet, all timeLimit, g *callGate, c callerKey) (context.Context, *callAllowance) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a := &allowance{cancel: cancel, gate: g, caller: c, quiet: quiet, all: all, lull: quiet.d, left: all.d, since: time.Now()}
-	a.timer = time.AfterFunc(min(a.lull, a.left), a.check)
+	a := &callAllowance{cancel: cancel, gate: g, caller: c, silence: quiet, total: all, silenceLeft: quiet.limit, totalLeft: all.limit, countedAt: time.Now()}
+	a.timer = time.AfterFunc(min(a.silenceLeft, a.totalLeft), a.checkExpiry)
 	return ctx, a
 }
 
-// check ends the call if a time of its is over.
-func (a *allowance) check() {
+// checkExpiry ends the call if one of its times has passed.
+func (a *callAllowance) checkExpiry() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.count()
-	switch due := min(a.lull, a.left); {
-	case a.asked > 0:
+	a.countDown()
+	switch due := min(a.silenceLeft, a.totalLeft); {
+	case a.openQuestions > 0:
 	case due > 0: // there were signs of life
 		a.timer.Reset(due)
-	case a.left <= 0:
-		a.cancel(&a.all)
-	case !a.told.IsZero() && time.Since(a.told) >= a.quiet.d/2: // and not one of many things, told by a server that talks without end
-		a.cancel(errUntaken)
+	case a.totalLeft <= 0:
+		a.cancel(&a.total)
+	case !a.notifyingSince.IsZero() && time.Since(a.notifyingSince) >= a.silence.limit/2: // one notification blocks; a server that sends many without end does not count
+		a.cancel(errNotTaken)
 	default:
-		a.cancel(&a.quiet)
+		a.cancel(&a.silence)
 	}
 }
 
-// count takes off the time that has passed. The caller holds a.mu.
-func (a *allowance) count() {
+// countDown subtracts the time since countedAt. The caller holds a.mu.
+func (a *callAllowance) countDown() {
 	now := time.Now()
-	if a.asked == 0 {
-		passed := now.Sub(a.since)
-		a.lull -= passed
-		a.left -= passed
+	if a.openQuestions == 0 {
+		passed := now.Sub(a.countedAt)
+		a.silenceLeft -= passed
+		a.totalLeft -= passed
 	}
-	a.since = now
+	a.countedAt = now
 }
 
-// alive notes a sign of life.
-func (a *allowance) alive() {
+// resetSilence records a sign of life of the server.
+func (a *callAllowance) resetSilence() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.count()
-	a.lull = a.quiet.d
+	a.countDown()
+	a.silenceLeft = a.silence.limit
 }
 
-// tell notes that the client begins to be told something, or was told. That is one
-// thing at a time.
-func (a *allowance) tell(begins bool) {
+// setNotifying records that a notification of the client begins or ends. They do not overlap.
+func (a *callAllowance) setNotifying(begins bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told = time.Time{}
+	a.notifyingSince = time.Time{}
 	if begins {
-		a.told = time.Now()
+		a.notifyingSince = time.Now()
 	}
 }
 
-// enter notes that the call has its place.
-func (a *allowance) enter() {
+// takeSlot records that the call has got its slot.
+func (a *callAllowance) takeSlot() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.holds = true
+	a.hasSlot = true
 }
 
-// free gives the place back for good.
-func (a *allowance) free() {
+// freeSlot releases the slot for good.
+func (a *callAllowance) freeSlot() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.over = true
-	a.leave()
+	a.ended = true
+	a.freeSlotLocked()
 }
 
-// leave gives the place back. The caller holds a.mu.
-func (a *allowance) leave() {
-	if a.holds {
-		a.holds = false
+// freeSlotLocked releases the slot. The caller holds a.mu.
+func (a *callAllowance) freeSlotLocked() {
+	if a.hasSlot {
+		a.hasSlot = false
 		a.gate.leave(a.caller)
 	}
 }
 
-// end lets go of the call's context and its place.
-func (a *allowance) end() {
+// close releases the context and the slot of the call.
+func (a *callAllowance) close() {
 	a.timer.Stop()
 	a.cancel(nil)
-	a.free()
+	a.freeSlot()
 }
 
-// pause stops the clock until the function that it returns is called.
-func (a *allowance) pause() (resume func()) {
+// pause stops the time until resume is called.
+func (a *callAllowance) pause() (resume func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asked == 0 {
+	if a.openQuestions == 0 {
 		a.timer.Stop()
-		a.count()
-		a.leave()
+		a.countDown()
+		a.freeSlotLocked()
 	}
-	a.asked++
+	a.openQuestions++
 	return sync.OnceFunc(func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.asked--; a.asked > 0 {
+		if a.openQuestions--; a.openQuestions > 0 {
 			return
 		}
-		a.since = time.Now()
-		if !a.over {
-			a.timer.Reset(max(min(a.lull, a.left), 0))
-			a.holds = true
-			a.gate.back(a.caller)
+		a.countedAt = time.Now()
+		if !a.ended {
+			a.timer.Reset(max(min(a.silenceLeft, a.totalLeft), 0))
+			a.hasSlot = true
+			a.gate.reenter(a.caller)
 		}
 	})
 }

@@ -14,28 +14,28 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Bounds of what a server may ask of the client of a call.
+// Limits of what a server may ask the client of a call.
 const (
-	maxQuestions = 64       // under way, of one link
-	maxAsks      = 16       // at once, of a modern call
-	maxRounds    = 64       // of them, before it has a result
-	maxAskable   = 16 << 10 // bytes of the capabilities that a client declares
+	maxQuestions       = 64       // open at once, on one link
+	maxQuestionsAtOnce = 16       // in one result of a modern server
+	maxInputRounds     = 64       // of questions, before a modern call has a result
+	maxAskableBytes    = 16 << 10 // bytes of the capabilities that a client declares
 
-	// A question that comes before any call looks every askEvery for the call
-	// that it is part of, for askPatience.
-	askPatience = 10 * time.Second
-	askEvery    = 20 * time.Millisecond
+	// A question that comes before its call waits for the call: callSearchEvery is the interval of
+	// the checks, callSearchTimeout the limit.
+	callSearchTimeout = 10 * time.Second
+	callSearchEvery   = 20 * time.Millisecond
 
-	// listenPatience is how long a server may take to begin the stream on which it
-	// speaks unasked. Some begin it when they have something to say.
-	listenPatience = time.Second
+	// listenTimeout limits how long the handshake waits for the server to open its stream of
+	// notifications and requests. Some servers open it only when they have something to send.
+	listenTimeout = time.Second
 
-	// heedPatience is how long what a modern server offers is not asked for, until
-	// it tells of changes. Where that takes longer, it is asked once more.
-	heedPatience = 100 * time.Millisecond
+	// acknowledgeTimeout limits how long the first listing waits for a modern server to acknowledge
+	// subscriptions/listen. If that takes longer, the offer is listed once more.
+	acknowledgeTimeout = 100 * time.Millisecond
 )
 
-// The capabilities by which a client can be asked.
+// The client capabilities that allow questions.
 const (
 	capRoots    = "roots"
 	capSampling = "sampling"
@@ -51,24 +51,23 @@ const (
 	inputState   = "requestState"
 )
 
-// codeURLFirst is the error of a legacy server's that the client has to visit
-// URLs before it makes the request again.
+// codeURLFirst is the error code of a legacy server that wants the client to visit URLs before it
+// repeats the request.
 const codeURLFirst = -32042
 
-var errCrowded = errors.New("it asks for too much at once")
+var errTooManyQuestions = errors.New("it has too many open questions")
 
-// asking says by which capability a client can be asked for a method.
-var asking = map[string]string{
+// capabilityOf maps the methods of questions to the client capability that allows them.
+var capabilityOf = map[string]string{
 	wire.MethodRootsList: capRoots,
 	wire.MethodSample:    capSampling,
 	wire.MethodElicit:    capElicit,
 }
 
-// askable returns, of the capabilities that a client has declared, those by which
-// it can be asked for something: an object, or nil where there are none. tells is
-// set where changes of its roots are passed on.
-func askable(capabilities []byte, tells bool) []byte {
-	if len(capabilities) > maxAskable {
+// askableCapabilities returns the part of a client's capabilities that allows questions, as an
+// object, or nil if there is none. tells says whether changes of its roots are passed on.
+func askableCapabilities(capabilities []byte, tells bool) []byte {
+	if len(capabilities) > maxAskableBytes {
 		return nil
 	}
 	var edits []wire.Edit
@@ -76,7 +75,7 @@ func askable(capabilities []byte, tells bool) []byte {
 		value, ok := wire.Field(capabilities, name)
 		switch {
 		case !ok || value[0] != '{':
-		case name == capRoots && tells && says(value, capChanges):
+		case name == capRoots && tells && memberIsTrue(value, capChanges):
 			edits = append(edits, wire.Edit{Name: name, Value: []byte(`{"` + capChanges + `":true}`)})
 		case name == capRoots:
 			edits = append(edits, wire.Edit{Name: name, Value: []byte("{}")})
@@ -90,9 +89,9 @@ func askable(capabilities []byte, tells bool) []byte {
 	return wire.Rewrite(nil, nil, edits...)
 }
 
-// offered reports whether a client of these capabilities can be asked this.
-func offered(capabilities []byte, method string, params []byte) bool {
-	name := asking[method]
+// clientOffers reports whether a client with these capabilities can be asked this.
+func clientOffers(capabilities []byte, method string, params []byte) bool {
+	name := capabilityOf[method]
 	if name == "" || len(capabilities) == 0 {
 		return false
 	}
@@ -113,83 +112,81 @@ func offered(capabilities []byte, method string, params []byte) bool {
 
 const (
 	modeURL       = "url"
-	elicitationID = "elicitationId" // which only the legacy era has
+	elicitationID = "elicitationId" // only in the legacy era
 )
 
-// byURL reports whether the params of an elicitation send somebody to a URL.
+// byURL reports whether the params of an elicitation send the user to a URL.
 func byURL(params []byte) bool {
 	raw, _ := wire.Field(params, "mode")
 	mode, _ := wire.String(raw)
 	return mode == modeURL
 }
 
-// declared is what a modern server is told that it may ask for. A client of the
-// same era says it in its own words.
-func declared(c *switchboard.Client) []byte {
+// requestCapabilities returns the client capabilities that a call declares to a modern server.
+// Those of a modern client are passed on unchanged.
+func requestCapabilities(c *switchboard.Client) []byte {
 	switch {
-	case c.TakesQuestions && len(c.Capabilities) <= maxAskable:
+	case c.TakesQuestions && len(c.Capabilities) <= maxAskableBytes:
 		return c.Capabilities
 	case c.Ask != nil:
-		return askable(c.Capabilities, false)
+		return askableCapabilities(c.Capabilities, false)
 	}
 	return nil
 }
 
-// errAsking says that the call whose turn it is waits for its client.
-var errAsking = errors.New("another call waits for its client")
+// errOtherAsking says that the call that has the turn waits for its client.
+var errOtherAsking = errors.New("another call waits for its client")
 
-// takeTurn waits until the call may use the link, and returns how it gives it
-// back. A legacy child does not say which call its questions belong to: where
-// its link is of several clients, it gets one call at a time. The error is
-// errAsking where that may last for as long as a person takes.
+// takeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
+// not say which call a question belongs to. If clients share its link, it gets one call at a time.
+// The error is errOtherAsking if the wait could last as long as a person needs to answer.
 func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
-	if !l.severs || l.asks == "" || c.Client.Session != "" || l.hello().modern() {
+	if !l.endsPending || l.askable == "" || c.Client.Session != "" || l.hello().modern() {
 		return func() {}, nil
 	}
 	l.mu.Lock()
-	yields := l.yields
+	yields := l.asking
 	l.mu.Unlock()
 	select {
 	case l.turn <- struct{}{}:
 		return func() { <-l.turn }, nil
 	case <-yields:
-		return nil, errAsking
+		return nil, errOtherAsking
 	case <-l.done:
-		return nil, unsentFault(l.failure())
+		return nil, asUnsent(l.failure())
 	case <-ctx.Done():
-		return nil, ourFault(kindSilent, false, "another call of the same client is still under way")
+		return nil, ownError(kindSilent, false, "another call of the same client is still in flight")
 	}
 }
 
-// yield lets the calls that wait for a turn know that a client is being asked,
-// until that is over.
-func (l *link) yield() (over func()) {
+// announceAsking makes takeTurn of other calls return errOtherAsking until over is called.
+func (l *link) announceAsking() (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.yielding++; l.yielding == 1 {
-		close(l.yields)
+	if l.askCount++; l.askCount == 1 {
+		close(l.asking)
 	}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.yielding--; l.yielding == 0 {
-			l.yields = make(chan struct{})
+		if l.askCount--; l.askCount == 0 {
+			l.asking = make(chan struct{})
 		}
 	}
 }
 
-// asked deals with a request of a legacy server's, which came on the stream of
-// via, or on one that all share.
-func (l *link) asked(m wire.Message, via *flight) {
+// handleQuestion handles a request of a legacy server. via is the request that has m on its own
+// stream, or nil for a shared stream.
+func (l *link) handleQuestion(m wire.Message, via *pendingRequest) {
 	refuse := func() {
 		l.dropped.Add(1)
-		l.port.tell(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+		l.port.post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
 	}
-	if !offered([]byte(l.asks), m.Method, m.Params) {
+	if !clientOffers([]byte(l.askable), m.Method, m.Params) {
 		refuse()
 		return
 	}
-	ctx, cancel := l.until()
+	ctx, cancel := l.lifetime()
 	id := string(m.ID)
 	l.mu.Lock()
 	crowded := len(l.questions) >= maxQuestions || l.questions[id] != nil
@@ -200,7 +197,7 @@ func (l *link) asked(m wire.Message, via *flight) {
 	if crowded {
 		cancel()
 		l.dropped.Add(1)
-		l.port.tell(answerTo(m.ID, nil, errCrowded))
+		l.port.post(responseTo(m.ID, nil, errTooManyQuestions))
 		return
 	}
 	go func() {
@@ -212,14 +209,14 @@ func (l *link) asked(m wire.Message, via *flight) {
 		}()
 		f := via
 		if f == nil || f.client == nil {
-			f = l.asker(ctx, m.Method)
+			f = l.findCall(ctx, m.Method)
 		}
 		var result []byte
 		var err error
-		switch aside := l.besides(m.Method); {
+		switch aside := l.rootsAskerFor(m.Method); {
 		case f != nil && f.client.Ask != nil:
 			result, err = l.askClient(ctx, f, m.Method, m.Params)
-			if err != nil && f.ctx.Err() != nil && aside != nil { // the call is over, and the question was not of it
+			if err != nil && f.ctx.Err() != nil && aside != nil { // the call has ended, and the question did not belong to it
 				result, err = aside(ctx, m.Method, m.Params)
 			}
 		case f == nil && aside != nil:
@@ -228,15 +225,14 @@ func (l *link) asked(m wire.Message, via *flight) {
 			refuse()
 			return
 		}
-		if ctx.Err() == nil { // else the server has gone, or no longer wants to know
-			l.port.tell(answerTo(m.ID, result, err))
+		if ctx.Err() == nil { // otherwise the link has ended, or the server has cancelled the question
+			l.port.post(responseTo(m.ID, result, err))
 		}
 	}()
 }
 
-// withdrawn takes back a question, as the params of notifications/cancelled ask
-// for.
-func (l *link) withdrawn(params []byte) {
+// cancelQuestion handles notifications/cancelled of the server.
+func (l *link) cancelQuestion(params []byte) {
 	id, _ := wire.Field(params, "requestId")
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,8 +241,8 @@ func (l *link) withdrawn(params []byte) {
 	}
 }
 
-// answerTo is what the server is told that has asked.
-func answerTo(id, result []byte, err error) []byte {
+// responseTo returns the response to a question of the server.
+func responseTo(id, result []byte, err error) []byte {
 	said, ok := errors.AsType[*switchboard.ClientError](err)
 	switch {
 	case err == nil:
@@ -257,28 +253,27 @@ func answerTo(id, result []byte, err error) []byte {
 	return wire.AppendError(nil, id, wire.CodeInternal, "the client could not be asked", nil)
 }
 
-// asker returns a call under way whose client a question of the server's is for,
-// though it does not say so: there is only one, or all are of one client. A
-// question that comes before any call waits for one, unless the client can be
-// asked besides.
-func (l *link) asker(ctx context.Context, method string) *flight {
-	for deadline := time.Now().Add(askPatience); time.Now().Before(deadline); {
-		if f, sure := l.caller(); f != nil || !sure || l.besides(method) != nil {
+// findCall returns a call in flight that a question of the server belongs to, if that is certain:
+// it is the only call, or all calls belong to one client. If there is no call yet, findCall waits
+// for one, unless the client can be asked outside a call.
+func (l *link) findCall(ctx context.Context, method string) *pendingRequest {
+	for deadline := time.Now().Add(callSearchTimeout); time.Now().Before(deadline); {
+		if f, sure := l.callOfOneClient(); f != nil || !sure || l.rootsAskerFor(method) != nil {
 			return f
 		}
-		if sleep(ctx, askEvery) != nil {
+		if sleep(ctx, callSearchEvery) != nil {
 			return nil
 		}
 	}
 	return nil
 }
 
-// caller returns a call under way, where all are of one client. sure is false
-// where they are not.
-func (l *link) caller() (one *flight, sure bool) {
+// callOfOneClient returns a call in flight if all calls belong to one client. sure is false if they
+// do not.
+func (l *link) callOfOneClient() (one *pendingRequest, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.flights {
+	for _, f := range l.pending {
 		if f.client == nil {
 			continue
 		}
@@ -290,9 +285,9 @@ func (l *link) caller() (one *flight, sure bool) {
 	return one, true
 }
 
-// askClient asks the client of f, while the time of the call stands still.
-func (l *link) askClient(ctx context.Context, f *flight, method string, params []byte) (answer []byte, err error) {
-	defer func() { // nobody else would: it runs in goroutines of its own
+// askClient asks the client of f. The time of the call stops meanwhile.
+func (l *link) askClient(ctx context.Context, f *pendingRequest, method string, params []byte) (answer []byte, err error) {
+	defer func() { // it runs in goroutines of its own, where no caller recovers
 		if p := recover(); p != nil {
 			l.log.Error("panic while a client is asked", "method", method, "panic", p, "stack", string(debug.Stack()))
 			answer, err = nil, errors.New("internal error")
@@ -302,19 +297,18 @@ func (l *link) askClient(ctx context.Context, f *flight, method string, params [
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
 	select {
-	case <-f.settled(): // what the server said before it asked comes first
+	case <-f.queueDelivered(): // earlier notifications of the server come first
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer f.left.pause()()
-	defer l.yield()()
+	defer f.allowance.pause()()
+	defer l.announceAsking()()
 	return f.client.Ask(ctx, method, params)
 }
 
-// askAll asks the client what the result of a modern server asks for, and returns
-// the params with which the call is made again; given are those with which it was
-// made.
-func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given, result []byte) ([]byte, error) {
+// askInputs asks the client for the inputs that a modern result requests. It returns the params for
+// the next round. given are the params of the last one.
+func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.Call, given, result []byte) ([]byte, error) {
 	wanted, _ := wire.Field(result, inputAsked)
 	state, _ := wire.Field(result, inputState)
 	type question struct {
@@ -328,10 +322,10 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given
 		raw, _ := wire.Field(value, "method")
 		method, _ := wire.String(raw)
 		params, _ := wire.Field(value, "params")
-		if c.Client.Ask == nil || !offered(c.Client.Capabilities, method, params) {
+		if c.Client.Ask == nil || !clientOffers(c.Client.Capabilities, method, params) {
 			return nil, &switchboard.Error{
 				Code: switchboard.CodeServerFailed,
-				Text: fmt.Sprintf("the tool asks the client for %.40q, which it has not offered; it was not completed", method),
+				Text: fmt.Sprintf("the tool asks the client for %.40q, which the client does not support; the call was not completed", method),
 			}
 		}
 		if _, named := wire.Field(params, elicitationID); method == wire.MethodElicit && byURL(params) && !named {
@@ -339,11 +333,11 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given
 		}
 		questions = append(questions, &question{key: key, method: method, params: params})
 	}
-	if len(questions) > maxAsks {
-		return nil, faultf(kindInvalid, true, "it asks the client for %d things at once", len(questions))
+	if len(questions) > maxQuestionsAtOnce {
+		return nil, exchangeErrorf(kindInvalid, true, "it asks the client for %d things at once", len(questions))
 	}
 	if len(questions) == 0 && state == nil {
-		return nil, faultf(kindInvalid, true, "it asks for more, but not for what")
+		return nil, exchangeErrorf(kindInvalid, true, "it asks for input, but does not say which")
 	}
 	var asked sync.WaitGroup
 	for _, q := range questions {
@@ -353,7 +347,7 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given
 	var edits []wire.Edit
 	for _, q := range questions {
 		if q.err != nil {
-			return nil, unanswered(ctx, q.err)
+			return nil, noAnswerError(ctx, q.err)
 		}
 		edits = append(edits, wire.Edit{Name: q.key, Value: q.answer})
 	}
@@ -361,11 +355,10 @@ func (l *link) askAll(ctx context.Context, f *flight, c *switchboard.Call, given
 	return wire.Rewrite(nil, given, answers, wire.Edit{Name: inputState, Value: state}), nil
 }
 
-// visited reports whether object is the error of a legacy server's that the
-// client has to visit URLs first, and it was asked to, and has agreed: then the
-// call can be made again. Only a modern client is asked; to one of the server's
-// era the error says all.
-func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, object []byte) bool {
+// askToVisit handles an error of a legacy server that asks the client to visit URLs first. It
+// returns true if the client was asked and agreed, so that the call can be sent again. Only modern
+// clients are asked: a legacy client understands the error itself.
+func (l *link) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard.Call, object []byte) bool {
 	if l.hello().modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
 		return false
 	}
@@ -373,12 +366,12 @@ func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, obje
 	list, _ := wire.Field(data, "elicitations")
 	var urls [][]byte
 	for params := range wire.Elements(list) {
-		if !byURL(params) || !offered(c.Client.Capabilities, wire.MethodElicit, params) {
+		if !byURL(params) || !clientOffers(c.Client.Capabilities, wire.MethodElicit, params) {
 			return false
 		}
 		urls = append(urls, params)
 	}
-	if len(urls) == 0 || len(urls) > maxAsks {
+	if len(urls) == 0 || len(urls) > maxQuestionsAtOnce {
 		return false
 	}
 	agreed := make([]bool, len(urls))
@@ -398,28 +391,28 @@ func (l *link) visited(ctx context.Context, f *flight, c *switchboard.Call, obje
 	return !slices.Contains(agreed, false)
 }
 
-// completed passes on that somebody has done what a URL was for. A server need not
-// say it on the stream of a call.
-func (l *link) completed(m wire.Message, via *flight) {
+// handleElicitationComplete passes on that the user has finished at a URL. The notification need
+// not come on the stream of a call.
+func (l *link) handleElicitationComplete(m wire.Message, via *pendingRequest) {
 	f := via
-	if (f == nil || f.client == nil) && l.asks != "" {
+	if (f == nil || f.client == nil) && l.askable != "" {
 		via = nil
-		f, _ = l.caller()
+		f, _ = l.callOfOneClient()
 	}
 	if f == nil || f.client == nil {
-		l.drop("an elicitation is complete that could be any client's")
+		l.dropMessage("the end of an elicitation of an unknown client")
 		return
 	}
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
 }
 
-// unanswered is why a call ends whose question the client did not answer.
-func unanswered(ctx context.Context, err error) error {
+// noAnswerError is the error of a call if its client did not answer a question.
+func noAnswerError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ourFault(kindSilent, true, "the client was asked, and went away")
+		return ownError(kindSilent, true, "the client left while it was being asked")
 	}
 	return &switchboard.Error{
 		Code: switchboard.CodeServerFailed, Cause: err,
-		Text: "the tool asked for input that the client did not give; it was not completed",
+		Text: "the tool asked for input that the client did not give; the call was not completed",
 	}
 }

@@ -2,7 +2,7 @@ package upstream
 
 import "testing"
 
-func TestOnlyWhatAClientHasDeclaredIsOffered(t *testing.T) {
+func TestAClientIsAskedOnlyWhatItHasDeclared(t *testing.T) {
 	for _, tt := range []struct {
 		capabilities, method, params string
 		want                         bool
@@ -22,7 +22,7 @@ func TestOnlyWhatAClientHasDeclaredIsOffered(t *testing.T) {
 		{`{"roots":{}}`, "tools/list", ``, false},
 		{``, "roots/list", ``, false},
 	} {
-		if got := offered([]byte(tt.capabilities), tt.method, []byte(tt.params)); got != tt.want {
+		if got := clientOffers([]byte(tt.capabilities), tt.method, []byte(tt.params)); got != tt.want {
 			t.Errorf("%s of a client with %s: %v, want %v", tt.method+tt.params, tt.capabilities, got, tt.want)
 		}
 	}

@@ -10,14 +10,12 @@ const (
 	firstDelay  = 200 * time.Millisecond
 	longestWait = 30 * time.Second
 
-	// steadyAfter is how long something must have held for its failure to
-	// count as the first.
-	steadyAfter = 10 * time.Second
+	// steadyTime is how long something must work before its next failure counts as the first one.
+	steadyTime = 10 * time.Second
 )
 
-// backoff returns the wait after so many failures in a row: it doubles, and
-// half of it is left to chance, so that what failed together does not come
-// back together.
+// backoff returns the wait after that many failures in a row. It doubles with each failure. Half of
+// it is random, so that servers that failed together are not retried together.
 func backoff(fails int) time.Duration {
 	d := longestWait
 	if fails <= 8 {
@@ -26,15 +24,14 @@ func backoff(fails int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// firstLook is how soon a server is looked for that was there and is gone.
-const firstLook = 50 * time.Millisecond
+// firstLookDelay is the wait before the first look for a server that was up and is gone.
+const firstLookDelay = 50 * time.Millisecond
 
-// lookout returns the wait after so many looks at where a server was that found
-// nobody there, which costs next to nothing. It grows by a third, so that one that
-// is back is found within a third of the time for which it was away; a quarter of
-// it is left to chance. After two dozen looks it is as long as any.
-func lookout(looks int) time.Duration {
-	d := firstLook
+// lookDelay returns the wait after that many attempts that found no server. Such an attempt is
+// cheap. The wait grows by a third, so that a server is found within a third of its downtime. A
+// quarter of the wait is random. After two dozen attempts it stays at longestWait.
+func lookDelay(looks int) time.Duration {
+	d := firstLookDelay
 	for i := 1; i < looks && d < longestWait; i++ {
 		d += d / 3
 	}
@@ -42,39 +39,39 @@ func lookout(looks int) time.Duration {
 	return d - d/4 + rand.N(d/4+1)
 }
 
-// retries says when a server is tried again. The zero retries are of one that was
-// never there.
-type retries struct {
-	fails, looks int // in a row
-	served       bool
+// A retrySchedule says when to try a server again. The zero value is for a server that was never
+// up.
+type retrySchedule struct {
+	fails, lookups int // in a row
+	served         bool
 }
 
-// next returns the wait after the stage has ended with err, which took so long.
-// One that served for a while and is gone is looked for; one that answers badly,
-// or ends again and again as soon as it serves, is left in peace for longer.
-func (r *retries) next(stage Stage, err error, took time.Duration) time.Duration {
+// nextWait returns the wait after a stage that took that long and ended with err. A server that was
+// up for a while and is gone is looked for soon. A server that answers badly, or that ends again as
+// soon as it is up, waits longer.
+func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
-	kind := asFault(err).kind
-	steady := stage == StageServe && took >= steadyAfter
+	kind := asExchangeError(err).kind
+	steady := stage == StageServe && took >= steadyTime
 	if r.served && (steady || stage == StageConnect) && (kind == kindUnreachable || kind == kindLost) {
-		r.looks++
+		r.lookups++
 		if steady {
-			r.fails, r.looks = 0, 1
+			r.fails, r.lookups = 0, 1
 			took = 0
 		}
-		return max(lookout(r.looks), took) // to start a program has cost something
+		return max(lookDelay(r.lookups), took) // starting a program has a cost
 	}
-	r.looks = 0
+	r.lookups = 0
 	if r.fails++; steady {
 		r.fails = 1
 	}
 	return backoff(r.fails)
 }
 
-// again returns the number of failures in a row after one more, of something
-// that began at the time.
-func again(fails int, began time.Time) int {
-	if time.Since(began) >= steadyAfter {
+// failsInRow returns the number of failures in a row, including that of something that began at the
+// given time.
+func failsInRow(fails int, began time.Time) int {
+	if time.Since(began) >= steadyTime {
 		return 1
 	}
 	return fails + 1

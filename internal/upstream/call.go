@@ -13,8 +13,8 @@ import (
 
 // Call implements switchboard.Caller.
 //
-// The request leaves at most once: it is sent again only while it is certain
-// that no server has seen it.
+// The request is sent at most once. It is sent again only while it is certain that no server has
+// seen it.
 func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Result, error) {
 	s := f.server(c.Server)
 	for s != nil && !s.calls.enter() {
@@ -29,32 +29,32 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		return switchboard.Result{}, e
 	}
 	defer s.calls.leave()
-	from := f.caller(c.Principal)
+	from := f.callerOf(c.Principal)
 	turn, err := s.gate.enter(from, !c.NoWait)
 	switch {
-	case errors.Is(err, errShare):
-		return switchboard.Result{}, overloaded("has as many calls of yours under way as one caller may have there: the other places are for others")
+	case errors.Is(err, errShareUsed):
+		return switchboard.Result{}, overloadedError("has as many calls of yours in flight as one caller may have there: the other slots are for other callers")
 	case err != nil:
-		return switchboard.Result{}, overloaded("has as many calls under way as it may have")
+		return switchboard.Result{}, overloadedError("has as many calls in flight as it may have")
 	}
 	cfg := s.config()
-	quiet, all := timesOf(c, &cfg)
+	quiet, all := limitsOf(c, &cfg)
 	ctx, left := newAllowance(ctx, quiet, all, &s.gate, from)
-	defer left.end()
+	defer left.close()
 	if turn != nil {
 		// At least half of the call's time is for the server.
-		switch err := s.gate.wait(ctx, turn, min(queuePatience, quiet.d/2, all.d/2)); {
-		case errors.Is(err, errNoTurn):
-			return switchboard.Result{}, overloaded("has had as many calls under way as it may have, and none has ended in time")
+		switch err := s.gate.waitTurn(ctx, turn, min(turnTimeout, quiet.limit/2, all.limit/2)); {
+		case errors.Is(err, errTurnTimeout):
+			return switchboard.Result{}, overloadedError("has as many calls in flight as it may have, and none has ended in time")
 		case err != nil:
-			return switchboard.Result{}, refusal(ctx, ourFault(kindSilent, false, "it waited for its turn"))
+			return switchboard.Result{}, callError(ctx, ownError(kindSilent, false, "it waited for its turn"))
 		}
 	}
-	left.enter()
+	left.takeSlot()
 	params := c.Params
-	reached := false // a server, maybe
+	reached := false // a server may have seen the request
 	for again := false; ; again = true {
-		result, err := s.attempt(ctx, c, &params, &cfg, left, &reached)
+		result, err := s.sendCall(ctx, c, &params, &cfg, left, &reached)
 		if err == nil {
 			return result, nil
 		}
@@ -65,125 +65,125 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
-		e := asFault(err)
+		e := asExchangeError(err)
 		if again || e.sent || ctx.Err() != nil || e.kind != kindGone && e.kind != kindLost {
-			if reached && !e.sent && e.kind != kindGone { // not this time, but before that
-				e = &fault{kind: e.kind, text: e.text, sent: true, ours: e.ours, after: e.after}
+			if reached && !e.sent && e.kind != kindGone { // an earlier attempt may have reached the server
+				e = &exchangeError{kind: e.kind, text: e.text, sent: true, ours: e.ours, after: e.after}
 			}
-			refused := refusal(ctx, e)
+			refused := callError(ctx, e)
 			refused.Unsent = !reached
 			return switchboard.Result{}, refused
 		}
 	}
 }
 
-// caller returns whom a call of p counts for.
-func (f *Fleet) caller(p switchboard.Principal) caller {
-	c := caller{tenant: p.Tenant, principal: p.ID}
+// callerOf returns the tenant and the principal that a call of p counts for.
+func (f *Fleet) callerOf(p switchboard.Principal) callerKey {
+	c := callerKey{tenant: p.Tenant, principal: p.ID}
 	if f.opts.Neighbors != nil {
 		c.among = f.opts.Neighbors(p)
 	}
 	return c
 }
 
-// overloaded is the refusal of a call for which there is no place at its server.
-func overloaded(why string) *switchboard.Error {
+// overloadedError is the error of a call that gets no slot at its server.
+func overloadedError(why string) *switchboard.Error {
 	e := switchboard.Refuse(switchboard.CodeOverloaded, "the tool's server %s; try again later", why)
 	e.RetryAfter, e.Unsent = time.Second, true
 	return e
 }
 
-// attempt sends the call over the client's link. params are the client's, and
-// then with its answers; reached is set as soon as any byte of them may have
-// reached a server. The error is a *fault, or what the caller is told.
-func (s *server) attempt(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *allowance, reached *bool) (switchboard.Result, error) {
-	l, leave, err := s.linkFor(ctx, c, cfg)
+// sendCall sends the call over the client's link. params holds the client's params, and later also
+// its answers to questions. reached is set when any byte may have reached a server. The error is an
+// *exchangeError or the final error for the caller.
+func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]byte, cfg *switchboard.Server, left *callAllowance, reached *bool) (switchboard.Result, error) {
+	l, leave, err := s.linkForCall(ctx, c, cfg)
 	if err != nil {
 		return switchboard.Result{}, err
 	}
 	defer leave()
-	rank := levelRank(c.LogLevel)
-	l.raise(rank)
+	rank := logLevelRank(c.LogLevel)
+	l.raiseLogLevel(rank)
 	if !l.hello().modern() && c.Client.TakesQuestions {
 		if _, answers := wire.Field(*params, inputState); answers {
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(noSuchState)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Object: []byte(unknownStateError)}
 		}
 	}
-	for range maxRounds {
+	for range maxInputRounds {
 		var token []byte
-		f := l.newFlight(c.Method, func(id []byte) (sent []byte) {
+		f := l.newRequest(c.Method, func(id []byte) (sent []byte) {
 			sent, token = l.callParams(c, *params, id)
 			return sent
 		})
-		f.token, f.level = token, rank
-		f.client, f.left = &c.Client, left
-		if _, ok := l.port.(*web); ok && l.hello().modern() && c.Target != "" {
-			f.name = wire.EncodeHeader(c.Target)
+		f.progressToken, f.minLogLevel = token, rank
+		f.client, f.allowance = &c.Client, left
+		if _, ok := l.port.(*httpPort); ok && l.hello().modern() && c.Target != "" {
+			f.targetHeader = wire.EncodeHeader(c.Target)
 			if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(paramHeader)) {
-				f.header = http.Header{}
+				f.paramHeaders = http.Header{}
 				arguments, _ := wire.Field(c.Params, "arguments")
-				addParamHeaders(f.header, c.Tool.Definition, arguments)
+				addParamHeaders(f.paramHeaders, c.Tool.Definition, arguments)
 			}
 		}
-		err := l.fly(ctx, f, c.Notify)
-		*reached = *reached || f.maybeSent()
+		err := l.roundTrip(ctx, f, c.Notify)
+		*reached = *reached || f.sending.MayBeSent()
 		if err != nil {
 			return switchboard.Result{}, err
 		}
 		if f.answer.ErrorObject != nil {
-			if l.visited(ctx, f, c, f.answer.ErrorObject) {
+			if l.askToVisit(ctx, f, c, f.answer.ErrorObject) {
 				continue
 			}
-			if soundsWithdrawn(c, f.answer.ErrorObject, false) {
-				if gone := s.withdrawn(ctx, c); gone != nil {
+			if saysToolUnknown(c, f.answer.ErrorObject, false) {
+				if gone := s.confirmWithdrawn(ctx, c); gone != nil {
 					*reached = false
 					return switchboard.Result{}, gone
 				}
 			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.answer.ErrorObject)}
 		}
 		r := f.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
-			return switchboard.Result{}, faultf(kindInvalid, true, "the result is no object")
+			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is not an object")
 		}
-		if c.Client.TakesQuestions || !l.hello().modern() || !asksForInput(&r) {
-			if saysError(&r) {
-				if soundsWithdrawn(c, r.JSON, true) {
-					if gone := s.withdrawn(ctx, c); gone != nil {
+		if c.Client.TakesQuestions || !l.hello().modern() || !isInputRequest(&r) {
+			if isToolError(&r) {
+				if saysToolUnknown(c, r.JSON, true) {
+					if gone := s.confirmWithdrawn(ctx, c); gone != nil {
 						*reached = false
 						return switchboard.Result{}, gone
 					}
 				}
-				r = s.masked(r)
+				r = s.maskResult(r)
 			}
 			return r, nil
 		}
-		if *params, err = l.askAll(ctx, f, c, *params, r.JSON); err != nil {
+		if *params, err = l.askInputs(ctx, f, c, *params, r.JSON); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
-	return switchboard.Result{}, faultf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxRounds)
+	return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
 }
 
-// masked returns the result without the server's secrets.
-func (s *server) masked(r switchboard.Result) switchboard.Result {
-	masked := s.mask.json(r.JSON)
+// maskResult returns the result without the server's secrets.
+func (s *server) maskResult(r switchboard.Result) switchboard.Result {
+	masked := s.mask.JSON(r.JSON)
 	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
 		return r
 	}
 	return switchboard.Result{JSON: masked}
 }
 
-// linkFor returns the link over which the call goes, and how it is left.
-func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link, leave func(), err error) {
-	for o := s.owner(cfg, c); ; o.lane++ {
-		sl, err := s.slotFor(o)
+// linkForCall returns the link for the call. leave must be called after it.
+func (s *server) linkForCall(ctx context.Context, c *switchboard.Call, cfg *switchboard.Server) (l *link, leave func(), err error) {
+	for o := s.scopeOf(cfg, c); ; o.lane++ {
+		sl, err := s.connectorFor(o)
 		if err != nil {
 			return nil, nil, err
 		}
 		l, err := sl.current(), error(nil)
 		if l == nil {
-			l, err = s.connected(ctx, sl, c.NoWait)
+			l, err = s.waitForLink(ctx, sl, c.NoWait)
 		}
 		var done func()
 		if err == nil {
@@ -193,27 +193,27 @@ func (s *server) linkFor(ctx context.Context, c *switchboard.Call, cfg *switchbo
 			return l, func() { done(); sl.release() }, nil
 		}
 		sl.release()
-		if !errors.Is(err, errAsking) {
+		if !errors.Is(err, errOtherAsking) {
 			return nil, nil, err
 		}
 	}
 }
 
-// connected returns the link of a slot that has none yet. In a hurry it makes one
-// only where the server is well, and tries that once.
-func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, error) {
-	how := patient
+// waitForLink returns the link of a connector that has none yet. With hurried it opens one only if
+// the server is ready, and tries once.
+func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (*link, error) {
+	how := waitForPause
 	if hurried {
 		s.mu.Lock()
 		well, why := s.state == StateReady, s.failure
 		s.mu.Unlock()
 		switch {
 		case !well && why != nil:
-			return nil, waited(errors.New(why.Message))
+			return nil, notReadyError(errors.New(why.Message))
 		case !well:
-			return nil, waited(nil)
+			return nil, notReadyError(nil)
 		}
-		how = once
+		how = failInPause
 	}
 	bound := s.opts.StartDeadline
 	if s.starting() {
@@ -224,23 +224,23 @@ func (s *server) connected(ctx context.Context, sl *slot, hurried bool) (*link, 
 	return sl.get(ctx, how)
 }
 
-// noSuchState is the answer to a request that goes on with another, which a
-// server of the legacy era cannot have answered: it would only do the same again.
-const noSuchState = `{"code":-32602,"message":"params.requestState is of no request that waits for an answer: it was used already, has expired, or Switchboard was started again since; make the request again without it"}`
+// unknownStateError answers a call that continues an earlier one with requestState. A legacy server
+// never sends one, and would just execute the call again.
+const unknownStateError = `{"code":-32602,"message":"params.requestState belongs to no request that waits for an answer: it was used already, has expired, or Switchboard was restarted; send the request again without it"}`
 
-// saysError reports whether the result is an error of the tool's own.
-func saysError(r *switchboard.Result) bool {
+// isToolError reports whether the result is an error of the tool itself.
+func isToolError(r *switchboard.Result) bool {
 	said := false
 	for _, m := range r.Outline.Members {
-		if m.Name == wire.MemberError { // the last counts, as for nearly all readers
+		if m.Name == wire.MemberError { // if repeated, the last counts, as for nearly all readers
 			said = string(r.JSON[m.Value:m.End]) == "true"
 		}
 	}
 	return said || r.Outline.Crowded
 }
 
-// asksForInput reports whether the result is not one yet, but asks for more.
-func asksForInput(r *switchboard.Result) bool {
+// isInputRequest reports whether the result asks the client for input first.
+func isInputRequest(r *switchboard.Result) bool {
 	for _, m := range r.Outline.Members {
 		if m.Name == wire.MemberResultType {
 			kind, _ := wire.String(r.JSON[m.Value:m.End])
@@ -250,93 +250,92 @@ func asksForInput(r *switchboard.Result) bool {
 	return false
 }
 
-// owner returns whose link serves the call.
+// scopeOf returns the scope of the link that serves the call.
 //
-// A modern server over HTTP has no sessions, so that one link is as good as
-// many. A legacy one is told when a session opens what its client can be asked
-// for, and asks without saying for which call: so that it has one with each
-// client that can be asked. Modern clients of one principal, which cannot be told
-// apart, share theirs.
-func (s *server) owner(cfg *switchboard.Server, c *switchboard.Call) owner {
-	era, _ := s.known.recall()
-	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.known.overSSE() // whose one stream is like a pipe
+// A modern server over HTTP has no sessions, so that one link serves everybody. A legacy server
+// learns in initialize what its client can be asked, and its questions do not name a call. So each
+// client that can be asked gets a link of its own. Modern clients of one principal share a link,
+// because they cannot be told apart.
+func (s *server) scopeOf(cfg *switchboard.Server, c *switchboard.Call) linkScope {
+	era, _ := s.era.get()
+	overHTTP := cfg.Transport == switchboard.TransportHTTP && !s.era.usesSSE() // HTTP with SSE has one shared stream, like a pipe
 	if era == EraModern && overHTTP {
-		return owner{own: true}
+		return linkScope{own: true}
 	}
-	o := owner{own: true}
+	o := linkScope{own: true}
 	if !s.opts.OnePrincipal {
-		o = ownerOf(cfg.Share, c.Principal)
+		o = scopeFor(cfg.Share, c.Principal)
 	}
 	shared := cfg.Share == switchboard.ShareTenant || cfg.Share == switchboard.ShareAll
 	if era == EraModern || c.Client.Ask == nil || shared && !overHTTP {
 		return o
 	}
-	if asks := askable(c.Client.Capabilities, c.Client.Session != ""); len(asks) > 0 {
-		o = ownerOf(switchboard.SharePrincipal, c.Principal)
+	if asks := askableCapabilities(c.Client.Capabilities, c.Client.Session != ""); len(asks) > 0 {
+		o = scopeFor(switchboard.SharePrincipal, c.Principal)
 		o.asks, o.session = string(asks), c.Client.Session
 	}
 	return o
 }
 
-// slotFor returns the owner's slot, with one more user.
-func (s *server) slotFor(o owner) (*slot, error) {
+// connectorFor returns the connector of the scope, with one more user.
+func (s *server) connectorFor(o linkScope) (*connector, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return nil, ourFault(kindUnreachable, false, "it is being closed")
+		return nil, ownError(kindUnreachable, false, "it is being closed")
 	}
-	if sl, ok := s.slots[o]; ok && sl.use() {
+	if sl, ok := s.connectors[o]; ok && sl.acquire() {
 		return sl, nil
 	}
-	if len(s.slots) >= s.opts.MaxConnections && !s.evict() {
-		return nil, overloaded("serves as many clients as it may at once")
+	if len(s.connectors) >= s.opts.MaxConnections && !s.evictIdle() {
+		return nil, overloadedError("serves as many clients as it may at once")
 	}
-	sl := s.newSlot(o)
-	sl.use()
+	sl := s.addConnector(o)
+	sl.acquire()
 	return sl, nil
 }
 
-// evict closes the slot that was idle for longest, if any is.
-func (s *server) evict() bool {
-	var oldest owner
+// evictIdle closes the connector that has been idle longest, if one is idle.
+func (s *server) evictIdle() bool {
+	var oldest linkScope
 	var since time.Time
-	for o, sl := range s.slots {
+	for o, sl := range s.connectors {
 		if t, idle := sl.idleSince(); idle && sl != s.main && (since.IsZero() || t.Before(since)) {
 			oldest, since = o, t
 		}
 	}
-	return !since.IsZero() && s.remove(oldest)
+	return !since.IsZero() && s.closeUnused(oldest)
 }
 
-// reap closes the slots that nobody has used for a while. Those of a session are
-// its own for as long as that lasts: a child may keep something for it.
-func (s *server) reap(after time.Duration) {
+// closeIdle closes the connectors that have been idle for that time. A connector of a client
+// session stays open as long as the session, because a child process may hold state for it.
+func (s *server) closeIdle(after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for o, sl := range s.slots {
+	for o, sl := range s.connectors {
 		if t, idle := sl.idleSince(); idle && sl != s.main && o.session == "" && time.Since(t) >= after {
-			s.remove(o)
+			s.closeUnused(o)
 		}
 	}
 }
 
-// forget closes the slots of the client's session.
-func (s *server) forget(session string) {
+// closeSession closes the connectors of the client session.
+func (s *server) closeSession(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for o, sl := range s.slots {
+	for o, sl := range s.connectors {
 		if o.session == session {
-			delete(s.slots, o)
-			s.links.run(func() { sl.close(true) })
+			delete(s.connectors, o)
+			s.linkTasks.run(func() { sl.close(true) })
 		}
 	}
 }
 
-// remove closes the owner's slot unless somebody has just come to use it.
-func (s *server) remove(o owner) bool {
-	if !s.slots[o].close(false) {
+// closeUnused closes the connector of the scope unless it just got a user.
+func (s *server) closeUnused(o linkScope) bool {
+	if !s.connectors[o].close(false) {
 		return false
 	}
-	delete(s.slots, o)
+	delete(s.connectors, o)
 	return true
 }

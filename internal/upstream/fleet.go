@@ -1,16 +1,14 @@
-// Package upstream speaks MCP to the servers behind the gateway: over the pipes
-// of a child process or over Streamable HTTP, to servers of either era.
+// Package upstream speaks MCP to the servers behind the gateway: over the pipes of a child process
+// or over HTTP, to servers of both eras of the protocol.
 //
-// It decides how a server is reached and for whom: which process or session
-// serves which principal, when a connection is made, kept, made anew and given
-// up, and whether a request may have reached its server. What a server says
-// about its tools it hands on as bytes, and what is called it takes as decided:
-// which tools exist, who may call them and under what name is left to others.
+// It decides how to reach a server: which process or session serves which principal, when to open,
+// reopen and close a connection, and whether a request may have reached its server. It passes the
+// definitions that servers list on as bytes. Other packages decide which tools exist, who may call
+// them and under which name.
 //
-// Nothing that a server does holds up another one: each has its own goroutines,
-// its own bound on calls, and limits on all that it sends. A call is sent at
-// most once; it is sent again only where no byte of it has left, or the server
-// has said that it knew nothing of the session.
+// No server can block another one. Each server has its own goroutines, its own limit of calls in
+// flight, and limits on everything that it sends. A call is sent at most once. It is sent again
+// only if no byte of it has left, or if the server has said that it does not know the session.
 package upstream
 
 import (
@@ -23,71 +21,69 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
 type Options struct {
-	// Log takes what happens to servers, and what they write to stderr; nil
-	// means nowhere.
+	// Log receives what happens to servers, and their stderr. nil discards it.
 	Log *slog.Logger
 
-	// Name and Version are what servers are told that we are.
+	// Name and Version identify Switchboard to servers.
 	Name    string
 	Version string
 
-	// StartDeadline is how long Ready waits, and a call for a server that has
-	// answered before and is not ready; 0 means 10s.
+	// StartDeadline limits how long Ready waits, and how long a call waits for a server that was
+	// ready before and is not ready now. 0 means 10s.
 	StartDeadline time.Duration
 
-	// StartWait is how long a call waits for a server that has not answered since it was
-	// started; 0 means 50s. Most clients give a call a minute.
+	// StartWait limits how long a call waits for a server that has not answered since it was
+	// started. 0 means 50s, because most clients give a call a minute.
 	StartWait time.Duration
 
-	// OnePrincipal says that there is only one user, so that no server needs
-	// more than one connection.
+	// OnePrincipal says that there is only one user, so that no server needs more than one
+	// connection.
 	OnePrincipal bool
 
-	// Neighbors says with whom a principal shares the servers. nil means that nobody does.
+	// Neighbors says which other users share the servers with a principal. nil means that there are
+	// none.
 	Neighbors func(switchboard.Principal) Neighbors
 
-	// OnChange is called some time after what a server offers has changed, or
-	// has become stale; several changes may be one call. It is not called
-	// concurrently with itself. nil means that nobody wants to know.
+	// OnChange is called some time after the offer of a server has changed or become stale. One
+	// call may stand for several changes. Calls do not overlap. nil means no call.
 	OnChange func()
 
-	// OnOffer is called when a server offers something else than before, so that
-	// others who have the same server can ask it too: see Relist. It must not wait
-	// for anything. nil means that nobody wants to know.
+	// OnOffer is called when the offer of a server differs from the one before, so that other
+	// replicas with the same server can list it again: see Relist. It must not block. nil means no
+	// call.
 	OnOffer func(id switchboard.ServerID)
 
-	// OnAnswer is called after the first offer of a server since it was started, and after
-	// each offer that differs from the one before. Remembered returns the offer. OnAnswer
-	// must not block. nil means that no offer is kept.
+	// OnAnswer is called after the first offer of a server since it was started, and after each
+	// offer that differs from the one before. Remembered returns the offer. OnAnswer must not
+	// block. nil means that no offer is kept.
 	OnAnswer func(id switchboard.ServerID)
 
-	// Recall returns the memory of a server with the same configuration, if there is one.
-	// Its offer counts as stale until the server answers. nil means that there is none.
+	// Recall returns the memory of a server with the same configuration, if there is one. Its offer
+	// counts as stale until the server answers. nil means that there is none.
 	Recall func(s *switchboard.Server) (Memory, bool)
 
-	// OnLink is called when our own connection to a server is up and what the
-	// server offers is known, and when it was lost or could not be made: why
-	// is nil in the first case. Of one server it is called in the order in which
-	// that happens. It must not wait for anything. nil means that nobody wants to
-	// know.
+	// OnLink is called with why == nil when Switchboard's own connection to a server is up and the
+	// offer of the server is known. It is called with a failure when the connection is lost or
+	// cannot be made. The calls for one server arrive in the order of the events. OnLink must not
+	// block. nil means no call.
 	OnLink func(id switchboard.ServerID, up bool, why *Failure)
 
-	// Guard is a command that runs the function Guard with the arguments that
-	// follow, such as this program with an argument. Each server's program is
-	// started by one, which ends all that the program has started, also when
-	// we are killed; nil leaves that to the parent-death signal, which reaches
-	// only the programs themselves.
+	// Guard is a command that runs the function Guard with the arguments that follow, such as this
+	// program with an argument. A guard starts each server's program, and ends everything that the
+	// program has started, even if Switchboard is killed. With nil only the parent-death signal
+	// does that, and it reaches the programs themselves alone.
 	Guard []string
 
-	MaxInFlight    int           // calls under way at one server that is not configured otherwise; 0 means 256
+	MaxInFlight    int           // calls in flight at a server without a limit of its own; 0 means 256
 	MaxConnections int           // processes or sessions of one server; 0 means 64
-	IdleAfter      time.Duration // until a principal's own connection is closed; 0 means 10min
+	IdleAfter      time.Duration // until the unused connection of a principal is closed; 0 means 10min
 
-	// hurry is closed when nothing may take its time any more.
+	// hurry is closed when Close must no longer wait for servers.
 	hurry <-chan struct{}
 }
 
@@ -116,27 +112,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// changeQuiet is how long OnChange waits for further changes.
-const changeQuiet = 50 * time.Millisecond
+// changeDelay is how long OnChange waits for further changes.
+const changeDelay = 50 * time.Millisecond
 
-// A Fleet is all servers behind us. Its methods are safe for concurrent use.
+// A Fleet is all servers behind Switchboard. Its methods are safe for concurrent use.
 type Fleet struct {
-	opts    Options
-	ours    identity
-	spawner *spawner
-	changed chan struct{} // holds one signal when an offer has changed
-	hurry   chan struct{}
+	opts       Options
+	clientInfo clientInfo
+	spawner    *process.Spawner
+	changed    chan struct{} // holds one signal when an offer has changed
+	hurry      chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	busy   group // servers, also those that are going, and our own goroutine
+	tasks  taskGroup // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
-	since   time.Time // of the last Set
+	setAt   time.Time // when Set was called last
 	closed  chan struct{}
 
-	telling sync.Mutex // held while OnLink is called
+	linkMu sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -147,16 +143,15 @@ func New(o Options) *Fleet {
 		hurry:   make(chan struct{}),
 	}
 	f.opts.hurry = f.hurry
-	f.ours = newIdentity(f.opts.Name, f.opts.Version)
-	f.spawner = newSpawner(o.Guard)
+	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
+	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.busy.run(f.keep)
+	f.tasks.run(f.maintain)
 	return f
 }
 
-// Set makes servers the servers of the fleet. Those that are new are started,
-// all at once; those that are as they were are left alone; those that have
-// changed or gone are closed when the calls under way have ended. It does not
+// Set replaces the servers of the fleet. It starts all new servers at once, leaves unchanged ones
+// alone, and closes changed and removed ones when their calls in flight have ended. It does not
 // wait. After Close it does nothing.
 func (f *Fleet) Set(servers []switchboard.Server) {
 	f.mu.Lock()
@@ -176,18 +171,18 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 		}
 		s := newServer(f, cfg, old)
 		next[cfg.ID] = s
-		s.links.run(s.run)
+		s.linkTasks.run(s.run)
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
-			f.busy.run(func() { old.drain(0) })
+			f.tasks.run(func() { old.drain(0) })
 		}
 	}
-	f.servers, f.since = next, time.Now()
-	f.touch()
+	f.servers, f.setAt = next, time.Now()
+	f.signalChange()
 }
 
-// sameConnection reports whether a connection to a serves b as well.
+// sameConnection reports whether a connection for the configuration a also serves b.
 func sameConnection(a, b *switchboard.Server) bool {
 	return a.Transport == b.Transport && a.URL == b.URL && a.Dir == b.Dir && a.Share == b.Share && a.MaxResult == b.MaxResult &&
 		slices.Equal(a.Command, b.Command) &&
@@ -195,9 +190,8 @@ func sameConnection(a, b *switchboard.Server) bool {
 		maps.EqualFunc(a.Env, b.Env, switchboard.Secret.Equal)
 }
 
-// Restart ends all connections and processes of a server and makes them anew. The
-// calls under way have restartGrace to end; new ones wait for the new connection.
-// It does not wait.
+// Restart ends all connections and processes of a server and opens new ones. Calls in flight get
+// restartGrace to end. New calls wait for the new connection. Restart does not wait.
 func (f *Fleet) Restart(id switchboard.ServerID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,24 +201,23 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 	}
 	s := newServer(f, old.config(), old)
 	ended := make(chan struct{})
-	s.after = ended
+	s.startAfter = ended
 	f.servers[id] = s
-	f.busy.run(func() {
+	f.tasks.run(func() {
 		defer close(ended)
 		old.drain(restartGrace)
 	})
-	s.links.run(s.run)
-	f.touch()
+	s.linkTasks.run(s.run)
+	f.signalChange()
 	return nil
 }
 
-// restartGrace is how long calls may go on at a server that is restarted.
+// restartGrace is how long calls in flight at a server may take after its restart.
 const restartGrace = 5 * time.Second
 
-// Probe asks a server, over our own connection, whether it is there: for a ping,
-// or in the modern era, which has none, for what it is. Where the connection is
-// down it is made first, though not sooner after a failure than calls would. nil
-// means that the server has answered as it should.
+// Probe checks over Switchboard's own connection that a server answers: a ping, or server/discover
+// in the modern era, which has no ping. It opens the connection first if it is down, but no sooner
+// after a failure than a call would. nil means that the server has answered correctly.
 func (f *Fleet) Probe(ctx context.Context, id switchboard.ServerID) error {
 	s := f.server(id)
 	if s == nil {
@@ -233,29 +226,28 @@ func (f *Fleet) Probe(ctx context.Context, id switchboard.ServerID) error {
 	return s.probe(ctx)
 }
 
-// linked says how our own connection to s fares, unless s is no longer of the
-// fleet.
-func (f *Fleet) linked(s *server, up bool, why *Failure) {
+// reportLink calls OnLink for s, unless s has left the fleet.
+func (f *Fleet) reportLink(s *server, up bool, why *Failure) {
 	if f.opts.OnLink == nil {
 		return
 	}
-	f.telling.Lock()
-	defer f.telling.Unlock()
+	f.linkMu.Lock()
+	defer f.linkMu.Unlock()
 	if f.server(s.id) == s {
 		f.opts.OnLink(s.id, up, why)
 	}
 }
 
-// touch notes that an offer has changed.
-func (f *Fleet) touch() {
+// signalChange records that an offer has changed.
+func (f *Fleet) signalChange() {
 	select {
 	case f.changed <- struct{}{}:
 	default:
 	}
 }
 
-// keep calls OnChange, and closes connections that nobody uses.
-func (f *Fleet) keep() {
+// maintain calls OnChange and closes unused connections.
+func (f *Fleet) maintain() {
 	idle := time.NewTicker(max(f.opts.IdleAfter/4, time.Second))
 	defer idle.Stop()
 	for {
@@ -263,11 +255,11 @@ func (f *Fleet) keep() {
 		case <-f.ctx.Done():
 			return
 		case <-idle.C:
-			for _, s := range f.all() {
-				s.reap(f.opts.IdleAfter)
+			for _, s := range f.sortedServers() {
+				s.closeIdle(f.opts.IdleAfter)
 			}
 		case <-f.changed:
-			if sleep(f.ctx, changeQuiet) != nil {
+			if sleep(f.ctx, changeDelay) != nil {
 				return
 			}
 			select {
@@ -281,8 +273,8 @@ func (f *Fleet) keep() {
 	}
 }
 
-// all returns the servers of the last Set, sorted by id.
-func (f *Fleet) all() []*server {
+// sortedServers returns the servers of the last Set, sorted by id.
+func (f *Fleet) sortedServers() []*server {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Values(f.servers), func(a, b *server) int { return strings.Compare(string(a.id), string(b.id)) })
@@ -294,60 +286,60 @@ func (f *Fleet) server(id switchboard.ServerID) *server {
 	return f.servers[id]
 }
 
-// Relist has a server say again what it offers, or all servers if id is "". One that
-// is away, or that is not of the fleet, is left alone.
+// Relist lists the offer of a server again, or of all servers if id is "". It ignores servers that
+// are away or not in the fleet.
 func (f *Fleet) Relist(id switchboard.ServerID) {
-	for _, s := range f.all() {
+	for _, s := range f.sortedServers() {
 		if id == "" || s.id == id {
-			s.relist.add(switchboard.AllKinds)
+			s.stale.request(switchboard.AllKinds)
 		}
 	}
 }
 
-// Forget closes the connections that were only for the client of that session
-// (see switchboard.Client), which is over.
+// Forget closes the connections that belong to one client session alone (see switchboard.Client).
+// The session has ended.
 func (f *Fleet) Forget(session string) {
-	for _, s := range f.all() {
-		s.forget(session)
+	for _, s := range f.sortedServers() {
+		s.closeSession(session)
 	}
 }
 
-// Ready returns when each server of the last Set has answered, or failed once,
-// or the start deadline, counted from that Set, or ctx is over. Status says
-// how each fares.
+// Ready returns when each server of the last Set has answered or has failed once. It returns
+// earlier if ctx ends, or if the start deadline, counted from that Set, has passed. Status says how
+// each server is.
 func (f *Fleet) Ready(ctx context.Context) {
-	servers := f.all()
+	servers := f.sortedServers()
 	f.mu.Lock()
-	deadline := f.since.Add(f.opts.StartDeadline)
+	deadline := f.setAt.Add(f.opts.StartDeadline)
 	f.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for _, s := range servers {
 		select {
-		case <-s.tried:
+		case <-s.firstTried:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Starting returns the servers of the last Set that are starting and have no known offer,
-// sorted by id. Each server answers or fails within a minute.
+// Starting returns the servers of the last Set that are starting and have no known offer, sorted by
+// id. Each server answers or fails within a minute.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
-	for _, s := range f.all() {
-		if s.unknown() {
+	for _, s := range f.sortedServers() {
+		if s.awaitsOffer() {
 			ids = append(ids, s.id)
 		}
 	}
 	return ids
 }
 
-// Offers returns what the servers of the last Set offer, sorted by id: the last
-// known word of those that are away, marked as stale, and nothing of those
-// that have never answered. What it returns is not modified.
+// Offers returns the offers of the servers of the last Set, sorted by id. Servers that are away
+// have their last known offer, marked as stale. Servers that have never answered have none. The
+// result is immutable.
 func (f *Fleet) Offers() []switchboard.Offer {
 	var offers []switchboard.Offer
-	for _, s := range f.all() {
+	for _, s := range f.sortedServers() {
 		s.mu.Lock()
 		if s.offer != nil {
 			offers = append(offers, *s.offer)
@@ -357,29 +349,29 @@ func (f *Fleet) Offers() []switchboard.Offer {
 	return offers
 }
 
-// Close lets the calls under way end and then closes all connections: children
-// are asked to end, then told, then killed. Once ctx is over nothing is waited
-// for but the kernel. When it returns there is no child left, and no goroutine.
+// Close waits for the calls in flight and then closes all connections. A child process first gets
+// the end of its stdin, then SIGTERM, then SIGKILL. After ctx has ended, Close waits for the kernel
+// alone. When it returns, no child process and no goroutine is left.
 func (f *Fleet) Close(ctx context.Context) {
 	f.mu.Lock()
-	if f.closed != nil { // somebody else is at it
+	if f.closed != nil { // another Close is running
 		f.mu.Unlock()
 		<-f.closed
 		return
 	}
 	f.closed = make(chan struct{})
 	for _, s := range f.servers {
-		f.busy.run(func() { s.drain(0) })
+		f.tasks.run(func() { s.drain(0) })
 	}
 	f.servers = nil
 	f.mu.Unlock()
 	f.cancel()
 
 	stop := context.AfterFunc(ctx, func() { close(f.hurry) })
-	<-f.busy.close()
+	<-f.tasks.close()
 	if !stop() {
 		<-f.hurry
 	}
-	f.spawner.close()
+	f.spawner.Close()
 	close(f.closed)
 }

@@ -10,108 +10,108 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// queuePatience is how long a call waits for its turn at most.
-const queuePatience = 5 * time.Second
+// turnTimeout limits how long a call waits for its turn.
+const turnTimeout = 5 * time.Second
 
 var (
-	errNoTurn = errors.New("as many calls are under way as there may be, and none has ended meanwhile")
-	errNoRoom = errors.New("as many calls are under way as there may be")
-	errShare  = errors.New("it has its share of the calls that may be under way")
+	errTurnTimeout = errors.New("all slots are taken, and none was released in time")
+	errGateFull    = errors.New("all slots are taken")
+	errShareUsed   = errors.New("the caller has its share of the slots")
 )
 
-// A caller is for whom a call is made, as a gate holdings it.
-type caller struct {
+// A callerKey says which tenant and principal a call counts for.
+type callerKey struct {
 	tenant    switchboard.TenantID
 	principal string
 	among     Neighbors
 }
 
-// Neighbors say with whom a principal shares the servers.
+// Neighbors say which other users share the servers with a principal.
 type Neighbors struct {
-	Tenants    bool // there are others than its own
-	Principals bool // its tenant has others
+	Tenants    bool // there are other tenants
+	Principals bool // its tenant has other principals
 }
 
-// A holder is a tenant, or with id one of its principals.
-type holder struct {
+// A shareHolder is a tenant or, with an id, a principal of the tenant.
+type shareHolder struct {
 	tenant switchboard.TenantID
 	id     string
 }
 
-// A holding is how many calls of a holder are inside, and how many wait.
-type holding struct{ inside, waiting int }
+// A shareCount is how many calls of a holder are in flight, and how many wait.
+type shareCount struct{ inside, waiting int }
 
-// A gate lets so many calls to a server at once. As many more as there is room
-// for wait for their turn.
+// A callGate limits the calls in flight at a server. More calls may wait for their turn, up to
+// maxWaiting.
 //
-// No caller can shut the others out: each leaves as many places as it takes. A tenant may
-// have as many calls inside as places are free then, and a principal as many as its tenant
-// may still take then. So none ever has more than half. The first call of each may have any
-// place that is free. The room for those that wait is shared by the same rule. A place that
-// becomes free goes to the tenant with the fewest calls inside, then to the principal with
-// the fewest, and then to who came first. The rule is the dynamic threshold of Choudhury and
-// Hahne ("Dynamic queue length thresholds for shared-memory packet switches", 1998).
+// No caller can block the others, since each must leave as many slots free as it takes. A tenant
+// may have as many calls in flight as slots are then free, and a principal as many as its tenant
+// may then still take. So none ever has more than half. The first call of each may take any free
+// slot. The room for waiting calls is shared by the same rule. A free slot goes to the tenant with
+// the fewest calls in flight, then to the principal with the fewest, then to the oldest turn. The
+// rule is the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds for
+// shared-memory packet switches", 1998).
 //
-// A caller without neighbors has nobody to leave a place to.
-type gate struct {
-	mu       sync.Mutex
-	most     int // at once
-	room     int // for those that wait
-	inside   int
-	queues   []*queue // of those that wait; none is empty
-	queued   int      // in all queues
-	last     int      // number of a turn
-	holdings map[holder]holding
+// A caller without neighbors need not leave slots free.
+type callGate struct {
+	mu         sync.Mutex
+	maxInside  int // calls in flight
+	maxWaiting int // waiting calls
+	inside     int
+	queues     []*turnQueue // of waiting calls; none is empty
+	queued     int          // in all queues
+	lastNumber int          // of the last turn
+	counts     map[shareHolder]shareCount
 }
 
-// A queue is the turns of one caller, in the order in which they came.
-type queue struct {
-	caller caller
-	turns  []*turn
+// A turnQueue has the waiting calls of one caller, oldest first.
+type turnQueue struct {
+	caller callerKey
+	turns  []*waitingTurn
 }
 
-// A turn is that of a call that waits.
-type turn struct {
-	queue  *queue
-	number int
-	come   chan struct{} // closed when the call is let in
+// A waitingTurn is the place of a waiting call in its queue.
+type waitingTurn struct {
+	queue    *turnQueue
+	number   int
+	admitted chan struct{} // closed when the call gets its slot
 }
 
-// limit sets the bounds. Nobody is put out who is inside, or waits.
-func (g *gate) limit(most, room int) {
+// setLimits changes the limits. Calls in flight and waiting calls stay.
+func (g *callGate) setLimits(most, room int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.most, g.room = most, room
-	g.admit()
+	g.maxInside, g.maxWaiting = most, room
+	g.admitWaiting()
 }
 
-// enter lets a call in, or gives it a turn to wait for. The error is errNoRoom or
-// errShare, where it can do neither or is not to wait.
-func (g *gate) enter(c caller, waits bool) (*turn, error) {
+// enter gives the call a slot, or a turn to wait for. The error is errGateFull or errShareUsed if
+// the call can have neither, or must not wait.
+func (g *callGate) enter(c callerKey, waits bool) (*waitingTurn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.fits(c):
-		g.add(c, holding{inside: 1})
+	case g.mayEnter(c):
+		g.count(c, shareCount{inside: 1})
 		return nil, nil
 	case waits && g.mayWait(c):
 		return g.enqueue(c), nil
-	case g.inside < g.most:
-		return nil, errShare
+	case g.inside < g.maxInside:
+		return nil, errShareUsed
 	}
-	return nil, errNoRoom
+	return nil, errGateFull
 }
 
-// wait waits for the turn. With an error, which is errNoTurn or that of ctx, the
-// call is not inside.
-func (g *gate) wait(ctx context.Context, t *turn, patience time.Duration) (err error) {
+// waitTurn waits until the call gets its slot. The error is errTurnTimeout or ctx.Err(); the call
+// then has no slot.
+func (g *callGate) waitTurn(ctx context.Context, t *waitingTurn, patience time.Duration) (err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-t.come:
+	case <-t.admitted:
 		return nil
 	case <-timer.C:
-		err = errNoTurn
+		err = errTurnTimeout
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -119,105 +119,105 @@ func (g *gate) wait(ctx context.Context, t *turn, patience time.Duration) (err e
 	defer g.mu.Unlock()
 	if i := slices.Index(t.queue.turns, t); i >= 0 {
 		g.dequeue(t.queue, i)
-	} else { // it has just been let in
-		g.add(t.queue.caller, holding{inside: -1})
-		g.admit()
+	} else { // it just got a slot
+		g.count(t.queue.caller, shareCount{inside: -1})
+		g.admitWaiting()
 	}
 	return err
 }
 
 // enqueue returns a new turn of c. The caller holds g.mu.
-func (g *gate) enqueue(c caller) *turn {
-	i := slices.IndexFunc(g.queues, func(l *queue) bool { return l.caller == c })
+func (g *callGate) enqueue(c callerKey) *waitingTurn {
+	i := slices.IndexFunc(g.queues, func(l *turnQueue) bool { return l.caller == c })
 	if i < 0 {
 		i = len(g.queues)
-		g.queues = append(g.queues, &queue{caller: c})
+		g.queues = append(g.queues, &turnQueue{caller: c})
 	}
-	g.last++
-	t := &turn{g.queues[i], g.last, make(chan struct{})}
+	g.lastNumber++
+	t := &waitingTurn{g.queues[i], g.lastNumber, make(chan struct{})}
 	t.queue.turns = append(t.queue.turns, t)
 	g.queued++
-	g.add(c, holding{waiting: 1})
+	g.count(c, shareCount{waiting: 1})
 	return t
 }
 
-// dequeue takes a turn out of its queue. The caller holds g.mu.
-func (g *gate) dequeue(l *queue, i int) *turn {
+// dequeue removes a turn from its queue. The caller holds g.mu.
+func (g *callGate) dequeue(l *turnQueue, i int) *waitingTurn {
 	t := l.turns[i]
 	l.turns = slices.Delete(l.turns, i, i+1)
 	if len(l.turns) == 0 {
-		g.queues = slices.DeleteFunc(g.queues, func(other *queue) bool { return other == l })
+		g.queues = slices.DeleteFunc(g.queues, func(other *turnQueue) bool { return other == l })
 	}
 	g.queued--
-	g.add(l.caller, holding{waiting: -1})
+	g.count(l.caller, shareCount{waiting: -1})
 	return t
 }
 
-// back lets a call in again that had been inside, whatever the bounds: it is
-// under way at its server.
-func (g *gate) back(c caller) {
+// reenter gives a call in flight a slot again, even beyond the limit: its server is executing it.
+func (g *callGate) reenter(c callerKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.add(c, holding{inside: 1})
+	g.count(c, shareCount{inside: 1})
 }
 
-func (g *gate) leave(c caller) {
+func (g *callGate) leave(c callerKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.add(c, holding{inside: -1})
-	g.admit()
+	g.count(c, shareCount{inside: -1})
+	g.admitWaiting()
 }
 
-// add holdings a call of c in or out. The caller holds g.mu.
-func (g *gate) add(c caller, n holding) {
+// count adds n to the counts for c. The caller holds g.mu.
+func (g *callGate) count(c callerKey, n shareCount) {
 	g.inside += n.inside
 	if c.among.Tenants {
-		g.addTo(holder{tenant: c.tenant}, n)
+		g.countHolder(shareHolder{tenant: c.tenant}, n)
 	}
 	if c.among.Principals {
-		g.addTo(holder{c.tenant, c.principal}, n)
+		g.countHolder(shareHolder{c.tenant, c.principal}, n)
 	}
 }
 
-func (g *gate) addTo(h holder, n holding) {
-	if g.holdings == nil {
-		g.holdings = map[holder]holding{}
+func (g *callGate) countHolder(h shareHolder, n shareCount) {
+	if g.counts == nil {
+		g.counts = map[shareHolder]shareCount{}
 	}
-	was := g.holdings[h]
-	now := holding{was.inside + n.inside, was.waiting + n.waiting}
-	if now == (holding{}) {
-		delete(g.holdings, h)
+	was := g.counts[h]
+	now := shareCount{was.inside + n.inside, was.waiting + n.waiting}
+	if now == (shareCount{}) {
+		delete(g.counts, h)
 		return
 	}
-	g.holdings[h] = now
+	g.counts[h] = now
 }
 
-// fits reports whether a call of c may be let in. The caller holds g.mu.
-func (g *gate) fits(c caller) bool {
-	tenant, principal := g.of(c)
-	return g.most > g.inside && shares(c.among, tenant.inside, principal.inside, g.most-g.inside)
+// mayEnter reports whether a call of c may take a slot now. The caller holds g.mu.
+func (g *callGate) mayEnter(c callerKey) bool {
+	tenant, principal := g.countsOf(c)
+	return g.maxInside > g.inside && withinShare(c.among, tenant.inside, principal.inside, g.maxInside-g.inside)
 }
 
 // mayWait reports whether a call of c may wait. The caller holds g.mu.
-func (g *gate) mayWait(c caller) bool {
-	tenant, principal := g.of(c)
-	return g.room > g.queued && shares(c.among, tenant.waiting, principal.waiting, g.room-g.queued)
+func (g *callGate) mayWait(c callerKey) bool {
+	tenant, principal := g.countsOf(c)
+	return g.maxWaiting > g.queued && withinShare(c.among, tenant.waiting, principal.waiting, g.maxWaiting-g.queued)
 }
 
-// of returns what c's tenant has, and what c has. The caller holds g.mu.
-func (g *gate) of(c caller) (tenant, principal holding) {
+// countsOf returns the counts of the tenant of c and of c itself. The caller holds g.mu.
+func (g *callGate) countsOf(c callerKey) (tenant, principal shareCount) {
 	if c.among.Tenants {
-		tenant = g.holdings[holder{tenant: c.tenant}]
+		tenant = g.counts[shareHolder{tenant: c.tenant}]
 	}
 	if c.among.Principals {
-		principal = g.holdings[holder{c.tenant, c.principal}]
+		principal = g.counts[shareHolder{c.tenant, c.principal}]
 	}
 	return tenant, principal
 }
 
-// shares reports whether one more of the free places, of which there is at least one, is
-// for a principal that has so many, in a tenant that has so many. The first always is.
-func shares(among Neighbors, tenant, principal, free int) bool {
+// withinShare reports whether a principal may take one of the free slots, of which there is at
+// least one. tenant and principal are the numbers of slots that they have. The first slot is always
+// allowed.
+func withinShare(among Neighbors, tenant, principal, free int) bool {
 	left := free - 1
 	if among.Tenants {
 		if tenant > 0 && tenant+1 > left {
@@ -228,35 +228,35 @@ func shares(among Neighbors, tenant, principal, free int) bool {
 	return !among.Principals || principal == 0 || principal+1 <= left
 }
 
-// admit lets those in whose turn it is. The caller holds g.mu.
-func (g *gate) admit() {
-	for g.inside < g.most {
-		l := g.next()
+// admitWaiting gives free slots to waiting calls. The caller holds g.mu.
+func (g *callGate) admitWaiting() {
+	for g.inside < g.maxInside {
+		l := g.nextQueue()
 		if l == nil {
 			return
 		}
 		t := g.dequeue(l, 0)
-		g.add(l.caller, holding{inside: 1})
-		close(t.come)
+		g.count(l.caller, shareCount{inside: 1})
+		close(t.admitted)
 	}
 }
 
-// next returns the queue whose first is let in next, or nil. The caller holds g.mu.
-func (g *gate) next() *queue {
-	var best *queue
+// nextQueue returns the queue that gets the next slot, or nil. The caller holds g.mu.
+func (g *callGate) nextQueue() *turnQueue {
+	var best *turnQueue
 	var least [3]int
 	for _, l := range g.queues {
-		tenant, principal := g.of(l.caller)
+		tenant, principal := g.countsOf(l.caller)
 		has := [...]int{tenant.inside, principal.inside, l.turns[0].number}
-		if (best == nil || slices.Compare(has[:], least[:]) < 0) && g.fits(l.caller) {
+		if (best == nil || slices.Compare(has[:], least[:]) < 0) && g.mayEnter(l.caller) {
 			best, least = l, has
 		}
 	}
 	return best
 }
 
-// waiting returns how many wait.
-func (g *gate) waiting() int {
+// waitingCount returns how many calls wait.
+func (g *callGate) waitingCount() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.queued

@@ -11,76 +11,72 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// An Era is which of the two protocols a server speaks.
+// An Era is one of the two generations of the protocol.
 type Era string
 
-// The eras. A server's is "" until it is known.
+// The eras. The era of a server is "" until it is known.
 const (
-	EraLegacy Era = "legacy" // opens with initialize, and keeps sessions
-	EraModern Era = "modern" // neither
+	EraLegacy Era = "legacy" // begins with initialize, and has sessions
+	EraModern Era = "modern" // has neither
 )
 
-// How long to wait for a server to answer.
+// Time limits of the handshake.
 const (
-	// A server on stdio that has read server/discover and does not answer it for so
-	// long is also sent initialize.
+	// If a server on stdio has read server/discover and does not answer within probeSilence, it is
+	// also sent initialize.
 	probeSilence = 2 * time.Second
 
-	// Over HTTP a server is up when it takes the request.
-	probePatience = 5 * time.Second
-
-	// A first start may have to fetch a package.
-	startPatience = 60 * time.Second
+	// Over HTTP, a server that accepts the request is up.
+	probeTimeout = 5 * time.Second
 )
 
-// A memory is what is known of a server's era. It outlives connections.
-type memory struct {
+// An eraMemory remembers the era of a server across connections.
+type eraMemory struct {
 	mu  sync.Mutex
 	era Era
 
-	// sse says that a legacy server over HTTP speaks by the transport of
-	// 2024-11-05.
+	// sse says that a legacy server over HTTP uses the transport of 2024-11-05.
 	sse bool
 
-	// shy says that a process ended when it was asked server/discover before
-	// anything else.
+	// shy says that a process ended because server/discover was its first request.
 	shy bool
 }
 
-func (m *memory) recall() (Era, bool) {
+func (m *eraMemory) get() (Era, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.era, m.shy
 }
 
-func (m *memory) learn(e Era) {
+func (m *eraMemory) setEra(e Era) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = e, false
 }
 
-func (m *memory) learnSSE() {
+func (m *eraMemory) setSSE() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = EraLegacy, true
 }
 
-func (m *memory) overSSE() bool {
+func (m *eraMemory) usesSSE() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sse
 }
 
-func (m *memory) shun() {
+func (m *eraMemory) setShy() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shy = true
 }
 
-// errorCode returns the code of an error object, or 0.
+// errorCode returns the code of a JSON-RPC error object, or 0.
 func errorCode(object []byte) int {
 	raw, _ := wire.Field(object, "code")
 	n, err := strconv.Atoi(string(raw))
@@ -90,33 +86,33 @@ func errorCode(object []byte) int {
 	return n
 }
 
-// discover asks server/discover. It is a fault when the answer does not say that
-// the server speaks a modern version that we know. A server that refuses the
-// version of the question is asked once more, in one that it names.
-func (l *link) discover(ctx context.Context) (hello, error) {
-	result, err := l.ask(ctx, wire.MethodDiscover, l.params([]byte("{}"), wire.Latest))
-	if v := newest(supported(err)); v != "" {
-		if w, ok := l.port.(*web); ok {
-			w.speak(v)
+// discover sends server/discover. The error is an *exchangeError. The answer must name a modern
+// version that we know. If the server refuses the version of the request, discover tries once more
+// with one that the server names.
+func (l *link) discover(ctx context.Context) (serverHello, error) {
+	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
+	if v := newestModern(supportedVersions(err)); v != "" {
+		if w, ok := l.port.(*httpPort); ok {
+			w.setVersion(v)
 		}
-		result, err = l.ask(ctx, wire.MethodDiscover, l.params([]byte("{}"), v))
+		result, err = l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), v))
 	}
 	if err != nil {
-		return hello{}, err
+		return serverHello{}, err
 	}
 	raw, _ := wire.Field(result, "supportedVersions")
-	version := newest(raw)
+	version := newestModern(raw)
 	capabilities, _ := wire.Field(result, "capabilities")
 	if version == "" || len(capabilities) == 0 || capabilities[0] != '{' {
-		return hello{}, faultf(kindProtocol, false, "its answer to server/discover is none of a version that we know")
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover names no version that we know")
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
-	return l.newHello(version, capabilities, info, result), nil
+	return l.parseHello(version, capabilities, info, result), nil
 }
 
-// newest returns the newest modern version in a list that we speak too, or "".
-func newest(list []byte) (version string) {
+// newestModern returns the newest modern version in a JSON list that we speak too, or "".
+func newestModern(list []byte) (version string) {
 	for v := range wire.Elements(list) {
 		if s, ok := wire.String(v); ok && wire.Modern(s) && slices.Contains(wire.Versions, s) && s > version {
 			version = s
@@ -125,75 +121,76 @@ func newest(list []byte) (version string) {
 	return version
 }
 
-// supported is the list of versions in err, where that is a server's error that
-// it does not speak ours.
-func supported(err error) []byte {
-	if err == nil || asFault(err).code != wire.CodeUnsupportedVersion {
+// supportedVersions returns the list of versions in err if a server refused our version, or nil.
+func supportedVersions(err error) []byte {
+	if err == nil || asExchangeError(err).code != wire.CodeUnsupportedVersion {
 		return nil
 	}
-	data, _ := wire.Field(asFault(err).object, "data")
+	data, _ := wire.Field(asExchangeError(err).object, "data")
 	list, _ := wire.Field(data, "supported")
 	return list
 }
 
-func (l *link) newHello(version string, capabilities, info, result []byte) hello {
-	h := hello{version: version}
+func (l *link) parseHello(version string, capabilities, info, result []byte) serverHello {
+	h := serverHello{version: version}
 	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
 		text, _ := wire.String(raw)
 		clean, removed := scan.Clean(text)
 		if removed > 0 {
 			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
 		}
-		h.instructions = l.mask.text(clean)
+		h.instructions = l.mask.Text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
 		s, _ := wire.String(raw)
-		return strings.ToValidUTF8(s[:min(len(s), maxServerInfo)], "") // the cut may go through a character
+		return strings.ToValidUTF8(s[:min(len(s), maxServerInfo)], "") // the cut may divide a character
 	}
 	h.name, h.release = text("name"), text("version")
 	if len(capabilities) <= maxCapabilities && len(capabilities) > 0 && capabilities[0] == '{' {
 		h.capabilities = capabilities
 	}
 	if beside, ok := wire.Field(result, switchboard.BlockName); ok && len(beside) <= maxCapabilities {
-		h.beside = beside
+		h.capabilityBlock = beside
 	}
-	h.logging = h.declares("logging")
+	h.takesLogLevel = h.declares("logging")
 	for k := range switchboard.NKinds {
-		has, ok := wire.Field(h.capabilities, shelves[k].capability)
+		has, ok := wire.Field(h.capabilities, listKinds[k].capability)
 		if changed, _ := wire.Field(has, "listChanged"); string(changed) == "true" {
-			h.tells = h.tells.With(k)
+			h.notifies = h.notifies.With(k)
 		}
-		if ok || k == switchboard.Tools { // which some forget to declare
-			h.has = h.has.With(k)
+		if ok || k == switchboard.Tools { // some servers forget to declare tools
+			h.offers = h.offers.With(k)
 		}
 	}
 	return h
 }
 
 // initialize opens a legacy session.
-func (l *link) initialize(ctx context.Context) (hello, error) {
-	result, err := l.ask(ctx, wire.MethodInitialize, l.ours.initializeParams(l.asks))
+func (l *link) initialize(ctx context.Context) (serverHello, error) {
+	result, err := l.request(ctx, wire.MethodInitialize, l.ours.initializeParams(l.askable))
 	if err != nil {
-		return hello{}, err
+		return serverHello{}, err
 	}
 	raw, _ := wire.Field(result, "protocolVersion")
 	version, _ := wire.String(raw)
 	if wire.Modern(version) || !slices.Contains(wire.Versions, version) {
-		return hello{}, faultf(kindProtocol, false, "it answered initialize with version %.40q, which is none that we know", version)
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which we do not know", version)
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
-	return l.newHello(version, capabilities, info, result), nil
+	return l.parseHello(version, capabilities, info, result), nil
 }
 
-// initialized is the notification that ends the handshake of a legacy session.
-func initialized() []byte { return wire.AppendNotification(nil, wire.MethodInitialized, nil) }
+// initializedNotification returns the notification that ends the handshake of a legacy session.
+func initializedNotification() []byte {
+	return wire.AppendNotification(nil, wire.MethodInitialized, nil)
+}
 
-// saysNothing reports whether err tells nothing of the server's era, because
-// what answered, if anything did, was not yet the protocol.
-func saysNothing(err error) bool {
-	f := asFault(err)
+// leavesEraOpen reports whether err says nothing about the server's era, because no MCP server
+// answered.
+func leavesEraOpen(err error) bool {
+	f := asExchangeError(err)
 	switch f.kind {
 	case kindUnreachable, kindLost, kindBroken, kindLimited:
 		return true
@@ -207,16 +204,16 @@ func saysNothing(err error) bool {
 	return false
 }
 
-// modernOnly reports whether err is one that only a modern server makes, and
-// does not name a legacy version that we could speak instead.
+// modernOnly reports whether only a modern server returns err, and err names no legacy version that
+// we speak.
 func modernOnly(err error) bool {
-	f := asFault(err)
+	f := asExchangeError(err)
 	switch f.code {
 	case wire.CodeHeaderMismatch, wire.CodeMissingCapability, wire.CodeUnsupportedVersion:
 	default:
 		return false
 	}
-	for v := range wire.Elements(supported(err)) {
+	for v := range wire.Elements(supportedVersions(err)) {
 		if s, ok := wire.String(v); ok && !wire.Modern(s) && slices.Contains(wire.Versions, s) {
 			return false
 		}
@@ -224,41 +221,41 @@ func modernOnly(err error) bool {
 	return true
 }
 
-// greetWeb finds out how a server over HTTP wants to be spoken to.
-func greetWeb(ctx context.Context, l *link, w *web, known *memory) (hello, error) {
-	if era, _ := known.recall(); era != EraLegacy {
-		w.speak(wire.Latest)
-		probe, cancel := context.WithTimeout(ctx, probePatience)
+// greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
+func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (serverHello, error) {
+	if era, _ := known.get(); era != EraLegacy {
+		w.setVersion(wire.Latest)
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
 		h, err := l.discover(probe)
 		cancel()
 		switch {
 		case err == nil:
-			known.learn(EraModern)
-			w.speak(h.version)
+			known.setEra(EraModern)
+			w.setVersion(h.version)
 			return h, nil
-		case saysNothing(err) || ctx.Err() != nil:
-			return hello{}, err
+		case leavesEraOpen(err) || ctx.Err() != nil:
+			return serverHello{}, err
 		case modernOnly(err):
-			known.learn(EraModern)
-			return hello{}, err
+			known.setEra(EraModern)
+			return serverHello{}, err
 		}
 	}
-	w.speak("")
+	w.setVersion("")
 	h, err := l.initialize(ctx)
 	if err != nil {
-		if !saysNothing(err) {
-			known.learn("") // it may have changed: probe next time
+		if !leavesEraOpen(err) {
+			known.setEra("") // the server may have changed: probe next time
 		}
-		return hello{}, err
+		return serverHello{}, err
 	}
-	known.learn(EraLegacy)
-	w.speak(h.version)
-	return h, w.send(ctx, initialized())
+	known.setEra(EraLegacy)
+	w.setVersion(h.version)
+	return h, w.postAndWait(ctx, initializedNotification())
 }
 
-// greetPipes finds out the same of a child.
-func greetPipes(ctx context.Context, l *link, known *memory) (h hello, err error) {
-	era, shy := known.recall()
+// greetStdio does the handshake with a child process, in the era that the server speaks.
+func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, err error) {
+	era, shy := known.get()
 	var found Era
 	switch {
 	case era == EraModern:
@@ -266,62 +263,60 @@ func greetPipes(ctx context.Context, l *link, known *memory) (h hello, err error
 	case era == EraLegacy || shy:
 		h, found, err = l.initializeFirst(ctx)
 	default:
-		h, found, err = l.probe(ctx)
+		h, found, err = l.probeEra(ctx)
 		if err != nil && l.failure() != nil {
-			known.shun()
+			known.setShy()
 		}
 	}
 	if err != nil {
 		if era == EraModern && l.failure() != nil {
-			known.shun() // it may have been replaced by one that ends when it is asked
+			known.setShy() // a server that ends when it is probed may have replaced it
 		}
-		known.learn("") // what is remembered may not hold any more
-		return hello{}, err
+		known.setEra("") // the era that we remembered may be wrong
+		return serverHello{}, err
 	}
-	known.learn(found)
+	known.setEra(found)
 	if found == EraLegacy {
-		l.port.tell(initialized())
+		l.port.post(initializedNotification())
 	}
 	return h, nil
 }
 
-// initializeFirst is for a server that is legacy, or ends when it is asked for
-// anything else first.
-func (l *link) initializeFirst(ctx context.Context) (hello, Era, error) {
+// initializeFirst does the handshake with a server that is legacy, or that ends if another request
+// comes first.
+func (l *link) initializeFirst(ctx context.Context) (serverHello, Era, error) {
 	h, err := l.initialize(ctx)
-	if err == nil || asFault(err).code == 0 {
+	if err == nil || asExchangeError(err).code == 0 {
 		return h, EraLegacy, err
 	}
-	// It answers, but not this: is it modern after all?
+	// It answers, but not initialize: it may be modern.
 	if h, again := l.discover(ctx); again == nil {
 		return h, EraModern, nil
 	}
-	return hello{}, "", err
+	return serverHello{}, "", err
 }
 
-// discoverFirst is for a server that was modern when it was asked last.
-func (l *link) discoverFirst(ctx context.Context) (hello, Era, error) {
+// discoverFirst does the handshake with a server that was modern last time.
+func (l *link) discoverFirst(ctx context.Context) (serverHello, Era, error) {
 	h, err := l.discover(ctx)
-	if err == nil || asFault(err).code != wire.CodeMethodNotFound {
+	if err == nil || asExchangeError(err).code != wire.CodeMethodNotFound {
 		return h, EraModern, err
 	}
 	h, err = l.initialize(ctx)
 	return h, EraLegacy, err
 }
 
-// probe asks server/discover first. It sends initialize after an error, and after
-// probeSilence: some legacy servers do not answer a method that they do not know. A
-// server that answers both is legacy on this connection, since servers of both eras
-// fix the era of a connection when they read initialize.
-func (l *link) probe(ctx context.Context) (hello, Era, error) {
+// probeEra sends server/discover first. It sends initialize after an error, and after probeSilence,
+// because some legacy servers do not answer unknown methods. If a server answers both, this
+// connection is legacy: servers of both eras fix the era of a connection when they read initialize.
+func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 	type answer struct {
-		hello hello
+		hello serverHello
 		err   error
 	}
-	ask := func(method func(context.Context) (hello, error)) <-chan answer {
+	ask := func(method func(context.Context) (serverHello, error)) <-chan answer {
 		answered := make(chan answer, 1)
-		// An answer that comes after the other one must still find its request: the
-		// link's end ends that.
+		// A late answer must still find its request. The end of the link ends the request.
 		ctx := context.WithoutCancel(ctx)
 		go func() {
 			h, err := method(ctx)
@@ -329,7 +324,7 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 		}()
 		return answered
 	}
-	var modern, legacy *answer // nil until they are there
+	var modern, legacy *answer // nil until the answer is there
 	discovered, initialized := ask(l.discover), (<-chan answer)(nil)
 	silence := time.NewTicker(probeSilence)
 	defer silence.Stop()
@@ -338,19 +333,19 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 		select {
 		case a := <-discovered:
 			modern = &a
-			silence.Reset(probeSilence) // from now on for the answer to initialize
+			silence.Reset(probeSilence) // measure the silence after initialize from now on
 		case a := <-initialized:
 			legacy = &a
 		case <-silence.C:
-			silent = !l.port.(*stdio).proc.hasUnread()
+			silent = !l.port.(*stdioPort).proc.HasUnread()
 		case <-ctx.Done():
 			switch {
 			case modern != nil && modern.err == nil:
 				return modern.hello, EraModern, nil
 			case legacy != nil:
-				return hello{}, "", legacy.err
+				return serverHello{}, "", legacy.err
 			}
-			return hello{}, "", l.unanswered(initialized != nil)
+			return serverHello{}, "", l.noAnswerError(initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil
 		switch {
@@ -359,24 +354,24 @@ func (l *link) probe(ctx context.Context) (hello, Era, error) {
 		case discovers && (initialized == nil || legacy != nil || silent):
 			return modern.hello, EraModern, nil
 		case modern != nil && legacy != nil:
-			return hello{}, "", legacy.err
-		case initialized != nil: // the answer to it, or to both, is still to come
-		case modern != nil && (saysNothing(modern.err) || modernOnly(modern.err)):
-			return hello{}, "", modern.err
+			return serverHello{}, "", legacy.err
+		case initialized != nil: // wait for the answer to initialize, or for both
+		case modern != nil && (leavesEraOpen(modern.err) || modernOnly(modern.err)):
+			return serverHello{}, "", modern.err
 		case modern != nil || silent:
 			initialized = ask(l.initialize)
 		}
 	}
 }
 
-// unanswered is the fault of a child that answers nothing by which the link is made.
-func (l *link) unanswered(initialize bool) error {
-	if l.port.(*stdio).proc.hasUnread() {
-		return faultf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", startPatience)
+// noAnswerError is the error if a child process does not answer the handshake.
+func (l *link) noAnswerError(initialize bool) error {
+	if l.port.(*stdioPort).proc.HasUnread() {
+		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}
 	method := wire.MethodDiscover
 	if initialize {
 		method = wire.MethodInitialize
 	}
-	return faultf(kindSilent, true, "no answer to %s in time", method)
+	return exchangeErrorf(kindSilent, true, "no answer to %s in time", method)
 }

@@ -4,17 +4,16 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// paramHeader is the annotation by which a schema asks for an argument to be
-// repeated in a header.
+// paramHeader is the annotation in a schema that asks for an argument to be repeated in a header.
 const paramHeader = "x-mcp-header"
 
-// addParamHeaders sets the Mcp-Param-* headers that the tool's definition asks
-// for. arguments is the object that is sent.
+// addParamHeaders sets the Mcp-Param-* headers that the tool's definition asks for. arguments is
+// the object that is sent.
 func addParamHeaders(h http.Header, definition, arguments []byte) {
 	schema, _ := wire.Field(definition, "inputSchema")
 	addProperties(h, schema, arguments)
@@ -28,7 +27,7 @@ func addProperties(h http.Header, schema, object []byte) {
 			continue
 		}
 		raw, _ := wire.Field(property, paramHeader)
-		if header, ok := wire.String(raw); ok && isToken(header) {
+		if header, ok := wire.String(raw); ok && http1.IsToken(header) {
 			if text, ok := headerText(value); ok {
 				h[http.CanonicalHeaderKey(wire.HeaderParamPrefix+header)] = []string{wire.EncodeHeader(text)}
 			}
@@ -37,8 +36,8 @@ func addProperties(h http.Header, schema, object []byte) {
 	}
 }
 
-// headerText is an argument as it stands in a header: a string, a boolean, or
-// an integer that every reader can hold. Nothing else is repeated.
+// headerText returns an argument as a header value. It accepts strings, booleans, and integers that
+// every reader can hold. Other arguments are not repeated.
 func headerText(value []byte) (string, bool) {
 	switch {
 	case len(value) == 0:
@@ -48,16 +47,10 @@ func headerText(value []byte) (string, bool) {
 	case string(value) == "true", string(value) == "false":
 		return string(value), true
 	}
-	const most = 1<<53 - 1 // beyond it a float64 loses whole numbers
+	const most = 1<<53 - 1 // a float64 holds no larger integer exactly
 	n, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > most {
 		return "", false
 	}
 	return strconv.FormatInt(int64(n), 10), true
-}
-
-// isToken reports whether s can be part of a header's name.
-func isToken(s string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
-	return s != "" && strings.Trim(s, letters) == ""
 }

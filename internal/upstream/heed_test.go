@@ -7,11 +7,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Whatever changes before a modern server tells of changes is told by nobody.
-func TestWhatMayHaveChangedBeforeAServerTellsIsAskedForAgain(t *testing.T) {
+// A modern server announces no change that happens before its acknowledgement.
+func TestTheOfferIsListedAgainIfItMayHaveChangedBeforeTheAcknowledgement(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		listed bool // before the first word
+		listed bool // before the acknowledgement
 		acks   int
 		want   int
 	}{
@@ -20,19 +20,19 @@ func TestWhatMayHaveChangedBeforeAServerTellsIsAskedForAgain(t *testing.T) {
 		{"the stream was lost and is open again", false, 2, 1},
 	} {
 		asked := 0
-		l := newLink(nil, nil, identity{}, "", func(ks switchboard.Kinds) {
+		l := newLink(nil, nil, clientInfo{}, "", func(ks switchboard.Kinds) {
 			if ks == switchboard.AllKinds {
 				asked++
 			}
 		})
-		l.listed.Store(tt.listed)
+		l.offerListed.Store(tt.listed)
 		for range tt.acks {
-			ours := &flight{method: wire.MethodListen}
-			l.acknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
-			l.acknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, &flight{ctx: t.Context(), method: wire.MethodListen, notify: func(switchboard.Notification) {}})
+			ours := &pendingRequest{method: wire.MethodListen}
+			l.handleAcknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
+			l.handleAcknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, &pendingRequest{ctx: t.Context(), method: wire.MethodListen, notify: func(switchboard.Notification) {}})
 		}
 		if asked != tt.want {
-			t.Errorf("%s: asked %d times, want %d", tt.name, asked, tt.want)
+			t.Errorf("%s: %d requests, want %d", tt.name, asked, tt.want)
 		}
 	}
 }

@@ -16,35 +16,30 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The limits of HTTP towards servers.
+// Limits of HTTP to servers.
 const (
-	maxHeaders    = 64 << 10
 	maxErrorBody  = 64 << 10
 	maxSession    = 1 << 10
-	maxIdleConns  = 256 // to one server
-	byePatience   = 2 * time.Second
-	drainPatience = time.Second // for the end of a stream that has said all
-
-	// Servers on Node close a connection that was idle for five seconds. A
-	// request that crosses with that has an unknown outcome, so that we let
-	// go first.
-	idleConn = 4 * time.Second
+	deleteTimeout = 2 * time.Second
+	drainTimeout  = time.Second // for the rest of a stream after the answer
 )
 
-// neverSent are headers that a configuration cannot set. net/http repeats
-// requests that carry one of the first two, and the others are the protocol's.
-var neverSent = []string{
+// forbiddenHeaders are headers that a configuration must not set. net/http repeats requests that
+// carry one of the first two. The others belong to the protocol.
+var forbiddenHeaders = []string{
 	"Idempotency-Key", "X-Idempotency-Key", "Host", "Connection", "Content-Length", "Transfer-Encoding", "Content-Type",
 	"Content-Encoding", "Accept", "Accept-Encoding", "Cookie", wire.HeaderProtocolVersion, wire.HeaderSessionID,
 	wire.HeaderLastEventID, wire.HeaderMethod, wire.HeaderName,
 }
 
-// newClient returns a client for what is no request of a call: streams of a
-// server's own, notifications, the end of a session. It knows no redirects,
-// cookies, proxies and compression, and HTTP/1.1 only.
+// newClient returns a client for everything but the requests of calls: streams for notifications,
+// POSTs without an answer, and DELETE. It speaks HTTP/1.1 and uses no redirects, cookies, proxies
+// or compression.
 func newClient() *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -53,106 +48,105 @@ func newClient() *http.Client {
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 			TLSHandshakeTimeout:    dial.Timeout,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
-			MaxIdleConns:           maxIdleConns,
-			MaxIdleConnsPerHost:    maxIdleConns,
-			IdleConnTimeout:        idleConn,
-			MaxResponseHeaderBytes: maxHeaders,
+			MaxIdleConns:           http1.MaxIdle,
+			MaxIdleConnsPerHost:    http1.MaxIdle,
+			IdleConnTimeout:        http1.IdleTimeout,
+			MaxResponseHeaderBytes: http1.MaxHead,
 			DisableCompression:     true,
 		},
 	}
 }
 
-// A carrier has the connections to one server, which all links to it share.
-type carrier struct {
+// httpClients holds the connections to one server. All links to the server share it.
+type httpClients struct {
 	client *http.Client
-	pool   *pool // nil where the server has no address of HTTP
+	pool   *http1.Pool // nil if the server has no HTTP address
 }
 
-func newCarrier(address string) *carrier {
-	c := &carrier{client: newClient()}
+func newHTTPClients(address string) *httpClients {
+	c := &httpClients{client: newClient()}
 	if u, err := parseAddress(address); err == nil {
-		c.pool = newPool(u)
+		c.pool = http1.NewPool(u)
 	}
 	return c
 }
 
-// close closes what carries nothing; what does is not kept.
-func (c *carrier) close() {
+// close closes the idle connections. A busy one is closed when its request has ended.
+func (c *httpClients) close() {
 	c.client.CloseIdleConnections()
 	if c.pool != nil {
-		c.pool.close()
+		c.pool.Close()
 	}
 }
 
 func parseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("its URL is none of http or https")
+		return nil, errors.New("its URL does not begin with http or https")
 	}
 	u.Fragment = ""
 	return u, nil
 }
 
-// web is the port to a server over Streamable HTTP: a message a request.
-type web struct {
+// httpPort is the port to a server over Streamable HTTP: each message is a POST.
+type httpPort struct {
 	link    *link
 	client  *http.Client
-	pool    *pool
+	pool    *http1.Pool
 	url     string
 	host    string
-	headers http.Header // the server's own, with its credentials
+	headers http.Header // of the server's configuration, with its credentials
 
-	ctx    context.Context // ends when nothing may go on
-	cancel context.CancelFunc
-	busy   group
+	ctx   context.Context // ends when all work must stop
+	stop  context.CancelFunc
+	tasks taskGroup
 
-	// taken reads what a request was answered with. It returns a *fault where
-	// that ends the request.
-	taken func(f *flight, resp *http.Response) error
+	// onResponse reads the response to f. It returns an *exchangeError if that ends the request.
+	onResponse func(f *pendingRequest, resp *http.Response) error
 
-	listening chan struct{} // closed once the server has answered a GET, if it is asked
+	streamOpened chan struct{} // closed when the server has answered our GET, if we send one
 
-	mu      sync.Mutex
-	version string // sent with each request once it is known
-	session string
-	always  []byte   // the head of each POST request, as far as these two do not change it
-	head    []byte   // the whole of it
-	untold  [][]byte // messages that wait to be told
-	tellers int      // who tell them
+	mu        sync.Mutex
+	version   string // sent with each request when it is known
+	session   string
+	fixedHead []byte   // the part of a POST request's head that never changes
+	head      []byte   // the whole head, with version and session
+	outbox    [][]byte // messages without an answer that are not sent yet
+	senders   int      // number of goroutines that run sendOutbox
 }
 
-func openWeb(l *link, cfg *switchboard.Server, via *carrier) (*web, error) {
+func newHTTPPort(l *link, cfg *switchboard.Server, via *httpClients) (*httpPort, error) {
 	u, err := parseAddress(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
-	w := &web{
+	w := &httpPort{
 		link: l, client: via.client, pool: via.pool, url: u.String(), headers: http.Header{},
-		listening: make(chan struct{}),
+		streamOpened: make(chan struct{}),
 	}
-	w.taken = w.receive
+	w.onResponse = w.readAnswer
 	for name, secret := range cfg.Headers {
-		if !isToken(name) || !isText(secret.Reveal()) {
-			return nil, errors.New("one of its headers is none that HTTP can carry")
+		if !http1.IsToken(name) || !http1.IsText(secret.Reveal()) {
+			return nil, errors.New("one of its headers is not valid in HTTP")
 		}
 		w.headers[http.CanonicalHeaderKey(name)] = []string{secret.Reveal()}
 	}
 	w.host = w.headers.Get("Host")
-	for _, name := range neverSent {
+	for _, name := range forbiddenHeaders {
 		w.headers.Del(name)
 	}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	if err := w.aim(); err != nil {
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	if err := w.buildHead(); err != nil {
 		return nil, err
 	}
 	l.port = w
 	return w, nil
 }
 
-// aim has net/http write the head of a POST request to the URL, which each of
-// ours begins with.
-func (w *web) aim() error {
-	req, err := w.request(w.ctx, http.MethodPost, []byte{})
+// buildHead lets net/http write the head of a POST request to the URL. All our requests begin with
+// it.
+func (w *httpPort) buildHead() error {
+	req, err := w.newRequest(w.ctx, http.MethodPost, []byte{})
 	if err != nil {
 		return errors.New("no request can be made to its URL")
 	}
@@ -168,30 +162,30 @@ func (w *web) aim() error {
 	head := bytes.TrimSuffix(b.Bytes(), []byte("\r\n"))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.always = bytes.Replace(head, []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
-	w.compose()
+	w.fixedHead = bytes.Replace(head, []byte("\r\nContent-Length: 0\r\n"), []byte("\r\n"), 1)
+	w.updateHead()
 	return nil
 }
 
-// speak sets the version that requests are sent with.
-func (w *web) speak(version string) {
+// setVersion sets the protocol version that requests carry.
+func (w *httpPort) setVersion(version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.version = version
-	w.compose()
+	w.updateHead()
 }
 
-// join sets the session that requests are part of.
-func (w *web) join(session string) {
+// setSession sets the session id that requests carry.
+func (w *httpPort) setSession(session string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.session = session
-	w.compose()
+	w.updateHead()
 }
 
-// compose makes the head of requests. The caller holds w.mu.
-func (w *web) compose() {
-	head := slices.Clip(w.always)
+// updateHead makes head from fixedHead, version and session. The caller holds w.mu.
+func (w *httpPort) updateHead() {
+	head := slices.Clip(w.fixedHead)
 	if w.version != "" {
 		head = appendHeader(head, wire.HeaderProtocolVersion, w.version)
 	}
@@ -206,14 +200,14 @@ func appendHeader(b []byte, name, value string) []byte {
 	return append(append(b, value...), "\r\n"...)
 }
 
-func (w *web) state() (version, session string) {
+func (w *httpPort) protocolState() (version, session string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.version, w.session
 }
 
-// request returns a request to the server.
-func (w *web) request(ctx context.Context, method string, body []byte) (*http.Request, error) {
+// newRequest returns a request to the server, for net/http.
+func (w *httpPort) newRequest(ctx context.Context, method string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.url, nil)
 	if err != nil {
 		return nil, err
@@ -222,13 +216,13 @@ func (w *web) request(ctx context.Context, method string, body []byte) (*http.Re
 	req.Host = w.host
 	req.Header.Set("Accept-Encoding", "identity")
 	if body != nil {
-		// Without GetBody net/http cannot send it twice.
+		// Without GetBody, net/http cannot send the request twice.
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		req.ContentLength = int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
 	}
-	version, session := w.state()
+	version, session := w.protocolState()
 	if version != "" {
 		req.Header.Set(wire.HeaderProtocolVersion, version)
 	}
@@ -238,213 +232,213 @@ func (w *web) request(ctx context.Context, method string, body []byte) (*http.Re
 	return req, nil
 }
 
-// post sends f's request. The error is a *fault.
-func (w *web) post(f *flight) (*http.Response, error) {
+// sendRequest sends the request f and reads the head of the response. The error is an
+// *exchangeError.
+func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 	w.mu.Lock()
 	head, modern := w.head, wire.Modern(w.version)
 	w.mu.Unlock()
-	for name, values := range f.header {
-		if !isName([]byte(name)) || !isText(values[0]) {
-			f.withdraw()
-			return nil, ourFault(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
+	for name, values := range f.paramHeaders {
+		if !http1.IsName([]byte(name)) || !http1.IsText(values[0]) {
+			f.sending.Withdraw()
+			return nil, ownError(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
 	}
-	if modern && (!isText(f.method) || !isText(f.name)) {
-		f.withdraw()
-		return nil, ourFault(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
+	if modern && (!http1.IsText(f.method) || !http1.IsText(f.targetHeader)) {
+		f.sending.Withdraw()
+		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
-	c := w.pool.take()
+	c := w.pool.TakeIdle()
 	if c == nil {
-		ctx, cancel := w.span(f)
+		ctx, cancel := w.requestContext(f)
 		var err error
-		c, err = w.pool.dial(ctx)
+		c, err = w.pool.Dial(ctx)
 		cancel()
 		if err != nil {
-			f.withdraw()
-			away := faultf(kindUnreachable, false, "no connection: %s", w.plain(err)).advised(err)
+			f.sending.Withdraw()
+			away := exchangeErrorf(kindUnreachable, false, "no connection: %s", w.errorText(err)).withRemedy(err)
 			away.gone = errors.Is(err, syscall.ECONNREFUSED)
 			return nil, away
 		}
 	}
-	resp, err := c.exchange(f, func(b []byte) []byte {
+	resp, err := c.Exchange(&f.sending, func(b []byte) []byte {
 		b = append(b, head...)
 		if modern {
 			b = appendHeader(b, wire.HeaderMethod, f.method)
 		}
-		if f.name != "" {
-			b = appendHeader(b, wire.HeaderName, f.name)
+		if f.targetHeader != "" {
+			b = appendHeader(b, wire.HeaderName, f.targetHeader)
 		}
-		for name, values := range f.header {
+		for name, values := range f.paramHeaders {
 			b = appendHeader(b, name, values[0])
 		}
 		return b
-	})
+	}, f.body)
 	if err != nil {
-		return nil, faultf(kindLost, !f.withdraw(), "the connection broke: %s", w.plain(err))
+		return nil, exchangeErrorf(kindLost, !f.sending.Withdraw(), "the connection broke: %s", w.errorText(err))
 	}
 	return resp, nil
 }
 
-// span returns a context for a part of f that is rare: it ends when f is halted
-// or nothing may go on.
-func (w *web) span(f *flight) (context.Context, context.CancelFunc) {
+// requestContext returns a context for a rare part of the work for f, such as dialling. It ends
+// when f is halted or all work must stop.
+func (w *httpPort) requestContext(f *pendingRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(w.ctx)
-	if !f.under(cancel) {
+	if !f.sending.SetStop(cancel) {
 		cancel()
 	}
 	return ctx, cancel
 }
 
-// plain is an error's text without the URL and without secrets.
-func (w *web) plain(err error) string {
+// errorText returns the text of err without the URL and without secrets.
+func (w *httpPort) errorText(err error) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return w.link.mask.line([]byte(err.Error()), maxQuoted, true)
+	return w.link.mask.Line([]byte(err.Error()), mask.MaxQuoted, true)
 }
 
 // start implements port.
-func (w *web) start(f *flight) { go w.carry(f) }
+func (w *httpPort) start(f *pendingRequest) { go w.startBlocking(f) }
 
-// carry implements port: the goroutine of a call also sends it and reads what
-// comes back.
-func (w *web) carry(f *flight) {
-	if !w.busy.enter() {
-		f.withdraw()
-		f.finish(wire.Message{}, 0, ourFault(kindLost, false, "the connection was just closed"))
+// startBlocking implements port. It sends the request and reads the response on the goroutine of
+// the call.
+func (w *httpPort) startBlocking(f *pendingRequest) {
+	if !w.tasks.enter() {
+		f.sending.Withdraw()
+		f.finish(wire.Message{}, 0, ownError(kindLost, false, "the connection was just closed"))
 		return
 	}
-	defer w.busy.leave()
+	defer w.tasks.leave()
 	err := w.exchange(f)
 	if err == nil {
 		return
 	}
-	if end := w.link.failure(); end != nil && asFault(end).ours { // and this with it
-		e := *asFault(err)
+	if end := w.link.failure(); end != nil && asExchangeError(end).ours { // then so is this error
+		e := *asExchangeError(err)
 		e.ours, err = true, &e
 	}
-	switch asFault(err).kind {
+	switch asExchangeError(err).kind {
 	case kindGone:
-		// The link ends before f does, so that the request is made again over
-		// another one.
-		w.link.forget(f)
+		// End the link before f, so that the request is repeated over a new link.
+		w.link.unregister(f)
 		w.link.fail(err)
 	case kindUnreachable:
-		defer w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
+		defer w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server is down
 	}
 	f.finish(wire.Message{}, 0, err)
 }
 
-// exchange sends f's request and reads the answer, which finishes f unless there
-// is an error, a *fault.
-func (w *web) exchange(f *flight) error {
-	resp, err := w.post(f)
+// exchange sends the request f and reads the response, which finishes f. An error is an
+// *exchangeError, and f is then not finished.
+func (w *httpPort) exchange(f *pendingRequest) error {
+	resp, err := w.sendRequest(f)
 	if err != nil {
 		return err
 	}
-	err = w.taken(f, resp)
-	if body, ok := resp.Body.(*body); ok && err == nil && !body.ended() && w.busy.run(func() { drain(f, body) }) {
+	err = w.onResponse(f, resp)
+	if body, ok := resp.Body.(*http1.Body); ok && err == nil && !body.AtEnd() && w.tasks.run(func() { drainStream(f, body) }) {
 		return nil
 	}
 	_ = resp.Body.Close()
 	return err
 }
 
-// drain reads a stream that has said all to its end, so that the connection can
-// be used again. Nobody waits for that.
-func drain(f *flight, stream io.ReadCloser) {
-	timer := time.AfterFunc(drainPatience, f.halt)
+// drainStream reads the rest of a stream after the answer, so that the connection can be used
+// again. No request waits for that.
+func drainStream(f *pendingRequest, stream io.ReadCloser) {
+	timer := time.AfterFunc(drainTimeout, f.sending.Halt)
 	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, stream, maxErrorBody)
 	_ = stream.Close()
 }
 
-// abandon implements port. A modern server is told by the end of the stream; a
-// legacy one takes that for a bad line.
-func (w *web) abandon(f *flight, sent bool) {
-	version, _ := w.state()
-	if sent && !wire.Modern(version) && !f.opening() {
-		w.tell(cancelled(f))
+// cancel implements port. A modern server sees the end of the stream. A legacy server takes that
+// for a bad connection, so it gets a notification.
+func (w *httpPort) cancel(f *pendingRequest, sent bool) {
+	version, _ := w.protocolState()
+	if sent && !wire.Modern(version) && !f.isHandshake() {
+		w.post(cancelNotification(f))
 	}
-	f.halt()
+	f.sending.Halt()
 }
 
-// tell implements port.
-func (w *web) tell(message []byte) {
+// post implements port.
+func (w *httpPort) post(message []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.untold) >= maxBacklog {
+	if len(w.outbox) >= maxBacklog {
 		w.link.dropped.Add(1)
 		return
 	}
-	w.untold = append(w.untold, message)
-	if w.tellers < maxTellers && w.busy.run(w.tellAll) {
-		w.tellers++
+	w.outbox = append(w.outbox, message)
+	if w.senders < maxSenders && w.tasks.run(w.sendOutbox) {
+		w.senders++
 	}
 }
 
-// tellAll tells what waits to be told, as long as the link lasts.
-func (w *web) tellAll() {
+// sendOutbox sends the messages in the outbox, as long as the link is open.
+func (w *httpPort) sendOutbox() {
 	for {
 		ended := w.link.failure() != nil
 		w.mu.Lock()
-		if len(w.untold) == 0 || ended {
-			w.tellers--
+		if len(w.outbox) == 0 || ended {
+			w.senders--
 			w.mu.Unlock()
 			return
 		}
-		message := w.untold[0]
-		w.untold[0], w.untold = nil, w.untold[1:]
+		message := w.outbox[0]
+		w.outbox[0], w.outbox = nil, w.outbox[1:]
 		w.mu.Unlock()
-		ctx, cancel := context.WithTimeout(w.ctx, cancelPatience)
-		if err := w.send(ctx, message); err != nil {
-			w.link.log.Debug("a server took no notification", "error", err)
+		ctx, cancel := context.WithTimeout(w.ctx, cancelTimeout)
+		if err := w.postAndWait(ctx, message); err != nil {
+			w.link.log.Debug("a notification was not sent to a server", "error", err)
 		}
 		cancel()
 	}
 }
 
-// send posts a message that has no answer, and waits until it was taken.
-func (w *web) send(ctx context.Context, message []byte) error {
-	req, err := w.request(ctx, http.MethodPost, message)
+// postAndWait sends a message without an answer, and waits until the server has accepted it.
+func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
+	req, err := w.newRequest(ctx, http.MethodPost, message)
 	if err != nil {
 		return err
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return faultf(kindLost, true, "%s", w.plain(err))
+		return exchangeErrorf(kindLost, true, "%s", w.errorText(err))
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
 	if resp.StatusCode/100 != 2 {
-		return httpFault(resp)
+		return statusError(resp)
 	}
 	return nil
 }
 
-// shut implements port: what is under way may end, then the session does.
-func (w *web) shut(hurry <-chan struct{}) {
-	ended := w.busy.close()
+// shutDown implements port. Pending requests may end, then it ends the session.
+func (w *httpPort) shutDown(hurry <-chan struct{}) {
+	ended := w.tasks.close()
 	select {
 	case <-ended:
 	case <-hurry:
-		w.link.halt()
+		w.link.haltPending()
 	}
-	if version, session := w.state(); session != "" && !wire.Modern(version) && asFault(w.link.failure()).kind != kindGone {
-		w.bye(hurry)
+	if version, session := w.protocolState(); session != "" && !wire.Modern(version) && asExchangeError(w.link.failure()).kind != kindGone {
+		w.deleteSession(hurry)
 	}
-	w.cancel()
+	w.stop()
 	<-ended
 }
 
-// bye ends the session at the server, which need not listen.
-func (w *web) bye(hurry <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(w.ctx, byePatience)
+// deleteSession ends the session at the server. The server may ignore that.
+func (w *httpPort) deleteSession(hurry <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(w.ctx, deleteTimeout)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		req, err := w.request(ctx, http.MethodDelete, nil)
+		req, err := w.newRequest(ctx, http.MethodDelete, nil)
 		if err != nil {
 			return
 		}
@@ -455,15 +449,15 @@ func (w *web) bye(hurry <-chan struct{}) {
 	select {
 	case <-done:
 	case <-hurry:
-		// Being in a hurry we give it an instant all the same.
-		within(done, byePatience/10)
+		// Even in a hurry, the request gets a moment.
+		waitFor(done, deleteTimeout/10)
 	}
 	cancel()
 	<-done
 }
 
-// okSession reports whether the server's session id is one that the protocol
-// allows: visible ASCII, and no novel.
-func okSession(id string) bool {
+// validSessionID reports whether the protocol allows the session id: visible ASCII, and at most
+// maxSession bytes.
+func validSessionID(id string) bool {
 	return len(id) <= maxSession && strings.IndexFunc(id, func(r rune) bool { return r < '!' || r > '~' }) < 0
 }

@@ -13,160 +13,158 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// The limits of what a server may send. Beyond them its message is dropped, or
-// its connection is closed.
+// Limits of what a server may send. A message beyond them is dropped, or its connection is closed.
 const (
-	maxMessage = 16 << 20 // bytes of one message, where the server is not configured otherwise
-
 	floodWindow     = 10 * time.Second
 	maxJunk         = 1_000   // lines that are no message, in a window
-	maxJunkBytes    = 8 << 20 // and their bytes
+	maxJunkBytes    = 8 << 20 // bytes of such lines
 	maxChatter      = 100_000 // notifications and dropped messages, in a window
 	maxBacklog      = 1_024   // messages that wait to be written
-	maxAbandoned    = 1_024   // requests that were given up and are not answered yet
-	maxTellers      = 16      // messages that have no answer, at once over HTTP
-	cancelPatience  = 5 * time.Second
-	levelPatience   = 5 * time.Second // for a server to set its level
-	levelWait       = time.Second     // of a call for that
-	maxServerInfo   = 128             // bytes of a server's name or version that are kept
+	maxAbandoned    = 1_024   // requests that were abandoned and are not answered yet
+	maxSenders      = 16      // concurrent POSTs of messages without an answer
+	cancelTimeout   = 5 * time.Second
+	logLevelTimeout = 5 * time.Second // for a server to set its log level
+	logLevelWait    = time.Second     // how long a call waits for that
+	maxServerInfo   = 128             // bytes kept of a server's name or version
 	maxCapabilities = 1 << 20         // bytes of a server's capabilities object
-	maxInstructions = 64 << 10        // bytes of its instructions; longer ones are none
+	maxInstructions = 64 << 10        // bytes of a server's instructions; longer ones are dropped
 )
 
-// A port carries messages to one server: a child's pipes, or HTTP.
+// A port carries messages to one server: over the pipes of a child process, or over HTTP.
 type port interface {
-	// start sends f's request and returns at once. The answer, or why there
-	// is none, finishes f.
-	start(f *flight)
+	// start sends the request f and returns at once. The response, or the error, finishes f.
+	start(f *pendingRequest)
 
-	// carry is start for who waits for the end anyway: it may use that
-	// goroutine until f is finished.
-	carry(f *flight)
+	// startBlocking is start for a caller that waits for the response anyway: it may use the
+	// caller's goroutine until f is finished.
+	startBlocking(f *pendingRequest)
 
-	// abandon is told that nobody waits for f any more, and whether it may
-	// have been sent.
-	abandon(f *flight, sent bool)
+	// cancel tells the port that the caller no longer waits for f. sent says whether f may have
+	// been sent.
+	cancel(f *pendingRequest, sent bool)
 
-	// tell sends a notification, or the answer to a request of the server's,
-	// as soon as it can, and reports no failure. The message is its own from
-	// then on.
-	tell(message []byte)
+	// post sends a notification, or the response to a request of the server, as soon as possible.
+	// It reports no failure. The port owns message from then on.
+	post(message []byte)
 
-	// shut ends the connection, gently until hurry is closed.
-	shut(hurry <-chan struct{})
+	// shutDown ends the connection, gently until hurry is closed.
+	shutDown(hurry <-chan struct{})
 }
 
-// A hello is what a server said of itself when the link was made.
-type hello struct {
-	version      string // of the protocol
-	name         string // of the server's software; never used for identity
-	release      string
-	instructions string // for models, without the server's secrets
-	capabilities []byte // as sent; nil means none
-	beside       []byte // what stands beside them under their name; nil means nothing
-	logging      bool   // it takes logging/setLevel
+// serverHello is what a server said about itself in the handshake.
+type serverHello struct {
+	version         string // of the protocol
+	name            string // of the server's software; never used for identity
+	release         string
+	instructions    string // for models, without the server's secrets
+	capabilities    []byte // as sent; nil means none
+	capabilityBlock []byte // the member switchboard.BlockName of its answer; nil means none
+	takesLogLevel   bool   // it supports logging/setLevel
 
-	has, tells switchboard.Kinds // what it offers, and of what it tells when that changes
+	offers, notifies switchboard.Kinds // the kinds that it offers; those for which it announces changes
 }
 
 // declares reports whether the server has declared the capability.
-func (h *hello) declares(capability string) bool {
+func (h *serverHello) declares(capability string) bool {
 	_, ok := wire.Field(h.capabilities, capability)
 	return ok
 }
 
-// wishes is the filter by which we hear of all that it tells.
-func (h *hello) wishes() []byte {
+// listenFilter returns the filter of subscriptions/listen for all changes that the server
+// announces.
+func (h *serverHello) listenFilter() []byte {
 	var edits []wire.Edit
-	for k, shelf := range shelves {
-		if h.tells.Has(switchboard.Kind(k)) && k != int(switchboard.Templates) {
-			edits = append(edits, wire.Edit{Name: shelf.wish, Value: []byte("true")})
+	for k, shelf := range listKinds {
+		if h.notifies.Has(switchboard.Kind(k)) && k != int(switchboard.Templates) {
+			edits = append(edits, wire.Edit{Name: shelf.filter, Value: []byte("true")})
 		}
 	}
 	return wire.Rewrite(nil, nil, edits...)
 }
 
-func (h *hello) modern() bool { return wire.Modern(h.version) }
+func (h *serverHello) modern() bool { return wire.Modern(h.version) }
 
-// A link is one connection to a server: a child process, an HTTP session or,
-// in the modern era, an address. It matches answers with requests.
+// A link is one connection to a server: a child process, an HTTP session or, in the modern era, an
+// address. It matches responses with requests.
 type link struct {
-	log  *slog.Logger
-	mask *mask
-	port port
-	ours identity
-	made time.Time
+	log    *slog.Logger
+	mask   *mask.Mask
+	port   port
+	ours   clientInfo
+	madeAt time.Time
 
-	relist func(switchboard.Kinds) // told what has to be listed again
-	said   atomic.Pointer[hello]   // nil until the handshake is done
+	onListChanged func(switchboard.Kinds)     // called with the kinds that must be listed again
+	greeting      atomic.Pointer[serverHello] // nil until the handshake is done
 
 	id      atomic.Int64
-	dropped atomic.Int64 // messages of the server's that meant nothing to us
+	dropped atomic.Int64 // messages of the server that match nothing
 
-	mu        sync.Mutex
-	flights   map[string]*flight  // by id as spelt
-	abandoned map[string]struct{} // requests, by id, that were sent and given up
-	err       error               // why the link ended
-	ended     time.Time
-	level     int           // rank of the level that the server was asked for
-	levelled  chan struct{} // closed when the server has set it
+	mu          sync.Mutex
+	pending     map[string]*pendingRequest // requests by id, as spelled
+	abandoned   map[string]struct{}        // ids of requests that were sent and then abandoned
+	err         error                      // why the link ended
+	endedTime   time.Time
+	logLevel    int           // rank of the level that was requested from the server
+	logLevelSet chan struct{} // closed when the server has set it
 
 	done chan struct{} // closed when the link has ended
 
-	// severs says that what is under way ends with the link. Over HTTP each
-	// exchange ends by itself.
-	severs bool
+	// endsPending says that pending requests end with the link. Over Streamable HTTP each exchange
+	// ends by itself.
+	endsPending bool
 
-	// polled says that what the server offers must be asked for from time to
-	// time, because it may not say when that changes.
-	polled bool
+	// mustPoll says that the offer must be listed from time to time, because the server may not
+	// announce changes.
+	mustPoll bool
 
-	most      int                           // bytes of one message
-	asks      string                        // what the client can be asked for, as the server was told; "" means nothing
-	turn      chan struct{}                 // held by the one call that may use the link; see takeTurn
-	yields    chan struct{}                 // closed while a client is being asked
-	yielding  int                           // how often
-	questions map[string]context.CancelFunc // of the server's, by id as spelt
-	aside     asker                         // asks the client for its roots while no call is under way; nil until they change
+	maxBytes   int                           // of one message
+	askable    string                        // the client capabilities that the server was given; "" means none
+	turn       chan struct{}                 // held by the one call that may use the link; see takeTurn
+	asking     chan struct{}                 // closed while a client is being asked
+	askCount   int                           // number of questions that are open
+	questions  map[string]context.CancelFunc // open questions of the server, by id as spelled
+	rootsAsker askFunc                       // asks the client for its roots outside a call; nil until the roots change
 
-	watchers map[*subscriber]struct{} // who hear of updates
+	subscribers map[*resourceSubscriber]struct{} // the subscribers that get updates
 
-	// subscribing is held while a subscription begins or ends.
-	subscribing sync.Mutex
-	subscribed  map[string]int // how many want each resource, of a legacy server
-	listens     bool           // a stream is open on which the server speaks unasked
+	// subscribeMu is held while a subscription begins or ends.
+	subscribeMu   sync.Mutex
+	subscriptions map[string]int // number of subscribers by resource, for a legacy server
+	listening     bool           // a stream for notifications and requests of the server is open
 
-	heeds   chan struct{} // closed once a modern server has said that it tells of changes
-	heeding sync.Once
-	listed  atomic.Bool // what it offers may have been asked for already
+	acknowledged    chan struct{} // closed once a modern server has acknowledged subscriptions/listen
+	acknowledgeOnce sync.Once
+	offerListed     atomic.Bool // the offer may have been listed already
 
-	flood flood // of the one stream that all share
+	flood floodMeter // of the shared stream
 }
 
-// hello returns what the server said of itself; the zero hello until it has.
-func (l *link) hello() *hello {
-	if h := l.said.Load(); h != nil {
+// hello returns what the server said about itself, or the zero serverHello before the handshake.
+func (l *link) hello() *serverHello {
+	if h := l.greeting.Load(); h != nil {
 		return h
 	}
-	return &hello{}
+	return &serverHello{}
 }
 
-func newLink(log *slog.Logger, m *mask, ours identity, asks string, relist func(switchboard.Kinds)) *link {
+func newLink(log *slog.Logger, m *mask.Mask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
-		log: log, mask: m, ours: ours, most: maxMessage, asks: asks, made: time.Now(), relist: relist,
-		flights: map[string]*flight{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
-		turn: make(chan struct{}, 1), yields: make(chan struct{}), questions: map[string]context.CancelFunc{},
-		watchers: map[*subscriber]struct{}{}, subscribed: map[string]int{},
-		heeds: make(chan struct{}),
+		log: log, mask: m, ours: ours, maxBytes: frame.MaxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
+		pending: map[string]*pendingRequest{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
+		turn: make(chan struct{}, 1), asking: make(chan struct{}), questions: map[string]context.CancelFunc{},
+		subscribers: map[*resourceSubscriber]struct{}{}, subscriptions: map[string]int{},
+		acknowledged: make(chan struct{}),
 	}
 }
 
-// newFlight returns a request with a fresh id. params is a whole object.
-func (l *link) newFlight(method string, params func(id []byte) []byte) *flight {
-	f := &flight{
+// newRequest returns a request with a fresh id. params returns a whole JSON object.
+func (l *link) newRequest(method string, params func(id []byte) []byte) *pendingRequest {
+	f := &pendingRequest{
 		id:     strconv.AppendInt(nil, l.id.Add(1), 10),
 		method: method,
 	}
@@ -175,127 +173,122 @@ func (l *link) newFlight(method string, params func(id []byte) []byte) *flight {
 	return f
 }
 
-// ask makes a request of ours, without notifications, and returns the answer's
-// result. An error of the server's is a fault with its code.
-func (l *link) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	f := l.newFlight(method, func([]byte) []byte { return params })
-	if err := l.fly(ctx, f, nil); err != nil {
+// request sends a request of Switchboard's own, without notifications, and returns the result. An
+// error response of the server is an *exchangeError with its code.
+func (l *link) request(ctx context.Context, method string, params []byte) ([]byte, error) {
+	f := l.newRequest(method, func([]byte) []byte { return params })
+	if err := l.roundTrip(ctx, f, nil); err != nil {
 		return nil, err
 	}
-	return l.result(f)
+	return l.resultOf(f)
 }
 
-// result returns the result that ended f.
-func (l *link) result(f *flight) ([]byte, error) {
+// resultOf returns the result that finished f.
+func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
 	if f.answer.ErrorObject == nil {
 		return f.answer.Result, nil
 	}
-	e := faultf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.line(f.answer.ErrorObject, maxQuoted, true))
+	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.Line(f.answer.ErrorObject, mask.MaxQuoted, true))
 	e.object, e.code, e.status = f.answer.ErrorObject, errorCode(f.answer.ErrorObject), f.status
 	return nil, e
 }
 
-// fly makes the request and waits for its end, passing on what the server says
-// meanwhile. The error is a *fault.
-func (l *link) fly(ctx context.Context, f *flight, notify func(switchboard.Notification)) error {
+// roundTrip sends the request, waits until it is finished, and passes notifications on meanwhile.
+// The error is an *exchangeError.
+func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(switchboard.Notification)) error {
 	f.ctx, f.notify = ctx, notify
 	if ctx.Err() != nil {
-		return faultf(kindSilent, false, "no time for %s", f.method)
+		return exchangeErrorf(kindSilent, false, "no time left for %s", f.method)
 	}
-	if err := l.enlist(f); err != nil {
+	if err := l.register(f); err != nil {
 		return err
 	}
-	defer l.forget(f)
-	defer context.AfterFunc(ctx, func() { l.abort(f) })()
-	l.port.carry(f)
+	defer l.unregister(f)
+	defer context.AfterFunc(ctx, func() { l.abandon(f) })()
+	l.port.startBlocking(f)
 	f.wait()
 	return f.err
 }
 
-// enlist lets the answer find f.
-func (l *link) enlist(f *flight) error {
+// register makes f findable for its response.
+func (l *link) register(f *pendingRequest) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
-		return unsentFault(l.err)
+		return asUnsent(l.err)
 	}
-	l.flights[string(f.id)] = f
+	l.pending[string(f.id)] = f
 	return nil
 }
 
-// ping asks the server whether it is there. The modern era has no ping, but asks
-// who a server is with each connection. A server that knows no such method is
-// there. A modern server that knows no server/discover any more is no longer what the
-// connection was made with, so that the connection ends. The error is a *fault.
+// ping checks that the server answers. The modern era has no ping, so ping sends server/discover
+// there. A legacy server that does not know ping is up. If a modern server no longer knows
+// server/discover, it is not the server that the link was opened to, and the link ends. The error
+// is an *exchangeError.
 func (l *link) ping(ctx context.Context) error {
 	if l.hello().modern() {
 		_, err := l.discover(ctx)
-		if err != nil && asFault(err).code == wire.CodeMethodNotFound {
-			err = faultf(kindGone, false, "it no longer answers %s on this connection", wire.MethodDiscover)
+		if err != nil && asExchangeError(err).code == wire.CodeMethodNotFound {
+			err = exchangeErrorf(kindGone, false, "it no longer answers %s on this connection", wire.MethodDiscover)
 			l.fail(err)
 		}
 		return err
 	}
-	result, err := l.ask(ctx, wire.MethodPing, nil)
+	result, err := l.request(ctx, wire.MethodPing, nil)
 	if err == nil {
 		if len(result) == 0 || result[0] != '{' {
-			return faultf(kindInvalid, true, "its answer to %s is no object", wire.MethodPing)
+			return exchangeErrorf(kindInvalid, true, "its answer to %s is not an object", wire.MethodPing)
 		}
 		return nil
 	}
-	if asFault(err).code == wire.CodeMethodNotFound {
+	if asExchangeError(err).code == wire.CodeMethodNotFound {
 		return nil
 	}
-	if w, ok := l.port.(*web); ok && asFault(err).status == http.StatusBadRequest {
-		if _, session := w.state(); session != "" { // many say so instead of 404
-			err = faultf(kindGone, false, "it no longer knows our session")
+	if w, ok := l.port.(*httpPort); ok && asExchangeError(err).status == http.StatusBadRequest {
+		if _, session := w.protocolState(); session != "" { // many servers say so with 400 instead of 404
+			err = exchangeErrorf(kindGone, false, "it no longer knows our session")
 			l.fail(err)
 		}
 	}
 	return err
 }
 
-// tooLarge is the fault of an answer of that size, as far as it is known.
-func (l *link) tooLarge(size string) *fault {
-	return faultf(kindInvalid, true, "its answer%s is larger than the %d bytes that are allowed; ask for less, such as a page or a shorter range, or have its operator raise max_result", size, l.most)
+// tooLargeError is the error for a response that is too large. size is "" or begins with a space.
+func (l *link) tooLargeError(size string) *exchangeError {
+	return exchangeErrorf(kindInvalid, true, "its answer%s is larger than the %d bytes that are allowed; ask for less, such as a page or a shorter range, or have its operator raise max_result", size, l.maxBytes)
 }
 
-// overlong ends the request of the id because its answer is too large: of n
-// bytes, or more where that is not the whole. Of an answer to nothing it takes
-// note.
-func (l *link) overlong(id []byte, n int, whole bool) {
+// failTooLong finishes the request with that id, because its response is too large: n bytes, or
+// more if whole is false. A message that is no response to a pending request is counted as dropped.
+func (l *link) failTooLong(id []byte, n int, whole bool) {
 	l.mu.Lock()
-	f := l.flights[string(id)]
+	f := l.pending[string(id)]
 	l.mu.Unlock()
 	size := fmt.Sprintf(" of %d bytes", n)
 	if !whole {
 		size += " or more"
 	}
-	if f == nil || !f.maybeSent() || !f.finish(wire.Message{}, 0, l.tooLarge(size)) {
-		l.drop("it is too long")
+	if f == nil || !f.sending.MayBeSent() || !f.finish(wire.Message{}, 0, l.tooLargeError(size)) {
+		l.dropMessage("it is too long")
 	}
 }
 
-// skipped is how long a message may be at most for its end to be waited for,
-// though it is too long. The connection of a server that writes more is closed.
-func (l *link) skipped() int { return max(maxSkipped, 2*l.most) }
-
-// launch makes the request and waits for nothing.
-func (l *link) launch(f *flight) error {
-	if err := l.enlist(f); err != nil {
+// send sends the request and does not wait.
+func (l *link) send(f *pendingRequest) error {
+	if err := l.register(f); err != nil {
 		return err
 	}
 	l.port.start(f)
 	return nil
 }
 
-// abort ends f, which nobody waits for any more.
-func (l *link) abort(f *flight) {
-	sent := !f.withdraw()
-	if f.left != nil {
-		f.left.free() // though its client may still be being told something
+// abandon finishes f, because its caller no longer waits.
+func (l *link) abandon(f *pendingRequest) {
+	sent := !f.sending.Withdraw()
+	if f.allowance != nil {
+		f.allowance.freeSlot() // even if a notification to its client still blocks
 	}
-	if f.finish(wire.Message{}, 0, faultf(kindSilent, sent, "no answer to %s in time", f.method)) {
+	if f.finish(wire.Message{}, 0, exchangeErrorf(kindSilent, sent, "no answer to %s in time", f.method)) {
 		if sent {
 			l.mu.Lock()
 			if len(l.abandoned) >= maxAbandoned {
@@ -304,47 +297,47 @@ func (l *link) abort(f *flight) {
 			l.abandoned[string(f.id)] = struct{}{}
 			l.mu.Unlock()
 		}
-		l.port.abandon(f, sent)
+		l.port.cancel(f, sent)
 	}
 }
 
-func (l *link) forget(f *flight) {
+func (l *link) unregister(f *pendingRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.flights, string(f.id))
+	delete(l.pending, string(f.id))
 }
 
-// fail ends the link because of err, and with it all that is under way on it.
+// fail ends the link because of err. If endsPending is set, it also finishes all pending requests.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()
 		return
 	}
-	l.err, l.ended = err, time.Now()
-	var flights []*flight
-	if l.severs {
-		flights = slices.Collect(maps.Values(l.flights))
+	l.err, l.endedTime = err, time.Now()
+	var flights []*pendingRequest
+	if l.endsPending {
+		flights = slices.Collect(maps.Values(l.pending))
 	}
 	l.mu.Unlock()
 	close(l.done)
 	for _, f := range flights {
-		gone := *asFault(err)
-		gone.sent = !f.withdraw()
+		gone := *asExchangeError(err)
+		gone.sent = !f.sending.Withdraw()
 		f.finish(wire.Message{}, 0, &gone)
 	}
 }
 
-// halt ends what the port does for all that is under way.
-func (l *link) halt() {
+// haltPending stops the port's work for all pending requests.
+func (l *link) haltPending() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.flights {
-		f.halt()
+	for _, f := range l.pending {
+		f.sending.Halt()
 	}
 }
 
-// failure returns why the link ended, or nil while it has not.
+// failure returns why the link ended, or nil while it is open.
 func (l *link) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,51 +348,50 @@ func (l *link) failure() error {
 func (l *link) endedAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ended
+	return l.endedTime
 }
 
-// close ends the link because we want it to.
-func (l *link) close() { l.fail(ourFault(kindLost, true, "closed by us")) }
+// close ends the link on our side.
+func (l *link) close() { l.fail(ownError(kindLost, true, "closed by us")) }
 
-// drop counts a message of the server's that means nothing to us.
-func (l *link) drop(why string) {
-	if l.dropped.Add(1) == 1 { // the first says it all; status has the number
+// dropMessage counts a message of the server that matches nothing.
+func (l *link) dropMessage(why string) {
+	if l.dropped.Add(1) == 1 { // only the first is logged; Status has the count
 		l.log.Warn("a server's message was dropped", "why", why)
 	}
 }
 
-// dispatch takes a message of the server's. via is the request on whose own
-// stream it came, or nil for a stream that all share; lent is the memory that it
-// stands in, if that is to be given back. It reports whether it
-// was an answer that somebody waits for.
-func (l *link) dispatch(lent loan, m wire.Message, via *flight) (answered bool) {
+// dispatch handles a message of the server. via is the request that has m on its own stream, or nil
+// for a shared stream. lent is the buffer that holds the message, if it must be released. dispatch
+// reports whether the message is the response to a pending request.
+func (l *link) dispatch(lent frame.Buffer, m wire.Message, via *pendingRequest) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via
 		if f == nil {
 			l.mu.Lock()
-			f = l.flights[string(m.ID)]
+			f = l.pending[string(m.ID)]
 			l.mu.Unlock()
 		}
-		if f != nil && string(f.id) == string(m.ID) && f.maybeSent() && f.finishIn(lent, m, 0, nil) {
+		if f != nil && string(f.id) == string(m.ID) && f.sending.MayBeSent() && f.finishWith(lent, m, 0, nil) {
 			return true
 		}
-		if via == nil && l.wasAbandoned(m.ID) {
+		if via == nil && l.takeAbandoned(m.ID) {
 			l.log.Debug("a server answered too late", "id", string(m.ID))
 			return false
 		}
-		l.drop("it answers nothing that was asked")
+		l.dropMessage("a response to no pending request")
 	case wire.Notification:
-		l.hear(m, via)
+		l.handleNotification(m, via)
 	case wire.Request:
-		l.reply(m, via)
+		l.handleRequest(m, via)
 	}
 	return false
 }
 
-// wasAbandoned reports whether the request of that id was sent and given up, and is still
-// to be answered. It says so once.
-func (l *link) wasAbandoned(id []byte) bool {
+// takeAbandoned reports whether the request with that id was sent, then abandoned, and is still
+// unanswered. It returns true once per request.
+func (l *link) takeAbandoned(id []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ok := l.abandoned[string(id)]
@@ -407,55 +399,55 @@ func (l *link) wasAbandoned(id []byte) bool {
 	return ok
 }
 
-// hear takes a notification.
-func (l *link) hear(m wire.Message, via *flight) {
+// handleNotification handles a notification of the server.
+func (l *link) handleNotification(m wire.Message, via *pendingRequest) {
 	switch m.Method {
 	case wire.MethodToolsChanged:
-		l.relist(switchboard.Kinds(0).With(switchboard.Tools))
+		l.onListChanged(switchboard.Kinds(0).With(switchboard.Tools))
 	case wire.MethodResourcesChanged:
-		l.relist(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
+		l.onListChanged(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
 	case wire.MethodPromptsChanged:
-		l.relist(switchboard.Kinds(0).With(switchboard.Prompts))
+		l.onListChanged(switchboard.Kinds(0).With(switchboard.Prompts))
 	case wire.MethodResourceUpdated:
-		l.updated(m, via)
+		l.handleUpdated(m, via)
 	case wire.MethodListenAcknowledged:
-		l.acknowledged(m, via)
+		l.handleAcknowledged(m, via)
 	case wire.MethodCancelled:
-		l.withdrawn(m.Params)
+		l.cancelQuestion(m.Params)
 	case wire.MethodProgress:
-		l.progress(m, via)
+		l.handleProgress(m, via)
 	case wire.MethodLog:
-		l.logged(m, via)
+		l.handleLogMessage(m, via)
 	case wire.MethodElicitationCompleted:
-		l.completed(m, via)
+		l.handleElicitationComplete(m, via)
 	default:
-		// What an extension says of a call goes where the call's result goes.
+		// A notification of an extension on the stream of a call goes to the call's client.
 		if via != nil && via.client != nil {
 			l.deliver(via, via, switchboard.Notification{Method: m.Method, Params: m.Params})
 		}
 	}
 }
 
-// acknowledged tells the request for what the server now listens. Where that is
-// ours, what changed before has not been told.
-func (l *link) acknowledged(m wire.Message, via *flight) {
-	f := l.subscription(m, via)
+// handleAcknowledged passes the acknowledgement of subscriptions/listen to its request. For our own
+// stream it lists the offer again if changes may have been missed before.
+func (l *link) handleAcknowledged(m wire.Message, via *pendingRequest) {
+	f := l.subscriptionOf(m, via)
 	if f == nil {
 		return
 	}
 	if f.method == wire.MethodListen && f.notify == nil {
 		first := false
-		l.heeding.Do(func() { close(l.heeds); first = true })
-		if !first || l.listed.Load() {
-			l.relist(switchboard.AllKinds)
+		l.acknowledgeOnce.Do(func() { close(l.acknowledged); first = true })
+		if !first || l.offerListed.Load() {
+			l.onListChanged(switchboard.AllKinds)
 		}
 	}
-	f.push(switchboard.Notification{Method: m.Method, Params: m.Params})
+	f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params})
 }
 
-// subscription returns the request of which m, which came on the stream of via or
-// on one that all share, says that it is told for it.
-func (l *link) subscription(m wire.Message, via *flight) *flight {
+// subscriptionOf returns the subscription request that m belongs to. via is the request that has m
+// on its own stream, or nil for a shared stream; m then names the subscription.
+func (l *link) subscriptionOf(m wire.Message, via *pendingRequest) *pendingRequest {
 	if via != nil {
 		return via
 	}
@@ -463,55 +455,54 @@ func (l *link) subscription(m wire.Message, via *flight) *flight {
 	id, _ := wire.Field(meta, wire.MetaSubscriptionID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.flights[string(id)]
+	return l.pending[string(id)]
 }
 
-// progress passes progress on to the call that our token names.
-func (l *link) progress(m wire.Message, via *flight) {
+// handleProgress passes progress on to the call with the progress token in it.
+func (l *link) handleProgress(m wire.Message, via *pendingRequest) {
 	token, ok := wire.Field(m.Params, wire.MetaProgressToken)
 	if !ok {
-		l.drop("progress without a token")
+		l.dropMessage("progress without a token")
 		return
 	}
 	l.mu.Lock()
-	f := l.flights[string(token)]
+	f := l.pending[string(token)]
 	l.mu.Unlock()
-	if f == nil || f.token == nil || via != nil && f != via {
-		l.drop("progress of a call that is not under way")
+	if f == nil || f.progressToken == nil || via != nil && f != via {
+		l.dropMessage("progress of a call that is not in flight")
 		return
 	}
-	f.left.alive()
-	params := wire.Rewrite(make([]byte, 0, len(m.Params)+len(f.token)), m.Params, wire.Edit{Name: wire.MetaProgressToken, Value: f.token})
+	f.allowance.resetSilence()
+	params := wire.Rewrite(make([]byte, 0, len(m.Params)+len(f.progressToken)), m.Params, wire.Edit{Name: wire.MetaProgressToken, Value: f.progressToken})
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: params})
 }
 
-// logged passes a log message on. It does not say to which call it belongs: on
-// a stream that is no call's own, it can only be meant for a call that is
-// alone. We never guess.
-func (l *link) logged(m wire.Message, via *flight) {
+// handleLogMessage passes a log message on. A log message does not name its call. On a shared
+// stream it goes to the only call in flight, or is dropped: guessing could show it to the wrong
+// client.
+func (l *link) handleLogMessage(m wire.Message, via *pendingRequest) {
 	f := via
 	if f == nil {
-		f = l.alone()
+		f = l.onlyCall()
 	}
 	if f == nil {
-		l.drop("a log message that could be any call's")
+		l.dropMessage("a log message of an unknown call")
 		return
 	}
 	raw, _ := wire.Field(m.Params, "level")
 	level, _ := wire.String(raw)
-	if rank := levelRank(level); f.level == 0 || rank < f.level {
-		return // the client does not want it
+	if rank := logLevelRank(level); f.minLogLevel == 0 || rank < f.minLogLevel {
+		return // the client wants only more severe messages
 	}
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
 }
 
-// alone returns the one call under way, or nil where there is none or
-// more than one.
-func (l *link) alone() *flight {
+// onlyCall returns the only call in flight, or nil if there is none or more than one.
+func (l *link) onlyCall() *pendingRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var one *flight
-	for _, f := range l.flights {
+	var one *pendingRequest
+	for _, f := range l.pending {
 		if f.client == nil {
 			continue
 		}
@@ -523,110 +514,108 @@ func (l *link) alone() *flight {
 	return one
 }
 
-// deliver hands n to f's caller. On f's own stream it waits for the caller, and
-// the server with it; a stream that others share waits for nobody.
-func (l *link) deliver(f, via *flight, n switchboard.Notification) {
+// deliver gives n to the caller of f. On the own stream of f it blocks until the caller has taken
+// n, which slows the server down. On a shared stream it never blocks.
+func (l *link) deliver(f, via *pendingRequest, n switchboard.Notification) {
 	switch {
-	case !f.mayTell(len(n.Params), l.most):
-		l.drop("more notifications than a call may send")
+	case !f.allowNotification(len(n.Params), l.maxBytes):
+		l.dropMessage("more notifications than a call may send")
 	case via != nil:
-		f.say(n)
-	case !f.push(n):
-		l.drop("more notifications than the client takes")
+		f.notifyNow(n)
+	case !f.enqueue(n):
+		l.dropMessage("more notifications than the client takes")
 	}
 }
 
-// reply answers a request of the server's.
-func (l *link) reply(m wire.Message, via *flight) {
+// handleRequest answers a request of the server.
+func (l *link) handleRequest(m wire.Message, via *pendingRequest) {
 	if l.hello().modern() {
-		l.drop("a request, which servers of this protocol do not make")
+		l.dropMessage("a request, which modern servers must not send")
 		return
 	}
 	if m.Method == wire.MethodPing {
-		l.port.tell(wire.AppendResult(nil, m.ID, []byte("{}")))
+		l.port.post(wire.AppendResult(nil, m.ID, []byte("{}")))
 		return
 	}
-	l.asked(m, via)
+	l.handleQuestion(m, via)
 }
 
-// raise sees to it that a legacy server sends log messages of the rank: it is
-// asked once for the most verbose level that anybody wanted so far, and what
-// each call takes is filtered here. On pipes the server reads that before the
-// call; elsewhere the calls that want it wait for the answer, though not for
-// long, since nothing else of a call needs it.
-func (l *link) raise(rank int) {
-	if rank == 0 || l.hello().modern() || !l.hello().logging {
+// raiseLogLevel makes a legacy server send log messages of the rank. The server is set once to the
+// most verbose level that any call has wanted. Messages are then filtered by call. On pipes the
+// server reads the request before the call. On other ports the call waits for the response, but
+// only for logLevelWait, since nothing else depends on it.
+func (l *link) raiseLogLevel(rank int) {
+	if rank == 0 || l.hello().modern() || !l.hello().takesLogLevel {
 		return
 	}
 	l.mu.Lock()
-	wanted := l.level == 0 || rank < l.level
+	wanted := l.logLevel == 0 || rank < l.logLevel
 	if wanted {
-		l.level, l.levelled = rank, make(chan struct{})
+		l.logLevel, l.logLevelSet = rank, make(chan struct{})
 	}
-	levelled := l.levelled
+	levelled := l.logLevelSet
 	l.mu.Unlock()
 	if wanted {
-		l.setLevel(rank, levelled)
+		l.requestLogLevel(rank, levelled)
 	}
 	select {
 	case <-levelled:
 	default:
-		within(levelled, levelWait)
+		waitFor(levelled, logLevelWait)
 	}
 }
 
-// setLevel asks for log messages of the rank, and closes done when calls may
-// rely on it.
-func (l *link) setLevel(rank int, done chan<- struct{}) {
-	params := append(wire.AppendString([]byte(`{"level":`), levels[rank-1]), '}')
-	f := l.newFlight(wire.MethodSetLevel, func([]byte) []byte { return params })
-	if _, ok := l.port.(*stdio); !ok {
+// requestLogLevel sends logging/setLevel, and closes done when calls may rely on it.
+func (l *link) requestLogLevel(rank int, done chan<- struct{}) {
+	params := append(wire.AppendString([]byte(`{"level":`), logLevels[rank-1]), '}')
+	f := l.newRequest(wire.MethodSetLevel, func([]byte) []byte { return params })
+	if _, ok := l.port.(*stdioPort); !ok {
 		go func() {
 			defer close(done)
-			ctx, cancel := context.WithTimeout(context.Background(), levelPatience)
+			ctx, cancel := context.WithTimeout(context.Background(), logLevelTimeout)
 			defer cancel()
-			if err := l.fly(ctx, f, nil); err != nil {
+			if err := l.roundTrip(ctx, f, nil); err != nil {
 				l.log.Debug("a server's log level was not set", "error", err)
 			}
 		}()
 		return
 	}
 	defer close(done)
-	if l.launch(f) != nil {
+	if l.send(f) != nil {
 		return
 	}
-	time.AfterFunc(levelPatience, func() {
-		l.abort(f)
-		l.forget(f)
+	time.AfterFunc(logLevelTimeout, func() {
+		l.abandon(f)
+		l.unregister(f)
 	})
 }
 
-// levels are the levels of log messages, least severe first. The rank of one
-// is its place, counted from 1.
-var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+// logLevels are the levels of log messages, least severe first. The rank of a level is its index
+// plus 1.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-func levelRank(level string) int { return slices.Index(levels, level) + 1 }
+func logLevelRank(level string) int { return slices.Index(logLevels, level) + 1 }
 
-// A flood counts what a server says unasked within a window of time. It is not
-// safe for concurrent use.
-type flood struct {
+// A floodMeter counts unwanted messages of a server within a window of time. It is not safe for
+// concurrent use.
+type floodMeter struct {
 	since                    time.Time
 	junk, junkBytes, chatter int
 }
 
-// tick counts, and says why it is too much, or "".
-func (w *flood) tick(junk, junkBytes, chatter int) string {
+// add counts, and returns the reason to close the connection, or "".
+func (w *floodMeter) add(junk, junkBytes, chatter int) string {
 	if now := time.Now(); now.Sub(w.since) > floodWindow {
-		*w = flood{since: now}
+		*w = floodMeter{since: now}
 	}
 	w.junk += junk
 	w.junkBytes += junkBytes
 	w.chatter += chatter
 	switch {
 	case w.junk > maxJunk:
-		return "it writes lines that are no messages, without end"
+		return "it writes lines that are not messages, without end"
 	case w.junkBytes > maxJunkBytes:
-		return "it writes text that is no message, without end"
+		return "it writes text that is not a message, without end"
 	case w.chatter > maxChatter:
 		return "it sends notifications without end"
 	}

@@ -12,19 +12,19 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// listen keeps a stream open on which the server says that what it offers has
-// changed, until the link ends. It returns at once. Legacy pipes need none.
-func (l *link) listen(w *web) {
+// openListenStream keeps a stream open, until the link ends, on which the server announces changes
+// of its offer. It does not block. Legacy pipes need no stream.
+func (l *link) openListenStream(w *httpPort) {
 	switch h := l.hello(); {
-	case h.modern() && h.tells != 0:
+	case h.modern() && h.notifies != 0:
 		go l.listenModern()
 	case !h.modern() && w != nil:
-		w.busy.run(w.listenLegacy)
+		w.tasks.run(w.listenLegacy)
 	}
 }
 
-// until returns a context that ends with the link.
-func (l *link) until() (context.Context, context.CancelFunc) {
+// lifetime returns a context that ends with the link.
+func (l *link) lifetime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer cancel()
@@ -36,63 +36,63 @@ func (l *link) until() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// listenModern asks subscriptions/listen, again whenever the stream ends.
+// listenModern sends subscriptions/listen, again whenever the stream ends.
 func (l *link) listenModern() {
-	ctx, cancel := l.until()
+	ctx, cancel := l.lifetime()
 	defer cancel()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		params := l.params(append(append([]byte(`{"notifications":`), l.hello().wishes()...), '}'), l.hello().version)
-		_, err := l.ask(ctx, wire.MethodListen, params)
-		if err != nil && asFault(err).code != 0 {
-			l.log.Debug("a server does not tell when what it offers changes", "error", err)
-			if fails > 0 { // it did before: is it still the same?
-				l.relist(switchboard.AllKinds)
+		params := l.withMeta(append(append([]byte(`{"notifications":`), l.hello().listenFilter()...), '}'), l.hello().version)
+		_, err := l.request(ctx, wire.MethodListen, params)
+		if err != nil && asExchangeError(err).code != 0 {
+			l.log.Debug("a server does not announce changes of its offer", "error", err)
+			if fails > 0 { // it worked before, so the server may have been replaced
+				l.onListChanged(switchboard.AllKinds)
 			}
 			return
 		}
-		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
 			return
 		}
-		l.relist(switchboard.AllKinds) // what was said in between is lost
+		l.onListChanged(switchboard.AllKinds) // earlier changes were missed
 	}
 }
 
-// listenLegacy keeps the GET stream open, which a server need not offer.
-func (w *web) listenLegacy() {
-	ctx, cancel := w.link.until()
+// listenLegacy keeps the GET stream open, if the server offers one.
+func (w *httpPort) listenLegacy() {
+	ctx, cancel := w.link.lifetime()
 	defer cancel()
 	last := ""
 	opens := 0
-	first := sync.OnceFunc(func() { close(w.listening) })
+	first := sync.OnceFunc(func() { close(w.streamOpened) })
 	defer first()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		resp, err := w.get(ctx, last)
+		resp, err := w.openStream(ctx, last)
 		first()
 		if err != nil {
-			switch f := asFault(err); {
+			switch f := asExchangeError(err); {
 			case f.status == http.StatusNotFound && fails+len(last) > 0:
-				w.link.fail(faultf(kindGone, true, "it no longer knows our session"))
+				w.link.fail(exchangeErrorf(kindGone, true, "it no longer knows our session"))
 				return
 			case f.kind == kindRefused && opens > 0 && f.status != http.StatusMethodNotAllowed:
-				last = "" // it may have forgotten that, or not know yet that our last stream has ended
+				last = "" // the server may have forgotten that event, or not noticed yet that our last stream ended
 			case f.kind == kindRefused:
 				if f.status == http.StatusBadRequest || f.status == http.StatusNotFound {
-					w.link.relist(switchboard.AllKinds) // which finds out whether it forgot us
+					w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
 				}
-				return // it offers none
+				return // the server offers no stream
 			}
 		} else {
 			switch opens++; {
 			case opens > 1 && last == "":
-				w.link.missed()
-			case opens > 1: // what was said in between is told now, if the server keeps it
-				w.link.relist(switchboard.AllKinds)
+				w.link.announceMissed()
+			case opens > 1: // a server that stores events sends the missed ones now
+				w.link.onListChanged(switchboard.AllKinds)
 			}
 			var next string
 			var retry time.Duration
-			next, retry, err = w.events(resp.Body, nil)
+			next, retry, err = w.readEvents(resp.Body, nil)
 			last = cmp.Or(next, last)
 			_ = resp.Body.Close()
 			if err != nil && ctx.Err() == nil {
@@ -103,36 +103,36 @@ func (w *web) listenLegacy() {
 			}
 		}
 		if err != nil {
-			w.link.relist(switchboard.AllKinds) // which finds out whether the server has gone
+			w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server is down
 		}
-		if fails = again(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
 			return
 		}
 	}
 }
 
-// changes are the kinds that have to be listed again. Use newChanges.
-type changes struct {
-	ready chan struct{} // holds one signal while there are some
+// staleKinds are the kinds that must be listed again. Use newStaleKinds.
+type staleKinds struct {
+	ready chan struct{} // holds one signal when kinds are requested
 	kinds *atomic.Uint32
 }
 
-func newChanges() changes { return changes{make(chan struct{}, 1), &atomic.Uint32{}} }
+func newStaleKinds() staleKinds { return staleKinds{make(chan struct{}, 1), &atomic.Uint32{}} }
 
-// keep notes kinds for the next time that somebody asks.
-func (c changes) keep(ks switchboard.Kinds) { c.kinds.Or(uint32(ks)) }
+// record adds kinds for the next takeAll.
+func (c staleKinds) record(ks switchboard.Kinds) { c.kinds.Or(uint32(ks)) }
 
-// add notes kinds, and has them asked for.
-func (c changes) add(ks switchboard.Kinds) {
-	c.keep(ks)
+// request adds kinds and signals ready.
+func (c staleKinds) request(ks switchboard.Kinds) {
+	c.record(ks)
 	select {
 	case c.ready <- struct{}{}:
 	default:
 	}
 }
 
-// take returns what was noted.
-func (c changes) take() switchboard.Kinds {
+// takeAll returns the kinds and forgets them.
+func (c staleKinds) takeAll() switchboard.Kinds {
 	select {
 	case <-c.ready:
 	default:

@@ -8,28 +8,27 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// An identity is who we tell servers that we are: a JSON object with name and
-// version.
-type identity []byte
+// A clientInfo identifies Switchboard to servers: a JSON object with name and version.
+type clientInfo []byte
 
-func newIdentity(name, version string) identity {
+func newClientInfo(name, version string) clientInfo {
 	b := wire.AppendString([]byte(`{"name":`), name)
 	b = wire.AppendString(append(b, `,"version":`...), version)
 	return append(b, '}')
 }
 
-// initializeParams opens a legacy session. asks is what the client can be asked
-// for; "" means nothing.
-func (who identity) initializeParams(asks string) []byte {
+// initializeParams returns the params of initialize. asks are the client's capabilities for
+// questions; "" means none.
+func (who clientInfo) initializeParams(asks string) []byte {
 	b := wire.AppendString([]byte(`{"protocolVersion":`), wire.LatestLegacy)
 	b = append(append(b, `,"capabilities":`...), cmp.Or(asks, "{}")...)
 	b = append(append(b, `,"clientInfo":`...), who...)
 	return append(b, '}')
 }
 
-// modern are the edits that make a _meta object what each modern request must
-// carry.
-func (who identity) modern(version, level string, asks []byte) []wire.Edit {
+// modernMeta returns the edits that add the members that every modern request needs to a _meta
+// object.
+func (who clientInfo) modernMeta(version, level string, asks []byte) []wire.Edit {
 	if len(asks) == 0 {
 		asks = []byte("{}")
 	}
@@ -45,31 +44,30 @@ func (who identity) modern(version, level string, asks []byte) []wire.Edit {
 	}
 }
 
-// params completes the params of a request of our own, such as {"cursor":…}.
-// Those of the legacy era need nothing.
-func (l *link) params(own []byte, version string) []byte {
+// withMeta adds _meta to the params of our own request, such as {"cursor":…}. The legacy era needs
+// none.
+func (l *link) withMeta(own []byte, version string) []byte {
 	if !wire.Modern(version) {
 		return own
 	}
-	meta := wire.Rewrite(nil, nil, l.ours.modern(version, "", nil)...)
+	meta := wire.Rewrite(nil, nil, l.ours.modernMeta(version, "", nil)...)
 	return wire.Rewrite(nil, own, wire.Edit{Name: "_meta", Value: meta})
 }
 
-// targets are the members of params that name what is called.
-var targets = map[string]string{
+// targetMembers maps methods to the member of the params that names the target.
+var targetMembers = map[string]string{
 	wire.MethodToolsCall:     "name",
 	wire.MethodPromptsGet:    "name",
 	wire.MethodResourcesRead: "uri",
 }
 
-// callParams returns the params of a call as this server must get them, and the
-// client's own progress token. given are the client's, or what became of them
-// by answers of its. Changed are the name, what in _meta is ours or the
-// protocol's, and the progress token, which becomes id: all else is the
-// client's, byte for byte.
+// callParams returns the params for this server, and the client's own progress token. given are the
+// client's params, with its answers in later rounds. callParams replaces the name, our and the
+// protocol's members of _meta, and the progress token, which becomes id. Everything else stays as
+// the client sent it, byte for byte.
 func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token []byte) {
 	var target []byte
-	member := targets[c.Method]
+	member := targetMembers[c.Method]
 	if member != "" {
 		target = wire.AppendString(nil, c.Target)
 	}
@@ -100,18 +98,19 @@ func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token 
 	return params, token
 }
 
-// metaRoom is for what is added to the _meta of a modern call besides our name.
+// metaRoom is room for the members that are added to the _meta of a modern call, without
+// clientInfo.
 const metaRoom = 256
 
-// callMeta returns _meta as this server must get it, nil for none, of a call that
-// came with was.
+// callMeta returns the _meta for this server, or nil for none. was is the _meta that the client
+// sent.
 func (l *link) callMeta(c *switchboard.Call, was, id []byte) (meta, token []byte) {
 	if len(was) == 0 || was[0] != '{' {
-		was = nil // no reader could take it for _meta
+		was = nil // no reader would accept it as _meta
 	}
 	var ours []wire.Edit
 	if l.hello().modern() {
-		ours = l.ours.modern(l.hello().version, c.LogLevel, declared(&c.Client))
+		ours = l.ours.modernMeta(l.hello().version, c.LogLevel, requestCapabilities(&c.Client))
 	}
 	members, left := 0, len(ours)
 	meta = wire.Map(make([]byte, 0, len(was)+len(l.ours)+metaRoom), was, func(name, value []byte) []byte {
@@ -126,7 +125,7 @@ func (l *link) callMeta(c *switchboard.Call, was, id []byte) (meta, token []byte
 		return value
 	}, ours...)
 	if members > 0 && left == 0 {
-		meta = nil // what is left of it says nothing
+		meta = nil // it has become empty
 	}
 	return meta, token
 }

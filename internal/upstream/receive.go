@@ -11,57 +11,58 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Resuming a stream that the server ended before the answer.
+// How to resume a stream that the server ended before the answer.
 const (
-	maxResumes  = 10               // that fail in a row
-	resumeDelay = time.Second      // where the server asks for less, and had nothing to say
-	resumeStep  = resumeDelay / 20 // until it is so long
-	maxStream   = 1 << 30          // bytes of one answer's stream
+	maxResumes  = 10               // failures in a row
+	resumeDelay = time.Second      // longest wait if the server asks for less and its streams are empty
+	resumeStep  = resumeDelay / 20 // added to the wait after each stream
+	maxStream   = 1 << 30          // bytes of one stream
 )
 
-// receive reads the answer to f, and what the server says before it. It
-// returns a *fault where there is none, and nil where f is finished.
-func (w *web) receive(f *flight, resp *http.Response) error {
-	version, session := w.state()
+// readAnswer reads the response to f and the notifications before it. It returns nil if f is
+// finished, and an *exchangeError otherwise.
+func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
+	version, session := w.protocolState()
 	legacy := !wire.Modern(version)
 	switch {
 	case resp.StatusCode == http.StatusNotFound && legacy && session != "":
-		// The server does not know the session, and so has done nothing.
-		e := faultf(kindGone, false, "it no longer knows our session")
+		// The server does not know the session, so it has not executed the request.
+		e := exchangeErrorf(kindGone, false, "it no longer knows our session")
 		e.status = resp.StatusCode
 		return e
 	case resp.StatusCode/100 != 2:
-		return w.refused(f, resp)
+		return w.readRefusal(f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return faultf(kindInvalid, true, "its answer is compressed, which was not asked for")
+		return exchangeErrorf(kindInvalid, true, "its answer is compressed, which we do not accept")
 	}
 	if f.method == wire.MethodInitialize {
 		id := resp.Header.Get(wire.HeaderSessionID)
-		if !okSession(id) {
-			return faultf(kindProtocol, true, "the id of its session is no id")
+		if !validSessionID(id) {
+			return exchangeErrorf(kindProtocol, true, "the id of its session is not valid")
 		}
-		w.join(id)
+		w.setSession(id)
 	}
 	kind := resp.Header.Get("Content-Type")
-	if kind != "application/json" { // as most spell it
+	if kind != "application/json" { // most servers spell it so
 		kind, _, _ = mime.ParseMediaType(kind)
 	}
 	switch kind {
 	case "application/json":
-		return w.single(f, resp)
+		return w.readMessage(f, resp)
 	case "text/event-stream":
-		return w.stream(f, resp, legacy)
+		return w.readStream(f, resp, legacy)
 	}
-	return faultf(kindInvalid, true, "its answer has HTTP status %d and is neither JSON nor a stream of events", resp.StatusCode)
+	return exchangeErrorf(kindInvalid, true, "its answer has HTTP status %d and is neither JSON nor a stream of events", resp.StatusCode)
 }
 
-// refused reads an answer that is not 2xx.
-func (w *web) refused(f *flight, resp *http.Response) error {
-	e := httpFault(resp)
+// readRefusal reads a response with a status other than 2xx.
+func (w *httpPort) readRefusal(f *pendingRequest, resp *http.Response) error {
+	e := statusError(resp)
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		return e
 	}
@@ -73,8 +74,8 @@ func (w *web) refused(f *flight, resp *http.Response) error {
 	answered := err == nil && m.ErrorObject != nil
 	switch {
 	case answered && string(m.ID) == string(f.id):
-	case resp.StatusCode == http.StatusBadRequest && w.forgotten(f):
-		e = faultf(kindGone, false, "it no longer knows our session")
+	case resp.StatusCode == http.StatusBadRequest && w.sessionForgotten(f):
+		e = exchangeErrorf(kindGone, false, "it no longer knows our session")
 		e.status = resp.StatusCode
 		return e
 	case !answered || len(m.ID) > 0:
@@ -84,32 +85,32 @@ func (w *web) refused(f *flight, resp *http.Response) error {
 	return nil
 }
 
-// forgotten reports whether a legacy server has forgotten the session, and so
-// refused f unread. It should have said so with 404, but many say 400 and name
-// no request: then they say it to a ping as well.
-func (w *web) forgotten(f *flight) bool {
-	version, session := w.state()
-	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.opening() {
+// sessionForgotten reports whether a legacy server has forgotten the session, and therefore has not
+// executed f. It should say so with 404. Many servers say 400 without a request id instead, and do
+// the same for a ping.
+func (w *httpPort) sessionForgotten(f *pendingRequest) bool {
+	version, session := w.protocolState()
+	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.isHandshake() {
 		return false
 	}
-	if err := w.link.failure(); err != nil && asFault(err).kind == kindGone {
+	if err := w.link.failure(); err != nil && asExchangeError(err).kind == kindGone {
 		return true // another request has found out
 	}
-	ctx, done := w.span(f)
+	ctx, done := w.requestContext(f)
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, cancelPatience)
+	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
-	ping := w.link.newFlight(wire.MethodPing, func([]byte) []byte { return nil })
-	if err := w.link.fly(ctx, ping, nil); err != nil {
-		s := asFault(err).status
+	ping := w.link.newRequest(wire.MethodPing, func([]byte) []byte { return nil })
+	if err := w.link.roundTrip(ctx, ping, nil); err != nil {
+		s := asExchangeError(err).status
 		return s == http.StatusBadRequest || s == http.StatusNotFound
 	}
 	return ping.status == http.StatusBadRequest && len(ping.answer.ID) == 0
 }
 
-// httpFault is what a status other than 2xx means.
-func httpFault(resp *http.Response) *fault {
-	e := faultf(kindRefused, true, "it answered with HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+// statusError returns the error for a status other than 2xx.
+func statusError(resp *http.Response) *exchangeError {
+	e := exchangeErrorf(kindRefused, true, "it answered with HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	e.status = resp.StatusCode
 	switch code := resp.StatusCode; {
 	case code == http.StatusTooManyRequests:
@@ -124,7 +125,7 @@ func httpFault(resp *http.Response) *fault {
 	return e
 }
 
-// retryAfter reads a number of seconds, up to an hour. Dates are passed over.
+// retryAfter parses a number of seconds, up to an hour. It ignores dates.
 func retryAfter(s string) time.Duration {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
@@ -133,137 +134,102 @@ func retryAfter(s string) time.Duration {
 	return min(time.Duration(n)*time.Second, time.Hour)
 }
 
-// single reads an answer that is one message.
-func (w *web) single(f *flight, resp *http.Response) error {
-	if resp.ContentLength > int64(w.link.most) {
-		return w.link.tooLarge(fmt.Sprintf(" of %d bytes", resp.ContentLength))
+// readMessage reads a response that is one JSON message.
+func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
+	if resp.ContentLength > int64(w.link.maxBytes) {
+		return w.link.tooLargeError(fmt.Sprintf(" of %d bytes", resp.ContentLength))
 	}
-	body, lent, err := readAll(resp.Body, int(resp.ContentLength), w.link.most)
+	body, lent, err := frame.ReadAll(resp.Body, int(resp.ContentLength), w.link.maxBytes)
 	switch {
-	case errors.Is(err, errTooLarge):
-		return w.link.tooLarge("")
+	case errors.Is(err, frame.ErrTooLarge):
+		return w.link.tooLargeError("")
 	case err != nil:
-		return faultf(kindLost, true, "its answer broke off: %s", w.plain(err))
+		return exchangeErrorf(kindLost, true, "its answer broke off: %s", w.errorText(err))
 	}
 	m, err := wire.ParseEnvelope(body)
 	if err != nil {
-		w.link.drop("its answer is no message")
-		return faultf(kindInvalid, true, "its answer is no message of JSON-RPC")
+		w.link.dropMessage("its answer is not a message")
+		return exchangeErrorf(kindInvalid, true, "its answer is not a JSON-RPC message")
 	}
 	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
-		w.link.drop("it answers something else")
-		return faultf(kindInvalid, true, "it answered something else than what was asked")
+		w.link.dropMessage("it answers something else")
+		return exchangeErrorf(kindInvalid, true, "it answered a different request")
 	}
-	f.finishIn(lent, m, resp.StatusCode, nil)
+	f.finishWith(lent, m, resp.StatusCode, nil)
 	return nil
 }
 
-var errTooLarge = errors.New("too large")
-
-// spare is how much more memory is taken for an answer than it needs: one byte to
-// see that it has ended, and room for what goes to the client behind it.
-const spare = 256
-
-// readAll reads at most limit bytes into memory that is lent. size is how many to
-// expect, or -1.
-func readAll(r io.Reader, size, limit int) ([]byte, loan, error) {
-	const first, most = 4 << 10, 2 << 20
-	if size < 0 {
-		size = first
-	}
-	l, n := borrow(min(size, most)+spare), 0 // what it promises it need not send
-	for {
-		more, err := r.Read(l.room[n:])
-		n += more
-		switch {
-		case n > limit:
-			err = errTooLarge
-		case errors.Is(err, io.EOF):
-			return l.room[:n], l, nil
-		case err == nil && n == len(l.room):
-			bigger := borrow(max(2*n, min(size, limit)+spare))
-			copy(bigger.room, l.room)
-			l.repay()
-			l = bigger
-		}
-		if err != nil {
-			l.repay()
-			return nil, loan{}, err
-		}
-	}
-}
-
-// stream reads an answer that is a stream of events, resuming it where a legacy
-// server has ended it and told how to go on.
-func (w *web) stream(f *flight, resp *http.Response, legacy bool) error {
-	last, retry, err := w.events(resp.Body, f)
-	if err != nil || f.ended() {
+// readStream reads a response that is a stream of events. If a legacy server ended the stream early
+// and gave an event id, readStream resumes it.
+func (w *httpPort) readStream(f *pendingRequest, resp *http.Response, legacy bool) error {
+	last, retry, err := w.readEvents(resp.Body, f)
+	if err != nil || f.isFinished() {
 		return err
 	}
 	if !legacy || last == "" {
-		return faultf(kindLost, true, "its stream ended without an answer")
+		return exchangeErrorf(kindLost, true, "its stream ended without an answer")
 	}
-	return w.resume(f, last, retry)
+	return w.resumeStream(f, last, retry)
 }
 
-// resume goes on with a stream after the event last, once retry has passed.
-func (w *web) resume(f *flight, last string, retry time.Duration) (err error) {
-	ctx, cancel := w.span(f)
+// resumeStream continues a stream after the event last, when retry has passed.
+func (w *httpPort) resumeStream(f *pendingRequest, last string, retry time.Duration) (err error) {
+	ctx, cancel := w.requestContext(f)
 	defer cancel()
-	for idle, fails := 0, 0; err == nil && !f.ended(); {
-		// It may end each stream before it has the answer, so that we come
-		// back as long as the call may take.
+	for idle, fails := 0, 0; err == nil && !f.isFinished(); {
+		// The server may end each stream before it has the answer. So we continue as long as the
+		// call may take.
 		if sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
-			return faultf(kindLost, true, "its stream ended without an answer")
+			return exchangeErrorf(kindLost, true, "its stream ended without an answer")
 		}
-		idle++ // by each, since some begin each stream with an event
-		again, failed := w.get(ctx, last)
+		idle++ // counts each stream, because some servers begin each with an event
+		again, failed := w.openStream(ctx, last)
 		if failed != nil {
-			if fails++; asFault(failed).kind == kindRefused || fails == maxResumes {
-				return faultf(kindLost, true, "its stream ended without an answer, and was not resumed: %s", failed)
+			if fails++; asExchangeError(failed).kind == kindRefused || fails == maxResumes {
+				return exchangeErrorf(kindLost, true, "its stream ended without an answer, and was not resumed: %s", failed)
 			}
 			continue
 		}
 		fails = 0
 		var next string
 		var wait time.Duration
-		next, wait, err = w.events(again.Body, f)
+		next, wait, err = w.readEvents(again.Body, f)
 		_ = again.Body.Close()
 		last, retry = cmp.Or(next, last), cmp.Or(wait, retry)
 	}
 	return err
 }
 
-// events reads events until the stream ends or f, which may be nil, does. It
-// returns what is needed to resume; the error is a *fault.
-func (w *web) events(body io.Reader, f *flight) (last string, retry time.Duration, err error) {
-	return w.follow(wire.NewEventReader(io.LimitReader(body, maxStream), w.link.most), f)
+// readEvents reads events until the stream ends or f, which may be nil, is finished. It returns the
+// last event id and the wait before resuming. The error is an *exchangeError.
+func (w *httpPort) readEvents(body io.Reader, f *pendingRequest) (last string, retry time.Duration, err error) {
+	return w.followEvents(wire.NewEventReader(io.LimitReader(body, maxStream), w.link.maxBytes), f)
 }
 
-// follow is events of a stream of which some may have been read.
-func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry time.Duration, err error) {
-	own := flood{since: time.Now()}
+// followEvents is readEvents for a stream that may be partly read.
+func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (last string, retry time.Duration, err error) {
+	own := floodMeter{since: time.Now()}
 	for {
 		e, err := events.Next()
 		switch {
 		case errors.Is(err, wire.ErrEventTooLong) && f != nil:
-			return "", 0, w.link.tooLarge("")
-		case errors.Is(err, wire.ErrEventTooLong): // on a stream that others share
-			var s skim
-			n, err := events.Skip(s.feed, w.link.skipped())
-			w.link.overlong(s.answered(), n, err == nil)
-			too := own.tick(1, 0, 0)
+			return "", 0, w.link.tooLargeError("")
+		case errors.Is(err, wire.ErrEventTooLong): // on a shared stream
+			var s frame.IDScanner
+			n, err := events.Skip(s.Feed, frame.MaxSkip(w.link.maxBytes))
+			w.link.failTooLong(s.ResponseID(), n, err == nil)
+			too := own.add(1, 0, 0)
 			switch {
 			case errors.Is(err, wire.ErrEventTooLong):
-				return "", 0, faultf(kindLost, true, "its stream has an event without end")
+				return "", 0, exchangeErrorf(kindLost, true, "its stream has an event without end")
 			case too != "":
-				return "", 0, faultf(kindLost, true, "%s", too)
+				return "", 0, exchangeErrorf(kindLost, true, "%s", too)
 			}
-			continue // what else is wrong is said again
+			continue // the next call returns other errors again
 		case errors.Is(err, io.EOF):
 			return events.LastID(), events.Retry(), nil
 		case err != nil && events.LastID() == "":
-			return "", 0, faultf(kindLost, true, "its stream broke off: %s", w.plain(err))
+			return "", 0, exchangeErrorf(kindLost, true, "its stream broke off: %s", w.errorText(err))
 		case err != nil:
 			return events.LastID(), events.Retry(), nil
 		case len(e.Data) == 0 || e.Type != "" && e.Type != "message":
@@ -273,25 +239,25 @@ func (w *web) follow(events *wire.EventReader, f *flight) (last string, retry ti
 		junk, chatter := 0, 0
 		switch {
 		case err != nil:
-			w.link.drop("an event is no message")
+			w.link.dropMessage("an event is not a message")
 			junk = 1
-		case !w.link.dispatch(loan{}, m, f):
+		case !w.link.dispatch(frame.Buffer{}, m, f):
 			chatter = 1
 		}
-		if f != nil && f.ended() {
+		if f != nil && f.isFinished() {
 			return "", 0, nil
 		}
-		if too := own.tick(junk, len(e.Data)*junk, chatter); too != "" {
-			return "", 0, faultf(kindLost, true, "%s", too)
+		if too := own.add(junk, len(e.Data)*junk, chatter); too != "" {
+			return "", 0, exchangeErrorf(kindLost, true, "%s", too)
 		}
 	}
 }
 
-// get opens a stream of the server's own, after the event last.
-func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
-	req, err := w.request(ctx, http.MethodGet, nil)
+// openStream opens a stream with GET, after the event last.
+func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response, error) {
+	req, err := w.newRequest(ctx, http.MethodGet, nil)
 	if err != nil {
-		return nil, faultf(kindLost, true, "%s", w.plain(err))
+		return nil, exchangeErrorf(kindLost, true, "%s", w.errorText(err))
 	}
 	req.Header.Set("Accept", "text/event-stream")
 	if last != "" {
@@ -299,7 +265,7 @@ func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return nil, faultf(kindLost, true, "no stream: %s", w.plain(err)).advised(err)
+		return nil, exchangeErrorf(kindLost, true, "no stream: %s", w.errorText(err)).withRemedy(err)
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode/100 == 2 && kind == "text/event-stream" {
@@ -307,12 +273,12 @@ func (w *web) get(ctx context.Context, last string) (*http.Response, error) {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		return nil, faultf(kindRefused, true, "it answered a request for a stream with something else")
+		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
-	return nil, httpFault(resp)
+	return nil, statusError(resp)
 }
 
-// sleep waits for d, or returns ctx's error.
+// sleep waits for d. It returns the error of ctx if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -6,48 +6,47 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// An asker asks a client something, like switchboard.Client.Ask.
-type asker = func(ctx context.Context, method string, params []byte) (result []byte, err error)
+// An askFunc asks a client, like switchboard.Client.Ask.
+type askFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
 
-// RootsChanged tells the servers which have a link for the client of that session
-// alone (see switchboard.Client), and were told that it tells of such changes,
-// that its roots have changed. They will want to know the new ones while no call
-// is under way: ask asks the client then.
+// RootsChanged sends notifications/roots/list_changed to the servers that have a link for that
+// client session alone (see switchboard.Client), and that were told that the client announces such
+// changes. The servers may then request the roots outside a call: ask asks the client.
 //
-// Links that clients share are told nothing: nobody knows whose roots a server
-// there goes by.
-func (f *Fleet) RootsChanged(session string, ask asker) {
-	for _, s := range f.all() {
+// Servers get no such notification on links that clients share, because it would not say which
+// client has new roots.
+func (f *Fleet) RootsChanged(session string, ask askFunc) {
+	for _, s := range f.sortedServers() {
 		s.mu.Lock()
-		for o, sl := range s.slots {
+		for o, sl := range s.connectors {
 			if l := sl.current(); l != nil && o.session == session && session != "" {
-				l.rootsChanged(ask)
+				l.notifyRootsChanged(ask)
 			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// rootsChanged tells the server, unless it is modern: those ask in each call
-// anew.
-func (l *link) rootsChanged(ask asker) {
-	roots, _ := wire.Field([]byte(l.asks), capRoots)
-	if l.hello().modern() || !says(roots, capChanges) {
+// notifyRootsChanged notifies the server unless it is modern: modern servers request the roots in
+// each call.
+func (l *link) notifyRootsChanged(ask askFunc) {
+	roots, _ := wire.Field([]byte(l.askable), capRoots)
+	if l.hello().modern() || !memberIsTrue(roots, capChanges) {
 		return
 	}
 	l.mu.Lock()
-	l.aside = ask
+	l.rootsAsker = ask
 	l.mu.Unlock()
-	l.port.tell(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
+	l.port.post(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
 }
 
-// besides returns what asks the client while no call is under way; nil where it
-// is not asked this.
-func (l *link) besides(method string) asker {
+// rootsAskerFor returns the function that asks the client outside a call. It is nil for methods
+// other than roots/list.
+func (l *link) rootsAskerFor(method string) askFunc {
 	if method != wire.MethodRootsList {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.aside
+	return l.rootsAsker
 }

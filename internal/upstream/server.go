@@ -11,103 +11,104 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
-// How a changed list is asked for.
+// When a changed list is requested again.
 const (
-	relistQuiet = 100 * time.Millisecond // changes within it are one
-	relistEvery = time.Second            // at most so often, however often it is said to have changed
-	pollEvery   = 5 * time.Minute        // where the server has no way to say so
+	relistDelay    = 100 * time.Millisecond // changes within this time cause one request
+	relistInterval = time.Second            // minimum between two requests
+	pollInterval   = 5 * time.Minute        // for servers that cannot announce changes
 )
 
-// A server is one server behind us: it is kept connected, its tools are known,
-// and calls go to it.
+// A server is one server of the fleet. It keeps the server connected, knows its offer, and sends
+// calls to it.
 type server struct {
-	id    switchboard.ServerID
-	opts  *Options
-	spawn *spawner
-	http  *carrier
-	log   *slog.Logger
-	mask  *mask
-	voice *voice
-	ours  identity
-	moved func()          // told when what the server offers has changed
-	after <-chan struct{} // no link is made before it is closed; nil means that none has to wait
+	id          switchboard.ServerID
+	opts        *Options
+	spawn       *process.Spawner
+	httpClients *httpClients
+	log         *slog.Logger
+	mask        *mask.Mask
+	stderrLog   *process.StderrLog
+	clientInfo  clientInfo
+	onChange    func()          // called when the offer has changed
+	startAfter  <-chan struct{} // no link is opened before it is closed; nil means no wait
 
-	// linked is told when our own link is up, and when it is not, and why.
-	linked func(up bool, why *Failure)
+	// reportLink is called when the main link is up, and when it is down, with the reason.
+	reportLink func(up bool, why *Failure)
 
-	// connect makes a link that is not yet known to anybody, bounded in time.
-	// It is a field so that tests need no server.
-	connect func(ctx context.Context, o owner) (*link, error)
+	// connect opens a link within a time limit. It is a field so that tests need no server.
+	connect func(ctx context.Context, o linkScope) (*link, error)
 
-	known *memory
+	era *eraMemory
 
-	ctx    context.Context // ends when the server is to go
-	cancel context.CancelFunc
-	calls  group // calls under way
-	gate   gate  // those of them that do not wait for a client
-	links  group // links that have not ended, and what keeps them
-	tried  chan struct{}
-	once   sync.Once
-	relist changes // what it offers that has to be listed again
-	main   *slot   // our own
+	ctx        context.Context // ends when the server is to be closed
+	cancel     context.CancelFunc
+	calls      taskGroup // calls in flight or waiting
+	gate       callGate  // limits the calls that are not waiting for their client
+	linkTasks  taskGroup // open links, and the goroutines that maintain them
+	firstTried chan struct{}
+	firstOnce  sync.Once
+	stale      staleKinds // the kinds that must be listed again
+	main       *connector // Switchboard's own connection
 
-	// lacking are the kinds that could not be listed last time: they are tried
-	// again, though not as often as others change. Only run uses it.
-	lacking switchboard.Kinds
+	// unlisted are the kinds that could not be listed last time. They are tried again, but less
+	// often than a change is listed. Only run uses it.
+	unlisted switchboard.Kinds
 
-	mu    sync.Mutex
-	says  *stderr // of our own process, the last that was started; nil means none
-	cfg   switchboard.Server
-	slots map[owner]*slot
-	record
+	mu         sync.Mutex
+	ownStderr  *process.StderrReader // of the last process of the main link; nil means none
+	cfg        switchboard.Server
+	connectors map[linkScope]*connector
+	serverFacts
 
-	listings, listed uint64        // how often it was asked what it offers; the last time that is over
-	relisted         chan struct{} // closed when listed changes
-	suspected        time.Time     // that its words were no sign of a tool that is gone; see withdrawn
+	listingsBegun, listingsDone uint64        // how many listings have begun; the number of the last that has ended
+	listingDone                 chan struct{} // closed when listingsDone changes
+	mistakenAt                  time.Time     // when an error that sounded like a withdrawn tool was none; see confirmWithdrawn
 }
 
-// A record is what is known of a server, for others to read.
-type record struct {
-	state    State
-	hello    hello
-	began    time.Time // of the attempt under way
-	offer    *switchboard.Offer
-	notes    notes
-	failure  *Failure
-	restarts int
-	failed   int // attempts since it was ready last
-	next     time.Time
-	dropped  int64 // by links that have ended
+// serverFacts is what is known of a server, for Status and Offers.
+type serverFacts struct {
+	state          State
+	hello          serverHello
+	attemptBegan   time.Time // when the current attempt began
+	offer          *switchboard.Offer
+	notes          listNotes
+	failure        *Failure
+	restarts       int
+	failedAttempts int // attempts since it was ready last
+	nextAttempt    time.Time
+	dropped        int64 // messages dropped on links that have ended
 }
 
-// newServer returns a server that does nothing yet. old, which may be nil, is
-// what stood under its id before: where it is the same program or address,
-// what is known of it holds until the new one says otherwise.
+// newServer returns a server that does nothing yet. old is the earlier server with the same id, or
+// nil. If old has the same program or address, its offer and era remain valid until the new server
+// answers.
 func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
-		id: cfg.ID, opts: &f.opts, spawn: f.spawner, ours: f.ours, moved: f.touch, cfg: cfg,
-		log:    f.opts.Log.With("server", string(cfg.ID)),
-		mask:   newMask(&cfg),
-		known:  &memory{},
-		http:   newCarrier(cfg.URL),
-		tried:  make(chan struct{}),
-		relist: newChanges(),
-		slots:  map[owner]*slot{},
+		id: cfg.ID, opts: &f.opts, spawn: f.spawner, clientInfo: f.clientInfo, onChange: f.signalChange, cfg: cfg,
+		log:         f.opts.Log.With("server", string(cfg.ID)),
+		mask:        mask.New(&cfg),
+		era:         &eraMemory{},
+		httpClients: newHTTPClients(cfg.URL),
+		firstTried:  make(chan struct{}),
+		stale:       newStaleKinds(),
+		connectors:  map[linkScope]*connector{},
 
-		relisted: make(chan struct{}),
+		listingDone: make(chan struct{}),
 	}
-	s.linked = func(up bool, why *Failure) { f.linked(s, up, why) }
-	s.voice = newVoice(s.log, s.mask)
+	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
+	s.stderrLog = process.NewStderrLog(s.log, s.mask)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.connect = s.open
 	s.update(cfg)
-	s.main = s.newSlot(owner{own: true})
+	s.main = s.addConnector(linkScope{own: true})
 	s.state = StateStarting
 	if old == nil && f.opts.Recall != nil {
 		if m, ok := f.opts.Recall(&cfg); ok {
-			s.recall(m)
+			s.restore(m)
 		}
 	}
 	if old != nil {
@@ -116,7 +117,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		if old.cfg.URL != cfg.URL || !slices.Equal(old.cfg.Command, cfg.Command) {
 			return s
 		}
-		s.known, s.restarts = old.known, old.restarts
+		s.era, s.restarts = old.era, old.restarts
 		if old.offer != nil {
 			stale := *old.offer
 			stale.Stale = true
@@ -126,29 +127,29 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	return s
 }
 
-func (s *server) newSlot(o owner) *slot {
-	sl := newSlot(func() (*link, error) {
-		if s.after != nil {
+func (s *server) addConnector(o linkScope) *connector {
+	sl := newConnector(func() (*link, error) {
+		if s.startAfter != nil {
 			select {
-			case <-s.after:
+			case <-s.startAfter:
 			case <-s.ctx.Done():
-				return nil, ourFault(kindLost, false, "it is being closed")
+				return nil, ownError(kindLost, false, "it is being closed")
 			}
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, startPatience)
+		ctx, cancel := context.WithTimeout(s.ctx, process.StartTimeout)
 		defer cancel()
 		return s.connect(ctx, o)
 	})
-	s.slots[o] = sl
+	s.connectors[o] = sl
 	return sl
 }
 
-// update takes settings that need no new connection.
+// update replaces settings that need no new connection.
 func (s *server) update(cfg switchboard.Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg = cfg
-	s.gate.limit(cmp.Or(cfg.MaxCalls, s.opts.MaxInFlight), cfg.MaxWaiting)
+	s.gate.setLimits(cmp.Or(cfg.MaxCalls, s.opts.MaxInFlight), cfg.MaxWaiting)
 }
 
 func (s *server) config() switchboard.Server {
@@ -157,16 +158,15 @@ func (s *server) config() switchboard.Server {
 	return s.cfg
 }
 
-// open connects for the owner: it starts the process or opens the session, and
-// finds out how to speak.
-func (s *server) open(ctx context.Context, o owner) (*link, error) {
+// open connects for the scope: it starts the process or opens the session, and does the handshake.
+func (s *server) open(ctx context.Context, o linkScope) (*link, error) {
 	cfg := s.config()
 	if cfg.Transport == switchboard.TransportHTTP {
 		return s.openHTTP(ctx, &cfg, o)
 	}
 	l, err := s.openProcess(ctx, &cfg, o)
-	if era, shy := s.known.recall(); err != nil && era == "" && shy && l != nil {
-		// It ended because it was probed: once more, the way that it wants.
+	if era, shy := s.era.get(); err != nil && era == "" && shy && l != nil {
+		// The process ended because it was probed: start it once more, with initialize first.
 		l, err = s.openProcess(ctx, &cfg, o)
 	}
 	if err != nil {
@@ -175,128 +175,128 @@ func (s *server) open(ctx context.Context, o owner) (*link, error) {
 	return l, nil
 }
 
-// openProcess starts the process. With an error it returns the link only where
-// the process ended because it was probed.
-func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o owner) (*link, error) {
-	s.hear(o, nil)
-	proc, err := s.spawn.start(cfg)
+// openProcess starts the process. With an error it returns the link only if the process ended
+// because it was probed.
+func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
+	s.setOwnStderr(o, nil)
+	proc, err := s.spawn.Start(cfg)
 	if err != nil {
-		return nil, &fault{kind: kindUnreachable, gone: true, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
+		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.Text(err.Error()), remedy: process.StartRemedy(cfg)}
 	}
 	l := s.newLink(o)
-	s.hear(o, openStdio(l, proc, s.voice).says)
-	_, wasShy := s.known.recall()
-	got, err := s.greet(l, o, nil, func() (hello, error) { return greetPipes(ctx, l, s.known) })
-	if _, shy := s.known.recall(); err != nil && shy && !wasShy {
+	s.setOwnStderr(o, newStdioPort(l, proc, s.stderrLog).stderr)
+	_, wasShy := s.era.get()
+	got, err := s.handshake(l, o, nil, func() (serverHello, error) { return greetStdio(ctx, l, s.era) })
+	if _, shy := s.era.get(); err != nil && shy && !wasShy {
 		return l, err
 	}
 	return got, err
 }
 
-// hear keeps the stderr of our own process, for status. Those of others tell nothing of it.
-func (s *server) hear(o owner, says *stderr) {
+// setOwnStderr stores the stderr of the main link's process for Status, and ignores that of other
+// processes.
+func (s *server) setOwnStderr(o linkScope, says *process.StderrReader) {
 	if !o.own {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.says = says
+	s.ownStderr = says
 }
 
-func (s *server) newLink(o owner) *link {
-	l := newLink(s.log, s.mask, s.ours, o.asks, s.relist.add)
+func (s *server) newLink(o linkScope) *link {
+	l := newLink(s.log, s.mask, s.clientInfo, o.asks, s.stale.request)
 	if most := s.config().MaxResult; most > 0 {
-		l.most = most
+		l.maxBytes = most
 	}
 	return l
 }
 
-// greet makes a usable link of one that was opened, and sees to it that it is
-// shut when it has ended.
-func (s *server) greet(l *link, o owner, w *web, handshake func() (hello, error)) (*link, error) {
-	if !s.links.run(func() {
+// handshake makes an opened link usable, and arranges that its port is shut down when the link
+// ends.
+func (s *server) handshake(l *link, o linkScope, w *httpPort, handshake func() (serverHello, error)) (*link, error) {
+	if !s.linkTasks.run(func() {
 		<-l.done
-		l.port.shut(s.opts.hurry)
+		l.port.shutDown(s.opts.hurry)
 		s.mu.Lock()
 		s.dropped += l.dropped.Load()
 		s.mu.Unlock()
 	}) {
 		l.close()
-		l.port.shut(s.opts.hurry)
-		return nil, ourFault(kindLost, false, "it is being closed")
+		l.port.shutDown(s.opts.hurry)
+		return nil, ownError(kindLost, false, "it is being closed")
 	}
 	h, err := handshake()
 	if err != nil {
 		l.fail(err)
 		return nil, err
 	}
-	l.said.Store(&h)
-	l.polled = w != nil || h.modern() && h.tells != h.has
+	l.greeting.Store(&h)
+	l.mustPoll = w != nil || h.modern() && h.notifies != h.offers
 	if o.own || o.asks != "" {
-		l.listens = true
-		l.listen(w)
+		l.listening = true
+		l.openListenStream(w)
 		if w != nil && !h.modern() {
-			within(w.listening, listenPatience) // what it says or asks before is lost
+			waitFor(w.streamOpened, listenTimeout) // earlier notifications and requests of the server are lost
 		}
-		if h.modern() && h.tells != 0 {
-			within(l.heeds, heedPatience)
-			l.listed.Store(true)
+		if h.modern() && h.notifies != 0 {
+			waitFor(l.acknowledged, acknowledgeTimeout)
+			l.offerListed.Store(true)
 		}
 	}
 	return l, nil
 }
 
-// run keeps the server connected and its tools known, until it is to go.
+// run keeps the server connected and its offer known until the server is closed.
 func (s *server) run() {
-	tries := retries{}
-	if s.after != nil {
-		s.linked(false, &Failure{Stage: StageConnect, Message: "it is being restarted", Since: time.Now()})
+	tries := retrySchedule{}
+	if s.startAfter != nil {
+		s.reportLink(false, &Failure{Stage: StageConnect, Message: "it is being restarted", Since: time.Now()})
 	}
 	for s.ctx.Err() == nil {
 		began := time.Now()
-		s.begin(began)
-		l, err := s.main.get(s.ctx, eager)
+		s.recordAttempt(began)
+		l, err := s.main.get(s.ctx, dialAtOnce)
 		stage := StageConnect
 		if err == nil {
 			select {
-			case <-s.main.up: // that was this
+			case <-s.main.linkUp: // the signal of this link
 			default:
 			}
 			stage = StageList
-			if err = s.refresh(l, switchboard.AllKinds); err == nil {
-				s.linked(true, nil) // before anybody decides by what it offers
-				s.first()
+			if err = s.listOffer(l, switchboard.AllKinds); err == nil {
+				s.reportLink(true, nil) // first, since others decide by the offer
+				s.endFirstAttempt()
 				stage = StageServe
 				began = time.Now()
-				err = s.tend(l)
+				err = s.watchLink(l)
 			}
-			if s.ctx.Err() == nil { // else it ends because we want it to
+			if s.ctx.Err() == nil { // otherwise we close it
 				l.fail(err)
 			}
 		}
 		if s.ctx.Err() != nil {
 			return
 		}
-		if asFault(err).kind == kindGone && time.Since(began) > nudged {
-			continue // a session was forgotten: no more than that
+		if asExchangeError(err).kind == kindGone && time.Since(began) > callRedialPause {
+			continue // the server has only forgotten the session
 		}
-		wait := tries.next(stage, err, time.Since(began))
-		s.down(stage, err, wait)
+		wait := tries.nextWait(stage, err, time.Since(began))
+		s.recordDown(stage, err, wait)
 		timer := time.NewTimer(wait)
 		select {
 		case <-s.ctx.Done():
 		case <-timer.C:
-		case <-s.main.up: // a call could not wait
+		case <-s.main.linkUp: // a call opened a link
 		}
 		timer.Stop()
 	}
 }
 
-// refresh asks for what the server offers of the kinds, and of those that are
-// said to have changed meanwhile, and publishes it.
-func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
-	defer s.listing()()
-	kinds |= s.relist.take() // what was said until now is answered by this
+// listOffer lists the given kinds and those that have changed meanwhile, and publishes the offer.
+func (s *server) listOffer(l *link, kinds switchboard.Kinds) error {
+	defer s.beginListing()()
+	kinds |= s.stale.takeAll() // this listing answers all changes up to now
 	s.mu.Lock()
 	was := s.offer
 	said := s.notes
@@ -304,9 +304,9 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	if was == nil {
 		was = &switchboard.Offer{}
 	}
-	offer, now, failed, err := l.offers(s.ctx, kinds, was, said)
+	offer, now, failed, err := l.listOffer(s.ctx, kinds, was, said)
 	if err != nil {
-		s.relist.keep(kinds)
+		s.stale.record(kinds)
 		return err
 	}
 	h := l.hello()
@@ -320,14 +320,14 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	if s.state == StateRetrying && s.hello.version != "" {
 		s.restarts++
 	}
-	s.state, s.hello, s.notes, s.failure, s.failed, s.next = StateReady, *h, now, nil, 0, time.Time{}
+	s.state, s.hello, s.notes, s.failure, s.failedAttempts, s.nextAttempt = StateReady, *h, now, nil, 0, time.Time{}
 	s.mu.Unlock()
-	s.lacking = failed
+	s.unlisted = failed
 	if note := now.String(); note != "" && now != said {
-		s.log.Warn("not all that a server offers is known", "note", note)
+		s.log.Warn("the offer of a server is incomplete", "note", note)
 	}
 	if changed {
-		s.moved()
+		s.onChange()
 	}
 	if changed && s.opts.OnAnswer != nil {
 		s.opts.OnAnswer(s.id)
@@ -338,17 +338,16 @@ func (s *server) refresh(l *link, kinds switchboard.Kinds) error {
 	return nil
 }
 
-// tend waits for the link's end, and asks for what the server offers again when
-// that has changed.
-func (s *server) tend(l *link) error {
-	var last time.Time // that it was asked again
+// watchLink waits until the link ends, and lists the offer again when it has changed.
+func (s *server) watchLink(l *link) error {
+	var last time.Time // when the offer was listed last
 	fails := 0
-	poll := time.NewTimer(pollEvery)
+	poll := time.NewTimer(pollInterval)
 	defer poll.Stop()
 	for {
 		kinds := switchboard.Kinds(0)
 		var polled <-chan time.Time
-		if l.polled || fails > 0 || s.lacking != 0 {
+		if l.mustPoll || fails > 0 || s.unlisted != 0 {
 			polled = poll.C
 		}
 		select {
@@ -358,57 +357,57 @@ func (s *server) tend(l *link) error {
 			return l.failure()
 		case <-polled:
 			kinds = switchboard.AllKinds
-		case <-s.relist.ready:
-			if sleep(s.ctx, max(relistQuiet, relistEvery-time.Since(last))) != nil {
+		case <-s.stale.ready:
+			if sleep(s.ctx, max(relistDelay, relistInterval-time.Since(last))) != nil {
 				return s.ctx.Err()
 			}
 		}
 		last = time.Now()
-		err := s.refresh(l, kinds)
+		err := s.listOffer(l, kinds)
 		switch {
 		case err == nil:
 			fails = 0
-			poll.Reset(pollEvery)
+			poll.Reset(pollInterval)
 			continue
 		case l.failure() != nil:
 			return l.failure()
-		case saysNothing(err) || asFault(err).status >= http.StatusBadRequest:
+		case leavesEraOpen(err) || asExchangeError(err).status >= http.StatusBadRequest:
 			return err
 		}
-		// It is there, but its list is not. What it offered last still counts.
+		// The server is up, but does not list its offer. The last offer remains valid.
 		fails++
 		wait := backoff(fails)
 		poll.Reset(wait)
-		s.trouble(StageList, err)
+		s.recordFailure(StageList, err)
 	}
 }
 
-func (s *server) begin(now time.Time) {
+func (s *server) recordAttempt(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.began, s.next = now, time.Time{}
+	s.attemptBegan, s.nextAttempt = now, time.Time{}
 }
 
-// first notes that the first attempt is over.
-func (s *server) first() {
-	s.once.Do(func() {
-		close(s.tried)
-		s.moved()
+// endFirstAttempt records that the first attempt is over.
+func (s *server) endFirstAttempt() {
+	s.firstOnce.Do(func() {
+		close(s.firstTried)
+		s.onChange()
 	})
 }
 
-// starting reports whether the first attempt is still under way.
+// starting reports whether the first attempt is still running.
 func (s *server) starting() bool {
 	select {
-	case <-s.tried:
+	case <-s.firstTried:
 		return false
 	default:
 		return true
 	}
 }
 
-// unknown reports whether the server is starting and has no known offer.
-func (s *server) unknown() bool {
+// awaitsOffer reports whether the server is starting and has no known offer.
+func (s *server) awaitsOffer() bool {
 	if !s.starting() {
 		return false
 	}
@@ -417,34 +416,34 @@ func (s *server) unknown() bool {
 	return s.offer == nil
 }
 
-// down notes that the server is away, and when it is tried again.
-func (s *server) down(stage Stage, err error, wait time.Duration) {
-	s.trouble(stage, err)
+// recordDown records that the server is away, and when the next attempt is.
+func (s *server) recordDown(stage Stage, err error, wait time.Duration) {
+	s.recordFailure(stage, err)
 	s.mu.Lock()
-	s.state, s.next, s.began = StateRetrying, time.Now().Add(wait), time.Time{}
+	s.state, s.nextAttempt, s.attemptBegan = StateRetrying, time.Now().Add(wait), time.Time{}
 	if stage != StageServe {
-		s.failed++
+		s.failedAttempts++
 	}
 	why := s.failure
 	s.mu.Unlock()
-	s.linked(false, why)
-	s.first()
+	s.reportLink(false, why)
+	s.endFirstAttempt()
 }
 
-// trouble notes a failure. What the server offered last is kept, and marked.
-func (s *server) trouble(stage Stage, err error) {
-	remedy := asFault(err).remedy
-	if stage == StageConnect && asFault(err).kind == kindSilent {
-		remedy = waitRemedy(s.config().Command)
+// recordFailure records a failure. It keeps the last offer and marks it as stale.
+func (s *server) recordFailure(stage Stage, err error) {
+	remedy := asExchangeError(err).remedy
+	if stage == StageConnect && asExchangeError(err).kind == kindSilent {
+		remedy = process.SlowStartRemedy(s.config().Command)
 	}
-	message, remedy := s.mask.text(err.Error()), s.mask.text(remedy)
+	message, remedy := s.mask.Text(err.Error()), s.mask.Text(remedy)
 	s.mu.Lock()
 	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
 	since := time.Now()
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asFault(err).gone, Remedy: remedy, Stderr: s.says.last()}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asExchangeError(err).gone, Remedy: remedy, Stderr: s.ownStderr.LastLines()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer
@@ -460,60 +459,60 @@ func (s *server) trouble(stage Stage, err error) {
 		s.log.Warn("a server is in trouble", attrs...)
 	}
 	if changed {
-		s.moved()
+		s.onChange()
 	}
 }
 
-// probe asks the server whether it is there. Where it has forgotten the session, a new
-// session is the answer.
+// probe checks that the server answers. If the server has forgotten the session, opening a new one
+// is the answer.
 func (s *server) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, process.StartTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for again := false; ; again = true {
-		l, err := s.main.get(ctx, patient)
+		l, err := s.main.get(ctx, waitForPause)
 		if err == nil && !again {
 			err = l.ping(ctx)
 		}
 		if path := s.config().Probe.Path; err == nil && path != "" {
-			return s.visit(ctx, path)
+			return s.probePath(ctx, path)
 		}
-		if err == nil || again || asFault(err).kind != kindGone {
+		if err == nil || again || asExchangeError(err).kind != kindGone {
 			return err
 		}
 	}
 }
 
-// visit asks for a path at the server's address. It has no business with what the
-// server knows us by, and is told none of it.
-func (s *server) visit(ctx context.Context, path string) error {
+// probePath requests a path at the server's address. The request carries no credentials, because
+// the path is not part of the protocol.
+func (s *server) probePath(ctx context.Context, path string) error {
 	u, err := parseAddress(s.config().URL)
 	if err != nil {
-		return faultf(kindUnreachable, false, "%v", err)
+		return exchangeErrorf(kindUnreachable, false, "%v", err)
 	}
 	at, err := u.Parse(path)
 	if err != nil || at.Host != u.Host {
-		return faultf(kindUnreachable, false, "no request can be made for %s", path)
+		return exchangeErrorf(kindUnreachable, false, "no request can be made for %s", path)
 	}
 	at.User = nil
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return faultf(kindUnreachable, false, "no request can be made for %s", path)
+		return exchangeErrorf(kindUnreachable, false, "no request can be made for %s", path)
 	}
-	resp, err := s.http.client.Do(req)
+	resp, err := s.httpClients.client.Do(req)
 	if err != nil {
-		return faultf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error())).advised(err)
+		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.mask.Text(err.Error())).withRemedy(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
 	if resp.StatusCode/100 != 2 {
-		return faultf(kindBroken, true, "%s was answered with %s", path, resp.Status)
+		return exchangeErrorf(kindBroken, true, "%s was answered with %s", path, resp.Status)
 	}
 	return nil
 }
 
-// drain closes the server once the calls under way have ended, or been cut off
-// after the grace; 0 means that they are not.
+// drain closes the server when its calls in flight have ended. With a grace above 0 it cuts them
+// off after that time.
 func (s *server) drain(grace time.Duration) {
 	ended := s.calls.close()
 	var over <-chan time.Time
@@ -531,19 +530,19 @@ func (s *server) drain(grace time.Duration) {
 	}
 	s.cancel()
 	s.mu.Lock()
-	slots := s.slots
-	s.slots = map[owner]*slot{}
+	slots := s.connectors
+	s.connectors = map[linkScope]*connector{}
 	s.mu.Unlock()
 	for _, sl := range slots {
 		sl.close(true)
 		if cut {
-			sl.halt()
+			sl.haltLink()
 		}
 	}
-	<-s.links.close()
+	<-s.linkTasks.close()
 	<-ended
-	s.http.close()
-	if s.after != nil {
-		<-s.after // what it has replaced has ended too
+	s.httpClients.close()
+	if s.startAfter != nil {
+		<-s.startAfter // the server that it replaced has ended too
 	}
 }

@@ -6,95 +6,95 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
-// A State is how a server fares.
+// A State is the state of a server's main connection.
 type State string
 
 // The states.
 const (
-	StateStarting State = "starting" // has not answered yet, nor failed
+	StateStarting State = "starting" // has neither answered nor failed yet
 	StateReady    State = "ready"
-	StateRetrying State = "retrying" // failed, and is tried again
+	StateRetrying State = "retrying" // has failed, and is tried again
 )
 
-// A Stage is what was being done when a server failed.
+// A Stage says what was being done when a server failed.
 type Stage string
 
 // The stages.
 const (
-	StageConnect Stage = "connect" // start its process or reach it, and agree on a protocol
-	StageList    Stage = "list"    // ask for its tools
+	StageConnect Stage = "connect" // starting its process or reaching it, and the handshake
+	StageList    Stage = "list"    // listing its offer
 	StageServe   Stage = "serve"   // after it was ready
 )
 
-// A Failure is what is wrong with a server. It holds no secret.
+// A Failure says what is wrong with a server. It holds no secret.
 type Failure struct {
 	Stage   Stage     `json:"stage"`
 	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since"` // when the trouble began
+	Since   time.Time `json:"since"` // when the failure was first seen
 
 	// Gone says that no program is there: the process has ended, or the port refuses connections.
 	Gone bool `json:"-"`
 
-	// Remedy tells operators how to mend it: which program to install, say. It is "" where we
-	// know no way. No client may see it.
+	// Remedy tells operators what to do: which program to install, for example. "" means that none
+	// is known. It must not be shown to clients.
 	Remedy string `json:"remedy,omitempty"`
 
-	// Stderr is the last lines that the server's process wrote there, masked and escaped.
-	// They are for operators alone: no client may see them.
+	// Stderr are the last lines of the server's stderr, masked and escaped. They are for operators
+	// and must not be shown to clients.
 	Stderr []string `json:"stderr,omitempty"`
 }
 
-// A ServerStatus is how one server fares.
+// A ServerStatus is the status of one server.
 type ServerStatus struct {
 	ID        switchboard.ServerID  `json:"id"`
 	Transport switchboard.Transport `json:"transport"`
 	State     State                 `json:"state"`
 
-	// Era is "" until it is known. Version is the protocol's that is spoken.
+	// Era is "" until it is known. Version is the protocol version in use.
 	Era     Era    `json:"era,omitempty"`
 	Version string `json:"protocol,omitempty"`
 
-	// SSE says that a server over HTTP speaks by the transport of 2024-11-05,
-	// HTTP with SSE, in whatever version of the protocol.
+	// SSE says that a server over HTTP uses HTTP with SSE, the transport of 2024-11-05, with any
+	// protocol version.
 	SSE bool `json:"sse,omitempty"`
 
-	// Name and Release are what the server calls its software. They are never
-	// used for identity.
+	// Name and Release are the server's name and version of its software. They are never used for
+	// identity.
 	Name    string `json:"name,omitempty"`
 	Release string `json:"release,omitempty"`
 
-	Tools int `json:"tools"` // that it listed last
+	Tools int `json:"tools"` // number in its last list
 
-	// Resources, with their templates, and Prompts are what else it listed.
+	// Resources (with templates) and Prompts are the numbers in its other lists.
 	Resources int `json:"resources,omitempty"`
 	Prompts   int `json:"prompts,omitempty"`
 
-	Stale bool   `json:"stale,omitempty"` // the lists are its last known word
-	Note  string `json:"note,omitempty"`  // what was left out of them, and why
+	Stale bool   `json:"stale,omitempty"` // the server is away, and the lists are its last ones
+	Note  string `json:"note,omitempty"`  // what was left out of the lists, and why
 
-	// LastFailure is nil while all is well. Of a server that should have
-	// answered long ago it says so.
+	// LastFailure is nil if nothing is wrong. It also says so if a server takes long to start.
 	LastFailure *Failure  `json:"last_failure,omitempty"`
-	Restarts    int       `json:"restarts"`              // how often it came back
+	Restarts    int       `json:"restarts"`              // how often it became ready again
 	Failed      int       `json:"failed_attempts"`       // to start or reach it, since it was ready last
-	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero while none is planned
+	NextAttempt time.Time `json:"next_attempt,omitzero"` // zero if none is planned
 
-	Connections int   `json:"connections"`       // processes, or sessions
+	Connections int   `json:"connections"`       // processes or sessions
 	PIDs        []int `json:"pids,omitempty"`    // of its processes, sorted
-	InFlight    int   `json:"in_flight"`         // calls under way
-	Waiting     int   `json:"waiting,omitempty"` // those of them that wait for a place
-	Dropped     int64 `json:"dropped"`           // messages of its that meant nothing
+	InFlight    int   `json:"in_flight"`         // calls in flight or waiting
+	Waiting     int   `json:"waiting,omitempty"` // calls that wait for a slot
+	Dropped     int64 `json:"dropped"`           // messages that matched nothing
 }
 
-// slowStart is how long a server may start before status calls it slow. It is half of the start
-// deadline where that is shorter.
-const slowStart = 5 * time.Second
+// slowStartTime is when Status reports a start as slow. Half of the start deadline counts instead
+// if that is shorter.
+const slowStartTime = 5 * time.Second
 
-// Status returns how each server of the last Set fares, sorted by id.
+// Status returns the status of each server of the last Set, sorted by id.
 func (f *Fleet) Status() []ServerStatus {
-	servers := f.all()
+	servers := f.sortedServers()
 	list := make([]ServerStatus, 0, len(servers))
 	for _, s := range servers {
 		list = append(list, s.status())
@@ -103,31 +103,31 @@ func (f *Fleet) Status() []ServerStatus {
 }
 
 func (s *server) status() ServerStatus {
-	era, _ := s.known.recall()
-	sse := s.known.overSSE()
+	era, _ := s.era.get()
+	sse := s.era.usesSSE()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := ServerStatus{
 		ID: s.id, Transport: s.cfg.Transport, State: s.state,
 		Era: era, Version: s.hello.version, SSE: sse, Name: s.hello.name, Release: s.hello.release,
-		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failed, NextAttempt: s.next,
-		InFlight: s.calls.size(), Waiting: s.gate.waiting(), Dropped: s.dropped,
+		Note: s.notes.String(), LastFailure: s.failure, Restarts: s.restarts, Failed: s.failedAttempts, NextAttempt: s.nextAttempt,
+		InFlight: s.calls.size(), Waiting: s.gate.waitingCount(), Dropped: s.dropped,
 	}
 	if s.offer != nil {
 		st.Tools, st.Stale = len(s.offer.Tools), s.offer.Stale
 		st.Resources, st.Prompts = len(s.offer.Resources)+len(s.offer.Templates), len(s.offer.Prompts)
 	}
-	slow := min(s.opts.StartDeadline/2, slowStart)
-	if age := time.Since(s.began); s.failure == nil && s.state == StateStarting && !s.began.IsZero() && age > slow {
+	slow := min(s.opts.StartDeadline/2, slowStartTime)
+	if age := time.Since(s.attemptBegan); s.failure == nil && s.state == StateStarting && !s.attemptBegan.IsZero() && age > slow {
 		st.LastFailure = &Failure{
 			Stage:   StageConnect,
 			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
-			Since:   s.began,
-			Remedy:  s.mask.text(waitRemedy(s.cfg.Command)),
-			Stderr:  s.says.last(),
+			Since:   s.attemptBegan,
+			Remedy:  s.mask.Text(process.SlowStartRemedy(s.cfg.Command)),
+			Stderr:  s.ownStderr.LastLines(),
 		}
 	}
-	for _, sl := range s.slots {
+	for _, sl := range s.connectors {
 		sl.mu.Lock()
 		l := sl.link
 		sl.mu.Unlock()
@@ -136,8 +136,8 @@ func (s *server) status() ServerStatus {
 		}
 		st.Connections++
 		st.Dropped += l.dropped.Load()
-		if p, ok := l.port.(*stdio); ok {
-			st.PIDs = append(st.PIDs, p.proc.pid)
+		if p, ok := l.port.(*stdioPort); ok {
+			st.PIDs = append(st.PIDs, p.proc.PID)
 		}
 	}
 	slices.Sort(st.PIDs)

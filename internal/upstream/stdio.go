@@ -8,61 +8,64 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// stdio is the port to a child process: a message a line.
-type stdio struct {
-	link *link
-	proc *process
-	says *stderr
+// stdioPort is the port to a child process: each message is a line.
+type stdioPort struct {
+	link   *link
+	proc   *process.Process
+	stderr *process.StderrReader
 
 	mu      sync.Mutex
-	backlog []outgoing
-	more    chan struct{} // holds one signal when there is a backlog
+	backlog []outgoingMessage
+	wake    chan struct{} // holds one signal when there is a backlog
 
-	read chan struct{} // closed when nothing more will be read
+	readDone chan struct{} // closed when reading has ended
 }
 
-// An outgoing message is a flight's, or has no flight.
-type outgoing struct {
-	flight *flight
-	text   []byte
+// An outgoingMessage is the message of a request, or a message without an answer.
+type outgoingMessage struct {
+	request *pendingRequest
+	text    []byte
 }
 
-// openStdio serves the process's pipes. The link fails when they end.
-func openStdio(l *link, proc *process, v *voice) *stdio {
-	s := &stdio{link: l, proc: proc, more: make(chan struct{}, 1), read: make(chan struct{})}
-	s.says = readStderr(v, proc.stderr)
-	l.port, l.severs = s, true
+// newStdioPort starts to serve the process's pipes. The link fails when they end.
+func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
+	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
+	s.stderr = process.ReadStderr(v, proc.Stderr)
+	l.port, l.endsPending = s, true
 	go s.write()
 	go s.serve()
 	return s
 }
 
 // start implements port.
-func (s *stdio) start(f *flight) { s.enqueue(outgoing{flight: f, text: f.body}) }
+func (s *stdioPort) start(f *pendingRequest) { s.enqueue(outgoingMessage{request: f, text: f.body}) }
 
-// carry implements port: what comes back is for all.
-func (s *stdio) carry(f *flight) { s.start(f) }
+// startBlocking implements port. The responses come on a shared stream.
+func (s *stdioPort) startBlocking(f *pendingRequest) { s.start(f) }
 
-// tell implements port.
-func (s *stdio) tell(message []byte) { s.enqueue(outgoing{text: message}) }
+// post implements port.
+func (s *stdioPort) post(message []byte) { s.enqueue(outgoingMessage{text: message}) }
 
-// abandon implements port.
-func (s *stdio) abandon(f *flight, sent bool) {
-	if sent && !f.opening() {
-		s.tell(cancelled(f))
+// cancel implements port.
+func (s *stdioPort) cancel(f *pendingRequest, sent bool) {
+	if sent && !f.isHandshake() {
+		s.post(cancelNotification(f))
 	}
 }
 
-// cancelled is the notification that nobody waits for f.
-func cancelled(f *flight) []byte {
+// cancelNotification returns the notification that cancels f.
+func cancelNotification(f *pendingRequest) []byte {
 	params := append(append([]byte(`{"requestId":`), f.id...), '}')
 	return wire.AppendNotification(nil, wire.MethodCancelled, params)
 }
 
-func (s *stdio) enqueue(o outgoing) {
+func (s *stdioPort) enqueue(o outgoingMessage) {
 	s.mu.Lock()
 	full := len(s.backlog) >= maxBacklog
 	if !full {
@@ -70,21 +73,21 @@ func (s *stdio) enqueue(o outgoing) {
 	}
 	s.mu.Unlock()
 	if full {
-		s.link.fail(faultf(kindLost, true, "it does not read what is sent to it"))
+		s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
 		return
 	}
 	select {
-	case s.more <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// write sends the backlog, one message at a time, so that of each it is known
-// whether any byte of it has left.
-func (s *stdio) write() {
+// write sends the backlog one message at a time, so that it knows for each message whether any byte
+// of it has left.
+func (s *stdioPort) write() {
 	for {
 		select {
-		case <-s.more:
+		case <-s.wake:
 		case <-s.link.done:
 			return
 		}
@@ -93,109 +96,108 @@ func (s *stdio) write() {
 		s.backlog = nil
 		s.mu.Unlock()
 		for _, o := range batch {
-			if o.flight != nil && !o.flight.leave() {
+			if o.request != nil && !o.request.sending.Claim() {
 				continue
 			}
-			// The text is ours, and so is the room behind it.
-			n, err := s.proc.stdin.Write(append(wire.OneLine(o.text), '\n'))
+			// We own the text and the capacity behind it.
+			n, err := s.proc.Stdin.Write(append(wire.OneLine(o.text), '\n'))
 			if err == nil {
 				continue
 			}
-			if n == 0 && o.flight != nil {
-				o.flight.sent.Store(withdrawn) // its pipe took nothing of it
+			if n == 0 && o.request != nil {
+				o.request.sending.NothingLeft() // the pipe took no byte
 			}
-			within(s.read, time.Second) // the reader knows better why it ended
-			s.link.fail(faultf(kindLost, true, "it does not read what is sent to it"))
+			waitFor(s.readDone, time.Second) // the reader has a better reason for the end
+			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
 			return
 		}
 	}
 }
 
-// serve reads what the child writes, until it ends or is too much to bear.
-func (s *stdio) serve() {
-	defer close(s.read)
-	err := s.scan()
+// serve reads the process's stdout until it ends or breaks a limit.
+func (s *stdioPort) serve() {
+	defer close(s.readDone)
+	err := s.readLines()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
-		// The child has ended, or will be ended: it cannot be talked to.
-		within(s.proc.ended, time.Second)
-		f := faultf(kindLost, true, "%s", s.obituary())
+		// The process has ended or is about to be ended.
+		waitFor(s.proc.Ended, time.Second)
+		f := exchangeErrorf(kindLost, true, "%s", s.endText())
 		f.gone = true
-		f.remedy = endRemedy(s.proc.ending(), s.says.last())
+		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
 		err = f
 	}
-	s.link.fail(asFault(err))
+	s.link.fail(asExchangeError(err))
 }
 
-// obituary says how the child ended, with its last line of stderr. Status shows more lines.
-func (s *stdio) obituary() string {
+// endText says how the process ended, with its last line of stderr. Status shows more lines.
+func (s *stdioPort) endText() string {
 	text := "it closed its output"
-	if how := s.proc.ending(); how != "" {
+	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
-		within(s.says.done, 100*time.Millisecond)
+		waitFor(s.stderr.Done, 100*time.Millisecond)
 	}
-	if words := s.says.last(); len(words) > 0 {
+	if words := s.stderr.LastLines(); len(words) > 0 {
 		text += ", its last words: " + words[len(words)-1]
 	}
 	return text
 }
 
-// scan reads lines until there are no more.
-func (s *stdio) scan() error {
-	lines := newLineReader(s.proc.stdout, s.link.most)
+// readLines handles lines until reading fails.
+func (s *stdioPort) readLines() error {
+	lines := frame.NewLineReader(s.proc.Stdout, s.link.maxBytes)
 	for {
-		ln, err := lines.next()
-		if errors.Is(err, errEndless) {
-			s.link.overlong(ln.id, ln.long, false)
-			return faultf(kindLost, true, "%s", errEndless)
+		ln, err := lines.Next()
+		if errors.Is(err, frame.ErrEndlessLine) {
+			s.link.failTooLong(ln.ID, ln.Long, false)
+			return exchangeErrorf(kindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
 			return err
 		}
-		if too := s.take(ln); too != "" {
-			return faultf(kindLost, true, "%s", too)
+		if too := s.handleLine(ln); too != "" {
+			return exchangeErrorf(kindLost, true, "%s", too)
 		}
 	}
 }
 
-// take handles one line, and says why it is one too many.
-func (s *stdio) take(ln line) (tooMuch string) {
+// handleLine handles one line. It returns the reason to close the connection, or "".
+func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
-	if ln.long > 0 {
-		l.overlong(ln.id, ln.long, true)
-		return l.flood.tick(1, 0, 0)
+	if ln.Long > 0 {
+		l.failTooLong(ln.ID, ln.Long, true)
+		return l.flood.add(1, 0, 0)
 	}
-	text := bytes.TrimSpace(ln.text)
+	text := bytes.TrimSpace(ln.Text)
 	if len(text) == 0 {
-		return l.flood.tick(0, 1, 0)
+		return l.flood.add(0, 1, 0)
 	}
-	m, err := wire.ParseEnvelope(ln.text)
+	m, err := wire.ParseEnvelope(ln.Text)
 	if err != nil {
-		l.drop("a line is no message")
-		l.log.Debug("a line that is no message", "line", l.mask.line(text, maxQuoted, true), "why", err)
-		return l.flood.tick(1, len(text), 0)
+		l.dropMessage("a line is not a message")
+		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
+		return l.flood.add(1, len(text), 0)
 	}
-	if l.dispatch(ln.lent, m, nil) {
+	if l.dispatch(ln.Lent, m, nil) {
 		return ""
 	}
-	return l.flood.tick(0, 0, 1)
+	return l.flood.add(0, 0, 1)
 }
 
-// shut implements port.
-func (s *stdio) shut(hurry <-chan struct{}) {
-	if !s.proc.stop(hurry) {
-		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.pid)
+// shutDown implements port.
+func (s *stdioPort) shutDown(hurry <-chan struct{}) {
+	if !s.proc.Stop(hurry) {
+		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}
-	// A process that left the group may hold the pipes open; we do not wait
-	// for it.
-	within(s.read, time.Second)
-	_ = s.proc.stdout.Close()
-	_ = s.proc.stderr.Close()
-	<-s.read
-	<-s.says.done
+	// A process that left the group may hold the pipes open. We do not wait for it.
+	waitFor(s.readDone, time.Second)
+	_ = s.proc.Stdout.Close()
+	_ = s.proc.Stderr.Close()
+	<-s.readDone
+	<-s.stderr.Done
 }
 
-// within waits for c to be closed, at most for d.
-func within(c <-chan struct{}, d time.Duration) {
+// waitFor waits until c is closed, but at most d.
+func waitFor(c <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -13,40 +13,39 @@ import (
 )
 
 const (
-	// subscribePatience is how long a server may take to grant a subscription.
-	subscribePatience = 10 * time.Second
+	// subscribeTimeout limits how long a server may take to grant a subscription.
+	subscribeTimeout = 10 * time.Second
 
-	// maxWatchers bounds the subscriptions on one link, each of which is a
-	// stream where the server is modern.
-	maxWatchers = 1024
+	// maxSubscribers limits the subscriptions on one link. Each is a stream if the server is
+	// modern.
+	maxSubscribers = 1024
 )
 
-// A subscriber wants to hear of one resource of a server's.
-type subscriber struct {
+// A resourceSubscriber wants the updates of one resource of a server.
+type resourceSubscriber struct {
 	fleet   *Fleet
 	call    *switchboard.Call
 	updated func(uri string)
 
-	granted chan error // takes whether the first attempt was
+	firstResult chan error // receives the result of the first attempt
 }
 
-// Subscribe begins to hear of updates of the resource that c.Target names, until
-// stop is called. updated gets the URI as the server says it; it is also called
-// where updates may have been missed, because the connection was lost. The error
-// is that of Call.
+// Subscribe subscribes to the resource that c.Target names, until stop is called. It calls updated
+// with the URI as the server spells it. It also calls updated after a lost connection, when updates
+// may have been missed. The error is like that of Call.
 func (f *Fleet) Subscribe(ctx context.Context, c *switchboard.Call, updated func(uri string)) (stop func(), err error) {
-	s := &subscriber{fleet: f, call: c, updated: updated, granted: make(chan error, 1)}
+	s := &resourceSubscriber{fleet: f, call: c, updated: updated, firstResult: make(chan error, 1)}
 	own, cancel := context.WithCancel(f.ctx)
-	if !f.busy.run(func() { s.run(own) }) {
+	if !f.tasks.run(func() { s.run(own) }) {
 		cancel()
 		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
-	ctx, done := context.WithTimeout(ctx, subscribePatience)
+	ctx, done := context.WithTimeout(ctx, subscribeTimeout)
 	defer done()
 	select {
-	case err = <-s.granted:
+	case err = <-s.firstResult:
 	case <-ctx.Done():
-		err = refusal(ctx, faultf(kindSilent, false, "no answer to %s in time", c.Method))
+		err = callError(ctx, exchangeErrorf(kindSilent, false, "no answer to %s in time", c.Method))
 	}
 	if err != nil {
 		cancel()
@@ -55,60 +54,60 @@ func (f *Fleet) Subscribe(ctx context.Context, c *switchboard.Call, updated func
 	return cancel, nil
 }
 
-// run holds the subscription, again whenever the connection was lost.
-func (s *subscriber) run(ctx context.Context) {
+// run subscribes, again whenever the connection is lost.
+func (s *resourceSubscriber) run(ctx context.Context) {
 	granted := false
 	for fails := 0; ctx.Err() == nil; {
 		began := time.Now()
-		err := s.hold(ctx, func() {
+		err := s.subscribeOnce(ctx, func() {
 			if granted {
-				s.updated(s.call.Target) // it may have been, meanwhile
+				s.updated(s.call.Target) // updates may have been missed
 				return
 			}
 			granted = true
-			s.granted <- nil
+			s.firstResult <- nil
 		})
 		if !granted {
-			s.granted <- err
+			s.firstResult <- err
 			return
 		}
-		if fails = again(fails, began); sleep(ctx, backoff(fails)) != nil {
+		if fails = failsInRow(fails, began); sleep(ctx, backoff(fails)) != nil {
 			return
 		}
 	}
 }
 
-// hold subscribes by the link of the call's principal and waits until that, or
-// ctx, ends. held is called once the server has granted it.
-func (s *subscriber) hold(ctx context.Context, held func()) error {
+// subscribeOnce subscribes over the link of the call's principal, and waits until the link or ctx
+// ends. It calls held when the server has granted the subscription.
+func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) error {
 	server := s.fleet.server(s.call.Server)
 	if server == nil {
 		return switchboard.Refuse(switchboard.CodeServerUnknown, "the resource's server is no longer here")
 	}
 	cfg := server.config()
-	sl, err := server.slotFor(server.owner(&cfg, s.call))
+	sl, err := server.connectorFor(server.scopeOf(&cfg, s.call))
 	if err != nil {
-		return unreached(ctx, err)
+		return noLinkError(ctx, err)
 	}
 	defer sl.release()
-	l, err := sl.get(ctx, patient)
+	l, err := sl.get(ctx, waitForPause)
 	if err != nil {
-		return unreached(ctx, err)
+		return noLinkError(ctx, err)
 	}
-	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !says(resources, "subscribe") {
-		return untold
+	if resources, _ := wire.Field(l.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
+		return errNoUpdates
 	}
-	stop, err := l.watch(s)
+	stop, err := l.addSubscriber(s)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	uri := wire.AppendString(nil, s.call.Target)
 	if l.hello().modern() {
-		return s.listen(ctx, l, uri, held)
+		return s.listenOnce(ctx, l, uri, held)
 	}
 	if err := l.subscribe(ctx, s.call.Target, uri); err != nil {
-		return l.told(ctx, err)
+		return l.subscribeError(ctx, err)
 	}
 	defer l.unsubscribe(s.call.Target, uri)
 	held()
@@ -120,41 +119,40 @@ func (s *subscriber) hold(ctx context.Context, held func()) error {
 	}
 }
 
-// unreached is what the client is told where there is no link.
-func unreached(ctx context.Context, err error) error {
-	if f, ok := errors.AsType[*fault](err); ok {
-		return refusal(ctx, f)
+// noLinkError returns the client's error if there is no link.
+func noLinkError(ctx context.Context, err error) error {
+	if f, ok := errors.AsType[*exchangeError](err); ok {
+		return callError(ctx, f)
 	}
 	return err
 }
 
-// untold is the answer where the server would not say that a resource was
-// updated.
-var untold = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not tell when it is updated")
+// errNoUpdates is the error for a server that does not send updates of the resource.
+var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not send updates of it")
 
-func says(obj []byte, name string) bool {
+func memberIsTrue(obj []byte, name string) bool {
 	value, _ := wire.Field(obj, name)
 	return string(value) == "true"
 }
 
-// listen is hold for a modern server, which tells of updates on a stream of the
-// subscription's own.
-func (s *subscriber) listen(ctx context.Context, l *link, uri []byte, held func()) error {
+// listenOnce is subscribeOnce for a modern server, which sends updates on a stream per
+// subscription.
+func (s *resourceSubscriber) listenOnce(ctx context.Context, l *link, uri []byte, held func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-	f := l.newFlight(wire.MethodListen, func([]byte) []byte { return l.params(filter, l.hello().version) })
+	f := l.newRequest(wire.MethodListen, func([]byte) []byte { return l.withMeta(filter, l.hello().version) })
 	var refused error
-	err := l.fly(ctx, f, func(n switchboard.Notification) {
+	err := l.roundTrip(ctx, f, func(n switchboard.Notification) {
 		switch {
 		case n.Method == wire.MethodResourceUpdated:
 			if uri, ok := updatedURI(n.Params); ok {
 				s.updated(uri)
 			}
-		case s.grantedBy(n.Params):
+		case s.isGrantedBy(n.Params):
 			held()
 		default:
-			refused = untold
+			refused = errNoUpdates
 			cancel()
 		}
 	})
@@ -162,15 +160,15 @@ func (s *subscriber) listen(ctx context.Context, l *link, uri []byte, held func(
 	case refused != nil:
 		return refused
 	case err != nil:
-		return l.told(ctx, err)
+		return l.subscribeError(ctx, err)
 	case f.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.json(f.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.answer.ErrorObject)}
 	}
-	return l.told(ctx, faultf(kindLost, true, "it has ended the subscription"))
+	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
 }
 
-// grantedBy reports whether the params of an acknowledgement hold the resource.
-func (s *subscriber) grantedBy(params []byte) bool {
+// isGrantedBy reports whether the params of an acknowledgement include the resource.
+func (s *resourceSubscriber) isGrantedBy(params []byte) bool {
 	granted, _ := wire.Field(params, "notifications")
 	uris, _ := wire.Field(granted, "resourceSubscriptions")
 	for raw := range wire.Elements(uris) {
@@ -181,30 +179,30 @@ func (s *subscriber) grantedBy(params []byte) bool {
 	return false
 }
 
-// told turns a fault into what the client is told.
-func (l *link) told(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*fault](err)
+// subscribeError returns the client's error for err.
+func (l *link) subscribeError(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*exchangeError](err)
 	switch {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: l.mask.json(f.object), Modern: l.hello().modern()}
+		return &switchboard.ServerError{Object: l.mask.JSON(f.object), Modern: l.hello().modern()}
 	}
-	return refusal(ctx, f)
+	return callError(ctx, f)
 }
 
-// watch lets s hear of the updates that the server tells of on the link.
-func (l *link) watch(s *subscriber) (stop func(), err error) {
+// addSubscriber adds s to the subscribers that get the updates of the link.
+func (l *link) addSubscriber(s *resourceSubscriber) (stop func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.watchers) >= maxWatchers {
+	if len(l.subscribers) >= maxSubscribers {
 		return nil, switchboard.Refuse(switchboard.CodeOverloaded, "the resource's server has as many subscriptions as it may have; try again later")
 	}
-	l.watchers[s] = struct{}{}
+	l.subscribers[s] = struct{}{}
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.watchers, s)
+		delete(l.subscribers, s)
 	}, nil
 }
 
@@ -213,25 +211,24 @@ func updatedURI(params []byte) (uri string, ok bool) {
 	return wire.String(raw)
 }
 
-// updated passes an update on. A modern server says for which subscription it
-// is. Of a legacy one those hear who have subscribed to that very resource, or
-// else, since it may be a part of what they have subscribed to, to one whose URI
-// it begins with.
-func (l *link) updated(m wire.Message, via *flight) {
+// handleUpdated passes an update on. A modern server names the subscription. The update of a legacy
+// server goes to the subscribers of that resource. If there are none, it goes to those with a URI
+// that the updated one begins with, since the updated resource may be a part of theirs.
+func (l *link) handleUpdated(m wire.Message, via *pendingRequest) {
 	uri, ok := updatedURI(m.Params)
 	if !ok {
-		l.drop("an update of no resource")
+		l.dropMessage("an update without a URI")
 		return
 	}
 	if l.hello().modern() {
-		if f := l.subscription(m, via); f == nil || f.method != wire.MethodListen || !f.push(switchboard.Notification{Method: m.Method, Params: m.Params}) {
-			l.drop("an update that nobody asked for")
+		if f := l.subscriptionOf(m, via); f == nil || f.method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
+			l.dropMessage("an update without a subscription")
 		}
 		return
 	}
-	var exactly, whole []*subscriber
+	var exactly, whole []*resourceSubscriber
 	l.mu.Lock()
-	for s := range l.watchers {
+	for s := range l.subscribers {
 		switch {
 		case s.call.Target == uri:
 			exactly = append(exactly, s)
@@ -248,47 +245,47 @@ func (l *link) updated(m wire.Message, via *flight) {
 	}
 }
 
-// missed has everything asked for again of which the server may have told while
-// it could not be heard.
-func (l *link) missed() {
-	l.relist(switchboard.AllKinds)
+// announceMissed lists the offer again and notifies all subscribers, because notifications of the
+// server may have been missed.
+func (l *link) announceMissed() {
+	l.onListChanged(switchboard.AllKinds)
 	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.watchers))
+	all := slices.Collect(maps.Keys(l.subscribers))
 	l.mu.Unlock()
 	for _, s := range all {
 		s.updated(s.call.Target)
 	}
 }
 
-// subscribe asks a legacy server for updates, once for all who want them, and
-// sees to it that they can be heard.
+// subscribe subscribes at a legacy server, once for all subscribers of the URI, and opens the
+// stream for its notifications.
 func (l *link) subscribe(ctx context.Context, uri string, spelt []byte) error {
-	l.subscribing.Lock()
-	defer l.subscribing.Unlock()
-	if l.subscribed[uri] == 0 {
-		if w, ok := l.port.(*web); ok && !l.listens {
-			l.listens = true
-			l.listen(w)
+	l.subscribeMu.Lock()
+	defer l.subscribeMu.Unlock()
+	if l.subscriptions[uri] == 0 {
+		if w, ok := l.port.(*httpPort); ok && !l.listening {
+			l.listening = true
+			l.openListenStream(w)
 		}
-		if _, err := l.ask(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
+		if _, err := l.request(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
 			return err
 		}
 	}
-	l.subscribed[uri]++
+	l.subscriptions[uri]++
 	return nil
 }
 
 // unsubscribe undoes one subscribe.
 func (l *link) unsubscribe(uri string, spelt []byte) {
-	l.subscribing.Lock()
-	defer l.subscribing.Unlock()
-	if l.subscribed[uri]--; l.subscribed[uri] > 0 {
+	l.subscribeMu.Lock()
+	defer l.subscribeMu.Unlock()
+	if l.subscriptions[uri]--; l.subscriptions[uri] > 0 {
 		return
 	}
-	delete(l.subscribed, uri)
-	ctx, cancel := context.WithTimeout(context.Background(), cancelPatience)
+	delete(l.subscriptions, uri)
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
-	if _, err := l.ask(ctx, wire.MethodUnsubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
-		l.log.Debug("a subscription was not ended", "error", l.mask.text(err.Error()))
+	if _, err := l.request(ctx, wire.MethodUnsubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
+		l.log.Debug("a subscription was not ended", "error", l.mask.Text(err.Error()))
 	}
 }

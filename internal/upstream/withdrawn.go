@@ -11,25 +11,27 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A server that takes a tool from its list may be asked for the tool before it says so. MCP has no error of its own for
-// that: the SDKs answer with -32602, or with a result, and say it in words. So the words only cause a look at the list,
-// and the list decides.
+// A server that withdraws a tool may get a call of it before it announces that. MCP has no error
+// code for this case. The SDKs answer with -32602 or with a result, and a text. So the text only
+// causes a new listing, and the list decides.
 
 const (
-	withdrawnTime  = 1500 * time.Millisecond // for the list to come
-	suspectEvery   = 5 * time.Second         // at most so often are the words of a server believed that were wrong
-	maxRefusalText = 1 << 10                 // bytes of what can say that there is no such tool
+	confirmTimeout = 1500 * time.Millisecond // for the listing
+	mistrustTime   = 5 * time.Second         // after a text was wrong, texts of the server are ignored for this time
+	maxRefusalText = 1 << 10                 // bytes of an answer that is examined
 )
 
-// How servers say that they have no such tool, in lower case, without quotes and colons. %s is the tool's name.
-var withdrawnWords = []string{
+// withdrawnPhrases are how servers say that they have no such tool, in lower case, without quotes
+// and colons. %s is the tool's name.
+var withdrawnPhrases = []string{
 	"unknown tool %s", "no such tool %s", "tool not found %s", "tool %s not found", "tool %s not found tool not found",
 	"tool %s does not exist", "tool %s disabled", "tool %s is disabled",
 }
 
-// soundsWithdrawn reports whether what a call was answered with says that there is no such tool, and nothing else: an error
-// object of the codes for that, or a result with isError. What says more may come from a tool that has done something.
-func soundsWithdrawn(c *switchboard.Call, said []byte, result bool) bool {
+// saysToolUnknown reports whether the answer to a call says only that there is no such tool: an
+// error object with a code for that, or a result with isError. A longer text may come from a tool
+// that has executed something.
+func saysToolUnknown(c *switchboard.Call, said []byte, result bool) bool {
 	if c.Method != wire.MethodToolsCall || c.Target == "" || len(said) > maxRefusalText {
 		return false
 	}
@@ -52,32 +54,33 @@ func soundsWithdrawn(c *switchboard.Call, said []byte, result bool) bool {
 		return strings.Join(strings.Fields(strings.NewReplacer(`"`, "", "'", "", "`", "", ":", " ").Replace(strings.ToLower(text))), " ")
 	}
 	is := plain(text)
-	for _, code := range []string{"mcp error -32602 ", "mcp error -32601 "} { // as an SDK writes them
+	for _, code := range []string{"mcp error -32602 ", "mcp error -32601 "} { // some SDKs write this prefix
 		is = strings.TrimPrefix(is, code)
 	}
-	return slices.ContainsFunc(withdrawnWords, func(words string) bool {
+	return slices.ContainsFunc(withdrawnPhrases, func(words string) bool {
 		return strings.Replace(words, "%s", plain(c.Target), 1) == strings.TrimSuffix(is, ".")
 	})
 }
 
-// withdrawn returns the refusal of a call whose server answered that it has no such tool, if its list agrees: then the
-// server did not execute the call. It has the server say what it offers, and waits for that.
-func (s *server) withdrawn(ctx context.Context, c *switchboard.Call) *switchboard.Error {
-	over := time.NewTimer(withdrawnTime)
+// confirmWithdrawn lists the server's tools and waits for the list. If the list no longer has the
+// tool, the server did not execute the call, and confirmWithdrawn returns the error for it.
+// Otherwise it returns nil.
+func (s *server) confirmWithdrawn(ctx context.Context, c *switchboard.Call) *switchboard.Error {
+	over := time.NewTimer(confirmTimeout)
 	defer over.Stop()
 	s.mu.Lock()
-	if time.Since(s.suspected) < suspectEvery {
+	if time.Since(s.mistakenAt) < mistrustTime {
 		s.mu.Unlock()
 		return nil
 	}
-	next := s.listings + 1 // the first that begins from now on
+	next := s.listingsBegun + 1 // the first that begins from now on
 	s.mu.Unlock()
-	s.relist.add(switchboard.Kinds(0).With(switchboard.Tools))
+	s.stale.request(switchboard.Kinds(0).With(switchboard.Tools))
 	for {
 		s.mu.Lock()
-		offers, listed, again := s.offer != nil && offersTool(s.offer, c.Target), s.listed, s.relisted
+		offers, listed, again := s.offer != nil && offersTool(s.offer, c.Target), s.listingsDone, s.listingDone
 		if offers && listed >= next {
-			s.suspected = time.Now()
+			s.mistakenAt = time.Now()
 		}
 		s.mu.Unlock()
 		switch {
@@ -100,22 +103,22 @@ func (s *server) withdrawn(ctx context.Context, c *switchboard.Call) *switchboar
 	}
 }
 
-// listing notes that the server is asked what it offers, and returns what notes that it has said so, or failed to.
-func (s *server) listing() (done func()) {
+// beginListing records that a listing begins. done records that it has ended, even if it failed.
+func (s *server) beginListing() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listings++
-	this := s.listings
+	s.listingsBegun++
+	this := s.listingsBegun
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.listed = this
-		close(s.relisted)
-		s.relisted = make(chan struct{})
+		s.listingsDone = this
+		close(s.listingDone)
+		s.listingDone = make(chan struct{})
 	}
 }
 
-// offersTool reports whether a tool of the offer has the name.
+// offersTool reports whether the offer has a tool with that name.
 func offersTool(o *switchboard.Offer, name string) bool {
 	for _, definition := range o.Tools {
 		if raw, ok := wire.Field(definition, "name"); ok {

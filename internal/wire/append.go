@@ -2,20 +2,20 @@ package wire
 
 import "strconv"
 
-// The functions of this file append whole messages. Ids, params, results and
-// objects are JSON already; nobody checks them again.
+// The functions of this file append whole messages. The ids, params, results and objects that they get must be valid
+// JSON; they are not checked again.
 
-const version = `{"jsonrpc":"2.0"`
+const messageStart = `{"jsonrpc":"2.0"`
 
-// AppendRequest appends a request. Without params it has none.
+// AppendRequest appends a request. If params is empty, the request has no params.
 func AppendRequest(dst, id []byte, method string, params []byte) []byte {
-	dst = append(append(dst, version+`,"id":`...), id...)
+	dst = append(append(dst, messageStart+`,"id":`...), id...)
 	return appendCall(dst, method, params)
 }
 
-// AppendNotification appends a notification. Without params it has none.
+// AppendNotification appends a notification. If params is empty, it has no params.
 func AppendNotification(dst []byte, method string, params []byte) []byte {
-	return appendCall(append(dst, version...), method, params)
+	return appendCall(append(dst, messageStart...), method, params)
 }
 
 func appendCall(dst []byte, method string, params []byte) []byte {
@@ -26,15 +26,15 @@ func appendCall(dst []byte, method string, params []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendResult appends the response that carries the result.
+// AppendResult appends a response with the result.
 func AppendResult(dst, id, result []byte) []byte {
 	dst = appendID(dst, id)
 	dst = append(append(dst, `,"result":`...), result...)
 	return append(dst, '}')
 }
 
-// AppendError appends the response that carries an error. A nil id is null, for
-// a message that had none or none that could be read; nil data is left out.
+// AppendError appends a response with an error. A nil id is written as null, for a message without a readable id. If
+// data is empty, it is left out.
 func AppendError(dst, id []byte, code int, message string, data []byte) []byte {
 	dst = append(appendID(dst, id), `,"error":{"code":`...)
 	dst = strconv.AppendInt(dst, int64(code), 10)
@@ -45,14 +45,14 @@ func AppendError(dst, id []byte, code int, message string, data []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// AppendErrorObject appends the response that carries an error object as it is.
+// AppendErrorObject appends a response with the given error object.
 func AppendErrorObject(dst, id, object []byte) []byte {
 	dst = append(append(appendID(dst, id), `,"error":`...), object...)
 	return append(dst, '}')
 }
 
 func appendID(dst, id []byte) []byte {
-	dst = append(dst, version+`,"id":`...)
+	dst = append(dst, messageStart+`,"id":`...)
 	if len(id) == 0 {
 		return append(dst, "null"...)
 	}

@@ -14,31 +14,31 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// smallCall is what agents send all day.
+// smallCall is a typical call of an agent.
 var smallCall = []byte(`{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"_meta":{"progressToken":17,` +
 	`"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"name":"read_file","arguments":{"path":"/srv/project/README.md","head":40}}}`)
 
 const mebi = 1 << 20
 
-// callWith is a call with a MiB of arguments.
+// callWith returns a call with a MiB of arguments.
 func callWith() []byte {
 	args := bigValue()
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"c-1","method":"tools/call","params":{"name":"put","arguments":{"rows":%s}}}`, args)
 }
 
-// bigValue is a MiB of small objects.
+// bigValue returns a MiB of small objects.
 func bigValue() []byte {
 	row := `{"id":12345,"name":"a name of some length","tags":["x","y"],"ok":true,"ratio":0.25}`
 	return []byte("[" + strings.TrimSuffix(strings.Repeat(row+",", mebi/len(row)+1), ",") + "]")
 }
 
-// textResult is a MiB of what servers answer: a file's text.
+// textResult returns a typical result of a MiB: the text of a file.
 func textResult() []byte {
 	line := `\tif err := run(ctx, \"config.yaml\"); err != nil { return fmt.Errorf(\"run: %w\", err) }\n`
 	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, mebi/len(line)+1) + `"}],"isError":false}}`)
 }
 
-// proseResult has hardly an escape.
+// proseResult has few escapes.
 func proseResult() []byte {
 	line := `It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. `
 	return []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat(line, mebi/len(line)+1) + `"}]}}`)
@@ -93,7 +93,7 @@ func BenchmarkParseEnvelope(b *testing.B) {
 	}
 }
 
-// BenchmarkOthers is what the scans are to be compared with.
+// BenchmarkOthers measures other parsers, to compare the scans with.
 func BenchmarkOthers(b *testing.B) {
 	for _, bb := range []struct {
 		name string

@@ -12,8 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/test/realdata"
 )
 
-// data returns a folder of the real data that tests may use, and skips the test
-// where it is absent.
+// data returns a folder with real data for tests. It skips the test if the folder is absent.
 func data(t *testing.T, elem ...string) string {
 	t.Helper()
 	dir := realdata.File(elem...)
@@ -29,7 +28,7 @@ func TestJSONTestSuite(t *testing.T) {
 	if err != nil || len(files) < 300 {
 		t.Fatalf("%d files in %s: %v", len(files), dir, err)
 	}
-	// The suite leaves these open. We take what every reader reads alike.
+	// The suite leaves these open. We accept what every reader reads in the same way.
 	open := map[string]bool{
 		"i_number_double_huge_neg_exp.json":   true, // numbers keep their spelling
 		"i_number_huge_exp.json":              true,
@@ -42,7 +41,7 @@ func TestJSONTestSuite(t *testing.T) {
 		"i_number_too_big_pos_int.json":       true,
 		"i_number_very_big_negative_int.json": true,
 	}
-	// Grammatical, but a name stands twice.
+	// Grammatical, but with a duplicate name.
 	twice := map[string]bool{
 		"y_object_duplicated_key.json":           true,
 		"y_object_duplicated_key_and_value.json": true,
@@ -64,7 +63,7 @@ func TestJSONTestSuite(t *testing.T) {
 			if _, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(text) + `}`)); (err == nil) != quick {
 				t.Errorf("as a result: accepted %v, want %v (%v)", err == nil, quick, err)
 			}
-			// None of them is a message of its own.
+			// None of these files is a message.
 			for what, parse := range map[string]func([]byte) (wire.Message, error){"Parse": wire.Parse, "ParseEnvelope": wire.ParseEnvelope} {
 				if m, err := parse(text); err == nil {
 					t.Errorf("%s of the bare file = %+v, want an error", what, m)
@@ -74,14 +73,13 @@ func TestJSONTestSuite(t *testing.T) {
 	}
 }
 
-// escapedSurrogates reports whether the file of the suite is about surrogates
-// that stand alone as escapes: grammatical, and a server's affair.
+// escapedSurrogates reports whether the file of the suite is about lone surrogates written as escapes. They are
+// grammatical, and accepted from a server.
 func escapedSurrogates(name string, text []byte) bool {
 	return strings.HasPrefix(name, "i_") && utf8.Valid(text) && strings.Contains(strings.ToLower(string(text)), `\ud`)
 }
 
-// TestNaughtyStrings sends each string as an id, a name and an argument, and
-// wants it back.
+// TestNaughtyStrings sends each string as an id, a name and an argument, and checks that it comes back.
 func TestNaughtyStrings(t *testing.T) {
 	file := data(t, "badinput", "blns", "blns.json")
 	text, err := os.ReadFile(file)
@@ -122,7 +120,7 @@ func TestNaughtyStrings(t *testing.T) {
 		if value, ok := wire.Field(back, s); !ok || string(value) != string(raw) {
 			t.Errorf("the argument %q came back as %s", s, back)
 		}
-		// And as the method, or in place of a message: an answer, no more.
+		// Neither as the method, nor instead of a message, does it cause more than an error.
 		_, _ = wire.Parse(wire.AppendRequest(nil, []byte("1"), s, nil))
 		if _, err := wire.Parse([]byte(s)); err == nil {
 			t.Errorf("%q is no message", s)

@@ -8,92 +8,86 @@ import (
 	"time"
 )
 
-// ErrEventTooLong reports an event, or a line, beyond the limit of a stream. The
-// stream cannot be read on, unless with Skip.
+// ErrEventTooLong reports an event, or a line, longer than the limit of a stream. The stream cannot be read further,
+// except with Skip.
 var ErrEventTooLong = errors.New("event too long")
 
 const (
-	// MaxEventIDBytes bounds the id of an event.
+	// MaxEventIDBytes limits the id of an event, in bytes.
 	MaxEventIDBytes = 1 << 10
 
-	// MaxRetry is the longest time to reconnect that a stream can ask for;
-	// one that asks for more gets this.
+	// MaxRetry is the longest reconnection delay. A stream that asks for a longer one gets MaxRetry.
 	MaxRetry = time.Hour
 
-	// eventLineSlack is by how much a line may be longer than the data of an
-	// event: the name of its field.
+	// eventLineSlack is the length of a line beyond its data: the name of the field.
 	eventLineSlack = 64
 
-	eventBuffer     = 16 << 10
-	keptEventBuffer = 64 << 10
+	eventBuffer        = 16 << 10
+	maxIdleEventBuffer = 64 << 10
 )
 
 // An Event is one event of a stream.
 type Event struct {
-	// ID is the id of the event, or of the last one that had any.
+	// ID is the id of the event, or of the last event that had an id.
 	ID string
 
-	// Type is "" where the stream gave none, which means "message".
+	// Type is "" if the stream gave none, which means "message".
 	Type string
 
-	// Data is the caller's to keep.
+	// Data is owned by the caller.
 	Data []byte
 
-	// Retry is how long the stream last asked to wait before one connects
-	// again; 0 where it did not.
+	// Retry is the reconnection delay that the stream last asked for; 0 if it asked for none.
 	Retry time.Duration
 }
 
-// An EventReader reads a stream of server-sent events as the WHATWG's HTML
-// standard says. It is not safe for concurrent use.
+// An EventReader reads a stream of server-sent events as defined in the HTML standard of the WHATWG. It is not safe for
+// concurrent use.
 type EventReader struct {
 	r   io.Reader
 	max int
-	err error // of r, once it has given one
+	err error // the error of r, if it returned one
 
-	buf      []byte
-	from, to int // what is in buf and not yet read
-	lf, cr   mark
-	started  bool // the first bytes have been looked at for a byte order mark
-	skipLF   bool // a line has ended in CR; an LF that follows belongs to it
+	buf              []byte
+	bufStart, bufEnd int // buf[from:to] is unread
+	lf, cr           searchMark
+	started          bool // a byte order mark at the start has been handled
+	skipLF           bool // the last line ended in CR; an LF that follows belongs to it
 
 	id    string
 	retry time.Duration
 
-	long bool   // the event is too long, and has not been read to its end
-	data []byte // of its lines that have
+	tooLong bool   // the event is too long, and its end has not been read
+	data    []byte // the data of its lines so far
 }
 
-// NewEventReader returns a reader of the events in r, whose data is at most
-// maxEvent bytes each.
+// NewEventReader returns a reader of the events in r. Each event has at most maxEvent bytes of data.
 func NewEventReader(r io.Reader, maxEvent int) *EventReader {
 	return &EventReader{r: r, max: maxEvent}
 }
 
-// LastID returns the id to send when one connects again. It can be newer than
-// that of the last event: ids without data count too.
+// LastID returns the id to send when reconnecting. It can be newer than that of the last event, because ids without
+// data count too.
 func (e *EventReader) LastID() string { return e.id }
 
-// Retry returns how long the stream last asked to wait before one connects
-// again; 0 where it did not.
+// Retry returns the reconnection delay that the stream last asked for; 0 if it asked for none.
 func (e *EventReader) Retry() time.Duration { return e.retry }
 
-// Next returns the next event that has data, which may be empty. An event that
-// is not ended when the stream ends is dropped; then comes io.EOF, or the error
-// of the reader below.
+// Next returns the next event that has data, which may be empty. An event that is incomplete when the stream ends is
+// dropped. Then Next returns io.EOF, or the error of the underlying reader.
 func (e *EventReader) Next() (Event, error) {
 	var (
 		kind  string
 		data  []byte
 		lines int
 	)
-	if e.long {
+	if e.tooLong {
 		return Event{}, ErrEventTooLong
 	}
 	for {
-		line, err := e.line()
+		line, err := e.readLine()
 		if errors.Is(err, ErrEventTooLong) {
-			e.long, e.data = true, data
+			e.tooLong, e.data = true, data
 		}
 		if err != nil {
 			return Event{}, err
@@ -115,7 +109,7 @@ func (e *EventReader) Next() (Event, error) {
 				data = append(data, '\n')
 			}
 			if len(data)+len(value) > e.max {
-				e.long, e.data = true, append(data, value...)
+				e.tooLong, e.data = true, append(data, value...)
 				return Event{}, ErrEventTooLong
 			}
 			data = append(data, value...)
@@ -136,19 +130,17 @@ func (e *EventReader) Next() (Event, error) {
 	}
 }
 
-// Skip reads on to the end of the event for which Next has returned
-// ErrEventTooLong. It gives the event's data to take, piece by piece, where line
-// breaks may be missing; no piece is valid after that. It returns about how long
-// the event is. One that is longer than most is not read on: that is
-// ErrEventTooLong for good.
+// Skip reads to the end of the event that Next returned ErrEventTooLong for. It passes the event's data to take in
+// pieces, possibly without line breaks; a piece is valid only during take. It returns the approximate length of the
+// event. If the event is longer than most, Skip gives up, and the reader returns ErrEventTooLong from then on.
 func (e *EventReader) Skip(take func(piece []byte), most int) (n int, err error) {
 	const data = "data:"
 	n = len(e.data)
 	take(e.data)
-	e.long, e.data = false, nil
+	e.tooLong, e.data = false, nil
 	inData, inLine := false, false
 	for n <= most {
-		if !e.ready() {
+		if !e.skipToLine() {
 			if err := e.fill(); err != nil {
 				return n, err
 			}
@@ -157,15 +149,15 @@ func (e *EventReader) Skip(take func(piece []byte), most int) (n int, err error)
 		end := e.lineEnd()
 		ended := end >= 0
 		if !ended {
-			end = e.to
+			end = e.bufEnd
 		}
-		piece := e.buf[e.from:end]
+		piece := e.buf[e.bufStart:end]
 		switch {
 		case inLine:
 		case ended && len(piece) == 0:
-			e.skipLF, e.from = e.buf[end] == '\r', end+1
+			e.skipLF, e.bufStart = e.buf[end] == '\r', end+1
 			return n, nil
-		case !ended && len(piece) < len(data): // too little to tell
+		case !ended && len(piece) < len(data): // too short to compare
 			if err := e.fill(); err != nil {
 				return n, err
 			}
@@ -177,15 +169,15 @@ func (e *EventReader) Skip(take func(piece []byte), most int) (n int, err error)
 		if inData {
 			take(piece)
 		}
-		e.from, inLine = end, !ended
+		e.bufStart, inLine = end, !ended
 		if ended {
-			e.skipLF, e.from = e.buf[end] == '\r', end+1
+			e.skipLF, e.bufStart = e.buf[end] == '\r', end+1
 		}
 	}
 	return n, e.fail(ErrEventTooLong)
 }
 
-// parseRetry reads a number of milliseconds.
+// parseRetry parses a number of milliseconds.
 func parseRetry(value []byte) (time.Duration, bool) {
 	var d time.Duration
 	for _, c := range value {
@@ -198,26 +190,26 @@ func parseRetry(value []byte) (time.Duration, bool) {
 }
 
 func (e *EventReader) fail(err error) error {
-	e.err, e.from, e.to = err, 0, 0
+	e.err, e.bufStart, e.bufEnd = err, 0, 0
 	return err
 }
 
-// line returns the next line without its end. It is valid until the next call.
-func (e *EventReader) line() ([]byte, error) {
+// readLine returns the next line without its end. It is valid until the next call.
+func (e *EventReader) readLine() ([]byte, error) {
 	for {
-		if e.ready() {
+		if e.skipToLine() {
 			end := e.lineEnd()
 			found := end >= 0
 			if !found {
-				end = e.to
+				end = e.bufEnd
 			}
-			line := e.buf[e.from:end]
+			line := e.buf[e.bufStart:end]
 			if len(line) > e.max+eventLineSlack {
 				return nil, ErrEventTooLong
 			}
 			if found {
 				e.skipLF = e.buf[end] == '\r'
-				e.from = end + 1
+				e.bufStart = end + 1
 				return line, nil
 			}
 		}
@@ -227,80 +219,78 @@ func (e *EventReader) line() ([]byte, error) {
 	}
 }
 
-// ready passes over what does not belong to the next line, and reports false
-// where that cannot be told yet. A line that ended in CR has been returned
-// without waiting for the LF, which may never come.
-func (e *EventReader) ready() bool {
+// skipToLine skips bytes that do not belong to the next line. It returns false if more input is needed to decide. A line
+// that ended in CR was returned without waiting for the LF, because the LF may never come.
+func (e *EventReader) skipToLine() bool {
 	if !e.started {
-		head := e.buf[e.from:min(e.to, len(byteOrderMark))]
+		head := e.buf[e.bufStart:min(e.bufEnd, len(byteOrderMark))]
 		if len(head) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(head)) {
 			return false
 		}
 		e.started = true
 		if string(head) == byteOrderMark {
-			e.from += len(byteOrderMark)
+			e.bufStart += len(byteOrderMark)
 		}
 	}
-	if e.from == e.to {
+	if e.bufStart == e.bufEnd {
 		return false
 	}
-	if e.skipLF && e.buf[e.from] == '\n' {
-		e.from++
+	if e.skipLF && e.buf[e.bufStart] == '\n' {
+		e.bufStart++
 	}
 	e.skipLF = false
 	return true
 }
 
-// A mark is where in the buffer a byte was found, so that no byte is searched
-// twice for it: a stream of short lines would else cost the square of its
-// length.
-type mark struct {
-	at   int // valid if it is not read yet
-	upto int // all before this has been searched
+// A searchMark is the position of a byte in the buffer. It prevents repeated searches of the same bytes: without it, a stream
+// of short lines would cost the square of its length.
+type searchMark struct {
+	found      int // valid if that byte is unread
+	searchedTo int // the bytes before this offset have been searched
 }
 
-// lineEnd returns where the next line ends in the buffer, or -1.
+// lineEnd returns the end of the next line in the buffer, or -1.
 func (e *EventReader) lineEnd() int {
-	lf, cr := e.find(&e.lf, '\n'), e.find(&e.cr, '\r')
+	lf, cr := e.findByte(&e.lf, '\n'), e.findByte(&e.cr, '\r')
 	if lf < 0 || cr >= 0 && cr < lf {
 		return cr
 	}
 	return lf
 }
 
-func (e *EventReader) find(m *mark, c byte) int {
-	if m.at >= e.from && m.at < m.upto {
-		return m.at
+func (e *EventReader) findByte(m *searchMark, c byte) int {
+	if m.found >= e.bufStart && m.found < m.searchedTo {
+		return m.found
 	}
-	from := max(e.from, m.upto)
-	m.at, m.upto = -1, e.to
-	if i := bytes.IndexByte(e.buf[from:e.to], c); i >= 0 {
-		m.at, m.upto = from+i, from+i+1
+	from := max(e.bufStart, m.searchedTo)
+	m.found, m.searchedTo = -1, e.bufEnd
+	if i := bytes.IndexByte(e.buf[from:e.bufEnd], c); i >= 0 {
+		m.found, m.searchedTo = from+i, from+i+1
 	}
-	return m.at
+	return m.found
 }
 
-// fill reads more into the buffer.
+// fill reads more bytes into the buffer.
 func (e *EventReader) fill() error {
 	if e.err != nil {
 		return e.err
 	}
-	if e.from > 0 {
-		copy(e.buf, e.buf[e.from:e.to])
-		for _, m := range [...]*mark{&e.lf, &e.cr} {
-			m.at, m.upto = max(m.at-e.from, -1), max(m.upto-e.from, 0)
+	if e.bufStart > 0 {
+		copy(e.buf, e.buf[e.bufStart:e.bufEnd])
+		for _, m := range [...]*searchMark{&e.lf, &e.cr} {
+			m.found, m.searchedTo = max(m.found-e.bufStart, -1), max(m.searchedTo-e.bufStart, 0)
 		}
-		e.from, e.to = 0, e.to-e.from
+		e.bufStart, e.bufEnd = 0, e.bufEnd-e.bufStart
 	}
 	switch {
-	case e.to == 0 && len(e.buf) > keptEventBuffer:
-		e.buf = make([]byte, eventBuffer) // the long event was an exception
-	case e.to == len(e.buf):
+	case e.bufEnd == 0 && len(e.buf) > maxIdleEventBuffer:
+		e.buf = make([]byte, eventBuffer) // shrink the buffer after a long event, which is an exception
+	case e.bufEnd == len(e.buf):
 		e.buf = append(e.buf, make([]byte, max(len(e.buf), eventBuffer))...)
 	}
 	for range maxEmptyReads {
-		n, err := e.r.Read(e.buf[e.to:])
-		e.to += n
+		n, err := e.r.Read(e.buf[e.bufEnd:])
+		e.bufEnd += n
 		e.err = err
 		if n > 0 {
 			return nil
@@ -312,5 +302,5 @@ func (e *EventReader) fill() error {
 	return e.fail(io.ErrNoProgress)
 }
 
-// maxEmptyReads is how often a reader may give nothing and no error.
+// maxEmptyReads is how many reads in a row may return neither bytes nor an error.
 const maxEmptyReads = 100

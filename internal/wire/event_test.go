@@ -13,7 +13,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// readEvents reads all of a stream. Each event is written type|id|data.
+// readEvents reads a whole stream, and writes each event as type|id|data.
 func readEvents(t testing.TB, r io.Reader, maxEvent int) ([]string, *wire.EventReader, error) {
 	t.Helper()
 	var got []string
@@ -30,7 +30,7 @@ func readEvents(t testing.TB, r io.Reader, maxEvent int) ([]string, *wire.EventR
 	}
 }
 
-func TestEventsAreReadAsTheStandardSays(t *testing.T) {
+func TestEventsAreReadAsTheStandardDefines(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string
 		want     []string
@@ -87,7 +87,7 @@ func TestAnEventThatEndsInCRDoesNotWaitForMore(t *testing.T) {
 	}
 }
 
-func TestRetryAndIDsAreKeptForTheNextConnection(t *testing.T) {
+func TestTheReaderRemembersRetryAndIDForTheNextConnection(t *testing.T) {
 	for _, tt := range []struct {
 		in    string
 		retry time.Duration
@@ -105,7 +105,7 @@ func TestRetryAndIDsAreKeptForTheNextConnection(t *testing.T) {
 	}
 }
 
-// endless repeats its text for ever, and counts what was read.
+// endless repeats its text forever, and counts the bytes read.
 type endless struct {
 	text string
 	n    int
@@ -155,14 +155,14 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-func TestCommentsMayGoOnForEver(t *testing.T) {
+func TestCommentsMayContinueForever(t *testing.T) {
 	in := strings.Repeat(": ping\n\n", 100_000) + "data: x\n\n"
 	if got, _, err := readEvents(t, strings.NewReader(in), 100); err != nil || len(got) != 1 {
 		t.Errorf("%q, %v, want the one event", got, err)
 	}
 }
 
-// silent never reads anything.
+// silent returns neither bytes nor an error.
 type silent struct{}
 
 func (silent) Read([]byte) (int, error) { return 0, nil }
@@ -178,7 +178,7 @@ func TestReadersErrorsArePassedOn(t *testing.T) {
 	}
 }
 
-func TestEventDataIsTheCallersToKeep(t *testing.T) {
+func TestTheCallerOwnsTheDataOfEvents(t *testing.T) {
 	r := wire.NewEventReader(strings.NewReader("data: aaaa\n\ndata: bbbb\n\n"), 100)
 	a, _ := r.Next()
 	if b, err := r.Next(); err != nil || string(a.Data) != "aaaa" || string(b.Data) != "bbbb" {
@@ -207,7 +207,7 @@ func TestLines(t *testing.T) {
 	long := strings.Repeat("x", limit)
 	for _, tt := range []struct {
 		name, in string
-		want     []string // "!" is a line that is too long
+		want     []string // "!" means a line that is too long
 	}{
 		{"nothing", "", nil},
 		{"LF", "a\nb\n", []string{"a", "b"}},
@@ -252,7 +252,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestTheCRofACRLFDoesNotCount(t *testing.T) {
-	// The buffer ends between the two.
+	// The buffer ends between CR and LF.
 	const limit = 32<<10 - 1
 	line := strings.Repeat("x", limit)
 	lines := wire.NewLineReader(strings.NewReader(line+"\r\n"+line+"x\r\n"), limit)
@@ -272,7 +272,7 @@ func TestALineThatIsTooLongIsReportedBeforeItEnds(t *testing.T) {
 	}
 }
 
-func TestLinesAreTheCallersToKeep(t *testing.T) {
+func TestTheCallerOwnsTheLines(t *testing.T) {
 	lines := wire.NewLineReader(strings.NewReader("aaaa\nbbbb\n"), 100)
 	a, _ := lines.Next()
 	if b, err := lines.Next(); err != nil || string(a) != "aaaa" || string(b) != "bbbb" {
@@ -280,13 +280,13 @@ func TestLinesAreTheCallersToKeep(t *testing.T) {
 	}
 }
 
-// refEvents reads a stream as slowly and plainly as the standard is written.
+// refEvents is a slow and plain implementation of the standard.
 func refEvents(in string) (got []string) {
 	in = strings.TrimPrefix(in, "\uFEFF")
 	in = strings.ReplaceAll(strings.ReplaceAll(in, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(in, "\n")
 	var kind, id, data string
-	for _, line := range lines[:len(lines)-1] { // the last has no end
+	for _, line := range lines[:len(lines)-1] { // the last line is incomplete
 		if line == "" {
 			if data != "" {
 				got = append(got, kind+"|"+id+"|"+strings.TrimSuffix(data, "\n"))
@@ -317,7 +317,7 @@ func FuzzEvents(f *testing.F) {
 		f.Add(s, "message", "7", uint8(3))
 	}
 	f.Fuzz(func(t *testing.T, in, kind, id string, chunk uint8) {
-		if len(in) < wire.MaxEventIDBytes { // no limit is met
+		if len(in) < wire.MaxEventIDBytes { // below every limit
 			want := refEvents(in)
 			for _, r := range []io.Reader{strings.NewReader(in), &chunks{[]byte(in), int(chunk)%7 + 1}} {
 				if got, _, err := readEvents(t, r, 1<<20); err != nil || !slices.Equal(got, want) {
@@ -325,7 +325,7 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 		}
-		// What is written is read again, as one event.
+		// A written event is read as the same event.
 		e, err := wire.NewEventReader(bytes.NewReader(writeEvent(nil, kind, id, []byte(in))), 1<<20).Next()
 		want := strings.ReplaceAll(strings.ReplaceAll(in, "\r\n", "\n"), "\r", "\n")
 		if err != nil && len(kind)+len(id) < wire.MaxEventIDBytes || err == nil && string(e.Data) != want {
@@ -355,8 +355,8 @@ func (c *chunks) Read(p []byte) (int, error) {
 }
 
 func TestAnEventReaderIsLinearInManyShortLines(t *testing.T) {
-	// Searching the buffer anew for each line end takes a minute, and not a
-	// third of a second: the long comment makes the buffer large.
+	// Searching the whole buffer for each line end would take a minute instead of a third of a second, because the long
+	// comment makes the buffer large.
 	start := time.Now()
 	for _, end := range []string{"\r", "\n", "\r\n"} {
 		in := ":" + strings.Repeat("x", 4<<20) + end + "data: w" + end + strings.Repeat(":"+end, 1<<20) + "data: x" + end + end
@@ -374,13 +374,12 @@ func TestAnEventReaderIsLinearInManyShortLines(t *testing.T) {
 	}
 }
 
-// writeEvent appends one event. An empty kind or id is left out; what a reader
-// would not take back in them, a line end or NUL, is too. Data of several lines
-// comes back with each line end as LF.
+// writeEvent appends one event. An empty kind or id is left out, and so is one with a line end or a NUL, because a
+// reader would not return it. Data of several lines comes back with LF as the line end.
 func writeEvent(dst []byte, kind, id string, data []byte) []byte {
 	dst = appendEventField(dst, "event: ", kind)
 	dst = appendEventField(dst, "id: ", id)
-	line := 0 // where it starts
+	line := 0 // the start of the line
 	if bytes.IndexByte(data, '\n') >= 0 || bytes.IndexByte(data, '\r') >= 0 {
 		for i, c := range data {
 			if c == '\r' || c == '\n' && (i == 0 || data[i-1] != '\r') {
@@ -456,7 +455,7 @@ func TestAnEventThatIsTooLongCanBeSkipped(t *testing.T) {
 			t.Errorf("without end, after %d bytes: %v", flood.n, err)
 		}
 		if _, err := r.Next(); !errors.Is(err, wire.ErrEventTooLong) {
-			t.Errorf("it can be read on: %v", err)
+			t.Errorf("the stream can still be read: %v", err)
 		}
 	}
 }

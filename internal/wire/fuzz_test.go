@@ -17,7 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// depth is how deep objects and arrays stand in each other in valid JSON.
+// depth returns how deeply objects and arrays are nested in valid JSON.
 func depth(text []byte) (deepest int) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	for {
@@ -28,8 +28,7 @@ func depth(text []byte) (deepest int) {
 	}
 }
 
-// lenient is a message as encoding/json reads it: names in any case, the last of
-// several.
+// lenient is a message as encoding/json reads it: names in any case, and the last one of duplicates.
 type lenient struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -64,8 +63,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("the input was modified")
 		}
 
-		// What is said not to be JSON is not, and what is accepted is. A batch
-		// and other bare values are refused unread.
+		// Parse must say "not JSON" exactly for text that is not JSON. Batches and other values that are not objects
+		// are refused unread.
 		if text := bytes.TrimLeft(in, " \t\r\n"); len(text) > 0 && text[0] == '{' {
 			tooDeep := depth(in) > wire.MaxDepth
 			wellFormed := json.Valid(in) && utf8.Valid(in)
@@ -87,12 +86,12 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("Parse reads %s, ParseEnvelope %s, %v", show(m), show(loose), looseErr)
 		}
 		if !jsontext.Value(in).IsValid() {
-			t.Fatalf("%q was accepted, which jsontext refuses", in)
+			t.Fatalf("%q was accepted, but jsontext refuses it", in)
 		}
 		agree(t, m, in)
 		lookUp(t, &m)
 
-		// What another has re-encoded, in another order, still says the same.
+		// The message means the same after another program has re-encoded it in another order.
 		var v any
 		dec := json.NewDecoder(bytes.NewReader(in))
 		dec.UseNumber()
@@ -105,7 +104,7 @@ func FuzzParse(f *testing.F) {
 		}
 		n, err := wire.Parse(again)
 		if err != nil {
-			// Escaping <, >, & makes an id longer.
+			// escaping <, >, & makes an id longer
 			if len(m.ID) > wire.MaxIDBytes/6 {
 				return
 			}
@@ -119,7 +118,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// JS-02: a message that is accepted says the same to readers that know nothing of each other.
+// JS-02: independent readers read an accepted message in the same way.
 func TestJS02_WhatIsAcceptedSaysTheSameToEveryReader(t *testing.T) {
 	accepted := 0
 	for _, in := range []string{
@@ -136,7 +135,7 @@ func TestJS02_WhatIsAcceptedSaysTheSameToEveryReader(t *testing.T) {
 	} {
 		m, err := wire.Parse([]byte(in))
 		if err != nil {
-			continue // two readers could differ
+			continue // two readers could read it differently
 		}
 		accepted++
 		agree(t, m, []byte(in))
@@ -146,8 +145,7 @@ func TestJS02_WhatIsAcceptedSaysTheSameToEveryReader(t *testing.T) {
 	}
 }
 
-// lookUp wants what was noted while the message was scanned to be what is found by
-// reading it again.
+// lookUp checks that the recorded positions lead to the same values as reading the message again.
 func lookUp(t *testing.T, m *wire.Message) {
 	t.Helper()
 	same := func(obj []byte, look func(string) ([]byte, bool)) {
@@ -158,7 +156,7 @@ func lookUp(t *testing.T, m *wire.Message) {
 			}
 		}
 		if got, ok := look("no such name"); ok {
-			t.Fatalf("what is not in %s is %s", obj, got)
+			t.Fatalf("the absent member in %s is %s", obj, got)
 		}
 	}
 	same(m.Params, m.Param)
@@ -166,12 +164,13 @@ func lookUp(t *testing.T, m *wire.Message) {
 	same(meta, m.Meta)
 }
 
-// readers are what servers and clients may read a message with. sonic is compiled for few machines, and else is encoding/json.
+// readers are the JSON readers that servers and clients may use. sonic supports few machines, and falls back to
+// encoding/json on others.
 var readers = map[string]func([]byte, any) error{
 	"encoding/json": json.Unmarshal, "json v2": func(in []byte, to any) error { return jsonv2.Unmarshal(in, to) }, "goccy": goccy.Unmarshal, "sonic": sonic.ConfigStd.Unmarshal,
 }
 
-// agree wants each of the readers to read the message as we did.
+// agree checks that each reader reads the message as we do.
 func agree(t *testing.T, m wire.Message, in []byte) {
 	t.Helper()
 	for reader, unmarshal := range readers {
@@ -228,7 +227,7 @@ func FuzzRewrite(f *testing.F) {
 		f.Add([]byte(s), "z", `{"x":1}`, "a")
 	}
 	f.Fuzz(func(t *testing.T, obj []byte, set, value, remove string) {
-		_ = wire.Rewrite(nil, obj, wire.Edit{Name: set, Value: []byte("1")}, wire.Edit{Name: remove}) // of any bytes: no panic
+		_ = wire.Rewrite(nil, obj, wire.Edit{Name: set, Value: []byte("1")}, wire.Edit{Name: remove}) // no panic for any bytes
 		_ = wire.OneLine(obj)
 		_, _ = wire.String(obj)
 		_, _ = wire.IDKey(obj)
@@ -238,7 +237,7 @@ func FuzzRewrite(f *testing.F) {
 			return
 		}
 		if got := wire.Rewrite(nil, obj); !bytes.Equal(got, obj) {
-			t.Fatalf("no edit makes %q of %q", got, obj)
+			t.Fatalf("without edits, %q results from %q", got, obj)
 		}
 		got := wire.Rewrite([]byte("dst"), obj, wire.Edit{Name: set, Value: []byte(value)}, wire.Edit{Name: remove})
 		if !bytes.HasPrefix(got, []byte("dst")) {
@@ -257,7 +256,7 @@ func FuzzRewrite(f *testing.F) {
 		if a, b := others(obj, set, remove), others(got, set, remove); !slices.Equal(a, b) {
 			t.Fatalf("the other members of %q are %q, and in %q %q", obj, a, got, b)
 		}
-		// To change it back gives the bytes back, where nothing was removed.
+		// Changing it back restores the bytes, unless something was removed.
 		if old, ok := wire.Field(obj, set); ok {
 			there := wire.Rewrite(nil, obj, wire.Edit{Name: set, Value: []byte(value)})
 			if back := wire.Rewrite(nil, there, wire.Edit{Name: set, Value: old}); !bytes.Equal(back, obj) {
@@ -284,14 +283,14 @@ func FuzzRewrite(f *testing.F) {
 		if !bytes.Equal(mapped, got) {
 			t.Fatalf("Map gives %q, Rewrite %q", mapped, got)
 		}
-		// jsontext sees the members that we see.
+		// jsontext sees the same members.
 		if a, b := others(obj), reference(t, obj); !slices.Equal(a, b) {
 			t.Fatalf("the members of %q are %q, and for jsontext %q", obj, a, b)
 		}
 	})
 }
 
-// others gives the members but for those with the names.
+// others returns the members except those with the given names.
 func others(obj []byte, names ...string) (list []string) {
 	for name, value := range wire.Members(obj) {
 		if !slices.Contains(names, name) {
@@ -301,7 +300,7 @@ func others(obj []byte, names ...string) (list []string) {
 	return list
 }
 
-// reference gives the members as jsontext reads them.
+// reference returns the members that jsontext reads.
 func reference(t *testing.T, obj []byte) (list []string) {
 	t.Helper()
 	dec := jsontext.NewDecoder(bytes.NewReader(obj))

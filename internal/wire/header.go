@@ -6,15 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Around a header's value that is not plain ASCII.
+// The marks around a header value that is not plain ASCII.
 const (
 	sentinelOpen  = "=?base64?"
 	sentinelClose = "?="
 )
 
-// EncodeHeader returns s as it stands in Mcp-Name and Mcp-Param-* headers: as it
-// is, or where HTTP would change or refuse it, or it would be taken for the
-// other form, in Base64 between =?base64? and ?=.
+// EncodeHeader returns s in the form for Mcp-Name and Mcp-Param-* headers. That is s itself, or Base64 between
+// =?base64? and ?= if HTTP would change or refuse s, or if s looks like the Base64 form.
 func EncodeHeader(s string) string {
 	coded := strings.HasPrefix(s, sentinelOpen) && strings.HasSuffix(s, sentinelClose)
 	if plainHeader(s) && !coded && strings.Trim(s, " ") == s {
@@ -23,8 +22,7 @@ func EncodeHeader(s string) string {
 	return sentinelOpen + base64.StdEncoding.EncodeToString([]byte(s)) + sentinelClose
 }
 
-// DecodeHeader reverses EncodeHeader. It reports false where the value is in
-// neither form, or is not UTF-8 once decoded.
+// DecodeHeader reverses EncodeHeader. It returns false if the value has neither form, or is not UTF-8 once decoded.
 func DecodeHeader(s string) (string, bool) {
 	if !plainHeader(s) {
 		return "", false

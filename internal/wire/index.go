@@ -2,63 +2,60 @@ package wire
 
 import "math"
 
-// An index is where the members of a message's params and of its _meta stand,
-// as noted when they were scanned: what is looked up in it is not read again. The
-// zero index knows nothing.
-type index struct {
-	whole   bool // nothing is missing
-	n       int
-	entries [maxIndexed]entry
-	from    uint32 // where params start
+// A memberIndex holds the positions of the members of a message's params and _meta, recorded during the scan. Lookups use it
+// instead of reading the text again. The zero index knows no member.
+type memberIndex struct {
+	complete     bool // every member is in entries
+	n            int
+	entries      [maxIndexed]indexedMember
+	paramsOffset uint32 // the offset of params in the text
 }
 
-// maxIndexed is how many members are noted. What the protocol knows is less.
+// maxIndexed limits how many members are recorded. The protocol defines fewer.
 const maxIndexed = 12
 
-// An entry is where the name of a member, which has no escapes, and its value
-// stand in the text.
-type entry struct {
+// An indexedMember is the position of one member in the text. Its name has no escapes.
+type indexedMember struct {
 	value, end uint32
 	name       uint32
-	length     uint16 // of the name
-	meta       bool   // it is one of _meta
+	length     uint16 // the length of the name
+	meta       bool   // the member belongs to _meta
 }
 
-// note notes the member of an object at where, if that is one to note.
-func (x *index) note(where place, name span, value, end int) {
+// record records a member of the object at where, if where is params or _meta.
+func (x *memberIndex) record(where objectRole, name nameSpan, value, end int) {
 	length := name.end - name.start
 	switch {
 	case where != inParams && where != inMeta:
 	case x.n == maxIndexed || name.escaped || length > math.MaxUint16:
-		x.whole = false
+		x.complete = false
 	default:
-		x.entries[x.n] = entry{uint32(value), uint32(end), name.start, uint16(length), where == inMeta}
+		x.entries[x.n] = indexedMember{uint32(value), uint32(end), name.start, uint16(length), where == inMeta}
 		x.n++
 	}
 }
 
-func (m *Message) find(meta bool, name string) (value []byte, ok bool) {
+func (m *Message) findIndexed(meta bool, name string) (value []byte, ok bool) {
 	for i := range m.index.entries[:m.index.n] {
 		e := &m.index.entries[i]
-		if at := e.name - m.index.from; e.meta == meta && string(m.Params[at:at+uint32(e.length)]) == name {
-			return m.Params[e.value-m.index.from : e.end-m.index.from], true
+		if at := e.name - m.index.paramsOffset; e.meta == meta && string(m.Params[at:at+uint32(e.length)]) == name {
+			return m.Params[e.value-m.index.paramsOffset : e.end-m.index.paramsOffset], true
 		}
 	}
 	return nil, false
 }
 
-// Param returns the value of the member of params with the name, as Field does.
+// Param returns the value of the named member of params, like Field.
 func (m *Message) Param(name string) (value []byte, ok bool) {
-	if value, ok = m.find(false, name); ok || m.index.whole {
+	if value, ok = m.findIndexed(false, name); ok || m.index.complete {
 		return value, ok
 	}
 	return Field(m.Params, name)
 }
 
-// Meta returns the value of the member of params._meta with the name, as Field
-// does.
+// Meta returns the value of the named member of params._meta, like Field.
 func (m *Message) Meta(name string) (value []byte, ok bool) {
-	if value, ok = m.find(true, name); ok || m.index.whole {
+	if value, ok = m.findIndexed(true, name); ok || m.index.complete {
 		return value, ok
 	}
 	meta, _ := Field(m.Params, MemberMeta)

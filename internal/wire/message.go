@@ -11,17 +11,17 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Kind is what a message is.
+// A Kind is the kind of a message.
 type Kind uint8
 
 // The kinds.
 const (
-	Request      Kind = iota + 1 // wants an answer
-	Notification                 // wants none
-	Response                     // is one
+	Request      Kind = iota + 1 // expects an answer
+	Notification                 // expects no answer
+	Response                     // is an answer
 )
 
-// String gives "request", "notification" or "response".
+// String returns "request", "notification" or "response".
 func (k Kind) String() string {
 	switch k {
 	case Request:
@@ -34,67 +34,65 @@ func (k Kind) String() string {
 	return "no message"
 }
 
-// The limits of what stands in an envelope, in bytes.
+// The limits of values in an envelope, in bytes.
 const (
-	MaxIDBytes     = 256 // as spelt
+	MaxIDBytes     = 256 // of the id in its own spelling
 	MaxMethodBytes = 128
 )
 
-// A Message is one JSON-RPC message. Its slices are parts of the bytes that were
-// parsed, which must not be modified while it is in use.
+// A Message is one JSON-RPC message. Its slices are parts of the parsed bytes. Do not modify those bytes while the
+// message is in use.
 type Message struct {
 	Kind   Kind
-	ID     []byte // a string or an integer, as spelt; nil where there is none
+	ID     []byte // a string or an integer, in its own spelling; nil if there is none
 	Method string // visible ASCII; "" in a response
-	Params []byte // an object; nil where there is none
+	Params []byte // an object; nil if there is none
 
-	// Result or ErrorObject is what a response holds; the other is nil. An
-	// ErrorObject is an object. A Result is one when a client sent it; a
-	// server's may be any value.
+	// A response has either Result or ErrorObject; the other is nil. An ErrorObject is an object. A client's Result is
+	// an object; a server's may be any value.
 	Result      []byte
 	ErrorObject []byte
 
-	// Outline is that of a server's result, where that is an object, and At is
-	// where Result starts in what was parsed.
+	// Outline is the outline of a server's result, if that is an object. At is the offset of Result in the parsed
+	// bytes.
 	Outline switchboard.Outline
 	At      int
 
-	// Deep says that a server's result has objects and arrays more than MaxDepth deep in each other. Only the answers to lists may.
+	// Deep says that a server's result is nested more than MaxDepth levels deep. Only answers to list requests may be.
 	Deep bool
 
-	// Raw is the whole message, without the space around it.
+	// Raw is the whole message, without surrounding space.
 	Raw []byte
 
-	index index
+	index memberIndex
 }
 
-// A ParseError is why bytes are no message that we accept.
+// A ParseError says why bytes are not a message that Switchboard accepts.
 type ParseError struct {
 	Code   int    // CodeParse or CodeInvalidRequest
-	ID     []byte // the request's, as spelt, where it could be told; else nil
-	Reason string // for whoever sent the message
-	Offset int    // of the byte that is to blame, or of the message
+	ID     []byte // the request's id in its own spelling; nil if it is unknown
+	Reason string // for the sender of the message
+	Offset int    // of the wrong byte, or of the message
 }
 
-// Error gives the reason and the offset.
+// Error returns the reason and the offset.
 func (e *ParseError) Error() string {
 	return fmt.Sprintf("message, byte %d: %s", e.Offset, e.Reason)
 }
 
-// Parse reads a message of a client. It scans all of it, so that what it accepts
-// means the same to every reader: JSON in UTF-8, at most MaxDepth deep, one
-// value and nothing after it; no name twice in one object, at any depth; and no
-// name in the envelope, in params or in _meta that a lenient reader could take
-// for another one there. Batches are refused. The error is a *ParseError.
+// Parse reads a message of a client. It scans the whole message, so that an accepted message means the same to every
+// reader. It accepts one JSON value in UTF-8, at most MaxDepth levels deep, with nothing after it. No object at any
+// depth may have a duplicate name. In the envelope, in params and in _meta, no name may be one that a lenient reader
+// could take for another name there. Batches are refused. The error is a *ParseError.
 func Parse(data []byte) (Message, error) { return parse(data, true) }
 
-// ParseEnvelope reads a message of a server. The envelope is held to the same
-// rules as a client's; params, result and error are only known to be JSON in
-// UTF-8 and not too deep, where an object as the result may be MaxListDepth deep. In a response to a request that the server could not
-// read, ID is nil. The error is a *ParseError.
+// ParseEnvelope reads a message of a server. The rules for the envelope are the same as for a client's message. Params,
+// result and error are only checked to be JSON in UTF-8, nested at most MaxDepth levels deep; a result that is an
+// object may be MaxListDepth deep. ID is nil in a response to a request that the server could not read. The error is a
+// *ParseError.
 func ParseEnvelope(data []byte) (Message, error) { return parse(data, false) }
 
-// byteOrderMark is what some editors put first; JSON does not have it.
+// byteOrderMark is what some editors put at the start of a file. JSON does not allow it.
 const byteOrderMark = "\xEF\xBB\xBF"
 
 const notUTF8 = "the message is not UTF-8"
@@ -106,9 +104,9 @@ func parse(data []byte, strict bool) (Message, error) {
 	case bytes.HasPrefix(data, []byte(byteOrderMark)):
 		return Message{}, &ParseError{Code: CodeParse, Reason: "the message starts with a byte order mark"}
 	}
-	m, err := read(data, strict)
-	if err != nil { // what is not even text is said first
-		if at := invalid(data); at >= 0 {
+	m, err := readMessage(data, strict)
+	if err != nil { // report invalid UTF-8 before anything else
+		if at := firstInvalidUTF8(data); at >= 0 {
 			return Message{}, &ParseError{Code: CodeParse, Reason: notUTF8, Offset: at}
 		}
 		return Message{}, err
@@ -116,8 +114,8 @@ func parse(data []byte, strict bool) (Message, error) {
 	return m, nil
 }
 
-// invalid returns the offset of the first byte that is not UTF-8, or -1.
-func invalid(data []byte) int {
+// firstInvalidUTF8 returns the offset of the first byte that is not valid UTF-8, or -1.
+func firstInvalidUTF8(data []byte) int {
 	if utf8.Valid(data) {
 		return -1
 	}
@@ -130,9 +128,9 @@ func invalid(data []byte) int {
 	}
 }
 
-// read reads a message. Outside of strings there is nothing but ASCII in JSON,
-// so that what it accepts is UTF-8. The error is a *ParseError.
-func read(data []byte, strict bool) (Message, error) {
+// readMessage reads a message. JSON has only ASCII outside of strings, so everything that read accepts is UTF-8. The error is
+// a *ParseError.
+func readMessage(data []byte, strict bool) (Message, error) {
 	from := skipSpace(data, 0)
 	if from == len(data) {
 		return Message{}, &ParseError{Code: CodeParse, Reason: "there is no message, only space", Offset: from}
@@ -147,85 +145,86 @@ func read(data []byte, strict bool) (Message, error) {
 		}
 		return Message{}, &ParseError{Code: CodeInvalidRequest, Reason: "a message is an object", Offset: from}
 	}
-	e := envelopes.Get().(*envelope)
+	e := envelopeReaders.Get().(*envelopeReader)
 	defer e.release()
-	e.data, e.strict, e.index.whole = data, strict, true
-	end, f := e.read(from)
+	e.data, e.strict, e.index.complete = data, strict, true
+	end, f := e.readObject(from)
 	switch {
 	case f != 0:
-		return Message{}, &ParseError{Code: CodeParse, ID: e.knownID(), Reason: f.String(), Offset: end}
+		return Message{}, &ParseError{Code: CodeParse, ID: e.answerableID(), Reason: f.String(), Offset: end}
 	case skipSpace(data, end) != len(data):
-		return Message{}, &ParseError{Code: CodeParse, ID: e.knownID(), Reason: "there is more after the message", Offset: skipSpace(data, end)}
+		return Message{}, &ParseError{Code: CodeParse, ID: e.answerableID(), Reason: "there is more after the message", Offset: skipSpace(data, end)}
 	}
-	m := e.message()
-	if e.refused != "" {
-		return Message{}, &ParseError{Code: CodeInvalidRequest, ID: e.knownID(), Reason: e.refused, Offset: e.refusedAt}
+	m := e.makeMessage()
+	if e.refusal != "" {
+		return Message{}, &ParseError{Code: CodeInvalidRequest, ID: e.answerableID(), Reason: e.refusal, Offset: e.refusalOffset}
 	}
 	m.Raw = data[from:end]
 	if strict && m.Params != nil {
 		m.index = e.index
-		m.index.from = uint32(e.at(e.params))
+		m.index.paramsOffset = uint32(e.offsetOf(e.params))
 	}
 	for _, part := range [...]*[]byte{&m.ID, &m.Params, &m.Result, &m.ErrorObject, &m.Raw} {
-		*part = slices.Clip(*part) // so that to append to it does not write on
+		*part = slices.Clip(*part) // so that appending to a part does not overwrite the rest
 	}
 	return m, nil
 }
 
-// An envelope is the outermost object while it is read.
-type envelope struct {
-	scanner
+// An envelopeReader reads the outermost object of a message.
+type envelopeReader struct {
+	strictScanner
 	strict bool
 
-	version, id, method, params, result, failure []byte // as spelt
-	start                                        int
-	deep                                         bool
-	twice                                        bool // more than one id
-	outline                                      switchboard.Outline
+	version, id, method, params, result, errorObject []byte // in their own spelling
+	start                                            int
+	deep                                             bool
+	duplicateID                                      bool // there is more than one id
+	outline                                          switchboard.Outline
 }
 
-// envelopes are for use again, with the room that they have for names.
-var envelopes = sync.Pool{New: func() any { return &envelope{scanner: scanner{names: make([]span, 0, fewNames)}} }}
+// envelopeReaders is a pool, so that envelopeReaders reuse their memory for names.
+var envelopeReaders = sync.Pool{New: func() any {
+	return &envelopeReader{strictScanner: strictScanner{names: make([]nameSpan, 0, usualNames)}}
+}}
 
-// fewNames is how many names most messages have in the objects that are open at
-// once.
-const fewNames = 32
+// usualNames is enough for the names in the open objects of most messages.
+const usualNames = 32
 
-// maxKeptNames is for up to how many names that room is kept.
-const maxKeptNames = 4 << 10
+// maxPooledNames limits the memory for names that the pool keeps.
+const maxPooledNames = 4 << 10
 
-func (e *envelope) release() {
+func (e *envelopeReader) release() {
 	names, table := e.names[:0], e.table
-	if cap(names) > maxKeptNames {
+	if cap(names) > maxPooledNames {
 		names = nil
 	}
-	if cap(table) > 4*maxKeptNames {
+	if cap(table) > 4*maxPooledNames {
 		table = nil
 	}
-	*e = envelope{scanner: scanner{names: names, table: table}}
-	envelopes.Put(e)
+	*e = envelopeReader{strictScanner: strictScanner{names: names, table: table}}
+	envelopeReaders.Put(e)
 }
 
-// read returns the offset behind the object that opens at i.
-func (e *envelope) read(i int) (int, flaw) {
+// readObject reads the object that opens at i, and returns the offset after it.
+func (e *envelopeReader) readObject(i int) (int, flaw) {
 	e.start = i
 	if i = skipSpace(e.data, i+1); i < len(e.data) && e.data[i] == '}' {
 		return i + 1, 0
 	}
 	for {
-		val, name, f := e.name(i)
+		val, name, f := e.readName(i)
 		if f != 0 {
 			return val, f
 		}
 		e.names = append(e.names, name)
-		member, where := e.member(name)
+		member, where := e.memberField(name)
 		switch {
 		case e.strict:
-			i, f = e.value(val, 1, where)
+			i, f = e.scanValue(val, 1, where)
 		case member == &e.result && val < len(e.data) && e.data[val] == '{':
-			if i, f = outline(e.data, val, MaxDepth, &e.outline); f == flawDepth {
+			if i, f = scanOutline(e.data, val, MaxDepth, &e.outline); f == flawDepth {
 				e.deep = true
-				i, f = outline(e.data, val, MaxListDepth, &e.outline)
+				i, f = scanOutline(e.data, val, MaxListDepth, &e.outline)
 			}
 		default:
 			i, f = skipValue(e.data, val, 1, MaxDepth)
@@ -234,59 +233,58 @@ func (e *envelope) read(i int) (int, flaw) {
 			return i, f
 		}
 		if member != nil {
-			e.twice = e.twice || member == &e.id && e.id != nil
+			e.duplicateID = e.duplicateID || member == &e.id && e.id != nil
 			*member = e.data[val:i]
 		}
 		var last bool
-		if i, last, f = next(e.data, i, '}'); f != 0 {
+		if i, last, f = nextElement(e.data, i, '}'); f != 0 {
 			return i, f
 		}
 		if last {
-			e.unique(e.names)
+			e.refuseDuplicates(e.names)
 			return i, 0
 		}
 	}
 }
 
-// member returns where the value of the name is kept, nil for nowhere, and the
-// place that the value stands in.
-func (e *envelope) member(name span) (*[]byte, place) {
+// memberField returns the field for the value of this name, or nil if there is none, and the role of the value.
+func (e *envelopeReader) memberField(name nameSpan) (*[]byte, objectRole) {
 	text := e.data[name.start:name.end]
 	if name.escaped {
 		text = unescape(nil, text)
 	}
 	if e.strict || !name.escaped {
-		e.watch(name, inEnvelope)
+		e.checkWatchedName(name, inEnvelope)
 	} else {
-		e.imitation(name, text, inEnvelope)
+		e.refuseImitation(name, text, inEnvelope)
 	}
 	switch string(text) {
 	case "jsonrpc":
-		return &e.version, elsewhere
+		return &e.version, unwatched
 	case "id":
-		return &e.id, elsewhere
+		return &e.id, unwatched
 	case "method":
-		return &e.method, elsewhere
+		return &e.method, unwatched
 	case "params":
 		return &e.params, inParams
 	case "result":
-		return &e.result, elsewhere
+		return &e.result, unwatched
 	case "error":
-		return &e.failure, elsewhere
+		return &e.errorObject, unwatched
 	}
-	return nil, elsewhere
+	return nil, unwatched
 }
 
-// knownID returns the id, where there is one that can be answered.
-func (e *envelope) knownID() []byte {
-	if e.twice || checkID(e.id) != "" {
+// answerableID returns the id, if there is one that an answer can carry.
+func (e *envelopeReader) answerableID() []byte {
+	if e.duplicateID || checkID(e.id) != "" {
 		return nil
 	}
 	return slices.Clip(e.id)
 }
 
-// message makes the message of what was read, or refuses.
-func (e *envelope) message() Message {
+// makeMessage makes a Message from the fields, or refuses it.
+func (e *envelopeReader) makeMessage() Message {
 	m := Message{ID: e.id, Params: e.params, Deep: e.deep}
 	if string(e.version) != `"2.0"` {
 		e.refuse(e.start, `jsonrpc has to be "2.0"`)
@@ -295,69 +293,69 @@ func (e *envelope) message() Message {
 		if !e.strict && string(e.params) == "null" {
 			m.Params = nil
 		} else {
-			e.refuse(e.at(e.params), "params is not an object")
+			e.refuse(e.offsetOf(e.params), "params is not an object")
 		}
 	}
 	if e.method != nil {
-		e.request(&m)
+		e.fillRequest(&m)
 	} else {
-		e.response(&m)
+		e.fillResponse(&m)
 	}
 	return m
 }
 
-// request fills in what has a method.
-func (e *envelope) request(m *Message) {
+// fillRequest fills in a message with a method.
+func (e *envelopeReader) fillRequest(m *Message) {
 	m.Kind = Request
 	if e.id == nil {
 		m.Kind = Notification
 	} else if reason := checkID(e.id); reason != "" {
-		e.refuse(e.at(e.id), "%s", reason)
+		e.refuse(e.offsetOf(e.id), "%s", reason)
 	}
-	if e.result != nil || e.failure != nil {
+	if e.result != nil || e.errorObject != nil {
 		e.refuse(e.start, "a message is a request or a response, not both")
 	}
 	var ok bool
 	if m.Method, ok = readMethod(e.method); !ok {
-		e.refuse(e.at(e.method), "method is not a string of 1 to %d visible ASCII characters", MaxMethodBytes)
+		e.refuse(e.offsetOf(e.method), "method is not a string of 1 to %d visible ASCII characters", MaxMethodBytes)
 	}
 }
 
-// response fills in what has no method.
-func (e *envelope) response(m *Message) {
-	m.Kind, m.Result, m.ErrorObject, m.Outline = Response, e.result, e.failure, e.outline
+// fillResponse fills in a message without a method.
+func (e *envelopeReader) fillResponse(m *Message) {
+	m.Kind, m.Result, m.ErrorObject, m.Outline = Response, e.result, e.errorObject, e.outline
 	switch {
-	case e.result == nil && e.failure == nil:
+	case e.result == nil && e.errorObject == nil:
 		e.refuse(e.start, "there is no method, and no result or error either")
-	case e.result != nil && e.failure != nil:
+	case e.result != nil && e.errorObject != nil:
 		e.refuse(e.start, "a response has a result or an error, not both")
-	case e.failure != nil && e.failure[0] != '{':
-		e.refuse(e.at(e.failure), "error is not an object")
+	case e.errorObject != nil && e.errorObject[0] != '{':
+		e.refuse(e.offsetOf(e.errorObject), "error is not an object")
 	case e.strict && e.result != nil && e.result[0] != '{':
-		e.refuse(e.at(e.result), "result is not an object")
+		e.refuse(e.offsetOf(e.result), "result is not an object")
 	}
 	if e.result != nil {
-		m.At = e.at(e.result)
+		m.At = e.offsetOf(e.result)
 	}
-	// A server that could not read our request cannot know its id.
-	if !e.strict && e.failure != nil && (e.id == nil || string(e.id) == "null") {
+	// A server that could not read our request cannot know the request's id.
+	if !e.strict && e.errorObject != nil && (e.id == nil || string(e.id) == "null") {
 		m.ID = nil
 		return
 	}
 	if e.id == nil {
 		e.refuse(e.start, "a response has an id")
 	} else if reason := checkID(e.id); reason != "" {
-		e.refuse(e.at(e.id), "%s", reason)
+		e.refuse(e.offsetOf(e.id), "%s", reason)
 	}
 }
 
-// at returns the offset of part, which has been cut from the text: what is behind
-// its start is its capacity.
-func (e *envelope) at(part []byte) int { return cap(e.data) - cap(part) }
+// offsetOf returns the offset of part in the text. part was cut from the text without limiting its capacity, so the
+// capacities give the offset.
+func (e *envelopeReader) offsetOf(part []byte) int { return cap(e.data) - cap(part) }
 
 // readMethod decodes the value of method.
 func readMethod(raw []byte) (string, bool) {
-	// Each character can be spelt as an escape of six bytes.
+	// Each character may be spelt as an escape of six bytes.
 	if raw[0] != '"' || len(raw) <= 2 || len(raw) > 2+6*MaxMethodBytes {
 		return "", false
 	}
@@ -373,11 +371,10 @@ func readMethod(raw []byte) (string, bool) {
 	if len(text) > MaxMethodBytes {
 		return "", false
 	}
-	return method(text), true
+	return internMethod(text), true
 }
 
-// checkID says why raw, which is nil or JSON, cannot be an id; "" means that it
-// can.
+// checkID returns why raw cannot be an id; "" means that it can. raw is nil or valid JSON.
 func checkID(raw []byte) string {
 	switch {
 	case raw == nil:

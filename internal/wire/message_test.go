@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-func TestParseTellsWhatAMessageIs(t *testing.T) {
+func TestParseFindsTheKindOfAMessage(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want wire.Message
@@ -58,7 +58,7 @@ func TestParseTellsWhatAMessageIs(t *testing.T) {
 	}
 }
 
-// show tells nil from empty.
+// show distinguishes nil from empty.
 func show(m wire.Message) string {
 	s := m.Kind.String() + " " + m.Method
 	for _, part := range [][]byte{m.ID, m.Params, m.Result, m.ErrorObject, m.Raw} {
@@ -71,7 +71,7 @@ func show(m wire.Message) string {
 	return s
 }
 
-func TestToAppendToAPartLeavesTheMessageAsItWas(t *testing.T) {
+func TestAppendingToAPartDoesNotChangeTheMessage(t *testing.T) {
 	in := []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{}}`)
 	m, err := wire.Parse(in)
 	if err != nil {
@@ -82,11 +82,11 @@ func TestToAppendToAPartLeavesTheMessageAsItWas(t *testing.T) {
 		_ = append(part, "xxxx"...)
 	}
 	if string(in) != was {
-		t.Errorf("the message has become %s", in)
+		t.Errorf("the message changed to %s", in)
 	}
 }
 
-// call puts params into a request with id 7.
+// call returns a request with id 7 and these params.
 func call(params string) string {
 	return `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":` + params + `}`
 }
@@ -99,9 +99,9 @@ func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string
 		code     int
-		id       string // what the answer can carry
+		id       string // the id that the answer can carry
 	}{
-		// JS-01: what another reader would read as another message.
+		// JS-01: another reader would read another message.
 		{"Name beside name", call(`{"name":"safe","Name":"danger"}`), invalid, "7"},
 		{"Name alone", call(`{"Name":"danger"}`), invalid, "7"},
 		{"name twice", call(`{"name":"safe","name":"danger"}`), invalid, "7"},
@@ -148,7 +148,7 @@ func TestParseRefuses(t *testing.T) {
 		{"id of 100 KB", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 100_000) + `","method":"ping"}`, invalid, ""},
 		{"id of 257 digits", `{"jsonrpc":"2.0","id":` + strings.Repeat("1", 257) + `,"method":"ping"}`, invalid, ""},
 
-		// JS-04: what is not one message.
+		// JS-04: not exactly one message.
 		{"nothing", ``, parse, ""},
 		{"space", " \n", parse, ""},
 		{"an empty batch", `[]`, invalid, ""},
@@ -221,8 +221,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestNoFoldingOfAnyCharacterPasses tries all characters with case that some way to ignore
-// case makes equal to a letter of a watched name.
+// TestNoFoldingOfAnyCharacterPasses tries every character with case that some method of ignoring case makes equal to a
+// letter of a watched name.
 func TestNoFoldingOfAnyCharacterPasses(t *testing.T) {
 	const name = "inputresponses requeststate arguments protocolversion clientinfo task"
 	tried := 0
@@ -255,7 +255,7 @@ func TestNoFoldingOfAnyCharacterPasses(t *testing.T) {
 	}
 }
 
-// numbered gives the members k0 to k(n-1).
+// numbered returns the members k0 to k(n-1).
 func numbered(n int) string {
 	members := make([]string, n)
 	for i := range n {
@@ -290,7 +290,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-func TestParseEnvelopeReadsServersMoreLeniently(t *testing.T) {
+func TestParseEnvelopeIsMoreLenientWithServers(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"escaped names", `{"jsonrp\u0063":"2.0","\u0069d":1,"resu\u006ct":{}}`, `response  | 1 | - | {} | -`},
 		{"names twice in a result", `{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`, `response  | 1 | - | {"a":1,"a":2} | -`},
@@ -359,7 +359,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestEveryByteOfAStringIsLookedAt(t *testing.T) {
+func TestEveryByteOfAStringIsChecked(t *testing.T) {
 	for _, fill := range []string{"x", "!", "#", " ", "]"} {
 		for at := range 40 {
 			for c := range 128 {
@@ -374,7 +374,7 @@ func TestEveryByteOfAStringIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestMembersAreFoundWhereverTheyStand(t *testing.T) {
+func TestMembersAreFoundAtEveryPosition(t *testing.T) {
 	many := strings.Builder{}
 	for i := range 40 {
 		fmt.Fprintf(&many, `"m%d":%d,`, i, i)
@@ -393,8 +393,8 @@ func TestMembersAreFoundWhereverTheyStand(t *testing.T) {
 	}
 }
 
-// Long text is searched in other ways than short text, and in stretches.
-func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
+// Long text is searched differently from short text, in sections.
+func TestSpecialCharactersAreFoundAtEveryPositionOfLongText(t *testing.T) {
 	var where []int
 	for _, edge := range []int{0, 136, 264, 8 << 10} {
 		for i := max(edge-12, 0); i < edge+20; i++ {
@@ -402,9 +402,9 @@ func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
 		}
 	}
 	for _, in := range []string{
-		"", " ", "!", "#", "[", "]", "\x7f", `\"`, `\\`, `\n`, `\u00e9`, `\ud83d\ude00`, "é", "€", "😀", "\uFEFF", "ééééééééé", // fine
-		"\x00", "\n", "\x1f", `"`, `\`, `\x`, `\u00g0`, // no JSON
-		"\x80", "\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf0\x9f\x98", "\xf4\x90\x80\x80", // no UTF-8
+		"", " ", "!", "#", "[", "]", "\x7f", `\"`, `\\`, `\n`, `\u00e9`, `\ud83d\ude00`, "é", "€", "😀", "\uFEFF", "ééééééééé", // valid
+		"\x00", "\n", "\x1f", `"`, `\`, `\x`, `\u00g0`, // not JSON
+		"\x80", "\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf0\x9f\x98", "\xf4\x90\x80\x80", // not UTF-8
 	} {
 		for _, i := range where {
 			text := `"` + strings.Repeat("x", i) + in + strings.Repeat("y", 100) + `"`
@@ -422,8 +422,8 @@ func TestWhatStandsInLongTextIsSeenWhereverItStands(t *testing.T) {
 	}
 }
 
-func TestAResultOfAServerMayBeDeepWithinABound(t *testing.T) {
-	nested := func(depth int) string { // arrays and objects in turn, from the result on, with something behind each
+func TestAResultOfAServerMayBeNestedUpToALimit(t *testing.T) {
+	nested := func(depth int) string { // alternating arrays and objects, from the result on, with something after each
 		open, closing := "", ""
 		for i := range depth {
 			if i%3 == 1 {
@@ -434,7 +434,7 @@ func TestAResultOfAServerMayBeDeepWithinABound(t *testing.T) {
 		}
 		return open + "0" + closing
 	}
-	for depth, deep := range map[int]bool{1: false, 63: false, 64: true, 65: true, 127: true, 128: true, 129: true, 1023: true} { // the envelope is one more
+	for depth, deep := range map[int]bool{1: false, 63: false, 64: true, 65: true, 127: true, 128: true, 129: true, 1023: true} { // the envelope is one more level
 		m, err := wire.ParseEnvelope([]byte(`{"jsonrpc":"2.0","id":1,"result":` + nested(depth) + "}"))
 		if err != nil || m.Deep != deep || string(m.Result) != nested(depth) {
 			t.Errorf("%d levels: %v, deep %t", depth, err, m.Deep)

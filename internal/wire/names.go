@@ -7,27 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// The names that may not be imitated, by their lower-case form. A reader that
-// ignores case (as encoding/json does), stops at a NUL, or drops what cannot be
-// seen, would take an imitation for the name itself, and so read another
-// message than we did.
+// watchedNames maps the lower-case form of each name that must not be imitated to the name. Some readers ignore case
+// (as encoding/json does), stop at a NUL, or drop invisible characters. Such a reader would take an imitation for the
+// name itself, and so read another message than Switchboard did.
 var watchedNames = [...]map[string]string{
-	inEnvelope: watched("jsonrpc", "id", "method", "params", "result", "error"),
+	inEnvelope: watchedSet("jsonrpc", "id", "method", "params", "result", "error"),
 
-	// The params of every method in one set: nothing is lost by refusing an
-	// imitation of a name that belongs to another method.
-	inParams: watched(
+	// The params of all methods form one set. Refusing the imitation of another method's name does no harm.
+	inParams: watchedSet(
 		"_meta", "name", "arguments", "uri", "cursor", "protocolVersion", "capabilities", "clientInfo", "level",
 		"requestId", "progressToken", "reason", "notifications", "inputResponses", "requestState", "task", "taskId",
 		"progress", "total", "message", "logger", "data", "ref", "argument", "context", "status", "ttl",
 	),
-	inMeta: watched(
+	inMeta: watchedSet(
 		MetaProgressToken, MetaProtocolVersion, MetaClientInfo, MetaClientCapabilities, MetaServerInfo, MetaLogLevel,
 		MetaSubscriptionID, MetaRelatedTask,
 	),
 }
 
-func watched(names ...string) map[string]string {
+func watchedSet(names ...string) map[string]string {
 	m := make(map[string]string, len(names))
 	for _, n := range names {
 		m[strings.ToLower(n)] = n
@@ -35,20 +33,19 @@ func watched(names ...string) map[string]string {
 	return m
 }
 
-// maxWatched is how long a folded name may be and still be a watched one.
+// maxWatched is the greatest length of a watched name.
 const maxWatched = 64
 
-// lookalike returns the watched name that a lenient reader could take name
-// for, where that is not name itself.
-func lookalike(name []byte, where place) (like string, found bool) {
+// lookalike returns the watched name that a lenient reader could read instead of name, unless name is that name.
+func lookalike(name []byte, where objectRole) (like string, found bool) {
 	var scratch [maxWatched]byte
-	folded, ok := fold(scratch[:0], name)
+	folded, ok := foldName(scratch[:0], name)
 	if ok {
 		like, found = watchedNames[where][string(folded)]
 	}
 	if !found {
 		if before, _, cut := bytes.Cut(name, []byte{0}); cut {
-			if folded, ok = fold(scratch[:0], before); ok {
+			if folded, ok = foldName(scratch[:0], before); ok {
 				like, found = watchedNames[where][string(folded)]
 			}
 		}
@@ -56,7 +53,7 @@ func lookalike(name []byte, where place) (like string, found bool) {
 	if found {
 		return like, like != string(name)
 	}
-	// In _meta, all of the protocol's keys and ours are known by their prefix.
+	// In _meta, a prefix identifies the protocol's keys and ours.
 	if where == inMeta {
 		for _, prefix := range [...]string{MetaPrefix, MetaOurPrefix} {
 			if bytes.HasPrefix(folded, []byte(prefix)) && !bytes.HasPrefix(name, []byte(prefix)) {
@@ -67,9 +64,9 @@ func lookalike(name []byte, where place) (like string, found bool) {
 	return "", false
 }
 
-// fold appends name in lower-case ASCII, without what cannot be seen. It stops
-// and reports false where the result can equal no watched name.
-func fold(dst, name []byte) ([]byte, bool) {
+// foldName appends name in lower-case ASCII, without invisible characters. It stops and returns false if the result cannot
+// equal a watched name.
+func foldName(dst, name []byte) ([]byte, bool) {
 	for i := 0; i < len(name); {
 		c := name[i]
 		if c < utf8.RuneSelf {
@@ -80,7 +77,7 @@ func fold(dst, name []byte) ([]byte, bool) {
 		} else {
 			r, n := utf8.DecodeRune(name[i:])
 			i += n
-			if unseen(r) {
+			if invisible(r) {
 				continue
 			}
 			if c = foldRune(r); c == 0 {
@@ -95,19 +92,19 @@ func fold(dst, name []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// foldASCII is the lower case of each character, and 0 where it leaves no mark.
+// foldASCII maps each ASCII character to lower case, and invisible ones to 0.
 var foldASCII = func() (t [utf8.RuneSelf]byte) {
 	for c := range rune(utf8.RuneSelf) {
-		if !unseen(c) {
+		if !invisible(c) {
 			t[c] = byte(unicode.ToLower(c))
 		}
 	}
 	return t
 }()
 
-// foldRune returns the lower-case ASCII character that r, which is not ASCII,
-// equals for some reader that ignores case, or 0: ſ is s, the Kelvin sign is k,
-// and for those that map to upper or lower case rather than fold, İ and ı are i.
+// foldRune returns the lower-case ASCII character that some reader that ignores case treats as equal to r, or 0. r is
+// not ASCII. For example, ſ equals s and the Kelvin sign equals k; for readers that map to upper or lower case instead
+// of folding, İ and ı equal i.
 func foldRune(r rune) byte {
 	for _, c := range [...]rune{unicode.ToLower(r), unicode.ToUpper(r)} {
 		if c < utf8.RuneSelf {
@@ -117,8 +114,8 @@ func foldRune(r rune) byte {
 	return 0
 }
 
-// unseen reports whether r leaves no mark: controls, spaces, formats (zero
-// width, bidirectional, tags) and variation selectors.
-func unseen(r rune) bool {
+// invisible reports whether r is invisible: controls, spaces, formats (zero width, bidirectional, tags) and variation
+// selectors.
+func invisible(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Z, unicode.Variation_Selector)
 }

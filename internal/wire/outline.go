@@ -7,8 +7,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The members of a result that are noted while its envelope is read: those in
-// which the eras differ, and whether it is an error.
+// The members of a result that are recorded while its envelope is read: those that differ between the eras, and
+// isError.
 const (
 	MemberMeta       = "_meta"
 	MemberResultType = "resultType"
@@ -17,13 +17,12 @@ const (
 	MemberError      = "isError"
 )
 
-// maxNoted is how many members are noted. Only a result that repeats them has
-// more than five.
-const maxNoted = 64
+// maxOutlined limits how many members are recorded. Only a result that repeats members has more than five.
+const maxOutlined = 64
 
-// noted returns the name where it is of a member that is noted. Of _meta each
-// spelling is, since to a reader that ignores case it is the same.
-func noted(name []byte) (string, bool) {
+// recordedName returns the name if it is the name of a recorded member. All spellings of _meta are recorded, because a reader
+// that ignores case treats them as equal.
+func recordedName(name []byte) (string, bool) {
 	switch string(name) {
 	case MemberMeta:
 		return MemberMeta, true
@@ -42,19 +41,19 @@ func noted(name []byte) (string, bool) {
 	return "", false
 }
 
-// OutlineOf returns the outline of an object that stands at the start of obj and
-// has been scanned. It is what ParseEnvelope notes of a result.
+// OutlineOf returns the outline of the object at the start of obj, which has been scanned. ParseEnvelope makes the same
+// outline of a result.
 func OutlineOf(obj []byte) switchboard.Outline {
 	var o switchboard.Outline
 	if len(obj) > 0 && obj[0] == '{' {
-		_, _ = outline(obj, 0, MaxListDepth, &o) // what has been scanned has no flaw
+		_, _ = scanOutline(obj, 0, MaxListDepth, &o) // scanned text has no flaw
 	}
 	return o
 }
 
-// outline is skipValue for the result, an object that starts at i, and notes in o
-// what stands where, counted from i.
-func outline(data []byte, i, most int, o *switchboard.Outline) (int, flaw) {
+// scanOutline does the work of skipValue for a result, an object that starts at i. It also records positions in o, relative
+// to i.
+func scanOutline(data []byte, i, most int, o *switchboard.Outline) (int, flaw) {
 	*o = switchboard.Outline{End: 1}
 	start, after := i, i+1
 	if i = skipSpace(data, after); i < len(data) && data[i] == '}' {
@@ -74,33 +73,32 @@ func outline(data []byte, i, most int, o *switchboard.Outline) (int, flaw) {
 		if escaped {
 			name = unescape(nil, name)
 		}
-		if name, ok := noted(name); ok {
-			if o.Crowded = len(o.Members) == maxNoted; !o.Crowded {
+		if name, ok := recordedName(name); ok {
+			if o.Crowded = len(o.Members) == maxOutlined; !o.Crowded {
 				o.Members = append(o.Members, switchboard.Member{Name: name, After: after - start, Quote: quote - start, Value: value - start, End: end - start})
 			}
 		}
 		after, o.End = end, end-start
 		var last bool
-		if i, last, f = next(data, end, '}'); f != 0 || last {
+		if i, last, f = nextElement(data, end, '}'); f != 0 || last {
 			return i, f
 		}
 	}
 }
 
-// Splice returns obj with the edits as parts, which share the memory of obj. It
-// does to the members of the outline, which is not crowded, what Rewrite would,
-// byte for byte, and reads none of the others.
+// Splice returns obj with the edits, as parts that share the memory of obj. o must not be crowded. The result equals
+// that of Rewrite byte for byte, but Splice reads only the members in o.
 func Splice(obj []byte, o switchboard.Outline, edits ...Edit) [][]byte {
 	if len(edits) > MaxEdits {
 		panic("wire: too many edits")
 	}
 	parts := make([][]byte, 0, 2*len(edits)+3)
-	from := 0       // what of obj is not in parts
-	kept := false   // some member is
-	was := 1        // the end of the member before
-	var done uint64 // the edits that have found their member
+	from := 0       // the start of the part of obj that is not in parts yet
+	kept := false   // some member remains
+	was := 1        // the end of the previous member
+	var done uint64 // the edits that were applied
 	for _, m := range o.Members {
-		kept = kept || m.After > was // one that is not noted
+		kept = kept || m.After > was // there is a member between them that is not recorded
 		was = m.End
 		i := slices.IndexFunc(edits, func(e Edit) bool { return e.Name == m.Name })
 		switch {
@@ -114,8 +112,8 @@ func Splice(obj []byte, o switchboard.Outline, edits ...Edit) [][]byte {
 		case kept:
 			parts = append(parts, obj[from:m.After])
 			from = m.End
-		default: // with the comma behind it, and the space, but not what is before it
-			follows, last, _ := next(obj, m.End, '}')
+		default: // remove the member and the comma and space after it, but not what precedes it
+			follows, last, _ := nextElement(obj, m.End, '}')
 			if last {
 				parts, from = append(parts[:0], obj[:1]), m.End
 				break

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// results are objects with members of interest in many places.
+// results are objects with recorded members in many positions.
 var results = []string{
 	`{}`, `{ }`, `{"content":[]}`, `{ "content" : [ ] }`,
 	`{"_meta":{}}`, `{ "_meta" : {"a":1} }`, `{"_meta":1,"content":[]}`, ` {"a":1}`,
@@ -23,7 +23,7 @@ var results = []string{
 	`{ "ttlMs":1 , "ttlMs":2 , "ttlMs":3 }`, `{"ttlMs":1,"cacheScope":2}`, `{"a":1,"ttlMs":1,"cacheScope":2}`,
 }
 
-func TestAResultsOutlineSaysWhereItsMembersStand(t *testing.T) {
+func TestTheOutlineOfAResultHasThePositionsOfItsMembers(t *testing.T) {
 	const result = `{"content":[{"_meta":{}}], "isError" : true,"\u005fMETA":{"a":1},"x":2 }`
 	m, err := wire.ParseEnvelope([]byte(`{ "jsonrpc":"2.0","result": ` + result + ` ,"id":7}`))
 	if err != nil {
@@ -39,8 +39,8 @@ func TestAResultsOutlineSaysWhereItsMembersStand(t *testing.T) {
 	}
 }
 
-func TestMembersThatAreRepeatedWithoutEndAreNotAllNoted(t *testing.T) {
-	const result = `{"x":0` // and so on
+func TestRepeatedMembersAreRecordedUpToALimit(t *testing.T) {
+	const result = `{"x":0` // the rest follows
 	o := wire.OutlineOf([]byte(result + strings.Repeat(`,"ttlMs":1`, 100_000) + "}"))
 	if !o.Crowded || len(o.Members) > 100 {
 		t.Errorf("crowded %v, %d members", o.Crowded, len(o.Members))
@@ -50,8 +50,7 @@ func TestMembersThatAreRepeatedWithoutEndAreNotAllNoted(t *testing.T) {
 	}
 }
 
-// FuzzSplice holds Splice to Rewrite, and the outline that ParseEnvelope makes to
-// OutlineOf.
+// FuzzSplice compares Splice with Rewrite, and the outline of ParseEnvelope with that of OutlineOf.
 func FuzzSplice(f *testing.F) {
 	for _, s := range results {
 		for edits := range 1 << 6 {
@@ -67,7 +66,7 @@ func FuzzSplice(f *testing.F) {
 		}
 		o := wire.OutlineOf(m.Result)
 		if !reflect.DeepEqual(o, m.Outline) {
-			t.Fatalf("%s: noted %v, and then %v", m.Result, m.Outline, o)
+			t.Fatalf("%s: ParseEnvelope recorded %v, OutlineOf %v", m.Result, m.Outline, o)
 		}
 		if o.Crowded {
 			return
@@ -85,7 +84,7 @@ func FuzzSplice(f *testing.F) {
 	})
 }
 
-// BenchmarkSplice changes what stands around a MiB of text.
+// BenchmarkSplice edits the members around a MiB of text.
 func BenchmarkSplice(b *testing.B) {
 	m, err := wire.ParseEnvelope(textResult())
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package wire is MCP as bytes: it reads JSON-RPC messages without decoding
-// what they carry, and writes them by splicing.
+// Package wire handles MCP as bytes. It reads JSON-RPC messages without decoding their contents, and writes them by
+// splicing.
 //
-// It decides which bytes are a message at all. A client's message is scanned in
-// full, so that every reader behind us reads in it what we did; of a server's
-// message the envelope is read, and the rest is only known to be JSON. What a
-// method means, and who may call it, is left to others.
+// It decides which bytes are a message at all. It scans all of a client's message, so that every later reader reads the
+// same message as Switchboard. Of a server's message it reads the envelope, and checks only that the rest is JSON.
+// Other packages decide what a method means and who may call it.
 package wire
 
 import "strings"
@@ -17,22 +16,21 @@ const (
 	Version20251125 = "2025-11-25"
 	Version20260728 = "2026-07-28"
 
-	// LatestLegacy is the last version that opens with initialize.
+	// LatestLegacy is the last version that starts with initialize.
 	LatestLegacy = Version20251125
 
-	// Latest is the newest version that we speak.
+	// Latest is the newest version that Switchboard speaks.
 	Latest = Version20260728
 )
 
-// Versions are the versions that we speak, newest first. It is not modified.
+// Versions lists the versions that Switchboard speaks, newest first. It is not modified.
 var Versions = []string{Version20260728, Version20251125, Version20250618, Version20250326, Version20241105}
 
-// Modern reports whether version has neither handshake nor sessions. A version
-// that we do not know yet is modern when its date is later: versions are dates,
-// and sort as such.
+// Modern reports whether version has neither a handshake nor sessions. An unknown later version counts as modern:
+// versions are dates, and sort as dates.
 func Modern(version string) bool { return version >= Version20260728 }
 
-// The methods that we know by name.
+// The methods that Switchboard knows by name.
 const (
 	MethodInitialize    = "initialize"
 	MethodDiscover      = "server/discover"
@@ -66,9 +64,8 @@ const (
 	MethodElicitationCompleted = "notifications/elicitation/complete"
 )
 
-// method returns the constant that spells name, so that reading a message with
-// a common method allocates nothing.
-func method(name []byte) string {
+// internMethod returns the constant equal to name, so that a common method needs no allocation.
+func internMethod(name []byte) string {
 	switch string(name) {
 	case MethodInitialize:
 		return MethodInitialize
@@ -96,22 +93,21 @@ func method(name []byte) string {
 	return string(name)
 }
 
-// The HTTP headers, as net/http spells them.
+// The HTTP headers, in the spelling of net/http.
 const (
 	HeaderProtocolVersion = "Mcp-Protocol-Version"
 	HeaderSessionID       = "Mcp-Session-Id"
 	HeaderLastEventID     = "Last-Event-Id"
 	HeaderMethod          = "Mcp-Method" // the body's method
 	HeaderName            = "Mcp-Name"   // the body's params.name, or params.uri
-	HeaderParamPrefix     = "Mcp-Param-" // of the headers that repeat an argument
+	HeaderParamPrefix     = "Mcp-Param-" // of headers that repeat an argument
 
-	// HeaderIdempotencyKey is for us alone: net/http sends a POST that carries
-	// it again by itself.
+	// HeaderIdempotencyKey is only for clients of Switchboard. It is never sent to a server, because net/http retries a
+	// POST that has this header.
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
-// The keys of _meta. Those that start with MetaPrefix are the protocol's,
-// those that start with MetaOurPrefix are Switchboard's.
+// The keys of _meta. MetaPrefix marks the protocol's keys, MetaOurPrefix those of Switchboard.
 const (
 	MetaPrefix    = "io.modelcontextprotocol/"
 	MetaOurPrefix = "io.switchboard/"
@@ -127,30 +123,30 @@ const (
 
 	MetaIdempotencyKey = MetaOurPrefix + "idempotency-key"
 
-	// MetaResults is the key in the _meta of a call under which a program says "whole",
-	// to get results of any length whole.
+	// MetaResults is a key in the _meta of a call. With the value "whole", a program asks for results of any length in
+	// one piece.
 	MetaResults = MetaOurPrefix + "results"
 
-	// MetaReceipt is the key in the _meta of a call under which a client says true to be told the id of the
-	// call's receipt. It stands under the same key in the result.
+	// MetaReceipt is a key in the _meta of a call. With the value true, a client asks for the id of the call's receipt.
+	// The result has the id under the same key.
 	MetaReceipt = MetaOurPrefix + "receipt"
 )
 
-// The codes of errors.
+// The error codes.
 const (
 	CodeParse              = -32700 // not JSON
-	CodeInvalidRequest     = -32600 // JSON, but no message that we accept
+	CodeInvalidRequest     = -32600 // JSON, but not a message that we accept
 	CodeMethodNotFound     = -32601
 	CodeInvalidParams      = -32602
 	CodeInternal           = -32603
-	CodeResourceNotFound   = -32002 // legacy; modern says CodeInvalidParams
-	CodeHeaderMismatch     = -32020 // a header is missing, malformed, or says other than the body
-	CodeMissingCapability  = -32021 // the client did not declare what the request needs
+	CodeResourceNotFound   = -32002 // legacy; modern servers use CodeInvalidParams
+	CodeHeaderMismatch     = -32020 // a header is missing, malformed, or contradicts the body
+	CodeMissingCapability  = -32021 // the client did not declare a capability that the request needs
 	CodeUnsupportedVersion = -32022
-	CodeURLElicitation     = -32042 // legacy; modern answers input_required
+	CodeURLElicitation     = -32042 // legacy; modern servers answer input_required
 )
 
-// Reserved reports whether a key of _meta is the protocol's or Switchboard's, so that no server may say it.
+// Reserved reports whether a key of _meta belongs to the protocol or to Switchboard. Servers must not set such a key.
 func Reserved(key string) bool {
 	return strings.HasPrefix(key, MetaPrefix) || strings.HasPrefix(key, MetaOurPrefix)
 }

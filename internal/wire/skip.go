@@ -7,15 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds how deep objects and arrays may stand in each other. The
-// envelope itself is the first level.
+// MaxDepth limits how deeply objects and arrays may be nested. The envelope itself is the first level.
 const MaxDepth = 64
 
-// MaxListDepth is MaxDepth for the result of a server, which is read to this depth so that one item of a list that is too deep costs that item alone.
-// See Message.Deep.
+// MaxListDepth is the depth limit for the result of a server. It is higher than MaxDepth so that one item of a list
+// that is too deep costs only that item. See Message.Deep.
 const MaxListDepth = 1024
 
-// A flaw is why bytes are not JSON; 0 means that they are.
+// A flaw says why bytes are not JSON; 0 means that they are.
 type flaw uint8
 
 const (
@@ -31,7 +30,7 @@ const (
 	flawText
 )
 
-// String gives the reason, for whoever sent the bytes.
+// String returns the reason, for the sender of the bytes.
 func (f flaw) String() string {
 	return [...]string{
 		flawEnd:       "the text ends too early",
@@ -47,7 +46,7 @@ func (f flaw) String() string {
 	}[f]
 }
 
-// skipSpace returns the offset of the first byte from i on that is not space.
+// skipSpace returns the offset of the first byte that is not space, from i on.
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && data[i] <= ' ' && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
 		i++
@@ -60,27 +59,25 @@ const (
 	highBits = 0x80 * eachByte
 )
 
-// special marks the bytes of w that are not plain by their high bit: quotes,
-// backslashes, control characters and what is not ASCII. A mark is right up to
-// and including the lowest one; above it a borrow can make false ones.
-func special(w uint64) uint64 { return marks(w) & highBits }
+// specialBytes sets the high bit of each byte of w that is not plain: quotes, backslashes, control characters and bytes
+// beyond ASCII. Its result is correct up to the lowest set bit; above it, a borrow can set false bits.
+func specialBytes(w uint64) uint64 { return specialBits(w) & highBits }
 
-// marks is special with other bits besides. One subtraction finds quotes and
-// control characters: flipping a bit puts the quote where the space was, next
-// to them.
-func marks(w uint64) uint64 {
+// specialBits is special with further bits set. One subtraction finds both quotes and control characters: flipping a bit maps
+// the quote to the code of the space, next to the control characters.
+func specialBits(w uint64) uint64 {
 	return (w ^ ('"'^' ')*eachByte - (' '+1)*eachByte) | (w ^ '\\'*eachByte - eachByte) | w
 }
 
-// skipPlain returns the offset of the first byte from i on that special marks,
-// or one where less than a word is left.
+// skipPlain returns the offset of the first byte that special marks, from i on. It may stop earlier, where less than
+// one word of data is left.
 func skipPlain(data []byte, i int) int {
-	for long := i + longText; i+16 <= len(data); i += 16 {
+	for long := i + longTextBytes; i+16 <= len(data); i += 16 {
 		if i >= long {
 			return skipLong(data, i)
 		}
 		two := data[i : i+16]
-		a, b := marks(binary.LittleEndian.Uint64(two)), marks(binary.LittleEndian.Uint64(two[8:]))
+		a, b := specialBits(binary.LittleEndian.Uint64(two)), specialBits(binary.LittleEndian.Uint64(two[8:]))
 		if (a|b)&highBits == 0 {
 			continue
 		}
@@ -90,7 +87,7 @@ func skipPlain(data []byte, i int) int {
 		return i + 8 + bits.TrailingZeros64(b&highBits)>>3
 	}
 	if i+8 <= len(data) {
-		if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
+		if m := specialBytes(binary.LittleEndian.Uint64(data[i:])); m != 0 {
 			return i + bits.TrailingZeros64(m)>>3
 		}
 		i += 8
@@ -98,18 +95,17 @@ func skipPlain(data []byte, i int) int {
 	return i
 }
 
-// What has been plain for longText bytes is searched in stretches, each twice as
-// long as the one before: what is searched in vain is then no more than what was
-// plain.
+// After longTextBytes plain bytes, the text is searched in sections, each twice as long as the previous one. So the bytes
+// searched in vain are never more than the plain bytes before them.
 const (
-	longText    = 128
-	mostStretch = 8 << 10 // stays in the nearest cache
+	longTextBytes   = 128
+	maxSectionBytes = 8 << 10 // fits into the first-level cache
 )
 
-// skipLong is skipPlain for text that goes on. Package bytes finds quotes and
-// backslashes many at once, so that only the others have to be looked for.
+// skipLong is skipPlain for long text. Package bytes finds quotes and backslashes many bytes at a time, so only the
+// other special bytes need a loop here.
 func skipLong(data []byte, i int) int {
-	for size := longText; i < len(data); size = min(2*size, mostStretch) {
+	for size := longTextBytes; i < len(data); size = min(2*size, maxSectionBytes) {
 		text := data[i:min(i+size, len(data))]
 		n := len(text)
 		for _, c := range [...]byte{'"', '\\'} {
@@ -125,8 +121,7 @@ func skipLong(data []byte, i int) int {
 	return i
 }
 
-// skipPrinted returns the offset of the first byte that is a control character
-// or not ASCII.
+// skipPrinted returns the offset of the first control character or byte beyond ASCII.
 func skipPrinted(text []byte) int {
 	i := 0
 	for ; i+32 <= len(text); i += 32 {
@@ -144,14 +139,13 @@ func skipPrinted(text []byte) int {
 	return i
 }
 
-// skipString returns the offset behind the string that opens at i, and whether
-// it holds an escape. On a flaw the offset is the flaw's. With pairs set, each
-// escaped surrogate must be half of a pair.
+// skipString returns the offset after the string that opens at i, and whether it has an escape. If there is a flaw, it
+// returns the offset of the flaw. If pairs is set, each escaped surrogate must be half of a pair.
 func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) {
 	i++
 	for {
 		if i+8 <= len(data) {
-			if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
+			if m := specialBytes(binary.LittleEndian.Uint64(data[i:])); m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 			} else {
 				i = skipPlain(data, i+8)
@@ -165,7 +159,7 @@ func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) 
 			return i + 1, escaped, 0
 		case c == '\\':
 			escaped = true
-			if i+1 < len(data) && short[data[i+1]] {
+			if i+1 < len(data) && shortEscape[data[i+1]] {
 				i += 2
 			} else if i, f = skipEscape(data, i, pairs); f != 0 {
 				return i, escaped, f
@@ -182,7 +176,7 @@ func skipString(data []byte, i int, pairs bool) (end int, escaped bool, f flaw) 
 	}
 }
 
-// skipRunes returns the offset behind the characters at i that are not ASCII.
+// skipRunes returns the offset after the characters beyond ASCII at i.
 func skipRunes(data []byte, i int) (int, flaw) {
 	for i < len(data) && data[i] >= utf8.RuneSelf {
 		r, n := utf8.DecodeRune(data[i:])
@@ -194,16 +188,16 @@ func skipRunes(data []byte, i int) (int, flaw) {
 	return i, 0
 }
 
-// short says which characters are an escape with the backslash before them.
-var short = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+// shortEscape marks the characters that form an escape together with a backslash.
+var shortEscape = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// skipEscape returns the offset behind the escape at i.
+// skipEscape returns the offset after the escape at i.
 func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
 	if i+1 >= len(data) {
 		return len(data), flawEnd
 	}
 	if c := data[i+1]; c != 'u' {
-		if short[c] {
+		if shortEscape[c] {
 			return i + 2, 0
 		}
 		return i, flawEscape
@@ -223,7 +217,7 @@ func skipEscape(data []byte, i int, pairs bool) (int, flaw) {
 	return i + 12, 0
 }
 
-// hex4 reads the four hexadecimal digits at i.
+// hex4 parses the four hexadecimal digits at i.
 func hex4(data []byte, i int) (rune, bool) {
 	if i+4 > len(data) {
 		return 0, false
@@ -245,7 +239,7 @@ func hex4(data []byte, i int) (rune, bool) {
 	return r, true
 }
 
-// skipNumber returns the offset behind the number that starts at i.
+// skipNumber returns the offset after the number that starts at i.
 func skipNumber(data []byte, i int) (int, flaw) {
 	if data[i] == '-' {
 		i++
@@ -277,8 +271,7 @@ func skipNumber(data []byte, i int) (int, flaw) {
 	return i, 0
 }
 
-// skipDigits returns the offset behind the digits at i, of which there must be
-// one at least.
+// skipDigits returns the offset after the digits at i. There must be at least one.
 func skipDigits(data []byte, i int) (int, flaw) {
 	from := i
 	for i < len(data) && '0' <= data[i] && data[i] <= '9' {
@@ -293,8 +286,7 @@ func skipDigits(data []byte, i int) (int, flaw) {
 	return i, flawValue
 }
 
-// skipScalar returns the offset behind the string, number, true, false or null
-// that starts at i, which is within data.
+// skipScalar returns the offset after the string, number, true, false or null that starts at i. i is within data.
 func skipScalar(data []byte, i int, pairs bool) (int, flaw) {
 	var word string
 	switch data[i] {
@@ -318,7 +310,7 @@ func skipScalar(data []byte, i int, pairs bool) (int, flaw) {
 	return i + len(word), 0
 }
 
-// skipName returns the offset of the value of the member whose name starts at i.
+// skipName returns the offset of the value of the member with a name that starts at i.
 func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool, f flaw) {
 	if i >= len(data) {
 		return i, i, false, flawEnd
@@ -340,13 +332,13 @@ func skipName(data []byte, i int, pairs bool) (value, nameEnd int, escaped bool,
 	return skipSpace(data, i+1), nameEnd, escaped, 0
 }
 
-// skipValue returns the offset behind the value that starts at i, which stands
-// depth levels deep, and in which nothing stands deeper than most levels. It is meant to be quick: it knows the grammar and the
-// depth, and neither names nor surrogates.
+// skipValue returns the offset after the value that starts at i. The value is nested depth levels deep, and nothing in
+// it may be nested deeper than most levels. skipValue is fast because it checks the grammar and the depth only, not
+// names or surrogates.
 func skipValue(data []byte, i, depth, most int) (int, flaw) {
 	var (
-		objects uint64   // the innermost open levels, up to 64, the innermost lowest; 1 is an object
-		outer   []uint64 // those around them, 64 each
+		objects uint64   // one bit for each of the up to 64 innermost open levels, the innermost lowest; 1 means an object
+		outer   []uint64 // the levels around them, 64 in each element
 		open    int
 		f       flaw
 	)
@@ -384,7 +376,7 @@ func skipValue(data []byte, i, depth, most int) (int, flaw) {
 			return i, 0
 		}
 
-		// Behind a value, or at the end of an empty object or array.
+		// After a value, or inside an empty object or array.
 		for {
 			if i = skipSpace(data, i); i >= len(data) {
 				return i, flawEnd

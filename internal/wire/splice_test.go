@@ -22,7 +22,7 @@ func TestField(t *testing.T) {
 		{obj, "d", `"\"}"`, true},
 		{obj, "A", "", false},
 		{obj, `\u0062`, "", false},
-		{`{"a":1,"a":2}`, "a", "2", true}, // as nearly all readers do
+		{`{"a":1,"a":2}`, "a", "2", true}, // nearly all readers return the last one
 		{`{}`, "a", "", false},
 		{`["a"]`, "a", "", false},
 		{`"a"`, "a", "", false},
@@ -64,7 +64,7 @@ func TestMembersAndElementsComeInOrder(t *testing.T) {
 	}
 	for value := range wire.Elements([]byte(`[1,2]`)) {
 		if string(value) != "1" {
-			t.Error("the walk went on after the break")
+			t.Error("the iteration continued after the break")
 		}
 		break
 	}
@@ -73,7 +73,7 @@ func TestMembersAndElementsComeInOrder(t *testing.T) {
 	}
 }
 
-// edits are written "name=value", without a value to remove.
+// edits parses "name=value"; without a value it removes the member.
 func edits(list ...string) (es []wire.Edit) {
 	for _, s := range list {
 		name, value, ok := strings.Cut(s, "=")

@@ -8,54 +8,51 @@ import (
 	"unicode/utf8"
 )
 
-// A span is a name, without its quotes, in the scanned text.
-type span struct {
+// A nameSpan is the position of a name, without its quotes, in the scanned text.
+type nameSpan struct {
 	start, end uint32
 	escaped    bool
 }
 
-// A place is where an object stands: some names are ours to watch there.
-type place uint8
+// An objectRole says which object of a message a member belongs to, because in some objects names are watched.
+type objectRole uint8
 
 const (
-	elsewhere place = iota
+	unwatched objectRole = iota
 	inEnvelope
 	inParams
 	inMeta
 )
 
-// A scanner reads a text in full. A flaw of the grammar ends the scan; of what
-// is only not accepted, the first is kept and the scan goes on, so that the
-// message's id is still found.
-type scanner struct {
+// A strictScanner reads a text completely. An error of the grammar ends the scan. For anything else that is not accepted, the
+// strictScanner records the first reason and continues, so that it still finds the message's id.
+type strictScanner struct {
 	data  []byte
-	names []span   // of the objects that are open, outermost first
-	table []uint32 // scratch of unique
+	names []nameSpan // the names of the open objects, outermost first
+	table []uint32   // used by unique
 
-	index index
+	index memberIndex
 
-	refused   string // the first reason not to accept what is JSON
-	refusedAt int
+	refusal       string // the first reason to refuse valid JSON
+	refusalOffset int
 }
 
-// Strict reports whether data is one JSON value, and nothing else that a lenient reader
-// could read in another way: see Parse.
+// Strict reports whether data is one JSON value that no lenient reader could read in another way: see Parse.
 func Strict(data []byte) bool {
-	s := scanner{data: data}
-	end, f := s.value(skipSpace(data, 0), 0, elsewhere)
-	return f == 0 && s.refused == "" && skipSpace(data, end) == len(data) && utf8.Valid(data)
+	s := strictScanner{data: data}
+	end, f := s.scanValue(skipSpace(data, 0), 0, unwatched)
+	return f == 0 && s.refusal == "" && skipSpace(data, end) == len(data) && utf8.Valid(data)
 }
 
-// refuse keeps the first reason.
-func (s *scanner) refuse(at int, format string, args ...any) {
-	if s.refused == "" {
-		s.refused, s.refusedAt = fmt.Sprintf(format, args...), at
+// refuse records the reason, unless there is one already.
+func (s *strictScanner) refuse(at int, format string, args ...any) {
+	if s.refusal == "" {
+		s.refusal, s.refusalOffset = fmt.Sprintf(format, args...), at
 	}
 }
 
-// value returns the offset behind the value that starts at i, which stands
-// depth levels deep.
-func (s *scanner) value(i, depth int, where place) (int, flaw) {
+// scanValue returns the offset after the value that starts at i and is nested depth levels deep.
+func (s *strictScanner) scanValue(i, depth int, where objectRole) (int, flaw) {
 	if i >= len(s.data) {
 		return i, flawEnd
 	}
@@ -65,71 +62,71 @@ func (s *scanner) value(i, depth int, where place) (int, flaw) {
 	case depth >= MaxDepth:
 		return i, flawDepth
 	case c == '{':
-		return s.object(i, depth+1, where)
+		return s.scanObject(i, depth+1, where)
 	}
-	return s.array(i, depth+1)
+	return s.scanArray(i, depth+1)
 }
 
-func (s *scanner) array(i, depth int) (int, flaw) {
+func (s *strictScanner) scanArray(i, depth int) (int, flaw) {
 	if i = skipSpace(s.data, i+1); i < len(s.data) && s.data[i] == ']' {
 		return i + 1, 0
 	}
 	for {
 		var f flaw
-		if i, f = s.value(i, depth, elsewhere); f != 0 {
+		if i, f = s.scanValue(i, depth, unwatched); f != 0 {
 			return i, f
 		}
 		var last bool
-		if i, last, f = next(s.data, i, ']'); last || f != 0 {
+		if i, last, f = nextElement(s.data, i, ']'); last || f != 0 {
 			return i, f
 		}
 	}
 }
 
-func (s *scanner) object(i, depth int, where place) (int, flaw) {
+func (s *strictScanner) scanObject(i, depth int, where objectRole) (int, flaw) {
 	if i = skipSpace(s.data, i+1); i < len(s.data) && s.data[i] == '}' {
 		return i + 1, 0
 	}
 	first := len(s.names)
 	for {
-		val, name, f := s.name(i)
+		val, name, f := s.readName(i)
 		if f != 0 {
 			return val, f
 		}
 		s.names = append(s.names, name)
-		inner := elsewhere
-		if where != elsewhere {
-			inner = s.watch(name, where)
+		inner := unwatched
+		if where != unwatched {
+			inner = s.checkWatchedName(name, where)
 		}
-		if i, f = s.value(val, depth, inner); f != 0 {
+		if i, f = s.scanValue(val, depth, inner); f != 0 {
 			return i, f
 		}
-		if where != elsewhere {
-			s.index.note(where, name, val, i)
+		if where != unwatched {
+			s.index.record(where, name, val, i)
 		}
 		var last bool
-		if i, last, f = next(s.data, i, '}'); f != 0 {
+		if i, last, f = nextElement(s.data, i, '}'); f != 0 {
 			return i, f
 		}
 		if last {
-			s.unique(s.names[first:])
+			s.refuseDuplicates(s.names[first:])
 			s.names = s.names[:first]
 			return i, 0
 		}
 	}
 }
 
-// name reads the name at i, and returns the offset of its value.
-func (s *scanner) name(i int) (int, span, flaw) {
+// readName reads the name at i, and returns the offset of its value.
+func (s *strictScanner) readName(i int) (int, nameSpan, flaw) {
 	val, end, escaped, f := skipName(s.data, i, true)
 	if f != 0 {
-		return val, span{}, f
+		return val, nameSpan{}, f
 	}
-	return val, span{uint32(i + 1), uint32(end - 1), escaped}, 0
+	return val, nameSpan{uint32(i + 1), uint32(end - 1), escaped}, 0
 }
 
-// next goes from behind an element to the next one, or behind the closer.
-func next(data []byte, i int, closer byte) (end int, last bool, f flaw) {
+// nextElement moves from the end of an element to the start of the next one, or to the end of the closing bracket.
+func nextElement(data []byte, i int, closer byte) (end int, last bool, f flaw) {
 	i = skipSpace(data, i)
 	switch {
 	case i >= len(data):
@@ -142,18 +139,17 @@ func next(data []byte, i int, closer byte) (end int, last bool, f flaw) {
 	return i, false, flawComma
 }
 
-// watch refuses a name that a lenient reader could take for another, or that
-// has to be unescaped to be one of ours, and says where the object under it
-// stands.
-func (s *scanner) watch(name span, where place) place {
+// checkWatchedName refuses a name that a lenient reader could take for another name, and a watched name spelt with escapes. It
+// returns the role of the object under this name.
+func (s *strictScanner) checkWatchedName(name nameSpan, where objectRole) objectRole {
 	raw := s.data[name.start:name.end]
 	if !name.escaped {
 		switch string(raw) {
-		case "jsonrpc", "id", "method", "params", "name", "arguments", "progressToken": // most names there are
-			return elsewhere
+		case "jsonrpc", "id", "method", "params", "name", "arguments", "progressToken": // the most frequent names
+			return unwatched
 		}
-		s.imitation(name, raw, where)
-	} else if text := unescape(nil, raw); !s.imitation(name, text, where) {
+		s.refuseImitation(name, raw, where)
+	} else if text := unescape(nil, raw); !s.refuseImitation(name, text, where) {
 		if own, ok := watchedNames[where][strings.ToLower(string(text))]; ok {
 			s.refuse(int(name.start), "the name %q is spelt with escapes", own)
 		}
@@ -161,12 +157,12 @@ func (s *scanner) watch(name span, where place) place {
 	if where == inParams && string(raw) == "_meta" {
 		return inMeta
 	}
-	return elsewhere
+	return unwatched
 }
 
-// imitation refuses a name, unescaped as text, that a lenient reader could take
-// for another, and reports whether it is one.
-func (s *scanner) imitation(name span, text []byte, where place) bool {
+// refuseImitation refuses a name that a lenient reader could take for another name, and reports whether it did. text is the
+// unescaped name.
+func (s *strictScanner) refuseImitation(name nameSpan, text []byte, where objectRole) bool {
 	like, found := lookalike(text, where)
 	if found {
 		s.refuse(int(name.start), "the name %+.60q could be taken for %q", string(text), like)
@@ -174,21 +170,21 @@ func (s *scanner) imitation(name span, text []byte, where place) bool {
 	return found
 }
 
-// manyNames is from how many names on an object's are hashed to find equals.
-const manyNames = 17
+// hashThreshold is the number of names from which an object's names are hashed to find duplicates.
+const hashThreshold = 17
 
 var hashSeed = maphash.MakeSeed()
 
-// unique refuses when two of an object's names are equal once unescaped.
-func (s *scanner) unique(names []span) {
-	if s.refused != "" {
+// refuseDuplicates refuses the text if two of the names are equal once unescaped.
+func (s *strictScanner) refuseDuplicates(names []nameSpan) {
+	if s.refusal != "" {
 		return
 	}
-	if len(names) < manyNames {
+	if len(names) < hashThreshold {
 		for i, a := range names {
 			for _, b := range names[:i] {
-				if (a.end-a.start == b.end-b.start || a.escaped || b.escaped) && s.same(a, b) {
-					s.duplicate(a)
+				if (a.end-a.start == b.end-b.start || a.escaped || b.escaped) && s.equalNames(a, b) {
+					s.refuseDuplicate(a)
 					return
 				}
 			}
@@ -212,8 +208,8 @@ func (s *scanner) unique(names []span) {
 		}
 		slot := int(maphash.Bytes(hashSeed, text)) & (size - 1)
 		for ; table[slot] != 0; slot = (slot + 1) & (size - 1) {
-			if s.same(a, names[table[slot]-1]) {
-				s.duplicate(a)
+			if s.equalNames(a, names[table[slot]-1]) {
+				s.refuseDuplicate(a)
 				return
 			}
 		}
@@ -221,12 +217,12 @@ func (s *scanner) unique(names []span) {
 	}
 }
 
-func (s *scanner) duplicate(name span) {
+func (s *strictScanner) refuseDuplicate(name nameSpan) {
 	s.refuse(int(name.start), "the name %+.60q stands twice in one object", string(unescape(nil, s.data[name.start:name.end])))
 }
 
-// same reports whether two names are equal once unescaped.
-func (s *scanner) same(a, b span) bool {
+// equalNames reports whether two names are equal once unescaped.
+func (s *strictScanner) equalNames(a, b nameSpan) bool {
 	x, y := s.data[a.start:a.end], s.data[b.start:b.end]
 	if !a.escaped && !b.escaped {
 		return bytes.Equal(x, y)

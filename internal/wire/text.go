@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// String decodes a string as it stands in JSON, with its quotes. It reports
-// false for anything else, and for a string that is not Unicode: one with bytes
-// that are not UTF-8, or with half of a surrogate pair.
+// String decodes a JSON string with its quotes. It returns false for anything else, and for a string that is not
+// Unicode: one with invalid UTF-8, or with half of a surrogate pair.
 func String(raw []byte) (string, bool) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
@@ -24,8 +23,8 @@ func String(raw []byte) (string, bool) {
 	return string(unescape(make([]byte, 0, len(text)), text)), true
 }
 
-// unescape appends text, the inside of a string that has no flaw, without its
-// escapes. Half of a surrogate pair becomes U+FFFD.
+// unescape appends text with its escapes decoded. text is the inside of a valid string. Half of a surrogate pair
+// becomes U+FFFD.
 func unescape(dst, text []byte) []byte {
 	for {
 		i := bytes.IndexByte(text, '\\')
@@ -67,8 +66,8 @@ func unescape(dst, text []byte) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a string in JSON, with its quotes and as few escapes
-// as can be. What is not UTF-8 in s becomes U+FFFD.
+// AppendString appends s as a JSON string, with quotes and as few escapes as possible. Invalid UTF-8 in s becomes
+// U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := len(dst)
@@ -121,9 +120,8 @@ func AppendString(dst []byte, s string) []byte {
 	return append(append(dst, s[from:]...), '"')
 }
 
-// IDKey returns what two spellings of the same id have in common, to be the key
-// of a map: ids are answered as they were spelt, but "a" and "\u0061" are one.
-// It reports false where raw can be no id, and so for nil.
+// IDKey returns a map key for an id. Two spellings of the same id, such as "a" and "\u0061", have the same key; answers
+// still use the client's spelling. IDKey returns false if raw cannot be an id, and so for nil.
 func IDKey(raw []byte) (string, bool) {
 	if len(raw) == 0 {
 		return "", false

@@ -23,7 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/upstream"
+	serverprocess "github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 func main() {
@@ -55,7 +55,7 @@ func role(ctx context.Context, args []string) error {
 		case "serve":
 			return runProfiled(ctx)
 		case "guard":
-			upstream.Guard(os.Stdin, os.Stdout, args[1:])
+			serverprocess.Guard(os.Stdin, os.Stdout, args[1:])
 			return nil
 		}
 	}

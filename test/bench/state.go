@@ -201,7 +201,7 @@ func (b *bench) waits(ctx context.Context, s *stage) error {
 	one := ", " + s.era + ", 1 session, "
 	reads, effects := b.figure("p50"+one+"reads", "µs"), b.figure("p50"+one+"with effect", "µs")
 	boths, commits := b.figure("p50"+one+"a commit of a file, and reads", "µs"), b.figure("p50 of a commit of a file, "+s.era+", one after the other", "µs")
-	waits := b.figure("what an effect waits"+one+"in commits of a file", "").judge("sb", func(at at) float64 { return at(ours) }).atMost(1.25)
+	waits := b.figure("added wait of an effect"+one+"in commits of a file", "").judge("sb", func(at at) float64 { return at(ours) }).atMost(1.25)
 	for r := range b.rounds {
 		for i := range s.contestants {
 			c := s.contestants[(i+r)%len(s.contestants)]
@@ -349,7 +349,7 @@ func (b *bench) alone(ctx context.Context, era string) error {
 	if era == modern {
 		return nil // is the same
 	}
-	f := b.figure("receipts a second, the book alone on a file", "/s").judge("sb", func(at at) float64 { return at(ours) }).atLeast(15_000)
+	f := b.figure("receipts a second, the chain alone on a file", "/s").judge("sb", func(at at) float64 { return at(ours) }).atLeast(15_000)
 	text := strings.Repeat("0123456789abcdef", 64)
 	for range b.rounds {
 		st, err := b.benchFile()

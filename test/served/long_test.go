@@ -111,7 +111,7 @@ func TestFirstMinutes9ALongResultIsAPreviewAndAllOfItCanBeRead(t *testing.T) {
 		if got.String() != whole {
 			t.Error("what was read is not the result")
 		}
-		if found := read(t, s, `{"handle":"`+handle+`","search":"9999. der hafenmeister"}`).Content[0].Text; !strings.Contains(found, "stands in it 1 time, 1 shown") {
+		if found := read(t, s, `{"handle":"`+handle+`","search":"9999. der hafenmeister"}`).Content[0].Text; !strings.Contains(found, "occurs in it 1 time, 1 shown") {
 			t.Errorf("found: %s", found)
 		}
 		if stranger != "" && !strings.Contains(name, "modern") { // modern clients of one principal share a run
