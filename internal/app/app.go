@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"reflect"
 	"runtime"
@@ -277,50 +276,31 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
 		}
 	}
-	actions := admin.NewActions(admin.ActionsOptions{
+	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
 		Operator: operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
-	})
+	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
-		Runs:         a.runs,
-		Caller:       wrapCaller(a.fleet, chain.wrappers()),
-		Results:      results,
-		Meter:        a.meter,
-		WholeResults: o.WholeResults,
-		ReceiptIDs: func(id switchboard.TenantID) bool {
-			t := a.state.Load().Tenants[id]
-			return t != nil && t.ReceiptIDs
-		},
-		Store:        a.store,
-		Cluster:      a.cluster,
-		SessionKey:   a.ledger.Key("sessions"),
-		Authenticate: a.authenticate,
-		Subscribe:    a.subscribeResource,
-		Ended:        a.fleet.Forget,
-		RootsChanged: a.fleet.RootsChanged,
-		Desk:         lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
-		Declare:      a.declareTask,
-		Status:       a.reads.RunStatusText,
-		Fitness:      a.reads.Readiness,
-		Inspect: map[string]func(context.Context, switchboard.Principal, url.Values) ([]byte, error){
-			"/v1/status":  a.reads.InspectStatus,
-			"/v1/explain": a.reads.InspectExplain,
-			"/v1/search":  a.reads.InspectSearch,
-		},
-		Metrics: scraper.Scrape,
-		Operate: actions.Operate,
-		Denied:  a.recorder.DeniedCall,
-		Refused: a.metrics.Refused,
-		Grace:   a.grace.endOfCalls,
-		Hosts:   c.Hosts,
-		Origins: c.Origins,
-		Log:     o.Log,
-		Name:    o.Name,
-		Version: o.Version,
+		Runs:          a.runs,
+		Caller:        wrapCaller(a.fleet, chain.wrappers()),
+		Results:       results,
+		Meter:         a.meter,
+		WholeResults:  o.WholeResults,
+		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
+		Authenticator: front{a},
+		Servers:       front{a},
+		Tasks:         front{a},
+		Operators:     operators,
+		Recorder:      front{a},
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
+		Log:           o.Log,
+		Name:          o.Name,
+		Version:       o.Version,
 	})
+	a.gateway.Allow(c.Hosts, c.Origins)
 	scraper.Front = a.gateway
 	a.recallManifests(ctx, c)
 	a.logWarnings(r)
@@ -778,7 +758,8 @@ func (a *App) drainNotice() time.Duration {
 // ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
 // is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	return a.gateway.ServeStdio(ctx, in, out, func() switchboard.Principal { return a.state.Load().Ring.Local() }, task)
+	local := func() switchboard.Principal { return a.state.Load().Ring.Local() }
+	return a.gateway.ServeStdio(ctx, gateway.Stdio{In: in, Out: out, Principal: local, Task: task, Grace: a.grace.endOfCalls})
 }
 
 // Stop ends all connections and processes. Call it once, after Serve and ServeStdio have returned.

@@ -21,7 +21,7 @@ internal/app: internal/admin internal/archive internal/bind internal/cache inter
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/switchboard internal/wire
-internal/canonical: internal/switchboard
+internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/switchboard
 internal/config: internal/dial internal/switchboard
@@ -29,7 +29,7 @@ internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
 internal/dial:
-internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/switchboard internal/wire
 internal/idempotency: internal/store internal/switchboard internal/wire
 internal/identity: internal/switchboard
@@ -41,26 +41,28 @@ internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
-internal/redact/detect: internal/switchboard
 internal/redact: internal/redact/detect internal/switchboard internal/wire
+internal/redact/detect: internal/switchboard
 internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/run: internal/store internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire
 internal/search: internal/switchboard internal/wire
+internal/session: internal/canonical internal/run internal/store internal/surface internal/switchboard internal/wire
+internal/store: internal/switchboard
 internal/store/feed:
 internal/store/lease: internal/store
-internal/store: internal/switchboard
 internal/surface: internal/canonical internal/decide internal/switchboard internal/wire
 internal/switchboard:
 internal/telemetry: internal/switchboard
 internal/token:
 internal/turn: internal/switchboard
+internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/wire
+internal/upstream/frame:
 internal/upstream/http1: internal/dial internal/upstream/sent
 internal/upstream/mask: internal/switchboard internal/wire
 internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
-internal/upstream: internal/dial internal/scan internal/switchboard internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/wire
 internal/wire: internal/switchboard
 policies:
 tenants:

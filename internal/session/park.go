@@ -1,4 +1,4 @@
-package gateway
+package session
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"log/slog"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/canonical"
-	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -49,34 +49,34 @@ var (
 	errPanicked      = errors.New("the call has panicked")
 )
 
-// noSuchState answers a request state that is invalid, or belongs to another request. Both look the
-// same.
-var noSuchState = invalidParams("params.requestState belongs to no request of yours that waits for an answer: it was used already, has expired, or was given for another request; make the request again without it")
-
-// parkedCalls holds the calls that wait for answers of modern clients. Use newParkedCalls.
-type parkedCalls struct {
+// ParkedCalls holds the calls that wait for answers of modern clients. Use NewParkedCalls.
+type ParkedCalls struct {
 	key    []byte // seals states; shared by all replicas, else made by this process
 	self   string // the name of this replica
 	prefix string // of the states of this replica
+	log    *slog.Logger
 
 	mu          sync.Mutex
 	closed      error // why nothing may be parked any more
 	byID        map[string]*parkedCall
-	byPrincipal map[principalKey]int // calls that are parked, or that a client is answering now
+	byPrincipal map[PrincipalKey]int // calls that are parked, or that a client is answering now
 }
 
-func newParkedCalls(c *cluster.Cluster) *parkedCalls {
-	p := &parkedCalls{key: c.Key("parked calls"), self: c.Self(), byID: map[string]*parkedCall{}, byPrincipal: map[principalKey]int{}}
-	if p.self == "" {
-		p.self, p.key = rand.Text()[:8], []byte(rand.Text())
+// NewParkedCalls returns a table without calls. self is the name of this replica, and key the secret
+// that all replicas share; "" means that there are no others.
+func NewParkedCalls(self string, key []byte, log *slog.Logger) *ParkedCalls {
+	if self == "" {
+		self, key = rand.Text()[:8], []byte(rand.Text())
 	}
-	p.prefix = statePrefix + p.self + "."
-	return p
+	return &ParkedCalls{
+		key: key, self: self, prefix: statePrefix + self + ".", log: log,
+		byID: map[string]*parkedCall{}, byPrincipal: map[PrincipalKey]int{},
+	}
 }
 
 // A parkedCall runs beside the requests that wait for it. At most one request waits at a time.
 type parkedCall struct {
-	principal principalKey
+	principal PrincipalKey
 	digest    switchboard.Digest // of the request, without the answers and _meta
 	cancel    context.CancelCauseFunc
 	asked     chan *serverQuestion
@@ -104,20 +104,16 @@ type callOutcome struct {
 	err    error
 }
 
-// forwardParkable makes the call. If the server may ask the client of a modern request, the call is
-// parkable, and the result may be a question to the client.
-func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *switchboard.Call) (switchboard.Result, error) {
-	if !q.modern || !canBeAsked(c.Client.Capabilities) {
-		return g.caller.Call(ctx, c)
-	}
+// Call calls next for the request m of a modern client that servers may ask. The result may be a
+// question to the client. Then the call is parked until the client repeats the request with the
+// answers: see Resume.
+func (ps *ParkedCalls) Call(ctx context.Context, key PrincipalKey, m *wire.Message, next switchboard.Caller, c *switchboard.Call) (switchboard.Result, error) {
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	p := &parkedCall{
-		principal: principalKeyOf(q.principal), digest: digestOf(q), cancel: end,
+		principal: key, digest: digestOf(m), cancel: end,
 		asked: make(chan *serverQuestion), done: make(chan callOutcome, 1), questions: map[string]*serverQuestion{},
 	}
-	c.Client.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {
-		return p.ask(ctx, method, params)
-	}
+	c.Client.Ask = p.ask
 	tell := c.Notify
 	c.Notify = func(n switchboard.Notification) {
 		if heard := p.listener.Load(); heard != nil {
@@ -130,13 +126,13 @@ func (g *Gateway) forwardParkable(ctx context.Context, q *clientRequest, c *swit
 		o := callOutcome{err: errPanicked}
 		defer func() {
 			if p := recover(); p != nil {
-				g.log.Error("panic while calling", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+				ps.log.Error("panic while calling", "method", m.Method, "tenant", key.Tenant, "panic", p, "stack", string(debug.Stack()))
 			}
 			p.done <- o
 		}()
-		o.result, o.err = g.caller.Call(own, c)
+		o.result, o.err = next.Call(own, c)
 	}()
-	return g.parks.wait(ctx, p)
+	return ps.wait(ctx, p)
 }
 
 // setListener sets which function takes the server's notifications; nil drops them.
@@ -148,8 +144,8 @@ func (p *parkedCall) setListener(heard func(switchboard.Notification)) {
 	p.listener.Store(&heard)
 }
 
-// canBeAsked reports whether a client declares a capability that lets servers ask it something.
-func canBeAsked(capabilities []byte) bool {
+// CanBeAsked reports whether a client declares a capability that lets servers ask it something.
+func CanBeAsked(capabilities []byte) bool {
 	for name := range wire.Members(capabilities) {
 		switch name {
 		case "elicitation", "sampling", "roots":
@@ -160,11 +156,11 @@ func canBeAsked(capabilities []byte) bool {
 }
 
 // digestOf returns the same digest for a request and for its repetition with answers.
-func digestOf(q *clientRequest) switchboard.Digest {
-	params := wire.Without(nil, q.Params, func(name string) bool {
+func digestOf(m *wire.Message) switchboard.Digest {
+	params := wire.Without(nil, m.Params, func(name string) bool {
 		return name == memberAnswers || name == memberState || name == wire.MemberMeta
 	})
-	text := append([]byte(q.Method), 0)
+	text := append([]byte(m.Method), 0)
 	if c, err := canonical.Append(text, params); err == nil {
 		return canonical.Sum(c)
 	}
@@ -191,7 +187,7 @@ func (p *parkedCall) ask(ctx context.Context, method string, params []byte) ([]b
 }
 
 // wait waits for the result of the call or for a question, which it returns as an interim result.
-func (ps *parkedCalls) wait(ctx context.Context, p *parkedCall) (switchboard.Result, error) {
+func (ps *ParkedCalls) wait(ctx context.Context, p *parkedCall) (switchboard.Result, error) {
 	defer p.setListener(nil)
 	for {
 		select {
@@ -251,7 +247,7 @@ func (p *parkedCall) inputRequired(state string) switchboard.Result {
 
 // park parks p and returns the request state that finds it again, once. again means that p has its
 // slot already. The error says why p cannot be parked.
-func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error) {
+func (ps *ParkedCalls) park(p *parkedCall, again bool) (state string, err error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	switch {
@@ -275,9 +271,9 @@ func (ps *parkedCalls) park(p *parkedCall, again bool) (state string, err error)
 }
 
 // sealState authenticates a state for the principal and the request that it was given to.
-func (ps *parkedCalls) sealState(id string, p *parkedCall) string {
+func (ps *ParkedCalls) sealState(id string, p *parkedCall) string {
 	mac := hmac.New(sha256.New, ps.key)
-	for _, s := range []string{id, string(p.principal.tenant), p.principal.id, string(p.digest)} {
+	for _, s := range []string{id, string(p.principal.Tenant), p.principal.ID, string(p.digest)} {
 		_, _ = mac.Write(append([]byte(s), 0)) // Write never fails
 	}
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
@@ -285,7 +281,7 @@ func (ps *parkedCalls) sealState(id string, p *parkedCall) string {
 
 // remove takes a parked call out of the table, so that no other request finds it; nil if there is
 // none. The call keeps its slot until releaseSlot.
-func (ps *parkedCalls) remove(id string) *parkedCall {
+func (ps *ParkedCalls) remove(id string) *parkedCall {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	p := ps.byID[id]
@@ -298,7 +294,7 @@ func (ps *parkedCalls) remove(id string) *parkedCall {
 }
 
 // releaseSlot releases the slot of p, which no longer waits for its client.
-func (ps *parkedCalls) releaseSlot(p *parkedCall) {
+func (ps *ParkedCalls) releaseSlot(p *parkedCall) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.byPrincipal[p.principal]--; ps.byPrincipal[p.principal] == 0 {
@@ -306,9 +302,9 @@ func (ps *parkedCalls) releaseSlot(p *parkedCall) {
 	}
 }
 
-// close cancels all parked calls and lets none be parked later, because no client can come back for
+// Close cancels all parked calls and lets none be parked later, because no client can come back for
 // them.
-func (ps *parkedCalls) close(why error) {
+func (ps *ParkedCalls) Close(why error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.closed = why
@@ -320,23 +316,23 @@ func (ps *parkedCalls) close(why error) {
 	}
 }
 
-// takeByState removes and returns the parked call of a state. It must have been given for the
-// request that q repeats.
-func (ps *parkedCalls) takeByState(q *clientRequest, state string) *parkedCall {
+// takeByState removes and returns the parked call of a state. The state must have been given for the
+// request that m repeats.
+func (ps *ParkedCalls) takeByState(key PrincipalKey, m *wire.Message, state string) *parkedCall {
 	id, seal, ok := strings.Cut(strings.TrimPrefix(state, ps.prefix), ".")
 	if !ok {
 		return nil
 	}
-	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	asks := &parkedCall{principal: key, digest: digestOf(m)}
 	if !hmac.Equal([]byte(seal), []byte(ps.sealState(id, asks))) {
 		return nil
 	}
 	return ps.remove(id)
 }
 
-// replicaOf returns the name of the other replica that has parked q's call, or "".
-func (ps *parkedCalls) replicaOf(q *clientRequest) string {
-	raw, _ := q.Param(memberState)
+// ReplicaOf returns the name of the other replica that has parked the call of m, or "".
+func (ps *ParkedCalls) ReplicaOf(key PrincipalKey, m *wire.Message) string {
+	raw, _ := m.Param(memberState)
 	state, _ := wire.String(raw)
 	own, ok := strings.CutPrefix(state, statePrefix)
 	if !ok || strings.HasPrefix(state, ps.prefix) {
@@ -346,32 +342,35 @@ func (ps *parkedCalls) replicaOf(q *clientRequest) string {
 	if len(part) != 3 {
 		return ""
 	}
-	asks := &parkedCall{principal: principalKeyOf(q.principal), digest: digestOf(q)}
+	asks := &parkedCall{principal: key, digest: digestOf(m)}
 	if !hmac.Equal([]byte(part[2]), []byte(ps.sealState(part[1], asks))) {
 		return "" // not a state of these replicas; perhaps of a Switchboard behind this one
 	}
 	return part[0]
 }
 
-// stateOf returns the state of q, and whether it is one of this replica.
-func (ps *parkedCalls) stateOf(q *clientRequest) (state string, ok bool) {
-	if !q.modern {
-		return "", false
-	}
-	raw, _ := q.Param(memberState)
+// StateOf returns the state in m, and whether it is one of this replica.
+func (ps *ParkedCalls) StateOf(m *wire.Message) (state string, ok bool) {
+	raw, _ := m.Param(memberState)
 	state, _ = wire.String(raw)
 	return state, strings.HasPrefix(state, ps.prefix)
 }
 
-// resumeParked continues the parked call of the state with the answers in q. tell gets the server's
+// HasState reports whether m continues a call that a server has begun, here or elsewhere.
+func HasState(m *wire.Message) bool {
+	_, ok := m.Param(memberState)
+	return ok
+}
+
+// Resume continues the parked call of the state with the answers in m. tell gets the server's
 // notifications from now on. found is false if there is no such call.
-func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
-	p := g.parks.takeByState(q, state)
+func (ps *ParkedCalls) Resume(ctx context.Context, key PrincipalKey, m *wire.Message, state string, tell func(switchboard.Notification)) (result switchboard.Result, found bool, err error) {
+	p := ps.takeByState(key, m, state)
 	if p == nil {
 		return switchboard.Result{}, false, nil
 	}
-	p.setListener(withOwnToken(tell, q)) // before the server continues
-	answers, _ := q.Param(memberAnswers)
+	p.setListener(withOwnToken(tell, m)) // before the server continues
+	answers, _ := m.Param(memberAnswers)
 	for key, question := range p.questions {
 		if given, ok := wire.Field(answers, key); ok && given[0] == '{' {
 			question.answer <- given
@@ -380,28 +379,28 @@ func (g *Gateway) resumeParked(ctx context.Context, q *clientRequest, state stri
 	}
 	if len(p.questions) > 0 && len(p.done) == 0 { // ask again for the answers that are missing
 		p.setListener(nil)
-		again, err := g.parks.park(p, true)
+		again, err := ps.park(p, true)
 		if err == nil {
 			return p.inputRequired(again), true, nil
 		}
 		p.cancel(err)
 	}
-	g.parks.releaseSlot(p)
-	result, err = g.parks.wait(ctx, p)
+	ps.releaseSlot(p)
+	result, err = ps.wait(ctx, p)
 	return result, true, err
 }
 
-// withOwnToken returns tell for a call that another request than q began: it puts the progress
-// token of q into progress notifications.
-func withOwnToken(tell func(switchboard.Notification), q *clientRequest) func(switchboard.Notification) {
+// withOwnToken returns tell for a call that another request than m began: it puts the progress
+// token of m into progress notifications.
+func withOwnToken(tell func(switchboard.Notification), m *wire.Message) func(switchboard.Notification) {
 	if tell == nil {
 		return nil
 	}
-	token, ok := q.Meta(wire.MetaProgressToken)
+	token, ok := m.Meta(wire.MetaProgressToken)
 	return func(n switchboard.Notification) {
 		if n.Method == wire.MethodProgress {
 			if !ok {
-				return // q wants no progress
+				return // m wants no progress
 			}
 			n.Params = wire.Rewrite(nil, n.Params, wire.Edit{Name: wire.MetaProgressToken, Value: token})
 		}

@@ -1,15 +1,12 @@
-package gateway
+package session
 
 import (
-	"context"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -24,14 +21,17 @@ const (
 	// replayedFor is how long a finished stream can be resumed.
 	replayedFor = 5 * time.Minute
 
-	// primeAfter is how long a call is silent before the client gets a primer. A call that ends
+	// maxFraming is more than the framing of an event takes.
+	maxFraming = 16 << 10
+
+	// PrimeAfter is how long a call is silent before the client gets a primer. A call that ends
 	// sooner is answered with plain JSON.
-	primeAfter = time.Second
+	PrimeAfter = time.Second
 )
 
-// replays holds the events of one legacy session's streams, so that a client which has lost a
+// Replays holds the events of one legacy session's streams, so that a client which has lost a
 // stream can resume it. Event ids are valid only within the session. It is safe for concurrent use.
-type replays struct {
+type Replays struct {
 	totalBytes *atomic.Int64 // kept bytes of all sessions
 
 	// sendsPrimers is set if the client takes an event that has an id and no data. The protocol has
@@ -45,15 +45,15 @@ type replays struct {
 	mu     sync.Mutex
 	closed bool
 	last   int
-	tracks map[int]*track
-	ended  []*track // in the order in which they ended
+	tracks map[int]*Track
+	ended  []*Track // in the order in which they ended
 	bytes  int
 }
 
 // A track is one event stream, which may need several connections. Track 0 is the session's
 // notification stream. Each other track belongs to one request.
-type track struct {
-	replays *replays
+type Track struct {
+	replays *Replays
 	number  int
 
 	// The replays' mu guards the fields below.
@@ -64,8 +64,11 @@ type track struct {
 	detach   func()        // stops writing on the current connection
 }
 
-// openTrack begins the stream of a request. detach stops the writing on its first connection.
-func (rs *replays) openTrack(detach func()) *track {
+// SendsPrimers reports whether the client takes primers.
+func (rs *Replays) SendsPrimers() bool { return rs.sendsPrimers }
+
+// Open begins the stream of a request. detach stops the writing on its first connection.
+func (rs *Replays) Open(detach func()) *Track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.last++
@@ -73,17 +76,17 @@ func (rs *replays) openTrack(detach func()) *track {
 }
 
 // newTrack begins the track of that number. The caller holds rs.mu.
-func (rs *replays) newTrack(number int, detach func()) *track {
-	k := &track{replays: rs, number: number, next: 1, detach: detach}
+func (rs *Replays) newTrack(number int, detach func()) *Track {
+	k := &Track{replays: rs, number: number, next: 1, detach: detach}
 	if rs.tracks == nil {
-		rs.tracks = map[int]*track{}
+		rs.tracks = map[int]*Track{}
 	}
 	rs.tracks[number] = k
 	return k
 }
 
-// ownTrack returns the session's notification stream.
-func (rs *replays) ownTrack() *track {
+// Own returns the session's notification stream.
+func (rs *Replays) Own() *Track {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if k := rs.tracks[0]; k != nil {
@@ -94,9 +97,9 @@ func (rs *replays) ownTrack() *track {
 	return k
 }
 
-// findEvent returns the track and the number of the event that an id names. ours is false if the id
+// Find returns the track and the number of the event that an id names. ours is false if the id
 // has not the form of an event id.
-func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
+func (rs *Replays) Find(id string) (k *Track, event int, ours bool) {
 	a, b, _ := strings.Cut(id, "-")
 	number, err := strconv.ParseUint(a, 10, 62)
 	at, err2 := strconv.ParseUint(b, 10, 62)
@@ -116,7 +119,7 @@ func (rs *replays) findEvent(id string) (k *track, event int, ours bool) {
 }
 
 // close drops all tracks.
-func (rs *replays) close() {
+func (rs *Replays) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.closed = true
@@ -126,7 +129,7 @@ func (rs *replays) close() {
 }
 
 // dropTrack drops a track and its events. The caller holds rs.mu.
-func (rs *replays) dropTrack(k *track) {
+func (rs *Replays) dropTrack(k *Track) {
 	for len(k.events) > 0 {
 		k.dropOldest()
 	}
@@ -134,26 +137,29 @@ func (rs *replays) dropTrack(k *track) {
 }
 
 // dropOldest drops the oldest event. The caller holds k.replays.mu.
-func (k *track) dropOldest() {
+func (k *Track) dropOldest() {
 	k.addBytes(-len(k.events[0]))
 	k.events[0] = nil
 	k.events = k.events[1:]
 }
 
 // addBytes counts n more kept bytes. The caller holds k.replays.mu.
-func (k *track) addBytes(n int) {
+func (k *Track) addBytes(n int) {
 	k.replays.bytes += n
 	k.replays.totalBytes.Add(int64(n))
 }
 
 // eventID returns the id of the event of that number.
-func (k *track) eventID(event int) []byte {
+func (k *Track) eventID(event int) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, int64(k.number), 10), '-'), int64(event), 10)
 }
 
-// primer returns an event that gives the client an id to resume from; nil if the client takes no
+// IsOwn reports whether k is the notification stream of the session.
+func (k *Track) IsOwn() bool { return k.number == 0 }
+
+// Primer returns an event that gives the client an id to resume from; nil if the client takes no
 // primers.
-func (k *track) primer() []byte {
+func (k *Track) Primer() []byte {
 	if !k.replays.sendsPrimers {
 		return nil
 	}
@@ -162,17 +168,17 @@ func (k *track) primer() []byte {
 	return append(append([]byte("id: "), k.eventID(k.next-1)...), "\ndata: \n\n"...)
 }
 
-// appendMessage keeps one more event, and returns it as it is written.
-func (k *track) appendMessage(message []byte) []byte {
+// Append keeps one more event, and returns it as it is written.
+func (k *Track) Append(message []byte) []byte {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
-	event := appendEvent(nil, k.eventID(k.next), message)
+	event := AppendEvent(nil, k.eventID(k.next), message)
 	k.retain(event)
 	return event
 }
 
-// finish ends the track, with the last message if there is one, and returns the id of that event.
-func (k *track) finish(last ...[]byte) (id []byte) {
+// Finish ends the track, with the last message if there is one, and returns the id of that event.
+func (k *Track) Finish(last ...[]byte) (id []byte) {
 	rs := k.replays
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -183,8 +189,8 @@ func (k *track) finish(last ...[]byte) (id []byte) {
 	id = k.eventID(k.next)
 	k.finished = true
 	var event []byte
-	if size > 0 && size < maxKeptBytes-smallPart {
-		event = appendEvent(nil, id, last...) // a copy, because the memory of results is reused
+	if size > 0 && size < maxKeptBytes-maxFraming {
+		event = AppendEvent(nil, id, last...) // a copy, because the memory of results is reused
 	}
 	k.retain(event)
 	if rs.tracks[k.number] != k {
@@ -205,7 +211,7 @@ func (k *track) finish(last ...[]byte) (id []byte) {
 
 // retain keeps an event, or nil in place of one that is too long, and drops old events that exceed
 // the limits. The caller holds k.replays.mu.
-func (k *track) retain(event []byte) {
+func (k *Track) retain(event []byte) {
 	rs := k.replays
 	if k.grown != nil {
 		close(k.grown)
@@ -226,9 +232,9 @@ func (k *track) retain(event []byte) {
 	}
 }
 
-// forgetEvent drops an event that could not be written. The change that it reports is reported
+// Forget drops an event that could not be written. The change that it reports is reported
 // again.
-func (k *track) forgetEvent(event []byte) {
+func (k *Track) Forget(event []byte) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	for i, e := range k.events {
@@ -239,18 +245,18 @@ func (k *track) forgetEvent(event []byte) {
 	}
 }
 
-// attach makes the writing move to another connection, which detach stops, and stops the writing on
+// Attach makes the writing move to another connection, which detach stops, and stops the writing on
 // the one before. A track is written on one connection only.
-func (k *track) attach(detach func()) {
+func (k *Track) Attach(detach func()) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	k.detach()
 	k.detach = detach
 }
 
-// eventsSince returns the events after the given one and the number of the last, and whether the
+// Since returns the events after the given one and the number of the last, and whether the
 // track is finished. If it is not, grown is closed when there are more events.
-func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
+func (k *Track) Since(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	first := k.next - len(k.events)
@@ -261,51 +267,8 @@ func (k *track) eventsSince(event int) (events [][]byte, last int, over bool, gr
 	return events, k.next - 1, k.finished, k.grown
 }
 
-// errNotResumable answers an event id without kept events. The status is not 404, which would
-// mean that the session has ended.
-var errNotResumable = invalidRequest("Last-Event-ID names no event from which a stream can be resumed; open a stream without it")
-
-// replay writes the rest of a request's stream, up to its result.
-func (g *Gateway) replay(w http.ResponseWriter, r *http.Request, p switchboard.Principal, s *session, k *track, event int) {
-	ctx, stop := context.WithCancel(r.Context())
-	defer stop()
-	defer context.AfterFunc(s.ctx, stop)()
-	k.attach(stop)
-	e := events{w: w, c: http.NewResponseController(w)}
-	if e.start() != nil {
-		return
-	}
-	tick := time.NewTicker(KeepAlive)
-	defer tick.Stop()
-	for {
-		rung := g.rechecked.wait()
-		all, last, over, grown := k.eventsSince(event)
-		for _, text := range all {
-			if ctx.Err() != nil || text != nil && e.write(text) != nil {
-				return
-			}
-		}
-		if event = last; over {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-grown:
-		case <-rung:
-			if !g.isStillAllowed(r, p) {
-				return
-			}
-		case <-tick.C:
-			if !g.isStillAllowed(r, p) || e.comment() != nil {
-				return
-			}
-		}
-	}
-}
-
-// appendEvent appends an event; without an id if id is empty.
-func appendEvent(dst, id []byte, message ...[]byte) []byte {
+// AppendEvent appends an event; without an id if id is empty.
+func AppendEvent(dst, id []byte, message ...[]byte) []byte {
 	if len(id) > 0 {
 		dst = append(append(append(dst, "id: "...), id...), '\n')
 	}
