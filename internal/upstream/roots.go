@@ -1,8 +1,5 @@
 package upstream
 
-import (
-)
-
 // RootsChanged sends notifications/roots/list_changed to the servers that have a link for that
 // client session alone (see switchboard.Client), and that were told that the client announces such
 // changes. The servers may then request the roots outside a call: ask asks the client.

@@ -1,14 +1,17 @@
-package app
+package admin
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -39,11 +42,9 @@ type StatusReport struct {
 	// Warnings are probable mistakes in the configuration; only for the operator.
 	Warnings []string `json:"warnings,omitempty"`
 
-	// Store is the status of the store, Replica is this replica, and Replicas are the others that share
-	// the store, each by the name that it got at its start; only for the operator.
-	Store    *store.Status     `json:"store,omitempty"`
-	Replica  *cluster.Replica  `json:"replica,omitempty"`
-	Replicas []cluster.Replica `json:"other_replicas,omitempty"`
+	// Store is the status of the store; only for the operator, like ReplicaReport.
+	Store *store.Status `json:"store,omitempty"`
+	ReplicaReport
 
 	Catalog struct {
 		Digest switchboard.Digest `json:"digest"`
@@ -53,6 +54,12 @@ type StatusReport struct {
 	Policies []PolicyStatus `json:"policies"`
 	Servers  []ServerStatus `json:"servers"`
 	Tasks    []TaskStatus   `json:"tasks"`
+}
+
+// A ReplicaReport names the replicas that share the store, each by the name that it got at its start.
+type ReplicaReport struct {
+	Replica  *cluster.Replica  `json:"replica,omitempty"` // this one
+	Replicas []cluster.Replica `json:"other_replicas,omitempty"`
 }
 
 // DifferingReplicas names the other replicas that serve another configuration than this one, each
@@ -119,34 +126,34 @@ const othersTimeout = 500 * time.Millisecond
 
 // Status returns the status of the tenant's servers and tasks. The empty tenant means all of them,
 // for the operator.
-func (a *App) Status(id switchboard.TenantID) StatusReport {
-	st := a.state.Load()
-	s := StatusReport{Version: a.options.Version, PID: os.Getpid(), Started: a.started, Loaded: st.loadedAt, Digest: st.digest, Policies: st.policyStatuses(id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
+func (r *Reader) Status(id switchboard.TenantID) StatusReport {
+	st := r.o.Configuration()
+	s := StatusReport{Version: r.o.Version, PID: os.Getpid(), Started: r.o.Started, Loaded: st.Loaded, Digest: st.Digest, Policies: policyStatuses(&st, id), Servers: []ServerStatus{}, Tasks: []TaskStatus{}}
 	s.Catalog.Faults = []string{}
 	if id == "" {
-		for _, w := range st.config.Warnings {
+		for _, w := range st.Config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())
 		}
-		if !identity.KnowsPeers && st.Ring.Keyless() && a.listener != nil {
+		if !identity.KnowsPeers && st.Ring.Keyless() && r.o.Listens {
 			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
-		s.Records = a.recordStatus()
-		kept := a.store.Status()
+		s.Records = r.recordStatus()
+		kept := r.o.Store.Status()
 		s.Store = &kept
-		ctx, cancel := context.WithTimeout(a.grace.ctx, othersTimeout)
+		ctx, cancel := context.WithTimeout(r.o.Stopping, othersTimeout)
 		defer cancel()
-		if self := a.cluster.Self(); self != "" {
-			s.Replica = &cluster.Replica{ID: self, Address: a.cluster.Address(), Serves: st.digest}
+		if self := r.o.Cluster.Self(); self != "" {
+			s.Replica = &cluster.Replica{ID: self, Address: r.o.Cluster.Address(), Serves: st.Digest}
 		}
-		s.Replicas, _ = a.cluster.Others(ctx) // on an error, Store says why
+		s.Replicas, _ = r.o.Cluster.Others(ctx) // on an error, Store says why
 	}
-	if f := a.reloadFault.Load(); f != nil {
-		s.Refused = &RefusedReload{When: f.when, Since: f.since}
+	if f := st.Refused; f != nil {
+		s.Refused = &RefusedReload{When: f.When, Since: f.Since}
 		if id == "" {
-			s.Refused.Why = f.err.Error()
+			s.Refused.Why = f.Why
 		}
 	}
-	s.Faulty = st.faultyParts(id)
+	s.Faulty = faultyParts(&st, id)
 	mine := func(server switchboard.ServerID) bool {
 		return id == "" || st.Tenants[id] != nil && st.Tenants[id].MayUseServer(server)
 	}
@@ -166,28 +173,28 @@ func (a *App) Status(id switchboard.TenantID) StatusReport {
 			s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 		}
 	}
-	s.Catalog.Faults = append(s.Catalog.Faults, st.probeFaults(mine)...)
+	s.Catalog.Faults = append(s.Catalog.Faults, ProbeFaults(st.State, mine)...)
 	for _, f := range st.EquivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
-	for _, server := range a.fleet.Status() {
+	for _, server := range r.o.Fleet.Status() {
 		if mine(server.ID) {
 			n := served[server.ID]
-			fit, _ := a.health.Status(server.ID)
+			fit, _ := r.o.Health.Status(server.ID)
 			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.Offers[server.ID].Tools) - n})
 		}
 	}
-	s.Tasks = a.taskStatuses(id)
+	s.Tasks = r.taskStatuses(id)
 	return s
 }
 
 // faultyParts returns the faulty parts of the tenant; "" means all tenants and the operator.
-func (s *servingState) faultyParts(id switchboard.TenantID) (all []PartStatus) {
-	for _, p := range s.config.Faulty {
+func faultyParts(s *Configuration, id switchboard.TenantID) (all []PartStatus) {
+	for _, p := range s.Config.Faulty {
 		if id != "" && id != p.Tenant {
 			continue
 		}
-		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.faultySince[p.Name]}
+		one := PartStatus{Part: p.Name, Tenant: p.Tenant, State: p.State(), Since: s.FaultySince[p.Name]}
 		for _, f := range p.Faults {
 			one.Faults = append(one.Faults, f.String())
 		}
@@ -196,24 +203,25 @@ func (s *servingState) faultyParts(id switchboard.TenantID) (all []PartStatus) {
 	return all
 }
 
-// readiness is the answer of /readyz. Anybody may read it, so it holds nothing about tenants.
-func (a *App) readiness() (ready bool, text []byte) {
+// Readiness is the answer of /readyz. Anybody may read it, so it holds nothing about tenants.
+func (r *Reader) Readiness() (ready bool, text []byte) {
 	var f struct {
 		Ready   bool         `json:"ready"`
 		Refused *reloadAge   `json:"configuration_refused,omitempty"`
 		Faulty  int          `json:"configuration_faulty_parts,omitempty"`
 		Store   *storeOutage `json:"store,omitempty"`
 	}
-	f.Faulty = len(a.state.Load().config.Faulty)
+	c := r.o.Configuration()
+	f.Faulty = len(c.Config.Faulty)
 	select {
-	case <-a.ready:
+	case <-r.o.Ready:
 		f.Ready = true
 	default:
 	}
-	if fault := a.reloadFault.Load(); fault != nil {
-		f.Refused = &reloadAge{int64(time.Since(fault.since).Seconds())}
+	if c.Refused != nil {
+		f.Refused = &reloadAge{int64(time.Since(c.Refused.Since).Seconds())}
 	}
-	if kept := a.store.Status(); kept.Fault != "" {
+	if kept := r.o.Store.Status(); kept.Fault != "" {
 		f.Store = &storeOutage{kept.Since, kept.Lost} // still ready: calls that need no store are served
 	}
 	return f.Ready, canonical.Encode(f)
@@ -229,13 +237,13 @@ type reloadAge struct {
 }
 
 // statusText is switchboard_status: the status that a principal may know.
-func (a *App) statusText(p switchboard.Principal) []byte { return canonical.Encode(a.statusFor(p)) }
+func (r *Reader) statusText(p switchboard.Principal) []byte { return canonical.Encode(r.statusFor(p)) }
 
 // statusFor is Status as a client of p may see it. Only the operator sees the messages of failures,
 // because they hold texts of servers and of the system. Only the operator's own commands show
 // remedies and lines of stderr; switchboard_status never does.
-func (a *App) statusFor(p switchboard.Principal) StatusReport {
-	s := a.Status(p.Tenant)
+func (r *Reader) statusFor(p switchboard.Principal) StatusReport {
+	s := r.Status(p.Tenant)
 	for i := range s.Servers {
 		if f := s.Servers[i].LastFailure; f != nil {
 			s.Servers[i].LastFailure = &upstream.Failure{Stage: f.Stage, Message: f.Message, Since: f.Since}
@@ -257,16 +265,16 @@ func (a *App) statusFor(p switchboard.Principal) StatusReport {
 	return s
 }
 
-// inspectStatus is Status over HTTP. The local principal is the operator.
-func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
+// InspectStatus is Status over HTTP. The local principal is the operator.
+func (r *Reader) InspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
 	if p.Auth == switchboard.AuthLocal {
-		return canonical.Encode(a.Status("")), nil
+		return canonical.Encode(r.Status("")), nil
 	}
-	return a.statusText(p), nil
+	return r.statusText(p), nil
 }
 
-// inspectExplain is Explain over HTTP, for the task that the query names.
-func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
+// InspectExplain is Explain over HTTP, for the task that the query names.
+func (r *Reader) InspectExplain(ctx context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
 	ask := ExplainQuery{Task: switchboard.TaskID(q.Get("task")), Tokens: q.Get("tokens") != "", Definitions: q.Get("definitions") != ""}
 	if text := q.Get("budget"); text != "" {
 		var err error
@@ -274,25 +282,35 @@ func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url
 			return nil, &switchboard.Error{Code: switchboard.CodeBadArguments, Text: "budget must be a whole number of tokens, above 0"}
 		}
 	}
-	x, err := a.Explain(ctx, p, ask)
+	x, err := r.Explain(ctx, p, ask)
 	if err != nil {
 		return nil, err
 	}
 	return canonical.Encode(x), nil
 }
 
-// Offered returns the tools that a tenant may use, and the servers that have not listed their offer
-// yet.
-func (a *App) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, silent []switchboard.ServerID) {
-	s := a.state.Load()
-	t := s.Tenants[id]
-	if t == nil {
-		return nil, nil
-	}
-	for _, server := range t.Servers {
-		if s.Offers[server].Tools == nil {
-			silent = append(silent, server)
+// policyStatuses returns the policies of the tenant; "" means all tenants.
+func policyStatuses(c *Configuration, id switchboard.TenantID) []PolicyStatus {
+	all := []PolicyStatus{}
+	for _, t := range slices.Sorted(maps.Keys(c.Tenants)) {
+		if id == "" || id == t {
+			all = append(all, PolicyStatus{t, c.Tenants[t].Rules.Digest(), c.PolicySince[t]})
 		}
 	}
-	return t.View.Named("*/*"), silent
+	return all
+}
+
+// ProbeFaults says which of the servers that it concerns are not probed as configured, and why. It
+// covers only servers with a known offer.
+func ProbeFaults(s *bind.State, concerns func(switchboard.ServerID) bool) (faults []string) {
+	for i := range s.Config.Servers {
+		server := &s.Config.Servers[i]
+		if _, heard := s.Offers[server.ID]; !heard || !concerns(server.ID) {
+			continue
+		}
+		if _, why := health.ProbeTool(server, s.Catalog.Tool); why != "" {
+			faults = append(faults, fmt.Sprintf("server %q: %s", server.ID, why))
+		}
+	}
+	return faults
 }

@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"cmp"
@@ -8,33 +8,33 @@ import (
 )
 
 // taskStatuses counts the runs by tenant and task, in byte order.
-func (a *App) taskStatuses(id switchboard.TenantID) []TaskStatus {
+func (r *Reader) taskStatuses(id switchboard.TenantID) []TaskStatus {
 	type key struct {
 		tenant switchboard.TenantID
 		task   switchboard.TaskID
 	}
-	a.meter.Wake()
+	r.o.Meter.Wake()
 	by := map[key]*TaskStatus{}
-	for _, r := range a.runs.All() {
-		p := r.Principal()
-		if r.Task() == "" || id != "" && p.Tenant != id {
+	for _, of := range r.o.Runs.All() {
+		p := of.Principal()
+		if of.Task() == "" || id != "" && p.Tenant != id {
 			continue
 		}
-		k := key{p.Tenant, r.Task()}
+		k := key{p.Tenant, of.Task()}
 		if by[k] == nil {
-			by[k] = &TaskStatus{Tenant: p.Tenant, Task: r.Task()}
+			by[k] = &TaskStatus{Tenant: p.Tenant, Task: of.Task()}
 		}
 		t := by[k]
 		t.Runs++
-		t.Context.add(r)
-		shown := r.Peek()
+		t.Context.add(of)
+		shown := of.Peek()
 		t.Tools = max(t.Tools, len(shown.Entries()))
 		for _, id := range shown.Withheld() {
 			if name, ok := shown.Name(id); ok && !slices.Contains(t.Withheld, name) {
 				t.Withheld = append(t.Withheld, name)
 			}
 		}
-		if err := r.Err(); err != nil {
+		if err := of.Err(); err != nil {
 			t.Why = err.Error()
 		}
 	}

@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"context"
@@ -118,8 +118,8 @@ type ExplainedDrop struct {
 
 	// Code is the error code of the refusal if it is not SB-CAP-004. Rules are the rules of policies
 	// that had a part in it.
-	Code  switchboard.Code `json:"code,omitempty"`
-	Rules []author.DenialCause   `json:"rules,omitempty"`
+	Code  switchboard.Code     `json:"code,omitempty"`
+	Rules []author.DenialCause `json:"rules,omitempty"`
 }
 
 // A ToolFault is a fault in the description of a server or of its tool, in words.
@@ -165,9 +165,9 @@ type TokenBill struct {
 // Explain makes the decision for a task that p may bind, and explains it. It returns no error if
 // the task may not start: see Explanation.Refused. It does not wait for servers: see
 // Explanation.Starting.
-func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
-	starting, _ := a.binder.Starting(p.Tenant) // read before the state, which may hold more answers
-	st := a.state.Load()
+func (r *Reader) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
+	starting, _ := r.o.Binder.Starting(p.Tenant) // read before the state, which may hold more answers
+	st := r.o.Configuration()
 	task, err := st.ResolveTask(p, ask.Task)
 	if err != nil {
 		return nil, err
@@ -181,17 +181,17 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQ
 		}
 		return nil, err
 	}
-	d, err := st.DecideConfigured(ctx, p, task, a.binder.Unfit(run.Before{}), time.Now())
+	d, err := st.DecideConfigured(ctx, p, task, r.o.Binder.Unfit(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: a.ailingServers(st, p, d), Starting: starting}
+	x := &Explanation{Tenant: p.Tenant, Task: task, Digest: d.Digest(), Tools: []ExplainedTool{}, Servers: r.ailingServers(st.State, p, d), Starting: starting}
 	if p.Auth == switchboard.AuthLocal {
 		x.Decision = d.Canonical()
 		for i := range d.Outcomes {
-			x.Requirements = append(x.Requirements, st.explainOutcome(ctx, d, &d.Outcomes[i]))
+			x.Requirements = append(x.Requirements, explainOutcome(st.State, ctx, d, &d.Outcomes[i]))
 		}
-		x.Faults = st.taskFaults(p.Tenant, d.Task)
+		x.Faults = taskFaults(st.State, p.Tenant, d.Task)
 	}
 	if err := d.Err(); err != nil {
 		if !errors.As(err, &x.Refused) {
@@ -216,7 +216,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQ
 	}
 	if ask.Tokens {
 		x.Instructions = shown.InstructionTokens()
-		x.Bill = &TokenBill{Tokenizer: st.config.Tokenizer, Budget: shown.Budget()}
+		x.Bill = &TokenBill{Tokenizer: st.Config.Tokenizer, Budget: shown.Budget()}
 	}
 	for e := range shown.All() {
 		show := ExplainedTool{Name: e.Name, Server: e.Tool.ID.Server, Description: description(e.Tool), Role: e.Role.String(), Group: e.Group}
@@ -252,14 +252,14 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQ
 
 // ailingServers returns the health of the decision's servers that are not simply healthy, reduced
 // to what p may know.
-func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
+func (r *Reader) ailingServers(st *bind.State, p switchboard.Principal, d *decide.Decision) (all []ServerHealth) {
 	met := map[switchboard.ServerID]bool{}
 	meet := func(id switchboard.ServerID) {
 		if met[id] {
 			return
 		}
 		met[id] = true
-		st, ok := a.health.Status(id)
+		st, ok := r.o.Health.Status(id)
 		if !ok || st.State == health.Healthy && st.MovedAway == 0 && len(st.Tools) == 0 {
 			return
 		}
@@ -287,17 +287,17 @@ func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide
 	return all
 }
 
-func (s *servingState) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
+func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
 	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
 	group := s.Tenants[d.Tenant].Equivalents.Among(bind.PassedPolicy(o))
 	for _, c := range o.Selected {
-		x.Selected = append(x.Selected, s.explainCandidate(c, d, group))
+		x.Selected = append(x.Selected, explainCandidate(s, c, d, group))
 	}
 	for _, c := range o.Others {
-		x.Others = append(x.Others, s.explainCandidate(c, d, group))
+		x.Others = append(x.Others, explainCandidate(s, c, d, group))
 	}
 	x.Tied, x.Warning = bind.FindTie(o)
-	rules, unknown := s.explainPolicy(ctx, d, o)
+	rules, unknown := explainPolicy(s, ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {
 		gone := ExplainedDrop{Tool: c.Tool.ID.String(), Stage: c.Stage, Reason: c.Reason.String(), Code: c.Reason.Code}
@@ -314,7 +314,7 @@ func (s *servingState) explainOutcome(ctx context.Context, d *decide.Decision, o
 
 // explainPolicy asks policy again about the candidates that reached it. It returns the rules that
 // dropped candidates, and the ids that a policy names although they are no candidates.
-func (s *servingState) explainPolicy(ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
+func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -332,7 +332,7 @@ func (s *servingState) explainPolicy(ctx context.Context, d *decide.Decision, o 
 	return author.Explain(ctx, p, q), p.Judge(ctx, q).Unknown
 }
 
-func (s *servingState) explainCandidate(c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {
+func explainCandidate(s *bind.State, c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {
 	x := ExplainedCandidate{Tool: c.Tool.ID.String(), Score: c.Score, Preferred: int(c.Place), Stale: c.Tool.Stale}
 	x.Repeatable, x.Repeat = explainRepeat(&c.Tool.Contract)
 	for _, e := range group.Of(c.Tool) {
@@ -341,14 +341,14 @@ func (s *servingState) explainCandidate(c decide.Candidate, d *decide.Decision, 
 	for _, k := range slices.Concat(c.Tool.Capabilities, c.Tool.Kept) {
 		x.Capabilities = append(x.Capabilities, k.String()+" ("+string(k.Source)+")")
 	}
-	x.Declared = s.explainDeclared(c.Tool, d)
-	x.Redacted = explainRedaction(c.Tool, s.config.Overlays[c.Tool.ID].RedactAt)
+	x.Declared = explainDeclared(s, c.Tool, d)
+	x.Redacted = explainRedaction(c.Tool, s.Config.Overlays[c.Tool.ID].RedactAt)
 	return x
 }
 
 // explainDeclared says why the server's own declaration that a tool is readonly counts in the
 // decision. It returns "" if the declaration does not count, or is not needed.
-func (s *servingState) explainDeclared(t *switchboard.Tool, d *decide.Decision) string {
+func explainDeclared(s *bind.State, t *switchboard.Tool, d *decide.Decision) string {
 	tenant := s.Tenants[d.Tenant]
 	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
 		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
@@ -407,7 +407,7 @@ func explainRepeat(c *switchboard.Contract) (harmless bool, why string) {
 
 // taskFaults returns the faults of servers that the task could use, in the order of the catalog.
 // Faults in the tenant's own overlays come last.
-func (s *servingState) taskFaults(id switchboard.TenantID, task *switchboard.Task) (found []ToolFault) {
+func taskFaults(s *bind.State, id switchboard.TenantID, task *switchboard.Task) (found []ToolFault) {
 	t := s.Tenants[id]
 	for _, f := range slices.Concat(s.Catalog.Faults(), t.View.Faults()) {
 		if t.MayUseServer(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Server) }) {

@@ -1,4 +1,4 @@
-package app
+package admin
 
 import (
 	"context"
@@ -53,24 +53,24 @@ func (e *toolSearch) index(c *catalog.Snapshot) *search.Index {
 
 // Search finds the tools of all servers that fit the query, for the operator: whether or not a
 // tenant or task may use them. It does not wait for servers: see SearchResult.Starting.
-func (a *App) Search(query string) *SearchResult {
-	s := a.state.Load()
+func (r *Reader) Search(query string) *SearchResult {
+	s := r.o.Configuration()
 	c := s.Catalog
 	f := &SearchResult{Tools: []FoundTool{}, Of: len(c.Tools()), Starting: s.Starting}
-	for _, m := range a.toolSearch.index(c).Search(query, search.MaxMatches) {
+	for _, m := range r.search.index(c).Search(query, search.MaxMatches) {
 		t, _ := c.Tool(m.ID)
 		f.Tools = append(f.Tools, FoundTool{m.ID.Server, m.ID.Name, m.Score, description(t)})
 	}
 	return f
 }
 
-// inspectSearch is Search over HTTP, only for the local principal: other callers may not see tools
+// InspectSearch is Search over HTTP, only for the local principal: other callers may not see tools
 // outside their tenant.
-func (a *App) inspectSearch(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
+func (r *Reader) InspectSearch(_ context.Context, p switchboard.Principal, q url.Values) ([]byte, error) {
 	if p.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may search the tools of all servers")
 	}
-	return canonical.Encode(a.Search(q.Get("query"))), nil
+	return canonical.Encode(r.Search(q.Get("query"))), nil
 }
 
 // description returns the tool's own description, or "" if that is not a string.
