@@ -46,6 +46,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -208,7 +209,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
+		Neighbors: func(p switchboard.Principal) (n slot.Neighbors) {
 			n.Tenants, n.Principals = a.state.Load().Ring.Neighbors(p)
 			return n
 		},
