@@ -256,7 +256,7 @@ func (k *Track) Attach(detach func()) {
 
 // Since returns the events after the given one and the number of the last, and whether the
 // track is finished. If it is not, grown is closed when there are more events.
-func (k *Track) Since(event int) (events [][]byte, last int, over bool, grown <-chan struct{}) {
+func (k *Track) Since(event int) (events [][]byte, last int, finished bool, grown <-chan struct{}) {
 	k.replays.mu.Lock()
 	defer k.replays.mu.Unlock()
 	first := k.next - len(k.events)

@@ -63,7 +63,7 @@ type Stored struct {
 	Run           switchboard.RunID    `json:"run"`
 	Capabilities  json.RawMessage      `json:"capabilities,omitempty"` // of the client
 	Level         string               `json:"level"`
-	Primes        bool                 `json:"primes,omitempty"` // see replays.sendsPrimers
+	Primes        bool                 `json:"primes,omitempty"` // see Replays.sendsPrimers
 	Subscriptions []storedSubscription `json:"subscriptions,omitempty"`
 }
 
