@@ -46,7 +46,8 @@ var allowed = map[string]string{
 	"internal/telemetry":        "internal/switchboard",
 	"internal/turn":             "internal/switchboard",
 	"internal/run":              "internal/switchboard internal/store internal/surface",
-	"internal/upstream":         "internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/dial internal/scan internal/switchboard internal/wire",
+	"internal/upstream":         "internal/upstream/link internal/upstream/mask internal/upstream/process internal/upstream/slot internal/upstream/task internal/switchboard internal/wire",
+	"internal/upstream/link":    "internal/upstream/frame internal/upstream/http1 internal/upstream/mask internal/upstream/process internal/upstream/sent internal/upstream/slot internal/upstream/task internal/dial internal/scan internal/switchboard internal/wire",
 	"internal/upstream/http1":   "internal/upstream/sent internal/dial",
 	"internal/upstream/sent":    "",
 	"internal/upstream/task":    "",
@@ -88,12 +89,12 @@ func TestImportsFollowThePlan(t *testing.T) {
 
 // dialsItself are the files that open connections, or make HTTP clients, without package dial, and to where.
 var dialsItself = map[string]string{
-	"internal/dial/dial.go":       "it is the check",
-	"internal/upstream/http.go":   "servers, with dial.Context",
-	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
-	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
-	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
-	"cmd/switchboard/ready.go":    "our own listener",
+	"internal/dial/dial.go":          "it is the check",
+	"internal/upstream/link/http.go": "servers, with dial.Context",
+	"cmd/switchboard/fetch.go":       "manifests, with dial.Context",
+	"internal/cluster/cluster.go":    "replicas, which prove by TLS that they have the secret",
+	"cmd/switchboard/client.go":      "a Switchboard, as the user says",
+	"cmd/switchboard/ready.go":       "our own listener",
 }
 
 // SS-05: an address that a name leads to is checked when it is dialled, so no other code may open a connection to a server.
@@ -129,7 +130,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/http.go", "cmd/switchboard/fetch.go"} {
+	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go"} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
 			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)

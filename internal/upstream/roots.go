@@ -1,7 +1,6 @@
 package upstream
 
-import (
-)
+import "github.com/summit-switchboard/switchboard/internal/upstream/link"
 
 // RootsChanged sends notifications/roots/list_changed to the servers that have a link for that
 // client session alone (see switchboard.Client), and that were told that the client announces such
@@ -9,11 +8,11 @@ import (
 //
 // Servers get no such notification on links that clients share, because it would not say which
 // client has new roots.
-func (f *Fleet) RootsChanged(session string, ask askFunc) {
+func (f *Fleet) RootsChanged(session string, ask link.AskFunc) {
 	for _, s := range f.sortedServers() {
 		for o, l := range s.connectors.links() {
 			if o.session == session && session != "" {
-				l.questions.notifyRootsChanged(ask)
+				l.Questions.NotifyRootsChanged(ask)
 			}
 		}
 	}
