@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -34,9 +35,9 @@ type retrySchedule struct {
 // soon as it is up, waits longer.
 func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
-	kind := asExchangeError(err).kind
+	kind := link.AsError(err).Kind
 	steady := stage == StageServe && took >= task.SteadyTime
-	if r.served && (steady || stage == StageConnect) && (kind == kindUnreachable || kind == kindLost) {
+	if r.served && (steady || stage == StageConnect) && (kind == link.KindUnreachable || kind == link.KindLost) {
 		r.lookups++
 		if steady {
 			r.fails, r.lookups = 0, 1

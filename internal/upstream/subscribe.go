@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
@@ -38,7 +39,7 @@ func (f *Fleet) Subscribe(ctx context.Context, c *switchboard.Call, updated func
 	select {
 	case err = <-s.firstResult:
 	case <-ctx.Done():
-		err = callError(ctx, exchangeErrorf(kindSilent, false, "no answer to %s in time", c.Method))
+		err = link.CallError(ctx, link.Errorf(link.KindSilent, false, "no answer to %s in time", c.Method))
 	}
 	if err != nil {
 		cancel()
@@ -87,13 +88,13 @@ func (s *resourceSubscriber) subscribeOnce(ctx context.Context, held func()) err
 	if err != nil {
 		return noLinkError(ctx, err)
 	}
-	return l.subscriptions.subscribe(ctx, &subscription{server: s.call.Server, target: s.call.Target, updated: s.updated}, held)
+	return l.Subscriptions.Subscribe(ctx, &link.Subscription{Server: s.call.Server, Target: s.call.Target, Updated: s.updated}, held)
 }
 
 // noLinkError returns the client's error if there is no link.
 func noLinkError(ctx context.Context, err error) error {
-	if f, ok := errors.AsType[*exchangeError](err); ok {
-		return callError(ctx, f)
+	if f, ok := errors.AsType[*link.Error](err); ok {
+		return link.CallError(ctx, f)
 	}
 	return err
 }

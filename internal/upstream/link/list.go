@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 
 // Limits of one list of a server. Items beyond them are left out, and Status says so.
 const (
-	maxPages         = 1_000
-	maxItems         = 10_000
+	MaxPages         = 1_000
+	MaxItems         = 10_000
 	maxListBytes     = 32 << 20
 	toolListTimeout  = 30 * time.Second
 	otherListTimeout = 5 * time.Second // for the lists other than that of the tools
@@ -49,7 +49,7 @@ func isListMethod(method string) bool {
 
 // listItems requests all pages of a list. The items are the server's own bytes. note says what was
 // left out.
-func listItems(ctx context.Context, l *link, k switchboard.Kind) (items [][]byte, note string, err error) {
+func listItems(ctx context.Context, l *Link, k switchboard.Kind) (items [][]byte, note string, err error) {
 	patience := toolListTimeout
 	if k != switchboard.Tools {
 		patience = otherListTimeout // the list of the tools waits for these
@@ -64,16 +64,16 @@ func listItems(ctx context.Context, l *link, k switchboard.Kind) (items [][]byte
 	)
 	seen := map[string]bool{}
 	for page := 0; ; page++ {
-		if page == maxPages {
-			return items, fmt.Sprintf("its %s are cut after %d pages", k, maxPages), nil
+		if page == MaxPages {
+			return items, fmt.Sprintf("its %s are cut after %d pages", k, MaxPages), nil
 		}
 		own := []byte("{}")
 		if cursor != nil {
 			own = wire.Rewrite(nil, own, wire.Edit{Name: "cursor", Value: cursor})
 		}
-		result, err := l.request(ctx, shelf.method, l.withMeta(own, l.hello().version))
+		result, err := l.request(ctx, shelf.method, l.withMeta(own, l.Hello().Version))
 		if err != nil {
-			if asExchangeError(err).code == wire.CodeMethodNotFound && page == 0 && (k == switchboard.Templates || !l.hello().declares(shelf.capability)) {
+			if AsError(err).code == wire.CodeMethodNotFound && page == 0 && (k == switchboard.Templates || !l.Hello().declares(shelf.capability)) {
 				return nil, "", nil // it has none, and has not declared any
 			}
 			return nil, "", err
@@ -83,11 +83,11 @@ func listItems(ctx context.Context, l *link, k switchboard.Kind) (items [][]byte
 		}
 		list, ok := wire.Field(result, shelf.member)
 		if !ok || list[0] != '[' {
-			return nil, "", exchangeErrorf(kindInvalid, true, "its answer to %s holds no list of %s", shelf.method, k)
+			return nil, "", Errorf(KindInvalid, true, "its answer to %s holds no list of %s", shelf.method, k)
 		}
 		for item := range wire.Elements(list) {
-			if len(items) == maxItems {
-				return items, fmt.Sprintf("its %s are cut after %d", k, maxItems), nil
+			if len(items) == MaxItems {
+				return items, fmt.Sprintf("its %s are cut after %d", k, MaxItems), nil
 			}
 			if k != switchboard.Tools && !isUnambiguous(item) { // package catalog checks the tools
 				odd++
@@ -103,7 +103,7 @@ func listItems(ctx context.Context, l *link, k switchboard.Kind) (items [][]byte
 			return items, note, nil
 		}
 		if _, ok := wire.String(next); !ok {
-			return nil, "", exchangeErrorf(kindInvalid, true, "its answer to %s has a cursor that is not a string", shelf.method)
+			return nil, "", Errorf(KindInvalid, true, "its answer to %s has a cursor that is not a string", shelf.method)
 		}
 		// An empty cursor is as good as any other, so it is followed once.
 		if seen[string(next)] {
@@ -157,18 +157,18 @@ func isUnambiguous(item []byte) bool {
 	return err == nil && item[0] == '{' && wire.Strict(slices.Concat([]byte("[[["), item, []byte("]]]")))
 }
 
-// listNotes say what was left out of each list of a server.
-type listNotes [switchboard.NKinds]string
+// ListNotes say what was left out of each list of a server.
+type ListNotes [switchboard.NKinds]string
 
 // String joins the notes.
-func (n *listNotes) String() string {
+func (n *ListNotes) String() string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(n[:]), func(s string) bool { return s == "" }), "; ")
 }
 
-// listOffer requests the lists of the given kinds concurrently. It takes the other lists, with
-// their notes, from was and said. If a list other than that of the tools fails, listOffer keeps the
+// ListOffer requests the lists of the given kinds concurrently. It takes the other lists, with
+// their notes, from was and said. If a list other than that of the tools fails, ListOffer keeps the
 // old one, adds a note, and returns the kind in failed.
-func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer, said listNotes) (o *switchboard.Offer, now listNotes, failed switchboard.Kinds, err error) {
+func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer, said ListNotes) (o *switchboard.Offer, now ListNotes, failed switchboard.Kinds, err error) {
 	type outcome struct {
 		items [][]byte
 		note  string
@@ -180,7 +180,7 @@ func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		switch {
 		case !kinds.Has(k):
 			got[k].items, got[k].note = was.List(k), said[k]
-		case k == switchboard.Tools || l.hello().declares(listKinds[k].capability):
+		case k == switchboard.Tools || l.Hello().declares(listKinds[k].capability):
 			asking.Go(func() {
 				items, note, err := listItems(ctx, l, k)
 				items, removed := cleanItems(k, items)
@@ -193,8 +193,8 @@ func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		g := &got[k]
 		switch {
 		case g.err == nil:
-		case k == switchboard.Tools || l.failure() != nil || ctx.Err() != nil:
-			return nil, listNotes{}, 0, g.err
+		case k == switchboard.Tools || l.Failure() != nil || ctx.Err() != nil:
+			return nil, ListNotes{}, 0, g.err
 		default:
 			failed = failed.With(k)
 			g.items, g.note = was.List(k), fmt.Sprintf("its %s could not be listed: %s", k, g.err)
@@ -202,9 +202,9 @@ func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 		now[k] = g.note
 	}
 	return &switchboard.Offer{
-		Capabilities: l.hello().capabilities, Beside: l.hello().capabilityBlock,
-		Instructions: l.hello().instructions,
-		Version:      l.hello().release,
+		Capabilities: l.Hello().capabilities, Beside: l.Hello().capabilityBlock,
+		Instructions: l.Hello().instructions,
+		Version:      l.Hello().Release,
 		Tools:        got[switchboard.Tools].items,
 		Resources:    got[switchboard.Resources].items,
 		Templates:    got[switchboard.Templates].items,
@@ -212,8 +212,8 @@ func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 	}, now, failed, nil
 }
 
-// sameOffer reports whether two offers have the same bytes.
-func sameOffer(a, b *switchboard.Offer) bool {
+// SameOffer reports whether two offers have the same bytes.
+func SameOffer(a, b *switchboard.Offer) bool {
 	for k := range switchboard.NKinds {
 		if !slices.EqualFunc(a.List(k), b.List(k), bytes.Equal) {
 			return false

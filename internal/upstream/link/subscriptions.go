@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 // maxSubscribers limits the subscriptions on one link. Each is a stream if the server is modern.
 const maxSubscribers = 1024
 
-// A subscriptionTable has the subscribers of the resources of one link.
-type subscriptionTable struct {
-	link *link
+// A SubscriptionTable has the subscribers of the resources of one link.
+type SubscriptionTable struct {
+	link *Link
 
 	mu          sync.Mutex
-	subscribers map[*subscription]struct{}
+	subscribers map[*Subscription]struct{}
 
 	beginMu sync.Mutex     // held while a subscription begins or ends
 	counts  map[string]int // number of subscribers by resource, for a legacy server
 }
 
-func newSubscriptionTable() subscriptionTable {
-	return subscriptionTable{subscribers: map[*subscription]struct{}{}, counts: map[string]int{}}
+func newSubscriptionTable() SubscriptionTable {
+	return SubscriptionTable{subscribers: map[*Subscription]struct{}{}, counts: map[string]int{}}
 }
 
 // add adds s to the subscribers that get the updates of the link.
-func (t *subscriptionTable) add(s *subscription) (stop func(), err error) {
+func (t *SubscriptionTable) add(s *Subscription) (stop func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.subscribers) >= maxSubscribers {
@@ -47,14 +47,14 @@ func (t *subscriptionTable) add(s *subscription) (stop func(), err error) {
 
 // of returns the subscribers that get the update of the URI from a legacy server: those of that
 // resource or, if there are none, those with a URI that the updated one begins with.
-func (t *subscriptionTable) of(uri string) []*subscription {
-	var exactly, whole []*subscription
+func (t *SubscriptionTable) of(uri string) []*Subscription {
+	var exactly, whole []*Subscription
 	t.mu.Lock()
 	for s := range t.subscribers {
 		switch {
-		case s.target == uri:
+		case s.Target == uri:
 			exactly = append(exactly, s)
-		case strings.HasPrefix(uri, s.target):
+		case strings.HasPrefix(uri, s.Target):
 			whole = append(whole, s)
 		}
 	}
@@ -66,7 +66,7 @@ func (t *subscriptionTable) of(uri string) []*subscription {
 }
 
 // all returns all subscribers.
-func (t *subscriptionTable) all() []*subscription {
+func (t *SubscriptionTable) all() []*Subscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.subscribers))
@@ -74,13 +74,13 @@ func (t *subscriptionTable) all() []*subscription {
 
 // begin subscribes at a legacy server, once for all subscribers of the URI, and opens the
 // stream for its notifications.
-func (t *subscriptionTable) begin(ctx context.Context, uri string, spelt []byte) error {
+func (t *SubscriptionTable) begin(ctx context.Context, uri string, spelt []byte) error {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri] == 0 {
-		if w, ok := t.link.port.(*httpPort); ok && !t.link.changes.streamOpen {
-			t.link.changes.streamOpen = true
-			t.link.changes.open(w)
+		if w, ok := t.link.port.(*httpPort); ok && !t.link.Changes.streamOpen {
+			t.link.Changes.streamOpen = true
+			t.link.Changes.open(w)
 		}
 		if _, err := t.link.request(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (t *subscriptionTable) begin(ctx context.Context, uri string, spelt []byte)
 }
 
 // end undoes one begin.
-func (t *subscriptionTable) end(uri string, spelt []byte) {
+func (t *SubscriptionTable) end(uri string, spelt []byte) {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri]--; t.counts[uri] > 0 {
@@ -105,17 +105,17 @@ func (t *subscriptionTable) end(uri string, spelt []byte) {
 	}
 }
 
-// A subscription wants the updates of one resource.
-type subscription struct {
-	server  switchboard.ServerID
-	target  string           // the URI
-	updated func(uri string) // called with the URI as the server spells it
+// A Subscription wants the updates of one resource.
+type Subscription struct {
+	Server  switchboard.ServerID
+	Target  string           // the URI
+	Updated func(uri string) // called with the URI as the server spells it
 }
 
-// subscribe subscribes s, and waits until the link or ctx ends. It calls held when the server has granted
+// Subscribe subscribes s, and waits until the link or ctx ends. It calls held when the server has granted
 // the subscription.
-func (t *subscriptionTable) subscribe(ctx context.Context, s *subscription, held func()) error {
-	if resources, _ := wire.Field(t.link.hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
+func (t *SubscriptionTable) Subscribe(ctx context.Context, s *Subscription, held func()) error {
+	if resources, _ := wire.Field(t.link.Hello().capabilities, "resources"); !memberIsTrue(resources, "subscribe") {
 		return errNoUpdates
 	}
 	stop, err := t.add(s)
@@ -123,18 +123,18 @@ func (t *subscriptionTable) subscribe(ctx context.Context, s *subscription, held
 		return err
 	}
 	defer stop()
-	uri := wire.AppendString(nil, s.target)
-	if t.link.hello().modern() {
+	uri := wire.AppendString(nil, s.Target)
+	if t.link.Hello().Modern() {
 		return t.listen(ctx, s, uri, held)
 	}
-	if err := t.begin(ctx, s.target, uri); err != nil {
+	if err := t.begin(ctx, s.Target, uri); err != nil {
 		return t.clientError(ctx, err)
 	}
-	defer t.end(s.target, uri)
+	defer t.end(s.Target, uri)
 	held()
 	select {
-	case <-t.link.requests.done:
-		return t.link.failure()
+	case <-t.link.Requests.Done:
+		return t.link.Failure()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -150,17 +150,17 @@ func memberIsTrue(obj []byte, name string) bool {
 
 // listen is subscribe for a modern server, which sends updates on a stream per
 // subscription.
-func (t *subscriptionTable) listen(ctx context.Context, s *subscription, uri []byte, held func()) error {
+func (t *SubscriptionTable) listen(ctx context.Context, s *Subscription, uri []byte, held func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	filter := append(append([]byte(`{"notifications":{"resourceSubscriptions":[`), uri...), `]}}`...)
-	f := t.link.newRequest(wire.MethodListen, func([]byte) []byte { return t.link.withMeta(filter, t.link.hello().version) })
+	f := t.link.newRequest(wire.MethodListen, func([]byte) []byte { return t.link.withMeta(filter, t.link.Hello().Version) })
 	var refused error
 	err := t.link.roundTrip(ctx, f, func(n switchboard.Notification) {
 		switch {
 		case n.Method == wire.MethodResourceUpdated:
 			if uri, ok := updatedURI(n.Params); ok {
-				s.updated(uri)
+				s.Updated(uri)
 			}
 		case s.isGrantedBy(n.Params):
 			held()
@@ -175,17 +175,17 @@ func (t *subscriptionTable) listen(ctx context.Context, s *subscription, uri []b
 	case err != nil:
 		return t.clientError(ctx, err)
 	case f.response.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.server, Modern: true, Object: t.link.mask.JSON(f.response.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.Server, Modern: true, Object: t.link.mask.JSON(f.response.answer.ErrorObject)}
 	}
-	return t.clientError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
+	return t.clientError(ctx, Errorf(KindLost, true, "it has ended the subscription"))
 }
 
 // isGrantedBy reports whether the params of an acknowledgement include the resource.
-func (s *subscription) isGrantedBy(params []byte) bool {
+func (s *Subscription) isGrantedBy(params []byte) bool {
 	granted, _ := wire.Field(params, "notifications")
 	uris, _ := wire.Field(granted, "resourceSubscriptions")
 	for raw := range wire.Elements(uris) {
-		if uri, ok := wire.String(raw); ok && uri == s.target {
+		if uri, ok := wire.String(raw); ok && uri == s.Target {
 			return true
 		}
 	}
@@ -193,15 +193,15 @@ func (s *subscription) isGrantedBy(params []byte) bool {
 }
 
 // clientError returns the client's error for err.
-func (t *subscriptionTable) clientError(ctx context.Context, err error) error {
-	f, ok := errors.AsType[*exchangeError](err)
+func (t *SubscriptionTable) clientError(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*Error](err)
 	switch {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: t.link.mask.JSON(f.object), Modern: t.link.hello().modern()}
+		return &switchboard.ServerError{Object: t.link.mask.JSON(f.object), Modern: t.link.Hello().Modern()}
 	}
-	return callError(ctx, f)
+	return CallError(ctx, f)
 }
 
 func updatedURI(params []byte) (uri string, ok bool) {

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 // stdioPort is the port to a child process: each message is a line.
 type stdioPort struct {
-	link   *link
+	link   *Link
 	proc   *process.Process
 	stderr *process.StderrReader
 
@@ -30,39 +30,39 @@ type stdioPort struct {
 
 // An outgoingMessage is the message of a request, or a message without an answer.
 type outgoingMessage struct {
-	request *pendingRequest
+	request *Request
 	text    []byte
 }
 
 // newStdioPort starts to serve the process's pipes. The link fails when they end.
-func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
+func newStdioPort(l *Link, proc *process.Process, v *process.StderrLog) *stdioPort {
 	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	s.stderr = process.ReadStderr(v, proc.Stderr)
-	l.port, l.requests.endsPending = s, true
+	l.Use(s, true)
 	go s.write()
 	go s.serve()
 	return s
 }
 
-// start implements port.
-func (s *stdioPort) start(f *pendingRequest) { s.enqueue(outgoingMessage{request: f, text: f.body}) }
+// Start implements port.
+func (s *stdioPort) Start(f *Request) { s.enqueue(outgoingMessage{request: f, text: f.Body}) }
 
-// startBlocking implements port. The responses come on a shared stream.
-func (s *stdioPort) startBlocking(f *pendingRequest) { s.start(f) }
+// StartBlocking implements port. The responses come on a shared stream.
+func (s *stdioPort) StartBlocking(f *Request) { s.Start(f) }
 
-// post implements port.
-func (s *stdioPort) post(message []byte) { s.enqueue(outgoingMessage{text: message}) }
+// Post implements port.
+func (s *stdioPort) Post(message []byte) { s.enqueue(outgoingMessage{text: message}) }
 
-// cancel implements port.
-func (s *stdioPort) cancel(f *pendingRequest, sent bool) {
+// Cancel implements port.
+func (s *stdioPort) Cancel(f *Request, sent bool) {
 	if sent && !f.isHandshake() {
-		s.post(cancelNotification(f))
+		s.Post(cancelNotification(f))
 	}
 }
 
 // cancelNotification returns the notification that cancels f.
-func cancelNotification(f *pendingRequest) []byte {
-	params := append(append([]byte(`{"requestId":`), f.id...), '}')
+func cancelNotification(f *Request) []byte {
+	params := append(append([]byte(`{"requestId":`), f.ID...), '}')
 	return wire.AppendNotification(nil, wire.MethodCancelled, params)
 }
 
@@ -74,7 +74,7 @@ func (s *stdioPort) enqueue(o outgoingMessage) {
 	}
 	s.mu.Unlock()
 	if full {
-		s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
+		s.link.Fail(Errorf(KindLost, true, "it does not read what is sent to it"))
 		return
 	}
 	select {
@@ -89,7 +89,7 @@ func (s *stdioPort) write() {
 	for {
 		select {
 		case <-s.wake:
-		case <-s.link.requests.done:
+		case <-s.link.Requests.Done:
 			return
 		}
 		s.mu.Lock()
@@ -97,7 +97,7 @@ func (s *stdioPort) write() {
 		s.backlog = nil
 		s.mu.Unlock()
 		for _, o := range batch {
-			if o.request != nil && !o.request.sending.Claim() {
+			if o.request != nil && !o.request.Sending.Claim() {
 				continue
 			}
 			// We own the text and the capacity behind it.
@@ -106,10 +106,10 @@ func (s *stdioPort) write() {
 				continue
 			}
 			if n == 0 && o.request != nil {
-				o.request.sending.NothingLeft() // the pipe took no byte
+				o.request.Sending.NothingLeft() // the pipe took no byte
 			}
 			task.WaitFor(s.readDone, time.Second) // the reader has a better reason for the end
-			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
+			s.link.Fail(Errorf(KindLost, true, "it does not read what is sent to it"))
 			return
 		}
 	}
@@ -122,12 +122,12 @@ func (s *stdioPort) serve() {
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The process has ended or is about to be ended.
 		task.WaitFor(s.proc.Ended, time.Second)
-		f := exchangeErrorf(kindLost, true, "%s", s.endText())
-		f.gone = true
-		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
+		f := Errorf(KindLost, true, "%s", s.endText())
+		f.Gone = true
+		f.Remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
 		err = f
 	}
-	s.link.fail(asExchangeError(err))
+	s.link.Fail(AsError(err))
 }
 
 // endText says how the process ended, with its last line of stderr. Status shows more lines.
@@ -150,13 +150,13 @@ func (s *stdioPort) readLines() error {
 		ln, err := lines.Next()
 		if errors.Is(err, frame.ErrEndlessLine) {
 			s.link.failTooLong(ln.ID, ln.Long, false)
-			return exchangeErrorf(kindLost, true, "%s", frame.ErrEndlessLine)
+			return Errorf(KindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
 			return err
 		}
 		if too := s.handleLine(ln); too != "" {
-			return exchangeErrorf(kindLost, true, "%s", too)
+			return Errorf(KindLost, true, "%s", too)
 		}
 	}
 }
@@ -184,8 +184,8 @@ func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	return l.inbox.flood.add(0, 0, 1)
 }
 
-// shutDown implements port.
-func (s *stdioPort) shutDown(hurry <-chan struct{}) {
+// ShutDown implements port.
+func (s *stdioPort) ShutDown(hurry <-chan struct{}) {
 	if !s.proc.Stop(hurry) {
 		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"bytes"
@@ -8,10 +8,10 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A clientInfo identifies Switchboard to servers: a JSON object with name and version.
-type clientInfo []byte
+// A ClientInfo identifies Switchboard to servers: a JSON object with name and version.
+type ClientInfo []byte
 
-func newClientInfo(name, version string) clientInfo {
+func NewClientInfo(name, version string) ClientInfo {
 	b := wire.AppendString([]byte(`{"name":`), name)
 	b = wire.AppendString(append(b, `,"version":`...), version)
 	return append(b, '}')
@@ -19,7 +19,7 @@ func newClientInfo(name, version string) clientInfo {
 
 // initializeParams returns the params of initialize. asks are the client's capabilities for
 // questions; "" means none.
-func (who clientInfo) initializeParams(asks string) []byte {
+func (who ClientInfo) initializeParams(asks string) []byte {
 	b := wire.AppendString([]byte(`{"protocolVersion":`), wire.LatestLegacy)
 	b = append(append(b, `,"capabilities":`...), cmp.Or(asks, "{}")...)
 	b = append(append(b, `,"clientInfo":`...), who...)
@@ -28,7 +28,7 @@ func (who clientInfo) initializeParams(asks string) []byte {
 
 // modernMeta returns the edits that add the members that every modern request needs to a _meta
 // object.
-func (who clientInfo) modernMeta(version, level string, asks []byte) []wire.Edit {
+func (who ClientInfo) modernMeta(version, level string, asks []byte) []wire.Edit {
 	if len(asks) == 0 {
 		asks = []byte("{}")
 	}
@@ -46,7 +46,7 @@ func (who clientInfo) modernMeta(version, level string, asks []byte) []wire.Edit
 
 // withMeta adds _meta to the params of our own request, such as {"cursor":…}. The legacy era needs
 // none.
-func (l *link) withMeta(own []byte, version string) []byte {
+func (l *Link) withMeta(own []byte, version string) []byte {
 	if !wire.Modern(version) {
 		return own
 	}
@@ -65,7 +65,7 @@ var targetMembers = map[string]string{
 // client's params, with its answers in later rounds. callParams replaces the name, our and the
 // protocol's members of _meta, and the progress token, which becomes id. Everything else stays as
 // the client sent it, byte for byte.
-func (who clientInfo) callParams(h *serverHello, c *switchboard.Call, given, id []byte) (params, token []byte) {
+func (who ClientInfo) callParams(h *Hello, c *switchboard.Call, given, id []byte) (params, token []byte) {
 	var target []byte
 	member := targetMembers[c.Method]
 	if member != "" {
@@ -85,7 +85,7 @@ func (who clientInfo) callParams(h *serverHello, c *switchboard.Call, given, id 
 		return value
 	})
 	var missing []wire.Edit
-	if !had && h.modern() {
+	if !had && h.Modern() {
 		meta, _ := who.callMeta(h, c, nil, id)
 		missing = append(missing, wire.Edit{Name: wire.MemberMeta, Value: meta})
 	}
@@ -104,13 +104,13 @@ const metaRoom = 256
 
 // callMeta returns the _meta for this server, or nil for none. was is the _meta that the client
 // sent.
-func (who clientInfo) callMeta(h *serverHello, c *switchboard.Call, was, id []byte) (meta, token []byte) {
+func (who ClientInfo) callMeta(h *Hello, c *switchboard.Call, was, id []byte) (meta, token []byte) {
 	if len(was) == 0 || was[0] != '{' {
 		was = nil // no reader would accept it as _meta
 	}
 	var ours []wire.Edit
-	if h.modern() {
-		ours = who.modernMeta(h.version, c.LogLevel, requestCapabilities(&c.Client))
+	if h.Modern() {
+		ours = who.modernMeta(h.Version, c.LogLevel, requestCapabilities(&c.Client))
 	}
 	members, left := 0, len(ours)
 	meta = wire.Map(make([]byte, 0, len(was)+len(who)+metaRoom), was, func(name, value []byte) []byte {

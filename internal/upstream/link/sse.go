@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // Limits of HTTP with SSE, the transport of 2024-11-05.
 const (
 	endpointTimeout = 10 * time.Second // until the first event of the stream
-	maxEndpoint     = 8 << 10          // bytes of the address in the first event
+	MaxEndpoint     = 8 << 10          // bytes of the address in the first event
 )
 
 // eventEndpoint is the type of the first event.
@@ -36,25 +36,25 @@ type ssePort struct {
 
 // openHTTP connects to a server over HTTP, with either transport. As the protocol demands, it tries
 // the old transport if the server refused the new one.
-func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
-	if o.era.usesSSE() {
+func (o *Opener) openHTTP(ctx context.Context, cfg *switchboard.Server, c User) (*Link, error) {
+	if o.Era.UsesSSE() {
 		l, err := o.openSSE(ctx, cfg, c)
-		if err == nil || leavesEraOpen(err) {
+		if err == nil || LeavesEraOpen(err) {
 			return l, err
 		}
-		o.era.setEra("") // the server may have changed
+		o.Era.setEra("") // the server may have changed
 	}
 	l := o.newLink(c)
-	w, err := newHTTPPort(l, cfg, o.httpClients)
+	w, err := newHTTPPort(l, cfg, o.HTTP)
 	if err != nil {
-		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
+		return nil, Errorf(KindUnreachable, false, "%s", err)
 	}
-	got, err := o.handshake(l, c, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, o.era) })
+	got, err := o.handshake(l, c, w, func() (Hello, error) { return greetHTTP(ctx, l, w, o.Era) })
 	if err == nil || !refusesPosts(err) {
 		return got, err
 	}
 	got, old := o.openSSE(ctx, cfg, c)
-	if old != nil && !o.era.usesSSE() {
+	if old != nil && !o.Era.UsesSSE() {
 		return nil, err // it has neither transport
 	}
 	return got, old
@@ -62,26 +62,26 @@ func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, c li
 
 // refusesPosts reports whether a server that answered initialize with err may speak HTTP with SSE.
 func refusesPosts(err error) bool {
-	f := asExchangeError(err)
-	switch f.status {
+	f := AsError(err)
+	switch f.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
-		return f.kind == kindRefused && !modernOnly(err)
+		return f.Kind == KindRefused && !modernOnly(err)
 	}
 	return false
 }
 
 // openSSE connects to a server over HTTP with SSE. It remembers that transport when the server has
 // named its endpoint.
-func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
+func (o *Opener) openSSE(ctx context.Context, cfg *switchboard.Server, c User) (*Link, error) {
 	l := o.newLink(c)
-	w, err := newHTTPPort(l, cfg, o.httpClients)
+	w, err := newHTTPPort(l, cfg, o.HTTP)
 	if err != nil {
-		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
+		return nil, Errorf(KindUnreachable, false, "%s", err)
 	}
 	p := &ssePort{httpPort: w, readDone: make(chan struct{})}
 	endpoint, err := p.openEndpoint(ctx)
 	if err == nil {
-		o.era.setSSE()
+		o.Era.setSSE()
 		err = p.setEndpoint(endpoint)
 	}
 	if err != nil {
@@ -92,12 +92,12 @@ func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, c lin
 		return nil, err
 	}
 	w.onResponse = p.checkAccepted
-	l.port, l.requests.endsPending = p, true
+	l.Use(p, true)
 	go p.serveStream()
-	return o.handshake(l, c, nil, func() (serverHello, error) {
+	return o.handshake(l, c, nil, func() (Hello, error) {
 		h, err := initialize(ctx, l)
 		if err != nil {
-			return serverHello{}, err
+			return Hello{}, err
 		}
 		return h, w.postAndWait(ctx, initializedNotification())
 	})
@@ -117,13 +117,13 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return "", exchangeErrorf(kindSilent, false, "its stream of events does not begin")
+		return "", Errorf(KindSilent, false, "its stream of events does not begin")
 	case p.stream == nil:
 		return "", err
 	case err != nil:
-		return "", exchangeErrorf(kindLost, false, "its stream broke off: %s", p.errorText(err))
+		return "", Errorf(KindLost, false, "its stream broke off: %s", p.errorText(err))
 	case e.Type != eventEndpoint:
-		return "", exchangeErrorf(kindProtocol, false, "its stream of events does not begin with an endpoint")
+		return "", Errorf(KindProtocol, false, "its stream of events does not begin with an endpoint")
 	}
 	return string(e.Data), nil
 }
@@ -133,19 +133,19 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 func (p *ssePort) setEndpoint(endpoint string) error {
 	base, err := url.Parse(p.endpoint.url)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "its URL is not valid")
+		return Errorf(KindUnreachable, false, "its URL is not valid")
 	}
 	u, err := base.Parse(strings.TrimSpace(endpoint))
 	switch {
-	case err != nil || len(endpoint) > maxEndpoint || u.User != nil:
-		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is not a valid address")
+	case err != nil || len(endpoint) > MaxEndpoint || u.User != nil:
+		return Errorf(KindProtocol, false, "the endpoint that it names is not a valid address")
 	case origin(u) != origin(base):
-		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is at %s and not at %s, so that nothing is sent there",
+		return Errorf(KindProtocol, false, "the endpoint that it names is at %s and not at %s, so that nothing is sent there",
 			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
 	if err := p.endpoint.setURL(u.String()); err != nil {
-		return exchangeErrorf(kindProtocol, false, "%s", err)
+		return Errorf(KindProtocol, false, "%s", err)
 	}
 	return nil
 }
@@ -168,38 +168,38 @@ func (p *ssePort) serveStream() {
 		err = errors.New("its stream of events ended")
 	}
 	// Whatever the reason is, the server may have executed the pending requests.
-	p.link.fail(exchangeErrorf(kindLost, true, "%s", err))
+	p.link.Fail(Errorf(KindLost, true, "%s", err))
 }
 
-// start implements port.
-func (p *ssePort) start(f *pendingRequest) {
-	p.httpPort.start(f)
+// Start implements port.
+func (p *ssePort) Start(f *Request) {
+	p.httpPort.Start(f)
 	if f.ctx != nil {
 		// The response comes on the stream. The server need not have answered the POST by then.
-		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainTimeout, f.sending.Halt) })
+		context.AfterFunc(f.ctx, func() { time.AfterFunc(DrainTimeout, f.Sending.Halt) })
 	}
 }
 
-// startBlocking implements port. The responses come on a shared stream.
-func (p *ssePort) startBlocking(f *pendingRequest) { p.start(f) }
+// StartBlocking implements port. The responses come on a shared stream.
+func (p *ssePort) StartBlocking(f *Request) { p.Start(f) }
 
 // checkAccepted checks the response to a POST: the server must have accepted the message. The error
-// is an *exchangeError.
-func (p *ssePort) checkAccepted(_ *pendingRequest, resp *http.Response) error {
+// is an *Error.
+func (p *ssePort) checkAccepted(_ *Request, resp *http.Response) error {
 	switch {
 	case resp.StatusCode/100 == 2:
 		return nil
 	case resp.StatusCode == http.StatusNotFound:
 		// The server does not know the session, so it has not executed the request.
-		e := exchangeErrorf(kindGone, false, "it no longer knows our session")
-		e.status = resp.StatusCode
+		e := Errorf(KindGone, false, "it no longer knows our session")
+		e.Status = resp.StatusCode
 		return e
 	}
 	return statusError(resp)
 }
 
-// shutDown implements port. No pending request can be answered any more.
-func (p *ssePort) shutDown(<-chan struct{}) {
+// ShutDown implements port. No pending request can be answered any more.
+func (p *ssePort) ShutDown(<-chan struct{}) {
 	p.stop()
 	<-p.tasks.Close()
 	<-p.readDone

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"maps"
@@ -11,66 +11,66 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A requestTable has the pending requests of a link by id, and the end of the link.
-type requestTable struct {
+// A RequestTable has the pending requests of a link by id, and the end of the link.
+type RequestTable struct {
 	lastID atomic.Int64
-	done   chan struct{} // closed when the link has ended
+	Done   chan struct{} // closed when the link has ended
 
 	// endsPending says that pending requests end with the link. Over Streamable HTTP each exchange
 	// ends by itself.
 	endsPending bool
 
 	mu        sync.Mutex
-	pending   map[string]*pendingRequest // by id, as spelled
-	abandoned map[string]struct{}        // ids of requests that were sent and then abandoned
-	err       error                      // why the link ended
+	pending   map[string]*Request // by id, as spelled
+	abandoned map[string]struct{} // ids of requests that were sent and then abandoned
+	err       error               // why the link ended
 	endedAt   time.Time
 }
 
-func newRequestTable() requestTable {
-	return requestTable{done: make(chan struct{}), pending: map[string]*pendingRequest{}, abandoned: map[string]struct{}{}}
+func newRequestTable() RequestTable {
+	return RequestTable{Done: make(chan struct{}), pending: map[string]*Request{}, abandoned: map[string]struct{}{}}
 }
 
 // newID returns a fresh id.
-func (t *requestTable) newID() []byte { return strconv.AppendInt(nil, t.lastID.Add(1), 10) }
+func (t *RequestTable) newID() []byte { return strconv.AppendInt(nil, t.lastID.Add(1), 10) }
 
-// add makes f findable for its response. The error is an *exchangeError if the link has ended.
-func (t *requestTable) add(f *pendingRequest) error {
+// add makes f findable for its response. The error is an *Error if the link has ended.
+func (t *RequestTable) add(f *Request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err != nil {
-		return asUnsent(t.err)
+		return AsUnsent(t.err)
 	}
-	t.pending[string(f.id)] = f
+	t.pending[string(f.ID)] = f
 	return nil
 }
 
-func (t *requestTable) remove(f *pendingRequest) {
+func (t *RequestTable) remove(f *Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.pending, string(f.id))
+	delete(t.pending, string(f.ID))
 }
 
 // find returns the pending request with the id, or nil.
-func (t *requestTable) find(id []byte) *pendingRequest {
+func (t *RequestTable) find(id []byte) *Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pending[string(id)]
 }
 
 // recordAbandoned records that f was sent and then abandoned.
-func (t *requestTable) recordAbandoned(f *pendingRequest) {
+func (t *RequestTable) recordAbandoned(f *Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.abandoned) >= maxAbandoned {
 		clear(t.abandoned)
 	}
-	t.abandoned[string(f.id)] = struct{}{}
+	t.abandoned[string(f.ID)] = struct{}{}
 }
 
 // takeAbandoned reports whether the request with that id was sent, then abandoned, and is still
 // unanswered. It returns true once per request.
-func (t *requestTable) takeAbandoned(id []byte) bool {
+func (t *RequestTable) takeAbandoned(id []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, ok := t.abandoned[string(id)]
@@ -80,47 +80,59 @@ func (t *requestTable) takeAbandoned(id []byte) bool {
 
 // end ends the link because of err, unless it has ended before. If endsPending is set, it also finishes
 // all pending requests.
-func (t *requestTable) end(err error) {
+func (t *RequestTable) end(err error) {
 	t.mu.Lock()
 	if t.err != nil {
 		t.mu.Unlock()
 		return
 	}
 	t.err, t.endedAt = err, time.Now()
-	var pending []*pendingRequest
+	var pending []*Request
 	if t.endsPending {
 		pending = slices.Collect(maps.Values(t.pending))
 	}
 	t.mu.Unlock()
-	close(t.done)
+	close(t.Done)
 	for _, f := range pending {
-		gone := *asExchangeError(err)
-		gone.sent = !f.sending.Withdraw()
-		f.finish(wire.Message{}, 0, &gone)
+		gone := *AsError(err)
+		gone.Sent = !f.Sending.Withdraw()
+		f.Finish(wire.Message{}, 0, &gone)
 	}
 }
 
-// failure returns why the link ended, and when, or nil while it is open.
-func (t *requestTable) failure() (error, time.Time) { //nolint:revive // the time belongs to the error
+// Failure returns why the link ended, and when, or nil while it is open.
+func (t *RequestTable) Failure() (error, time.Time) { //nolint:revive // the time belongs to the error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err, t.endedAt
 }
 
-// halt stops the port's work for all pending requests.
-func (t *requestTable) halt() {
+// InFlight returns how many calls were sent and are not answered.
+func (t *RequestTable) InFlight() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.pending {
-		f.sending.Halt()
+		if f.client != nil && f.Sending.MayBeSent() {
+			n++
+		}
+	}
+	return n
+}
+
+// Halt stops the port's work for all pending requests.
+func (t *RequestTable) Halt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.pending {
+		f.Sending.Halt()
 	}
 }
 
 // onlyCall returns the only call in flight, or nil if there is none or more than one.
-func (t *requestTable) onlyCall() *pendingRequest {
+func (t *RequestTable) onlyCall() *Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var one *pendingRequest
+	var one *Request
 	for _, f := range t.pending {
 		if f.client == nil {
 			continue
@@ -135,7 +147,7 @@ func (t *requestTable) onlyCall() *pendingRequest {
 
 // callOfOneClient returns a call in flight if all calls belong to one client. sure is false if they
 // do not.
-func (t *requestTable) callOfOneClient() (one *pendingRequest, sure bool) {
+func (t *RequestTable) callOfOneClient() (one *Request, sure bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.pending {

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A changeListener notices that the server's offer has changed.
-type changeListener struct {
-	link     *link
+// A ChangeListener notices that the server's offer has changed.
+type ChangeListener struct {
+	link     *Link
 	onChange func(switchboard.Kinds) // called with the kinds that must be listed again
 
-	// mustPoll says that the offer must be listed from time to time, because the server may not
+	// MustPoll says that the offer must be listed from time to time, because the server may not
 	// announce changes.
-	mustPoll bool
+	MustPoll bool
 
 	streamOpen      bool          // a stream for notifications and requests of the server is open
 	acknowledged    chan struct{} // closed once a modern server has acknowledged subscriptions/listen
@@ -29,24 +29,24 @@ type changeListener struct {
 
 // open keeps a stream open, until the link ends, on which the server announces changes
 // of its offer. It does not block. Legacy pipes need no stream.
-func (c *changeListener) open(w *httpPort) {
-	switch h := c.link.hello(); {
-	case h.modern() && h.notifies != 0:
+func (c *ChangeListener) open(w *httpPort) {
+	switch h := c.link.Hello(); {
+	case h.Modern() && h.notifies != 0:
 		go c.listenModern()
-	case !h.modern() && w != nil:
+	case !h.Modern() && w != nil:
 		w.tasks.Run(w.listenLegacy)
 	}
 }
 
 // listenModern sends subscriptions/listen, again whenever the stream ends.
-func (c *changeListener) listenModern() {
+func (c *ChangeListener) listenModern() {
 	ctx, cancel := c.link.lifetime()
 	defer cancel()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		params := c.link.withMeta(append(append([]byte(`{"notifications":`), c.link.hello().listenFilter()...), '}'), c.link.hello().version)
+		params := c.link.withMeta(append(append([]byte(`{"notifications":`), c.link.Hello().listenFilter()...), '}'), c.link.Hello().Version)
 		_, err := c.link.request(ctx, wire.MethodListen, params)
-		if err != nil && asExchangeError(err).code != 0 {
+		if err != nil && AsError(err).code != 0 {
 			c.link.log.Debug("a server does not announce changes of its offer", "error", err)
 			if fails > 0 { // it worked before, so the server may have been replaced
 				c.onChange(switchboard.AllKinds)
@@ -62,11 +62,11 @@ func (c *changeListener) listenModern() {
 
 // acknowledge passes the acknowledgement m of subscriptions/listen to its request f, which may be nil.
 // For our own stream it lists the offer again if changes may have been missed before.
-func (c *changeListener) acknowledge(m wire.Message, f *pendingRequest) {
+func (c *ChangeListener) acknowledge(m wire.Message, f *Request) {
 	if f == nil {
 		return
 	}
-	if f.method == wire.MethodListen && f.notifications.notify == nil {
+	if f.Method == wire.MethodListen && f.notifications.notify == nil {
 		first := false
 		c.acknowledgeOnce.Do(func() { close(c.acknowledged); first = true })
 		if !first || c.offerListed.Load() {
@@ -78,10 +78,10 @@ func (c *changeListener) acknowledge(m wire.Message, f *pendingRequest) {
 
 // announceMissed lists the offer again and notifies all subscribers, because notifications of the
 // server may have been missed.
-func (c *changeListener) announceMissed() {
+func (c *ChangeListener) announceMissed() {
 	c.onChange(switchboard.AllKinds)
-	for _, s := range c.link.subscriptions.all() {
-		s.updated(s.target)
+	for _, s := range c.link.Subscriptions.all() {
+		s.Updated(s.Target)
 	}
 }
 
@@ -98,24 +98,24 @@ func (w *httpPort) listenLegacy() {
 		resp, err := w.openStream(ctx, last)
 		first()
 		if err != nil {
-			switch f := asExchangeError(err); {
-			case f.status == http.StatusNotFound && fails+len(last) > 0:
-				w.link.fail(exchangeErrorf(kindGone, true, "it no longer knows our session"))
+			switch f := AsError(err); {
+			case f.Status == http.StatusNotFound && fails+len(last) > 0:
+				w.link.Fail(Errorf(KindGone, true, "it no longer knows our session"))
 				return
-			case f.kind == kindRefused && opens > 0 && f.status != http.StatusMethodNotAllowed:
+			case f.Kind == KindRefused && opens > 0 && f.Status != http.StatusMethodNotAllowed:
 				last = "" // the server may have forgotten that event, or not noticed yet that our last stream ended
-			case f.kind == kindRefused:
-				if f.status == http.StatusBadRequest || f.status == http.StatusNotFound {
-					w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
+			case f.Kind == KindRefused:
+				if f.Status == http.StatusBadRequest || f.Status == http.StatusNotFound {
+					w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
 				}
 				return // the server offers no stream
 			}
 		} else {
 			switch opens++; {
 			case opens > 1 && last == "":
-				w.link.changes.announceMissed()
+				w.link.Changes.announceMissed()
 			case opens > 1: // a server that stores events sends the missed ones now
-				w.link.changes.onChange(switchboard.AllKinds)
+				w.link.Changes.onChange(switchboard.AllKinds)
 			}
 			var next string
 			var retry time.Duration
@@ -130,7 +130,7 @@ func (w *httpPort) listenLegacy() {
 			}
 		}
 		if err != nil {
-			w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
+			w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 		}
 		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -28,16 +28,16 @@ const (
 
 // Time limits of the handshake.
 const (
-	// If a server on stdio has read server/discover and does not answer within probeSilence, it is
+	// If a server on stdio has read server/discover and does not answer within ProbeSilence, it is
 	// also sent initialize.
-	probeSilence = 2 * time.Second
+	ProbeSilence = 2 * time.Second
 
 	// Over HTTP, a server that accepts the request is up.
 	probeTimeout = 5 * time.Second
 )
 
-// An eraMemory remembers the era of a server across connections.
-type eraMemory struct {
+// An EraMemory remembers the era of a server across connections.
+type EraMemory struct {
 	mu  sync.Mutex
 	era Era
 
@@ -48,38 +48,38 @@ type eraMemory struct {
 	shy bool
 }
 
-func (m *eraMemory) get() (Era, bool) {
+func (m *EraMemory) Get() (Era, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.era, m.shy
 }
 
-func (m *eraMemory) setEra(e Era) {
+func (m *EraMemory) setEra(e Era) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = e, false
 }
 
-func (m *eraMemory) setSSE() {
+func (m *EraMemory) setSSE() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse = EraLegacy, true
 }
 
-func (m *eraMemory) usesSSE() bool {
+func (m *EraMemory) UsesSSE() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sse
 }
 
-func (m *eraMemory) setShy() {
+func (m *EraMemory) setShy() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shy = true
 }
 
-// restore sets what an earlier process remembered.
-func (m *eraMemory) restore(era Era, sse, shy bool) {
+// Restore sets what an earlier process remembered.
+func (m *EraMemory) Restore(era Era, sse, shy bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.era, m.sse, m.shy = era, sse, shy
@@ -95,10 +95,10 @@ func errorCode(object []byte) int {
 	return n
 }
 
-// discover sends server/discover. The error is an *exchangeError. The answer must name a modern
+// discover sends server/discover. The error is an *Error. The answer must name a modern
 // version that we know. If the server refuses the version of the request, discover tries once more
 // with one that the server names.
-func discover(ctx context.Context, l *link) (serverHello, error) {
+func discover(ctx context.Context, l *Link) (Hello, error) {
 	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
 	if v := newestModern(supportedVersions(err)); v != "" {
 		if w, ok := l.port.(*httpPort); ok {
@@ -107,13 +107,13 @@ func discover(ctx context.Context, l *link) (serverHello, error) {
 		result, err = l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), v))
 	}
 	if err != nil {
-		return serverHello{}, err
+		return Hello{}, err
 	}
 	raw, _ := wire.Field(result, "supportedVersions")
 	version := newestModern(raw)
 	capabilities, _ := wire.Field(result, "capabilities")
 	if version == "" || len(capabilities) == 0 || capabilities[0] != '{' {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover names no version that we know")
+		return Hello{}, Errorf(KindProtocol, false, "its answer to server/discover names no version that we know")
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
@@ -132,18 +132,18 @@ func newestModern(list []byte) (version string) {
 
 // supportedVersions returns the list of versions in err if a server refused our version, or nil.
 func supportedVersions(err error) []byte {
-	if err == nil || asExchangeError(err).code != wire.CodeUnsupportedVersion {
+	if err == nil || AsError(err).code != wire.CodeUnsupportedVersion {
 		return nil
 	}
-	data, _ := wire.Field(asExchangeError(err).object, "data")
+	data, _ := wire.Field(AsError(err).object, "data")
 	list, _ := wire.Field(data, "supported")
 	return list
 }
 
 // parseHello returns what a server said about itself in result, without deceptive characters and
 // secrets.
-func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, info, result []byte) serverHello {
-	h := serverHello{version: version}
+func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, info, result []byte) Hello {
+	h := Hello{Version: version}
 	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
 		text, _ := wire.String(raw)
 		clean, removed := scan.Clean(text)
@@ -157,7 +157,7 @@ func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, in
 		s, _ := wire.String(raw)
 		return strings.ToValidUTF8(s[:min(len(s), maxServerInfo)], "") // the cut may divide a character
 	}
-	h.name, h.release = text("name"), text("version")
+	h.Name, h.Release = text("name"), text("version")
 	if len(capabilities) <= maxCapabilities && len(capabilities) > 0 && capabilities[0] == '{' {
 		h.capabilities = capabilities
 	}
@@ -178,15 +178,15 @@ func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, in
 }
 
 // initialize opens a legacy session.
-func initialize(ctx context.Context, l *link) (serverHello, error) {
-	result, err := l.request(ctx, wire.MethodInitialize, l.clientInfo.initializeParams(l.questions.askable))
+func initialize(ctx context.Context, l *Link) (Hello, error) {
+	result, err := l.request(ctx, wire.MethodInitialize, l.clientInfo.initializeParams(l.Questions.askable))
 	if err != nil {
-		return serverHello{}, err
+		return Hello{}, err
 	}
 	raw, _ := wire.Field(result, "protocolVersion")
 	version, _ := wire.String(raw)
 	if wire.Modern(version) || !slices.Contains(wire.Versions, version) {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which we do not know", version)
+		return Hello{}, Errorf(KindProtocol, false, "it answered initialize with version %.40q, which we do not know", version)
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
@@ -198,19 +198,19 @@ func initializedNotification() []byte {
 	return wire.AppendNotification(nil, wire.MethodInitialized, nil)
 }
 
-// leavesEraOpen reports whether err says nothing about the server's era, because no MCP server
+// LeavesEraOpen reports whether err says nothing about the server's era, because no MCP server
 // answered.
-func leavesEraOpen(err error) bool {
-	f := asExchangeError(err)
-	switch f.kind {
-	case kindUnreachable, kindLost, kindBroken, kindLimited:
+func LeavesEraOpen(err error) bool {
+	f := AsError(err)
+	switch f.Kind {
+	case KindUnreachable, KindLost, KindBroken, KindLimited:
 		return true
-	case kindRefused:
-		switch f.status {
+	case KindRefused:
+		switch f.Status {
 		case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout:
 			return true
 		}
-		return f.status/100 == 3
+		return f.Status/100 == 3
 	}
 	return false
 }
@@ -218,7 +218,7 @@ func leavesEraOpen(err error) bool {
 // modernOnly reports whether only a modern server returns err, and err names no legacy version that
 // we speak.
 func modernOnly(err error) bool {
-	f := asExchangeError(err)
+	f := AsError(err)
 	switch f.code {
 	case wire.CodeHeaderMismatch, wire.CodeMissingCapability, wire.CodeUnsupportedVersion:
 	default:
@@ -233,8 +233,8 @@ func modernOnly(err error) bool {
 }
 
 // greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
-func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (serverHello, error) {
-	if era, _ := known.get(); era != EraLegacy {
+func greetHTTP(ctx context.Context, l *Link, w *httpPort, known *EraMemory) (Hello, error) {
+	if era, _ := known.Get(); era != EraLegacy {
 		w.endpoint.setVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
 		h, err := discover(probe, l)
@@ -242,31 +242,31 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 		switch {
 		case err == nil:
 			known.setEra(EraModern)
-			w.endpoint.setVersion(h.version)
+			w.endpoint.setVersion(h.Version)
 			return h, nil
-		case leavesEraOpen(err) || ctx.Err() != nil:
-			return serverHello{}, err
+		case LeavesEraOpen(err) || ctx.Err() != nil:
+			return Hello{}, err
 		case modernOnly(err):
 			known.setEra(EraModern)
-			return serverHello{}, err
+			return Hello{}, err
 		}
 	}
 	w.endpoint.setVersion("")
 	h, err := initialize(ctx, l)
 	if err != nil {
-		if !leavesEraOpen(err) {
+		if !LeavesEraOpen(err) {
 			known.setEra("") // the server may have changed: probe next time
 		}
-		return serverHello{}, err
+		return Hello{}, err
 	}
 	known.setEra(EraLegacy)
-	w.endpoint.setVersion(h.version)
+	w.endpoint.setVersion(h.Version)
 	return h, w.postAndWait(ctx, initializedNotification())
 }
 
 // greetStdio does the handshake with a child process, in the era that the server speaks.
-func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, err error) {
-	era, shy := known.get()
+func greetStdio(ctx context.Context, l *Link, known *EraMemory) (h Hello, err error) {
+	era, shy := known.Get()
 	var found Era
 	switch {
 	case era == EraModern:
@@ -275,42 +275,42 @@ func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, 
 		h, found, err = initializeFirst(ctx, l)
 	default:
 		h, found, err = probeEra(ctx, l)
-		if err != nil && l.failure() != nil {
+		if err != nil && l.Failure() != nil {
 			known.setShy()
 		}
 	}
 	if err != nil {
-		if era == EraModern && l.failure() != nil {
+		if era == EraModern && l.Failure() != nil {
 			known.setShy() // a server that ends when it is probed may have replaced it
 		}
 		known.setEra("") // the era that we remembered may be wrong
-		return serverHello{}, err
+		return Hello{}, err
 	}
 	known.setEra(found)
 	if found == EraLegacy {
-		l.port.post(initializedNotification())
+		l.port.Post(initializedNotification())
 	}
 	return h, nil
 }
 
 // initializeFirst does the handshake with a server that is legacy, or that ends if another request
 // comes first.
-func initializeFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+func initializeFirst(ctx context.Context, l *Link) (Hello, Era, error) {
 	h, err := initialize(ctx, l)
-	if err == nil || asExchangeError(err).code == 0 {
+	if err == nil || AsError(err).code == 0 {
 		return h, EraLegacy, err
 	}
 	// It answers, but not initialize: it may be modern.
 	if h, again := discover(ctx, l); again == nil {
 		return h, EraModern, nil
 	}
-	return serverHello{}, "", err
+	return Hello{}, "", err
 }
 
 // discoverFirst does the handshake with a server that was modern last time.
-func discoverFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+func discoverFirst(ctx context.Context, l *Link) (Hello, Era, error) {
 	h, err := discover(ctx, l)
-	if err == nil || asExchangeError(err).code != wire.CodeMethodNotFound {
+	if err == nil || AsError(err).code != wire.CodeMethodNotFound {
 		return h, EraModern, err
 	}
 	h, err = initialize(ctx, l)
@@ -320,12 +320,12 @@ func discoverFirst(ctx context.Context, l *link) (serverHello, Era, error) {
 // probeEra sends server/discover first. It sends initialize after an error, and after probeSilence,
 // because some legacy servers do not answer unknown methods. If a server answers both, this
 // connection is legacy: servers of both eras fix the era of a connection when they read initialize.
-func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
+func probeEra(ctx context.Context, l *Link) (Hello, Era, error) {
 	type answer struct {
-		hello serverHello
+		hello Hello
 		err   error
 	}
-	ask := func(method func(context.Context, *link) (serverHello, error)) <-chan answer {
+	ask := func(method func(context.Context, *Link) (Hello, error)) <-chan answer {
 		answered := make(chan answer, 1)
 		// A late answer must still find its request. The end of the link ends the request.
 		ctx := context.WithoutCancel(ctx)
@@ -337,14 +337,14 @@ func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 	}
 	var modern, legacy *answer // nil until the answer is there
 	discovered, initialized := ask(discover), (<-chan answer)(nil)
-	silence := time.NewTicker(probeSilence)
+	silence := time.NewTicker(ProbeSilence)
 	defer silence.Stop()
 	for {
 		silent := false
 		select {
 		case a := <-discovered:
 			modern = &a
-			silence.Reset(probeSilence) // measure the silence after initialize from now on
+			silence.Reset(ProbeSilence) // measure the silence after initialize from now on
 		case a := <-initialized:
 			legacy = &a
 		case <-silence.C:
@@ -354,9 +354,9 @@ func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 			case modern != nil && modern.err == nil:
 				return modern.hello, EraModern, nil
 			case legacy != nil:
-				return serverHello{}, "", legacy.err
+				return Hello{}, "", legacy.err
 			}
-			return serverHello{}, "", unansweredError(l, initialized != nil)
+			return Hello{}, "", unansweredError(l, initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil
 		switch {
@@ -365,10 +365,10 @@ func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 		case discovers && (initialized == nil || legacy != nil || silent):
 			return modern.hello, EraModern, nil
 		case modern != nil && legacy != nil:
-			return serverHello{}, "", legacy.err
+			return Hello{}, "", legacy.err
 		case initialized != nil: // wait for the answer to initialize, or for both
-		case modern != nil && (leavesEraOpen(modern.err) || modernOnly(modern.err)):
-			return serverHello{}, "", modern.err
+		case modern != nil && (LeavesEraOpen(modern.err) || modernOnly(modern.err)):
+			return Hello{}, "", modern.err
 		case modern != nil || silent:
 			initialized = ask(initialize)
 		}
@@ -376,13 +376,13 @@ func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 }
 
 // unansweredError is the error if a child process does not answer the handshake.
-func unansweredError(l *link, initialize bool) error {
+func unansweredError(l *Link, initialize bool) error {
 	if l.port.(*stdioPort).proc.HasUnread() {
-		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
+		return Errorf(KindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}
 	method := wire.MethodDiscover
 	if initialize {
 		method = wire.MethodInitialize
 	}
-	return exchangeErrorf(kindSilent, true, "no answer to %s in time", method)
+	return Errorf(KindSilent, true, "no answer to %s in time", method)
 }

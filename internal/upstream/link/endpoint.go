@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"bytes"
@@ -40,7 +40,7 @@ type endpoint struct {
 
 // newEndpoint returns the endpoint of the configured server.
 func newEndpoint(cfg *switchboard.Server) (*endpoint, error) {
-	u, err := parseAddress(cfg.URL)
+	u, err := ParseAddress(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (e *endpoint) newRequest(ctx context.Context, method string, body []byte) (
 	return req, nil
 }
 
-// parseAddress parses the URL of a server.
-func parseAddress(address string) (*url.URL, error) {
+// ParseAddress parses the URL of a server.
+func ParseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("its URL does not begin with http or https")

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -65,9 +65,9 @@ var capabilityOf = map[string]string{
 	wire.MethodElicit:    capElicit,
 }
 
-// askableCapabilities returns the part of a client's capabilities that allows questions, as an
+// AskableCapabilities returns the part of a client's capabilities that allows questions, as an
 // object, or nil if there is none. tells says whether changes of its roots are passed on.
-func askableCapabilities(capabilities []byte, tells bool) []byte {
+func AskableCapabilities(capabilities []byte, tells bool) []byte {
 	if len(capabilities) > maxAskableBytes {
 		return nil
 	}
@@ -130,20 +130,20 @@ func requestCapabilities(c *switchboard.Client) []byte {
 	case c.TakesQuestions && len(c.Capabilities) <= maxAskableBytes:
 		return c.Capabilities
 	case c.Ask != nil:
-		return askableCapabilities(c.Capabilities, false)
+		return AskableCapabilities(c.Capabilities, false)
 	}
 	return nil
 }
 
-// errOtherAsking says that the call that has the turn waits for its client.
-var errOtherAsking = errors.New("another call waits for its client")
+// ErrOtherAsking says that the call that has the turn waits for its client.
+var ErrOtherAsking = errors.New("another call waits for its client")
 
-// An askFunc asks a client, like switchboard.Client.Ask.
-type askFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
+// An AskFunc asks a client, like switchboard.Client.Ask.
+type AskFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
 
-// A questioner asks the clients of a link's calls what the server wants to know.
-type questioner struct {
-	link    *link
+// A Questioner asks the clients of a link's calls what the server wants to know.
+type Questioner struct {
+	link    *Link
 	askable string        // the client capabilities that the server was given; "" means none
 	turn    chan struct{} // held by the one call that may use the link; see takeTurn
 
@@ -151,21 +151,21 @@ type questioner struct {
 	asking     chan struct{}                 // closed while a client is being asked
 	askCount   int                           // number of clients that are being asked
 	open       map[string]context.CancelFunc // open questions of the server, by id as spelled
-	rootsAsker askFunc                       // asks the client for its roots outside a call; nil until the roots change
+	rootsAsker AskFunc                       // asks the client for its roots outside a call; nil until the roots change
 }
 
-func newQuestioner(askable string) questioner {
-	return questioner{
+func newQuestioner(askable string) Questioner {
+	return Questioner{
 		askable: askable, turn: make(chan struct{}, 1),
 		asking: make(chan struct{}), open: map[string]context.CancelFunc{},
 	}
 }
 
-// takeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
+// TakeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
 // not say which call a question belongs to. If clients share its link, it gets one call at a time.
 // The error is errOtherAsking if the wait could last as long as a person needs to answer.
-func (q *questioner) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
-	if !q.link.requests.endsPending || q.askable == "" || c.Client.Session != "" || q.link.hello().modern() {
+func (q *Questioner) TakeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
+	if !q.link.Requests.endsPending || q.askable == "" || c.Client.Session != "" || q.link.Hello().Modern() {
 		return func() {}, nil
 	}
 	q.mu.Lock()
@@ -175,16 +175,16 @@ func (q *questioner) takeTurn(ctx context.Context, c *switchboard.Call) (leave f
 	case q.turn <- struct{}{}:
 		return func() { <-q.turn }, nil
 	case <-yields:
-		return nil, errOtherAsking
-	case <-q.link.requests.done:
-		return nil, asUnsent(q.link.failure())
+		return nil, ErrOtherAsking
+	case <-q.link.Requests.Done:
+		return nil, AsUnsent(q.link.Failure())
 	case <-ctx.Done():
-		return nil, ownError(kindSilent, false, "another call of the same client is still in flight")
+		return nil, OwnError(KindSilent, false, "another call of the same client is still in flight")
 	}
 }
 
 // announceAsking makes takeTurn of other calls return errOtherAsking until over is called.
-func (q *questioner) announceAsking() (over func()) {
+func (q *Questioner) announceAsking() (over func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.askCount++; q.askCount == 1 {
@@ -201,10 +201,10 @@ func (q *questioner) announceAsking() (over func()) {
 
 // handle handles a request of a legacy server. via is the request that has m on its own
 // stream, or nil for a shared stream.
-func (q *questioner) handle(m wire.Message, via *pendingRequest) {
+func (q *Questioner) handle(m wire.Message, via *Request) {
 	refuse := func() {
 		q.link.inbox.dropped.Add(1)
-		q.link.port.post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+		q.link.port.Post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
 	}
 	if !clientOffers([]byte(q.askable), m.Method, m.Params) {
 		refuse()
@@ -221,7 +221,7 @@ func (q *questioner) handle(m wire.Message, via *pendingRequest) {
 	if crowded {
 		cancel()
 		q.link.inbox.dropped.Add(1)
-		q.link.port.post(responseTo(m.ID, nil, errTooManyQuestions))
+		q.link.port.Post(responseTo(m.ID, nil, errTooManyQuestions))
 		return
 	}
 	go func() {
@@ -250,13 +250,13 @@ func (q *questioner) handle(m wire.Message, via *pendingRequest) {
 			return
 		}
 		if ctx.Err() == nil { // otherwise the link has ended, or the server has cancelled the question
-			q.link.port.post(responseTo(m.ID, result, err))
+			q.link.port.Post(responseTo(m.ID, result, err))
 		}
 	}()
 }
 
 // cancel handles notifications/cancelled of the server.
-func (q *questioner) cancel(params []byte) {
+func (q *Questioner) cancel(params []byte) {
 	id, _ := wire.Field(params, "requestId")
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -280,9 +280,9 @@ func responseTo(id, result []byte, err error) []byte {
 // findCall returns a call in flight that a question of the server belongs to, if that is certain:
 // it is the only call, or all calls belong to one client. If there is no call yet, findCall waits
 // for one, unless the client can be asked outside a call.
-func (q *questioner) findCall(ctx context.Context, method string) *pendingRequest {
+func (q *Questioner) findCall(ctx context.Context, method string) *Request {
 	for deadline := time.Now().Add(callSearchTimeout); time.Now().Before(deadline); {
-		if f, sure := q.link.requests.callOfOneClient(); f != nil || !sure || q.rootsAskerFor(method) != nil {
+		if f, sure := q.link.Requests.callOfOneClient(); f != nil || !sure || q.rootsAskerFor(method) != nil {
 			return f
 		}
 		if task.Sleep(ctx, callSearchEvery) != nil {
@@ -293,7 +293,7 @@ func (q *questioner) findCall(ctx context.Context, method string) *pendingReques
 }
 
 // askClient asks the client of f. The time of the call stops meanwhile.
-func (q *questioner) askClient(ctx context.Context, f *pendingRequest, method string, params []byte) (answer []byte, err error) {
+func (q *Questioner) askClient(ctx context.Context, f *Request, method string, params []byte) (answer []byte, err error) {
 	defer func() { // it runs in goroutines of its own, where no caller recovers
 		if p := recover(); p != nil {
 			q.link.log.Error("panic while a client is asked", "method", method, "panic", p, "stack", string(debug.Stack()))
@@ -315,7 +315,7 @@ func (q *questioner) askClient(ctx context.Context, f *pendingRequest, method st
 
 // askInputs asks the client for the inputs that a modern result requests. It returns the params for
 // the next round. given are the params of the last one.
-func (q *questioner) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.Call, given, result []byte) ([]byte, error) {
+func (q *Questioner) askInputs(ctx context.Context, f *Request, c *switchboard.Call, given, result []byte) ([]byte, error) {
 	wanted, _ := wire.Field(result, inputAsked)
 	state, _ := wire.Field(result, inputState)
 	type question struct {
@@ -341,10 +341,10 @@ func (q *questioner) askInputs(ctx context.Context, f *pendingRequest, c *switch
 		questions = append(questions, &question{key: key, method: method, params: params})
 	}
 	if len(questions) > maxQuestionsAtOnce {
-		return nil, exchangeErrorf(kindInvalid, true, "it asks the client for %d things at once", len(questions))
+		return nil, Errorf(KindInvalid, true, "it asks the client for %d things at once", len(questions))
 	}
 	if len(questions) == 0 && state == nil {
-		return nil, exchangeErrorf(kindInvalid, true, "it asks for input, but does not say which")
+		return nil, Errorf(KindInvalid, true, "it asks for input, but does not say which")
 	}
 	var asked sync.WaitGroup
 	for _, one := range questions {
@@ -365,8 +365,8 @@ func (q *questioner) askInputs(ctx context.Context, f *pendingRequest, c *switch
 // askToVisit handles an error of a legacy server that asks the client to visit URLs first. It
 // returns true if the client was asked and agreed, so that the call can be sent again. Only modern
 // clients are asked: a legacy client understands the error itself.
-func (q *questioner) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard.Call, object []byte) bool {
-	if q.link.hello().modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
+func (q *Questioner) askToVisit(ctx context.Context, f *Request, c *switchboard.Call, object []byte) bool {
+	if q.link.Hello().Modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
 		return false
 	}
 	data, _ := wire.Field(object, "data")
@@ -401,7 +401,7 @@ func (q *questioner) askToVisit(ctx context.Context, f *pendingRequest, c *switc
 // noAnswerError is the error of a call if its client did not answer a question.
 func noAnswerError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ownError(kindSilent, true, "the client left while it was being asked")
+		return OwnError(KindSilent, true, "the client left while it was being asked")
 	}
 	return &switchboard.Error{
 		Code: switchboard.CodeServerFailed, Cause: err,
@@ -409,22 +409,22 @@ func noAnswerError(ctx context.Context, err error) error {
 	}
 }
 
-// notifyRootsChanged notifies the server unless it is modern: modern servers request the roots in
+// NotifyRootsChanged notifies the server unless it is modern: modern servers request the roots in
 // each call.
-func (q *questioner) notifyRootsChanged(ask askFunc) {
+func (q *Questioner) NotifyRootsChanged(ask AskFunc) {
 	roots, _ := wire.Field([]byte(q.askable), capRoots)
-	if q.link.hello().modern() || !memberIsTrue(roots, capChanges) {
+	if q.link.Hello().Modern() || !memberIsTrue(roots, capChanges) {
 		return
 	}
 	q.mu.Lock()
 	q.rootsAsker = ask
 	q.mu.Unlock()
-	q.link.port.post(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
+	q.link.port.Post(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
 }
 
 // rootsAskerFor returns the function that asks the client outside a call. It is nil for methods
 // other than roots/list.
-func (q *questioner) rootsAskerFor(method string) askFunc {
+func (q *Questioner) rootsAskerFor(method string) AskFunc {
 	if method != wire.MethodRootsList {
 		return nil
 	}

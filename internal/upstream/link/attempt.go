@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"bytes"
@@ -11,73 +11,73 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// An attempt is one try of a call over a link.
-type attempt struct {
-	call      *switchboard.Call
-	params    *[]byte         // the client's params, and later also its answers to questions
-	allowance *slot.Allowance // of the call
-	reached   *bool           // set when any byte may have reached a server
+// An Attempt is one try of a call over a link.
+type Attempt struct {
+	Call      *switchboard.Call
+	Params    *[]byte         // the client's params, and later also its answers to questions
+	Allowance *slot.Allowance // of the call
+	Reached   *bool           // set when any byte may have Reached a server
 
-	// saysUnknown reports whether the answer, an error object or a result, says that there is no such
+	// SaysUnknown reports whether the answer, an error object or a result, says that there is no such
 	// tool. unknown is set if the last answer did.
-	saysUnknown func(c *switchboard.Call, answer []byte, result bool) bool
-	unknown     bool
+	SaysUnknown func(c *switchboard.Call, answer []byte, result bool) bool
+	Unknown     bool
 }
 
-// make makes the attempt over the link. The error is an *exchangeError or the final error for the
+// Make makes the attempt over the link. The error is an *Error or the final error for the
 // caller.
-func (a *attempt) make(ctx context.Context, l *link) (switchboard.Result, error) {
-	c, modern := a.call, l.hello().modern()
+func (a *Attempt) Make(ctx context.Context, l *Link) (switchboard.Result, error) {
+	c, modern := a.Call, l.Hello().Modern()
 	rank := logLevelRank(c.LogLevel)
 	l.levels.raise(rank)
 	if !modern && c.Client.TakesQuestions {
-		if _, answers := wire.Field(*a.params, inputState); answers {
+		if _, answers := wire.Field(*a.Params, inputState); answers {
 			return switchboard.Result{}, &switchboard.ServerError{Server: c.Server, Object: []byte(unknownStateError)}
 		}
 	}
 	for range maxInputRounds {
 		f := a.newRequest(l, rank)
 		err := l.roundTrip(ctx, f, c.Notify)
-		*a.reached = *a.reached || f.sending.MayBeSent()
+		*a.Reached = *a.Reached || f.Sending.MayBeSent()
 		if err != nil {
 			return switchboard.Result{}, err
 		}
 		if object := f.response.answer.ErrorObject; object != nil {
-			if l.questions.askToVisit(ctx, f, c, object) {
+			if l.Questions.askToVisit(ctx, f, c, object) {
 				continue
 			}
-			a.unknown = a.saysUnknown(c, object, false)
+			a.Unknown = a.SaysUnknown(c, object, false)
 			return switchboard.Result{}, &switchboard.ServerError{Server: c.Server, Modern: modern, Object: l.mask.JSON(object)}
 		}
 		r := f.response.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
-			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is not an object")
+			return switchboard.Result{}, Errorf(KindInvalid, true, "the result is not an object")
 		}
 		if c.Client.TakesQuestions || !modern || !isInputRequest(&r) {
 			if isToolError(&r) {
-				a.unknown = a.saysUnknown(c, r.JSON, true)
+				a.Unknown = a.SaysUnknown(c, r.JSON, true)
 				r = maskResult(l.mask, r)
 			}
 			return r, nil
 		}
-		if *a.params, err = l.questions.askInputs(ctx, f, c, *a.params, r.JSON); err != nil {
+		if *a.Params, err = l.Questions.askInputs(ctx, f, c, *a.Params, r.JSON); err != nil {
 			return switchboard.Result{}, err
 		}
 	}
-	return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
+	return switchboard.Result{}, Errorf(KindInvalid, true, "it has asked the client %d times, and has no result yet", maxInputRounds)
 }
 
 // newRequest returns the request of the attempt. rank is that of the log level that the client wants.
-func (a *attempt) newRequest(l *link, rank int) *pendingRequest {
-	c := a.call
+func (a *Attempt) newRequest(l *Link, rank int) *Request {
+	c := a.Call
 	var token []byte
 	f := l.newRequest(c.Method, func(id []byte) (sent []byte) {
-		sent, token = l.clientInfo.callParams(l.hello(), c, *a.params, id)
+		sent, token = l.clientInfo.callParams(l.Hello(), c, *a.Params, id)
 		return sent
 	})
 	f.progressToken, f.minLogLevel = token, rank
-	f.client, f.allowance = &c.Client, a.allowance
-	if _, ok := l.port.(*httpPort); ok && l.hello().modern() && c.Target != "" {
+	f.client, f.allowance = &c.Client, a.Allowance
+	if _, ok := l.port.(*httpPort); ok && l.Hello().Modern() && c.Target != "" {
 		f.targetHeader = wire.EncodeHeader(c.Target)
 		if c.Tool != nil && bytes.Contains(c.Tool.Definition, []byte(paramHeader)) {
 			f.paramHeaders = http.Header{}

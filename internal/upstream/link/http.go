@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 
 // Limits of HTTP to servers.
 const (
-	maxErrorBody  = 64 << 10
+	MaxErrorBody  = 64 << 10
 	deleteTimeout = 2 * time.Second
-	drainTimeout  = time.Second // for the rest of a stream after the answer
+	DrainTimeout  = time.Second // for the rest of a stream after the answer
 )
 
 // newClient returns a client for everything but the requests of calls: streams for notifications,
@@ -46,31 +46,31 @@ func newClient() *http.Client {
 	}
 }
 
-// httpClients holds the connections to one server. All links to the server share it.
-type httpClients struct {
-	client *http.Client
-	pool   *http1.Pool // nil if the server has no HTTP address
+// HTTPClients holds the connections to one server. All links to the server share it.
+type HTTPClients struct {
+	Client *http.Client
+	Pool   *http1.Pool // nil if the server has no HTTP address
 }
 
-func newHTTPClients(address string) *httpClients {
-	c := &httpClients{client: newClient()}
-	if u, err := parseAddress(address); err == nil {
-		c.pool = http1.NewPool(u)
+func NewHTTPClients(address string) *HTTPClients {
+	c := &HTTPClients{Client: newClient()}
+	if u, err := ParseAddress(address); err == nil {
+		c.Pool = http1.NewPool(u)
 	}
 	return c
 }
 
-// close closes the idle connections. A busy one is closed when its request has ended.
-func (c *httpClients) close() {
-	c.client.CloseIdleConnections()
-	if c.pool != nil {
-		c.pool.Close()
+// Close closes the idle connections. A busy one is closed when its request has ended.
+func (c *HTTPClients) Close() {
+	c.Client.CloseIdleConnections()
+	if c.Pool != nil {
+		c.Pool.Close()
 	}
 }
 
 // httpPort is the port to a server over Streamable HTTP: each message is a POST.
 type httpPort struct {
-	link     *link
+	link     *Link
 	client   *http.Client
 	pool     *http1.Pool
 	endpoint *endpoint
@@ -80,38 +80,38 @@ type httpPort struct {
 	stop  context.CancelFunc
 	tasks task.Group
 
-	// onResponse reads the response to f. It returns an *exchangeError if that ends the request.
-	onResponse func(f *pendingRequest, resp *http.Response) error
+	// onResponse reads the response to f. It returns an *Error if that ends the request.
+	onResponse func(f *Request, resp *http.Response) error
 
 	streamOpened chan struct{} // closed when the server has answered our GET, if we send one
 }
 
 // newHTTPPort makes the port of l.
-func newHTTPPort(l *link, cfg *switchboard.Server, via *httpClients) (*httpPort, error) {
+func newHTTPPort(l *Link, cfg *switchboard.Server, via *HTTPClients) (*httpPort, error) {
 	e, err := newEndpoint(cfg)
 	if err != nil {
 		return nil, err
 	}
-	w := &httpPort{link: l, client: via.client, pool: via.pool, endpoint: e, streamOpened: make(chan struct{})}
+	w := &httpPort{link: l, client: via.Client, pool: via.Pool, endpoint: e, streamOpened: make(chan struct{})}
 	w.onResponse = w.readAnswer
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	l.port = w
+	l.Use(w, false)
 	return w, nil
 }
 
 // sendRequest sends the request f and reads the head of the response. The error is an
-// *exchangeError.
-func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
+// *Error.
+func (w *httpPort) sendRequest(f *Request) (*http.Response, error) {
 	head, modern := w.endpoint.postHead()
 	for name, values := range f.paramHeaders {
 		if !http1.IsName([]byte(name)) || !http1.IsText(values[0]) {
-			f.sending.Withdraw()
-			return nil, ownError(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
+			f.Sending.Withdraw()
+			return nil, OwnError(KindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
 	}
-	if modern && (!http1.IsText(f.method) || !http1.IsText(f.targetHeader)) {
-		f.sending.Withdraw()
-		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
+	if modern && (!http1.IsText(f.Method) || !http1.IsText(f.targetHeader)) {
+		f.Sending.Withdraw()
+		return nil, OwnError(KindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
 	c := w.pool.TakeIdle()
 	if c == nil {
@@ -120,16 +120,16 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 		c, err = w.pool.Dial(ctx)
 		cancel()
 		if err != nil {
-			f.sending.Withdraw()
-			away := exchangeErrorf(kindUnreachable, false, "no connection: %s", w.errorText(err)).withRemedy(err)
-			away.gone = errors.Is(err, syscall.ECONNREFUSED)
+			f.Sending.Withdraw()
+			away := Errorf(KindUnreachable, false, "no connection: %s", w.errorText(err)).WithRemedy(err)
+			away.Gone = errors.Is(err, syscall.ECONNREFUSED)
 			return nil, away
 		}
 	}
-	resp, err := c.Exchange(&f.sending, func(b []byte) []byte {
+	resp, err := c.Exchange(&f.Sending, func(b []byte) []byte {
 		b = append(b, head...)
 		if modern {
-			b = appendHeader(b, wire.HeaderMethod, f.method)
+			b = appendHeader(b, wire.HeaderMethod, f.Method)
 		}
 		if f.targetHeader != "" {
 			b = appendHeader(b, wire.HeaderName, f.targetHeader)
@@ -138,18 +138,18 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 			b = appendHeader(b, name, values[0])
 		}
 		return b
-	}, f.body)
+	}, f.Body)
 	if err != nil {
-		return nil, exchangeErrorf(kindLost, !f.sending.Withdraw(), "the connection broke: %s", w.errorText(err))
+		return nil, Errorf(KindLost, !f.Sending.Withdraw(), "the connection broke: %s", w.errorText(err))
 	}
 	return resp, nil
 }
 
 // requestContext returns a context for a rare part of the work for f, such as dialling. It ends
 // when f is halted or all work must stop.
-func (w *httpPort) requestContext(f *pendingRequest) (context.Context, context.CancelFunc) {
+func (w *httpPort) requestContext(f *Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(w.ctx)
-	if !f.sending.SetStop(cancel) {
+	if !f.Sending.SetStop(cancel) {
 		cancel()
 	}
 	return ctx, cancel
@@ -163,15 +163,15 @@ func (w *httpPort) errorText(err error) string {
 	return w.link.mask.Line([]byte(err.Error()), mask.MaxQuoted, true)
 }
 
-// start implements port.
-func (w *httpPort) start(f *pendingRequest) { go w.startBlocking(f) }
+// Start implements port.
+func (w *httpPort) Start(f *Request) { go w.StartBlocking(f) }
 
-// startBlocking implements port. It sends the request and reads the response on the goroutine of
+// StartBlocking implements port. It sends the request and reads the response on the goroutine of
 // the call.
-func (w *httpPort) startBlocking(f *pendingRequest) {
+func (w *httpPort) StartBlocking(f *Request) {
 	if !w.tasks.Enter() {
-		f.sending.Withdraw()
-		f.finish(wire.Message{}, 0, ownError(kindLost, false, "the connection was just closed"))
+		f.Sending.Withdraw()
+		f.Finish(wire.Message{}, 0, OwnError(KindLost, false, "the connection was just closed"))
 		return
 	}
 	defer w.tasks.Leave()
@@ -179,24 +179,24 @@ func (w *httpPort) startBlocking(f *pendingRequest) {
 	if err == nil {
 		return
 	}
-	if end := w.link.failure(); end != nil && asExchangeError(end).ours { // then so is this error
-		e := *asExchangeError(err)
-		e.ours, err = true, &e
+	if end := w.link.Failure(); end != nil && AsError(end).Ours { // then so is this error
+		e := *AsError(err)
+		e.Ours, err = true, &e
 	}
-	switch asExchangeError(err).kind {
-	case kindGone:
+	switch AsError(err).Kind {
+	case KindGone:
 		// End the link before f, so that the request is repeated over a new link.
-		w.link.requests.remove(f)
-		w.link.fail(err)
-	case kindUnreachable:
-		defer w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
+		w.link.Requests.remove(f)
+		w.link.Fail(err)
+	case KindUnreachable:
+		defer w.link.Changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 	}
-	f.finish(wire.Message{}, 0, err)
+	f.Finish(wire.Message{}, 0, err)
 }
 
 // exchange sends the request f and reads the response, which finishes f. An error is an
-// *exchangeError, and f is then not finished.
-func (w *httpPort) exchange(f *pendingRequest) error {
+// *Error, and f is then not finished.
+func (w *httpPort) exchange(f *Request) error {
 	resp, err := w.sendRequest(f)
 	if err != nil {
 		return err
@@ -211,25 +211,25 @@ func (w *httpPort) exchange(f *pendingRequest) error {
 
 // drainStream reads the rest of a stream after the answer, so that the connection can be used
 // again. No request waits for that.
-func drainStream(f *pendingRequest, stream io.ReadCloser) {
-	timer := time.AfterFunc(drainTimeout, f.sending.Halt)
+func drainStream(f *Request, stream io.ReadCloser) {
+	timer := time.AfterFunc(DrainTimeout, f.Sending.Halt)
 	defer timer.Stop()
-	_, _ = io.CopyN(io.Discard, stream, maxErrorBody)
+	_, _ = io.CopyN(io.Discard, stream, MaxErrorBody)
 	_ = stream.Close()
 }
 
-// cancel implements port. A modern server sees the end of the stream. A legacy server takes that
+// Cancel implements port. A modern server sees the end of the stream. A legacy server takes that
 // for a bad connection, so it gets a notification.
-func (w *httpPort) cancel(f *pendingRequest, sent bool) {
+func (w *httpPort) Cancel(f *Request, sent bool) {
 	version, _ := w.endpoint.state()
 	if sent && !wire.Modern(version) && !f.isHandshake() {
-		w.post(cancelNotification(f))
+		w.Post(cancelNotification(f))
 	}
-	f.sending.Halt()
+	f.Sending.Halt()
 }
 
-// post implements port.
-func (w *httpPort) post(message []byte) {
+// Post implements port.
+func (w *httpPort) Post(message []byte) {
 	if !w.outbox.add(message, func() bool { return w.tasks.Run(w.sendOutbox) }) {
 		w.link.inbox.dropped.Add(1)
 	}
@@ -238,7 +238,7 @@ func (w *httpPort) post(message []byte) {
 // sendOutbox sends the messages in the outbox, as long as the link is open.
 func (w *httpPort) sendOutbox() {
 	for {
-		message, ok := w.outbox.next(w.link.failure() != nil)
+		message, ok := w.outbox.next(w.link.Failure() != nil)
 		if !ok {
 			return
 		}
@@ -258,25 +258,25 @@ func (w *httpPort) postAndWait(ctx context.Context, message []byte) error {
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return exchangeErrorf(kindLost, true, "%s", w.errorText(err))
+		return Errorf(KindLost, true, "%s", w.errorText(err))
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
+	_, _ = io.CopyN(io.Discard, resp.Body, MaxErrorBody)
 	if resp.StatusCode/100 != 2 {
 		return statusError(resp)
 	}
 	return nil
 }
 
-// shutDown implements port. Pending requests may end, then it ends the session.
-func (w *httpPort) shutDown(hurry <-chan struct{}) {
+// ShutDown implements port. Pending requests may end, then it ends the session.
+func (w *httpPort) ShutDown(hurry <-chan struct{}) {
 	ended := w.tasks.Close()
 	select {
 	case <-ended:
 	case <-hurry:
-		w.link.requests.halt()
+		w.link.Requests.Halt()
 	}
-	if version, session := w.endpoint.state(); session != "" && !wire.Modern(version) && asExchangeError(w.link.failure()).kind != kindGone {
+	if version, session := w.endpoint.state(); session != "" && !wire.Modern(version) && AsError(w.link.Failure()).Kind != KindGone {
 		w.deleteSession(hurry)
 	}
 	w.stop()

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // A logLevelSetter sets the log level of a legacy server.
 type logLevelSetter struct {
-	link *link
+	link *Link
 
 	mu   sync.Mutex
 	rank int           // of the level that was requested from the server; 0 means none
@@ -24,7 +24,7 @@ type logLevelSetter struct {
 // server reads the request before the call. On other ports the call waits for the response, but
 // only for logLevelWait, since nothing else depends on it.
 func (s *logLevelSetter) raise(rank int) {
-	if rank == 0 || s.link.hello().modern() || !s.link.hello().takesLogLevel {
+	if rank == 0 || s.link.Hello().Modern() || !s.link.Hello().takesLogLevel {
 		return
 	}
 	s.mu.Lock()
@@ -51,7 +51,7 @@ func (s *logLevelSetter) request(rank int, done chan<- struct{}) {
 	if _, ok := s.link.port.(*stdioPort); !ok {
 		go func() {
 			defer close(done)
-			ctx, cancel := context.WithTimeout(context.Background(), logLevelTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), LogLevelTimeout)
 			defer cancel()
 			if err := s.link.roundTrip(ctx, f, nil); err != nil {
 				s.link.log.Debug("a server's log level was not set", "error", err)
@@ -63,9 +63,9 @@ func (s *logLevelSetter) request(rank int, done chan<- struct{}) {
 	if s.link.send(f) != nil {
 		return
 	}
-	time.AfterFunc(logLevelTimeout, func() {
+	time.AfterFunc(LogLevelTimeout, func() {
 		s.link.abandon(f)
-		s.link.requests.remove(f)
+		s.link.Requests.remove(f)
 	})
 }
 

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"sync/atomic"
@@ -12,7 +12,7 @@ import (
 // An inbox receives the messages of the server on a link and decides which request, call or subscriber
 // each one belongs to.
 type inbox struct {
-	link    *link
+	link    *Link
 	dropped atomic.Int64 // messages of the server that match nothing
 	flood   floodMeter   // of the shared stream
 }
@@ -27,17 +27,17 @@ func (in *inbox) drop(why string) {
 // dispatch handles a message of the server. via is the request that has m on its own stream, or nil
 // for a shared stream. lent is the buffer that holds the message, if it must be released. dispatch
 // reports whether the message is the response to a pending request.
-func (in *inbox) dispatch(lent frame.Buffer, m wire.Message, via *pendingRequest) (answered bool) {
+func (in *inbox) dispatch(lent frame.Buffer, m wire.Message, via *Request) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via
 		if f == nil {
-			f = in.link.requests.find(m.ID)
+			f = in.link.Requests.find(m.ID)
 		}
-		if f != nil && string(f.id) == string(m.ID) && f.sending.MayBeSent() && f.finishWith(lent, m, 0, nil) {
+		if f != nil && string(f.ID) == string(m.ID) && f.Sending.MayBeSent() && f.finishWith(lent, m, 0, nil) {
 			return true
 		}
-		if via == nil && in.link.requests.takeAbandoned(m.ID) {
+		if via == nil && in.link.Requests.takeAbandoned(m.ID) {
 			in.link.log.Debug("a server answered too late", "id", string(m.ID))
 			return false
 		}
@@ -51,20 +51,20 @@ func (in *inbox) dispatch(lent frame.Buffer, m wire.Message, via *pendingRequest
 }
 
 // handleNotification handles a notification of the server.
-func (in *inbox) handleNotification(m wire.Message, via *pendingRequest) {
+func (in *inbox) handleNotification(m wire.Message, via *Request) {
 	switch m.Method {
 	case wire.MethodToolsChanged:
-		in.link.changes.onChange(switchboard.Kinds(0).With(switchboard.Tools))
+		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Tools))
 	case wire.MethodResourcesChanged:
-		in.link.changes.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
+		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
 	case wire.MethodPromptsChanged:
-		in.link.changes.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
+		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
 	case wire.MethodResourceUpdated:
 		in.handleUpdated(m, via)
 	case wire.MethodListenAcknowledged:
-		in.link.changes.acknowledge(m, in.subscriptionOf(m, via))
+		in.link.Changes.acknowledge(m, in.subscriptionOf(m, via))
 	case wire.MethodCancelled:
-		in.link.questions.cancel(m.Params)
+		in.link.Questions.cancel(m.Params)
 	case wire.MethodProgress:
 		in.handleProgress(m, via)
 	case wire.MethodLog:
@@ -81,23 +81,23 @@ func (in *inbox) handleNotification(m wire.Message, via *pendingRequest) {
 
 // subscriptionOf returns the subscription request that m belongs to. via is the request that has m
 // on its own stream, or nil for a shared stream; m then names the subscription.
-func (in *inbox) subscriptionOf(m wire.Message, via *pendingRequest) *pendingRequest {
+func (in *inbox) subscriptionOf(m wire.Message, via *Request) *Request {
 	if via != nil {
 		return via
 	}
 	meta, _ := wire.Field(m.Params, "_meta")
 	id, _ := wire.Field(meta, wire.MetaSubscriptionID)
-	return in.link.requests.find(id)
+	return in.link.Requests.find(id)
 }
 
 // handleProgress passes progress on to the call with the progress token in it.
-func (in *inbox) handleProgress(m wire.Message, via *pendingRequest) {
+func (in *inbox) handleProgress(m wire.Message, via *Request) {
 	token, ok := wire.Field(m.Params, wire.MetaProgressToken)
 	if !ok {
 		in.drop("progress without a token")
 		return
 	}
-	f := in.link.requests.find(token)
+	f := in.link.Requests.find(token)
 	if f == nil || f.progressToken == nil || via != nil && f != via {
 		in.drop("progress of a call that is not in flight")
 		return
@@ -110,10 +110,10 @@ func (in *inbox) handleProgress(m wire.Message, via *pendingRequest) {
 // handleLogMessage passes a log message on. A log message does not name its call. On a shared
 // stream it goes to the only call in flight, or is dropped: guessing could show it to the wrong
 // client.
-func (in *inbox) handleLogMessage(m wire.Message, via *pendingRequest) {
+func (in *inbox) handleLogMessage(m wire.Message, via *Request) {
 	f := via
 	if f == nil {
-		f = in.link.requests.onlyCall()
+		f = in.link.Requests.onlyCall()
 	}
 	if f == nil {
 		in.drop("a log message of an unknown call")
@@ -129,7 +129,7 @@ func (in *inbox) handleLogMessage(m wire.Message, via *pendingRequest) {
 
 // deliver gives n to the caller of f. On the own stream of f it blocks until the caller has taken
 // n, which slows the server down. On a shared stream it never blocks.
-func (in *inbox) deliver(f, via *pendingRequest, n switchboard.Notification) {
+func (in *inbox) deliver(f, via *Request, n switchboard.Notification) {
 	switch {
 	case !f.notifications.allow(len(n.Params), in.link.maxBytes):
 		in.drop("more notifications than a call may send")
@@ -141,25 +141,25 @@ func (in *inbox) deliver(f, via *pendingRequest, n switchboard.Notification) {
 }
 
 // handleRequest answers a request of the server.
-func (in *inbox) handleRequest(m wire.Message, via *pendingRequest) {
-	if in.link.hello().modern() {
+func (in *inbox) handleRequest(m wire.Message, via *Request) {
+	if in.link.Hello().Modern() {
 		in.drop("a request, which modern servers must not send")
 		return
 	}
 	if m.Method == wire.MethodPing {
-		in.link.port.post(wire.AppendResult(nil, m.ID, []byte("{}")))
+		in.link.port.Post(wire.AppendResult(nil, m.ID, []byte("{}")))
 		return
 	}
-	in.link.questions.handle(m, via)
+	in.link.Questions.handle(m, via)
 }
 
 // handleElicitationComplete passes on that the user has finished at a URL. The notification need
 // not come on the stream of a call.
-func (in *inbox) handleElicitationComplete(m wire.Message, via *pendingRequest) {
+func (in *inbox) handleElicitationComplete(m wire.Message, via *Request) {
 	f := via
-	if (f == nil || f.client == nil) && in.link.questions.askable != "" {
+	if (f == nil || f.client == nil) && in.link.Questions.askable != "" {
 		via = nil
-		f, _ = in.link.requests.callOfOneClient()
+		f, _ = in.link.Requests.callOfOneClient()
 	}
 	if f == nil || f.client == nil {
 		in.drop("the end of an elicitation of an unknown client")
@@ -171,20 +171,20 @@ func (in *inbox) handleElicitationComplete(m wire.Message, via *pendingRequest) 
 // handleUpdated passes an update on. A modern server names the subscription. The update of a legacy
 // server goes to the subscribers of that resource. If there are none, it goes to those with a URI
 // that the updated one begins with, since the updated resource may be a part of theirs.
-func (in *inbox) handleUpdated(m wire.Message, via *pendingRequest) {
+func (in *inbox) handleUpdated(m wire.Message, via *Request) {
 	uri, ok := updatedURI(m.Params)
 	if !ok {
 		in.drop("an update without a URI")
 		return
 	}
-	if in.link.hello().modern() {
-		if f := in.subscriptionOf(m, via); f == nil || f.method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
+	if in.link.Hello().Modern() {
+		if f := in.subscriptionOf(m, via); f == nil || f.Method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
 			in.drop("an update without a subscription")
 		}
 		return
 	}
-	for _, s := range in.link.subscriptions.of(uri) {
-		s.updated(uri)
+	for _, s := range in.link.Subscriptions.of(uri) {
+		s.Updated(uri)
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *floodMeter) add(junk, junkBytes, chatter int) string {
 	w.junkBytes += junkBytes
 	w.chatter += chatter
 	switch {
-	case w.junk > maxJunk:
+	case w.junk > MaxJunk:
 		return "it writes lines that are not messages, without end"
 	case w.junkBytes > maxJunkBytes:
 		return "it writes text that is not a message, without end"

@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// A pendingRequest is a request of ours that is not answered yet.
-type pendingRequest struct {
-	id           []byte // as spelled; also our progress token
-	method       string
-	body         []byte      // the whole message
+// A Request is a request of ours that is not answered yet.
+type Request struct {
+	ID           []byte // as spelled; also our progress token
+	Method       string
+	Body         []byte      // the whole message
 	targetHeader string      // the value of Mcp-Name, for a modern server over HTTP; "" means none
 	paramHeaders http.Header // further HTTP headers
 
@@ -27,7 +27,7 @@ type pendingRequest struct {
 	progressToken []byte // the client's, as spelled; nil means none
 	minLogLevel   int    // lowest rank of log messages that the client wants; 0 means none
 
-	sending       sent.State
+	Sending       sent.State
 	notifications notifier
 	response      response
 }
@@ -45,21 +45,21 @@ type response struct {
 	done     chan struct{} // closed when it is finished; nil while nothing waits for that
 }
 
-// finish ends the request and reports whether it did. Only the first finish counts.
-func (f *pendingRequest) finish(answer wire.Message, status int, err error) bool {
+// Finish ends the request and reports whether it did. Only the first finish counts.
+func (f *Request) Finish(answer wire.Message, status int, err error) bool {
 	return f.finishWith(frame.Buffer{}, answer, status, err)
 }
 
 // finishWith is finish with an answer at the start of the buffer lent.
-func (f *pendingRequest) finishWith(lent frame.Buffer, answer wire.Message, status int, err error) bool {
+func (f *Request) finishWith(lent frame.Buffer, answer wire.Message, status int, err error) bool {
 	r := &f.response
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.finished {
 		return false
 	}
-	if err == nil && answer.Deep && !isListMethod(f.method) {
-		err = exchangeErrorf(kindInvalid, true, "its answer has objects and arrays more than %d deep in each other", wire.MaxDepth)
+	if err == nil && answer.Deep && !isListMethod(f.Method) {
+		err = Errorf(KindInvalid, true, "its answer has objects and arrays more than %d deep in each other", wire.MaxDepth)
 	}
 	f.notifications.close()
 	r.finished, r.buffer, r.answer, r.status, r.err = true, lent, answer, status, err
@@ -81,14 +81,14 @@ func (r *response) result() switchboard.Result {
 }
 
 // isFinished reports whether the request is finished.
-func (f *pendingRequest) isFinished() bool {
+func (f *Request) isFinished() bool {
 	f.response.mu.Lock()
 	defer f.response.mu.Unlock()
 	return f.response.finished
 }
 
 // wait blocks until the request is finished and its caller has taken all earlier notifications.
-func (f *pendingRequest) wait() {
+func (f *Request) wait() {
 	r := &f.response
 	r.mu.Lock()
 	if !r.finished && r.done == nil {
@@ -104,19 +104,19 @@ func (f *pendingRequest) wait() {
 
 // notifyNow notifies the caller and waits for it. Meanwhile, the call's allowance knows that the
 // client is being notified.
-func (f *pendingRequest) notifyNow(n switchboard.Notification) {
+func (f *Request) notifyNow(n switchboard.Notification) {
 	f.notifications.now(f.ctx, f.allowance, n)
 }
 
 // enqueue notifies the caller as soon as possible, without waiting. It returns false if too much is
 // queued already, and true if n was queued or came after the end.
-func (f *pendingRequest) enqueue(n switchboard.Notification) bool {
+func (f *Request) enqueue(n switchboard.Notification) bool {
 	return f.notifications.enqueue(n, f.notifyNow)
 }
 
 // isHandshake reports whether the request is part of the handshake. Such requests are not
 // cancelled: the protocol forbids it for initialize, and a server that was only probed would not
 // understand it.
-func (f *pendingRequest) isHandshake() bool {
-	return f.method == wire.MethodInitialize || f.method == wire.MethodDiscover
+func (f *Request) isHandshake() bool {
+	return f.Method == wire.MethodInitialize || f.Method == wire.MethodDiscover
 }

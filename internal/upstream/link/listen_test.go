@@ -1,4 +1,4 @@
-package upstream
+package link
 
 import (
 	"testing"
@@ -20,16 +20,16 @@ func TestTheOfferIsListedAgainIfItMayHaveChangedBeforeTheAcknowledgement(t *test
 		{"the stream was lost and is open again", false, 2, 1},
 	} {
 		asked := 0
-		l := newLink(nil, nil, clientInfo{}, "", func(ks switchboard.Kinds) {
+		l := New(nil, nil, ClientInfo{}, "", func(ks switchboard.Kinds) {
 			if ks == switchboard.AllKinds {
 				asked++
 			}
 		})
-		l.changes.offerListed.Store(tt.listed)
+		l.Changes.offerListed.Store(tt.listed)
 		for range tt.acks {
-			ours := &pendingRequest{method: wire.MethodListen}
-			l.changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
-			l.changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, &pendingRequest{ctx: t.Context(), method: wire.MethodListen, notifications: notifier{notify: func(switchboard.Notification) {}}})
+			ours := &Request{Method: wire.MethodListen}
+			l.Changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
+			l.Changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, &Request{ctx: t.Context(), Method: wire.MethodListen, notifications: notifier{notify: func(switchboard.Notification) {}}})
 		}
 		if asked != tt.want {
 			t.Errorf("%s: %d requests, want %d", tt.name, asked, tt.want)
