@@ -1,4 +1,5 @@
-// Package canonical writes JSON in one canonical form, and takes digests of that form.
+// Package canonical writes JSON in one canonical form, and takes digests of that form. Append converts any JSON; a Writer
+// writes values member by member.
 //
 // In that form the members of an object are sorted by the bytes of their unescaped names; there is no white space;
 // strings have as few and as short escapes as possible; and numbers keep their spelling, because 1 and 1.0 are not the
