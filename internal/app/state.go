@@ -122,13 +122,13 @@ func newServingState(r *loadedConfig, local switchboard.TenantID, offers []switc
 }
 
 func newServedTenant(t *switchboard.Tenant, view *catalog.View, tax *switchboard.Taxonomy, taxDigest switchboard.Digest, p *policy.Policy) *servedTenant {
-	index := matcher.New(view, tax)
+	index := matcher.New(view)
 	return &servedTenant{
 		Tenant: t,
 		view:   view,
 		pipeline: decide.Pipeline{
 			index.Filter(),
-			index.Prune(),
+			matcher.Prune(),
 			p.Stage(),
 			ranking.New(t.Ranking, view.Named("*/*")),
 			health.Stage,
