@@ -1,11 +1,11 @@
-// Package policies carries the Rego that Switchboard is shipped with: the
-// operator's layer of every installation that has no folder policies/ of its
-// own, and what such a folder can start from.
+// Package policies embeds the Rego files that Switchboard ships. They are the
+// operator's layer of every installation without a folder policies/, and a start for
+// such a folder.
 package policies
 
 import "embed"
 
-// Shipped are the files, the tests among them.
+// Shipped are the files, including their tests.
 //
 //go:embed *.rego
 var Shipped embed.FS

@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
-// files returns what is shipped, by name.
+// files returns the shipped files by name.
 func files(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := fs.Glob(policies.Shipped, "*.rego")
@@ -33,7 +33,7 @@ func files(t *testing.T) map[string]string {
 	return out
 }
 
-func TestShippedPoliciesPassTheirTestsWhichCoverThemAll(t *testing.T) {
+func TestShippedPoliciesPassTheirTestsWithFullCoverage(t *testing.T) {
 	modules := map[string]*ast.Module{}
 	for name, text := range files(t) {
 		m, err := ast.ParseModule(name, text)
@@ -82,9 +82,9 @@ func TestShippedPoliciesAreFormatted(t *testing.T) {
 	}
 }
 
-// Calls are judged again where a rule looks at them; where none can fire, what
-// was decided when the tool was selected holds.
-func TestATenantPaysForTheSettingsThatItHas(t *testing.T) {
+// A call is judged again if a rule reads it. If no such rule can fire, the decision that selected the tool
+// stays valid.
+func TestOnlyTheSettingsOfATenantCostTimePerCall(t *testing.T) {
 	var list []switchboard.PolicyFile
 	for name, text := range files(t) {
 		list = append(list, switchboard.PolicyFile{Name: name, Path: name, Data: []byte(text)})
@@ -112,7 +112,7 @@ func TestATenantPaysForTheSettingsThatItHas(t *testing.T) {
 			got = "the call"
 		}
 		if got != want {
-			t.Errorf("with %s it looks at %s, want %s", word, got, want)
+			t.Errorf("with %s the policy reads %s, want %s", word, got, want)
 		}
 	}
 }

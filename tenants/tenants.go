@@ -1,5 +1,5 @@
-// Package tenants carries the example tenant that "switchboard demo" runs, and
-// that a tenant of your own can start from.
+// Package tenants embeds the example tenant of "switchboard demo", a start for your
+// own tenants.
 package tenants
 
 import "embed"

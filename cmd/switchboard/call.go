@@ -10,27 +10,27 @@ import (
 )
 
 type callCmd struct {
-	target
-	output
+	taskTarget
+	outputFlags
 	Tool      string `arg:"" help:"The tool, as \"switchboard tools\" names it."`
 	Arguments string `arg:"" optional:"" help:"Its arguments, a JSON object." default:"{}"`
 }
 
-// Run calls the tool. A result that says isError is printed, and exits 1.
+// Run calls the tool. If the result says isError, it prints the result and exits 1.
 func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	var arguments map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(c.Arguments), &arguments); err != nil {
 		return usageError{fmt.Errorf("the arguments are no JSON object: %w", err)}
 	}
-	conn, err := c.connect(ctx, io, log, c.data(), c.Tool)
+	conn, err := c.connect(ctx, io, log, c.dataDir(), c.Tool)
 	if err != nil {
 		return err
 	}
 	defer conn.stop()
-	result, r, err := call(ctx, conn, c.Tool, c.Arguments)
-	if stub := r.Meta.Error.Stub; err == nil && stub != "" { // it is on demand, and was not called
+	result, r, err := callTool(ctx, conn, c.Tool, c.Arguments)
+	if stub := r.Meta.Error.Stub; err == nil && stub != "" { // the tool is on demand, so this call did not reach it
 		inner, _ := json.Marshal(map[string]any{"action": "call", "tool": c.Tool, "arguments": arguments})
-		result, r, err = call(ctx, conn, stub, string(inner))
+		result, r, err = callTool(ctx, conn, stub, string(inner))
 	}
 	if err != nil {
 		return err
@@ -50,12 +50,12 @@ func (c *callCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		}
 	}
 	if r.IsError {
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-// A callResult is what is read of a result.
+// A callResult holds the members of a result that the command reads.
 type callResult struct {
 	IsError bool `json:"isError"`
 	Content []struct {
@@ -69,9 +69,9 @@ type callResult struct {
 	} `json:"_meta"`
 }
 
-// call calls the tool once, and returns the result as it came too.
-func call(ctx context.Context, conn *client, tool, arguments string) (raw []byte, r callResult, err error) {
-	raw, err = conn.ask(ctx, "tools/call", tool,
+// callTool calls the tool once. raw is the result as received.
+func callTool(ctx context.Context, conn *mcpClient, tool, arguments string) (raw []byte, r callResult, err error) {
+	raw, err = conn.request(ctx, "tools/call", tool,
 		wire.Edit{Name: "name", Value: wire.AppendString(nil, tool)},
 		wire.Edit{Name: "arguments", Value: []byte(arguments)})
 	if err != nil {

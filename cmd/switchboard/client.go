@@ -23,74 +23,74 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// target is which Switchboard a command asks: a running one by URL, or one
-// that it starts for itself.
-type target struct {
-	common
-	asked
+// taskTarget says which Switchboard a command uses: a running one, by its URL, or one that the command
+// starts.
+type taskTarget struct {
+	commonFlags
+	targetFlags
 	Task switchboard.TaskID `help:"The task. Without it, the tenant's default task." placeholder:"ID"`
 }
 
-// asked are the flags of commands that ask a running Switchboard or start one.
-type asked struct {
-	URL   string        `name:"url" env:"SWITCHBOARD_URL" help:"Ask the Switchboard that runs at URL. Without it: the one that serves from this folder, or else one that is started for this. A key, if it wants one, is taken from the environment: SWITCHBOARD_KEY." placeholder:"URL"`
-	Alone bool          `help:"Start the servers for this, though a Switchboard serves from this folder."`
-	Wait  time.Duration `help:"Wait so long for servers that have not answered since they were started." placeholder:"TIME" default:"60s"`
+// targetFlags are the flags of commands that use a running Switchboard or start one.
+type targetFlags struct {
+	URL   string        `name:"url" env:"SWITCHBOARD_URL" help:"Use the Switchboard at URL. Without it: the one that serves from this folder, else one started for this command. The API key, if needed, is read from the environment variable SWITCHBOARD_KEY." placeholder:"URL"`
+	Alone bool          `help:"Start the servers for this command, even if a Switchboard serves from this folder."`
+	Wait  time.Duration `help:"Wait at most TIME for servers that are still starting." placeholder:"TIME" default:"60s"`
 }
 
-// url returns the URL of the running Switchboard to ask; "" means to start one.
-func (a *asked) url(c *common) string {
+// targetURL returns the URL of the running Switchboard, or "" to start one.
+func (a *targetFlags) targetURL(c *commonFlags) string {
 	if a.URL != "" || a.Alone || c.MCPConfig != "" {
 		return a.URL
 	}
-	if at, ok := c.served(); ok && at.Tenant == c.Tenant {
+	if at, ok := c.findServing(); ok && at.Tenant == c.Tenant {
 		return at.URL
 	}
 	return ""
 }
 
-// maxAnswer bounds what a command reads of one answer.
+// maxAnswer limits the size of one answer that a command reads.
 const maxAnswer = 64 << 20
 
-// A client asks a Switchboard, as any MCP client of 2026-07-28 would, and gets
-// the bytes of the result.
-type client struct {
+// An mcpClient sends requests to a Switchboard as an MCP client of 2026-07-28 does, and returns the
+// bytes of the result.
+type mcpClient struct {
 	send func(ctx context.Context, method, name string, message []byte) ([]byte, error)
 	stop func()
 }
 
-// connect returns a client of the target, which keeps in the folder data what outlives
-// it; "" means nothing. A target that is started is waited for until it shows the tool.
-// Call its stop in the end.
-func (t *target) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*client, error) {
-	if t.URL = t.url(&t.common); t.URL != "" {
-		return t.overHTTP()
+// connect returns a client of the target. If it starts a Switchboard, that stores its data in the
+// folder data ("" stores nothing), and connect waits until it shows the tool. The caller must call
+// stop in the end.
+func (t *taskTarget) connect(ctx context.Context, io streams, log *slog.Logger, data, tool string) (*mcpClient, error) {
+	if t.URL = t.targetURL(&t.commonFlags); t.URL != "" {
+		return t.connectHTTP()
 	}
-	a, err := t.start(ctx, log, app.Options{Data: data})
+	a, err := t.startApp(ctx, log, app.Options{Data: data})
 	if err != nil {
 		return nil, err
 	}
-	if err := t.await(ctx, io, a, tool); err != nil {
+	if err := t.waitForTool(ctx, io, a, tool); err != nil {
 		a.Stop()
 		return nil, err
 	}
-	return t.overPipes(ctx, a), nil
+	return t.connectPipes(ctx, a), nil
 }
 
-// await waits for servers that are starting, until the task shows the tool.
-func (t *target) await(ctx context.Context, io streams, a *app.App, tool string) error {
-	_, err := untilAnswered(ctx, io, t.Wait, func() (any, []switchboard.ServerID, error) {
+// waitForTool waits for servers that are starting until the task shows the tool.
+func (t *taskTarget) waitForTool(ctx context.Context, io streams, a *app.App, tool string) error {
+	_, err := pollUntilStarted(ctx, io, t.Wait, func() (any, []switchboard.ServerID, error) {
 		x, err := a.Explain(ctx, identity.Local(t.Tenant), app.ExplainQuery{Task: t.Task})
 		if err != nil || slices.ContainsFunc(x.Tools, func(e app.ExplainedTool) bool { return e.Name == tool }) {
-			return nil, nil, nil // the call says what is wrong
+			return nil, nil, nil // the call itself reports the error
 		}
 		return nil, x.Starting, nil
 	})
 	return err
 }
 
-// overPipes returns a client of a.
-func (t *target) overPipes(ctx context.Context, a *app.App) *client {
+// connectPipes returns a client of a, over pipes in memory.
+func (t *taskTarget) connectPipes(ctx context.Context, a *app.App) *mcpClient {
 	ctx, cancel := context.WithCancel(ctx)
 	clientIn, serverOut := io.Pipe()
 	serverIn, clientOut := io.Pipe()
@@ -100,7 +100,7 @@ func (t *target) overPipes(ctx context.Context, a *app.App) *client {
 		_ = serverOut.CloseWithError(errors.Join(io.EOF, err))
 	})
 	lines := wire.NewLineReader(clientIn, maxAnswer)
-	return &client{
+	return &mcpClient{
 		send: func(_ context.Context, _, _ string, message []byte) ([]byte, error) {
 			if _, err := clientOut.Write(append(message, '\n')); err != nil {
 				return nil, err
@@ -124,8 +124,8 @@ func (t *target) overPipes(ctx context.Context, a *app.App) *client {
 	}
 }
 
-// base returns where the target listens, without a path.
-func (t *target) base() (string, error) {
+// baseURL returns the target's URL without a path.
+func (t *taskTarget) baseURL() (string, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 		return "", usageError{fmt.Errorf("--url %q: want http://HOST:PORT", t.URL)}
@@ -133,11 +133,11 @@ func (t *target) base() (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// keyVariable holds the API key with which commands ask a running Switchboard.
+// keyVariable names the environment variable with the API key for a running Switchboard.
 const keyVariable = "SWITCHBOARD_KEY"
 
-func (t *target) overHTTP() (*client, error) {
-	endpoint, err := t.base()
+func (t *taskTarget) connectHTTP() (*mcpClient, error) {
+	endpoint, err := t.baseURL()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (t *target) overHTTP() (*client, error) {
 	if t.Task != "" {
 		endpoint += "/tasks/" + url.PathEscape(string(t.Task))
 	}
-	return &client{
+	return &mcpClient{
 		stop: func() {},
 		send: func(ctx context.Context, method, name string, message []byte) ([]byte, error) {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(message))
@@ -176,13 +176,13 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := c.Do(req)
 	if err != nil {
-		return nil, unreachable{nobody(req.URL, err)}
+		return nil, unreachableError{noAnswerError(req.URL, err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		if err != nil {
-			return nil, unreachable{err}
+			return nil, unreachableError{err}
 		}
 		if !json.Valid(body) {
 			return nil, fmt.Errorf("%s answered %s: %.200q", req.URL.Redacted(), resp.Status, body)
@@ -193,7 +193,7 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 	for {
 		e, err := events.Next()
 		if err != nil {
-			return nil, unreachable{fmt.Errorf("the stream ended without an answer: %w", err)}
+			return nil, unreachableError{fmt.Errorf("the stream ended without an answer: %w", err)}
 		}
 		if m, err := wire.ParseEnvelope(e.Data); err == nil && m.Kind == wire.Response {
 			return bytes.Clone(e.Data), nil
@@ -201,18 +201,19 @@ func fetchAnswer(req *http.Request) ([]byte, error) {
 	}
 }
 
-// nobody says that u gave no answer, and why where the reason is not the usual.
-func nobody(u *url.URL, err error) error {
+// noAnswerError returns the error for a URL that gave no answer. It includes the cause, unless the
+// connection was refused.
+func noAnswerError(u *url.URL, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("nothing answers at %s://%s; is `switchboard serve` running?", u.Scheme, u.Host)
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // without the URL, which we name ourselves
+		err = e.Err // without the URL, which is in the text below
 	}
 	return fmt.Errorf("nothing answers at %s://%s; is `switchboard serve` running there? %w", u.Scheme, u.Host, err)
 }
 
-// An answerError is a JSON-RPC error object with which a Switchboard answered.
+// An answerError is the JSON-RPC error object in an answer of a Switchboard.
 type answerError struct {
 	Message string `json:"message"`
 	Data    struct {
@@ -221,9 +222,9 @@ type answerError struct {
 	} `json:"data"`
 }
 
-// ask sends one request and returns the bytes of its result. An error with
-// which Switchboard answered is a *switchboard.Error with its text.
-func (c *client) ask(ctx context.Context, method, name string, params ...wire.Edit) ([]byte, error) {
+// request sends one request and returns the bytes of its result. If Switchboard answers with an error,
+// request returns it as a *switchboard.Error.
+func (c *mcpClient) request(ctx context.Context, method, name string, params ...wire.Edit) ([]byte, error) {
 	meta := wire.Rewrite(nil, []byte(`{}`),
 		wire.Edit{Name: wire.MetaProtocolVersion, Value: wire.AppendString(nil, wire.Latest)},
 		wire.Edit{Name: wire.MetaClientInfo, Value: []byte(`{"name":"switchboard-cli","version":"1"}`)},
@@ -236,12 +237,12 @@ func (c *client) ask(ctx context.Context, method, name string, params ...wire.Ed
 	}
 	m, err := wire.ParseEnvelope(answer)
 	if err != nil {
-		return nil, fmt.Errorf("what answers is no MCP server: %w", err)
+		return nil, fmt.Errorf("the answer is not from an MCP server: %w", err)
 	}
 	if m.ErrorObject != nil {
 		e := &answerError{}
 		if err := json.Unmarshal(m.ErrorObject, e); err != nil {
-			return nil, fmt.Errorf("what answers is no Switchboard: %s", m.ErrorObject)
+			return nil, fmt.Errorf("the answer is not from Switchboard: %s", m.ErrorObject)
 		}
 		return nil, &switchboard.Error{Code: e.Data.Code, Text: e.Message, Hint: e.Data.Hint}
 	}

@@ -28,7 +28,7 @@ import (
 var demoConfig string
 
 type demoCmd struct {
-	Keep   bool   `help:"Stay up afterwards, for a client of yours, until interrupted."`
+	Keep   bool   `help:"Continue to serve afterwards, for your own client, until interrupted."`
 	Listen string `help:"Listen on ADDR." default:"127.0.0.1:0" placeholder:"ADDR"`
 }
 
@@ -37,26 +37,26 @@ const (
 	demoTask   switchboard.TaskID   = "research"
 )
 
-// Run starts the gateway over real transports with the sample servers, and
-// tells what happens as a story.
+// Run starts the gateway and the sample servers over real transports, and prints each step of the
+// demo.
 func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	dir, err := os.MkdirTemp("", "switchboard-demo-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left there is in the way of nobody
-	stopNimbus, err := layOut(ctx, dir)
+	defer func() { _ = os.RemoveAll(dir) }() // files that remain there do no harm
+	stopNimbus, err := writeDemoConfig(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer stopNimbus()
 
-	files := common{Config: filepath.Join(dir, "switchboard.yaml"), Tenant: demoTenant}
+	files := commonFlags{Config: filepath.Join(dir, "switchboard.yaml"), Tenant: demoTenant}
 	if !log.Enabled(ctx, slog.LevelDebug) {
-		log = slog.New(slog.DiscardHandler) // the story is on stdout; -v shows the log too
+		log = slog.New(slog.DiscardHandler) // the demo prints to stdout; -v shows the log too
 	}
 	began := time.Now()
-	a, err := files.start(ctx, log, app.Options{Serves: true, Listen: d.Listen})
+	a, err := files.startApp(ctx, log, app.Options{Serves: true, Listen: d.Listen})
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 		return err
 	}
 
-	s := story{w: io.out, a: a, url: "http://" + a.Addr().String(), took: time.Since(began)}
-	if err := s.tell(ctx); err != nil {
+	s := demoStory{w: io.out, a: a, url: "http://" + a.Addr().String(), took: time.Since(began)}
+	if err := s.narrate(ctx); err != nil {
 		return err
 	}
 	if !d.Keep {
@@ -82,10 +82,10 @@ func (d *demoCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	return <-served
 }
 
-// layOut writes the demo's configuration into dir and starts the one server
+// writeDemoConfig writes the demo's configuration into dir and starts the one server
 // that Switchboard does not start itself.
-func layOut(ctx context.Context, dir string) (stop func(), err error) {
-	program, err := self()
+func writeDemoConfig(ctx context.Context, dir string) (stop func(), err error) {
+	program, err := ownProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func layOut(ctx context.Context, dir string) (stop func(), err error) {
 	return stop, nil
 }
 
-// demoSource is what the code reader has to read.
+// demoSource is the file that the code-reader sample reads.
 const demoSource = `package login
 
 // Verify reports whether the domain that sent the mail is one of ours.
@@ -138,18 +138,18 @@ func startHTTPSample(ctx context.Context, program, name string) (url string, sto
 	}
 	stop = func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // how it ends does not matter any more
+		_ = cmd.Wait() // its exit code does not matter here
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("sample %s said no address: %w", name, err)
+		return "", nil, fmt.Errorf("sample %s printed no address: %w", name, err)
 	}
 	return strings.TrimSpace(line), stop, nil
 }
 
-// A story is told in a few steps, each with what really happened.
-type story struct {
+// A demoStory prints the demo in a few steps, each with real results.
+type demoStory struct {
 	w    io.Writer
 	a    *app.App
 	url  string
@@ -157,12 +157,12 @@ type story struct {
 	step int
 }
 
-func (s *story) head(text string) {
+func (s *demoStory) writeHeading(text string) {
 	s.step++
 	fmt.Fprintf(s.w, "\n%d. %s\n\n", s.step, text)
 }
 
-func (s *story) tell(ctx context.Context) error {
+func (s *demoStory) narrate(ctx context.Context) error {
 	st := s.a.Status("")
 	fmt.Fprintf(s.w, "Switchboard is one MCP endpoint in front of many MCP servers.\nBehind this one stand %s with %s, started and asked in %s:\n\n",
 		count(len(st.Servers), "sample server"), count(st.Catalog.Tools, "tool"), s.took.Round(time.Millisecond))
@@ -170,7 +170,7 @@ func (s *story) tell(ctx context.Context) error {
 		fmt.Fprintf(s.w, "   %-8s %-5s %2d tools, speaks MCP %s\n", server.ID, server.Transport, server.Tools, server.Version)
 	}
 
-	s.head("A task says what it needs, not which tools (tasks/research.yaml)")
+	s.writeHeading("A task says what it needs, not which tools (tasks/research.yaml)")
 	task, err := tenants.Example.ReadFile("example/tasks/research.yaml")
 	if err != nil {
 		return err
@@ -181,19 +181,19 @@ func (s *story) tell(ctx context.Context) error {
 		}
 	}
 
-	s.head("Switchboard decides which server's tool serves each need, and can say why")
+	s.writeHeading("Switchboard decides which server's tool serves each need, and can say why")
 	x, err := s.a.Explain(ctx, identity.Local(demoTenant), app.ExplainQuery{Task: demoTask})
 	if err != nil {
 		return err
 	}
 	writeExplanation(indent{s.w}, x)
 
-	s.head("A client that connects sees just these tools, and calls them by name")
-	if err := s.calls(ctx); err != nil {
+	s.writeHeading("A client that connects sees just these tools, and calls them by name")
+	if err := s.showCalls(ctx); err != nil {
 		return err
 	}
 
-	s.head("What your client puts into its configuration")
+	s.writeHeading("What your client puts into its configuration")
 	config, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{
 		"switchboard": map[string]any{"type": "http", "url": s.url + "/mcp/tasks/" + string(demoTask)},
 	}}, "   ", "  ")
@@ -201,14 +201,15 @@ func (s *story) tell(ctx context.Context) error {
 	return err
 }
 
-// calls does what a client does: list, call, and meet two refusals.
-func (s *story) calls(ctx context.Context) error {
-	c, err := (&target{asked: asked{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
+// showCalls does what a client does: it lists the tools, calls one, and tries two calls that are
+// refused.
+func (s *demoStory) showCalls(ctx context.Context) error {
+	c, err := (&taskTarget{targetFlags: targetFlags{URL: s.url}, Task: demoTask}).connect(ctx, streams{}, nil, "", "")
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	list, err := c.ask(ctx, "tools/list", "")
+	list, err := c.request(ctx, "tools/list", "")
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func (s *story) calls(ctx context.Context) error {
 		{"notify", `{"channel":"security","text":"examp1e.com imitates us"}`, "human_in_the_loop: no call without a person's approval"},
 		{"s3_delete_bucket", `{"bucket":"backups"}`, "the cloud server has such a tool; this task does not see it, so it does not exist"},
 	} {
-		answer, err := s.call(ctx, c, call.tool, call.arguments)
+		answer, err := s.describeCall(ctx, c, call.tool, call.arguments)
 		if err != nil {
 			return err
 		}
@@ -245,12 +246,12 @@ func (s *story) calls(ctx context.Context) error {
 	return nil
 }
 
-// maxLines bounds what the story shows of a result.
+// maxLines limits how many lines of a result the demo shows.
 const maxLines = 6
 
-// call makes one call and gives what came of it, as text.
-func (s *story) call(ctx context.Context, c *client, tool, arguments string) (string, error) {
-	result, err := c.ask(ctx, "tools/call", tool,
+// describeCall makes one call and returns its outcome as text.
+func (s *demoStory) describeCall(ctx context.Context, c *mcpClient, tool, arguments string) (string, error) {
+	result, err := c.request(ctx, "tools/call", tool,
 		wire.Edit{Name: "name", Value: wire.AppendString(nil, tool)},
 		wire.Edit{Name: "arguments", Value: []byte(arguments)})
 	if refused, ok := errors.AsType[*switchboard.Error](err); ok {
@@ -281,7 +282,7 @@ func (s *story) call(ctx context.Context, c *client, tool, arguments string) (st
 	return strings.Join(lines, "\n"), nil
 }
 
-// indent writes lines a little to the right.
+// indent indents every line.
 type indent struct{ w io.Writer }
 
 func (i indent) Write(p []byte) (int, error) {

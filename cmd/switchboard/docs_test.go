@@ -13,9 +13,9 @@ import (
 	"github.com/summit-switchboard/switchboard/tenants"
 )
 
-// docs/policies.md is a story: its files are written one after the other, and
-// each command prints what the page shows. UPDATE writes what it does print.
-func TestThePageOnPoliciesShowsWhatReallyHappens(t *testing.T) {
+// docs/policies.md shows files and commands in order. The test writes the files one after the other and
+// compares the output of each command with the page. UPDATE=1 writes the output into the page.
+func TestTheCommandsOnThePolicyPagePrintWhatItShows(t *testing.T) {
 	const name = "../../docs/policies.md"
 	page, err := os.ReadFile(name)
 	if err != nil {
@@ -33,7 +33,7 @@ func TestThePageOnPoliciesShowsWhatReallyHappens(t *testing.T) {
 			line, _, _ := strings.Cut(b[3], "\n")
 			args := strings.Fields(line)
 			if len(args) < 2 || args[0] != "$" || args[1] != "switchboard" {
-				t.Fatalf("%s is no command", line)
+				t.Fatalf("%s is not a switchboard command", line)
 			}
 			cmd := exec.CommandContext(t.Context(), "switchboard", args[2:]...)
 			cmd.Dir = dir
@@ -65,8 +65,8 @@ func TestThePageOnPoliciesShowsWhatReallyHappens(t *testing.T) {
 	}
 }
 
-// The tenant that the demo runs is one to start from.
-func TestTheExampleTenantsPoliciesAreGood(t *testing.T) {
+// Users start from the tenant of the demo, so its policies must be without warnings.
+func TestTheExampleTenantsPoliciesPassTheirTests(t *testing.T) {
 	example, err := fs.Sub(tenants.Example, "example")
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestTheExampleTenantsPoliciesAreGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := strings.NewReplacer("SELF", "switchboard", "NIMBUS", "http://127.0.0.1:9/mcp", "CODE", dir).Replace(demoConfig)
-	config += "start_deadline: 2s\n" // nimbus does not run here
+	config += "start_deadline: 2s\n" // nimbus does not run in this test
 	if err := os.WriteFile(filepath.Join(dir, "switchboard.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -22,17 +22,16 @@ import (
 )
 
 type explainCmd struct {
-	common
-	asked
-	output
+	commonFlags
+	targetFlags
+	outputFlags
 	Task switchboard.TaskID `arg:"" optional:"" help:"The task. Without it, the tenant's default task."`
-	Tool string             `help:"Speak of this one tool only, given as SERVER/TOOL." placeholder:"ID"`
+	Tool string             `help:"Explain only this tool, given as SERVER/TOOL." placeholder:"ID"`
 }
 
-// Run prints what happened to every candidate. It exits 1 when the task may
-// not start.
+// Run prints the decision on every candidate. It exits 1 if the task may not start.
 func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	x, err := explanation(ctx, io, target{common: e.common, asked: e.asked, Task: e.Task}, app.ExplainQuery{}, log)
+	x, err := fetchExplanation(ctx, io, taskTarget{commonFlags: e.commonFlags, targetFlags: e.targetFlags, Task: e.Task}, app.ExplainQuery{}, log)
 	if err != nil {
 		return err
 	}
@@ -40,7 +39,7 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 		if _, err := switchboard.ParseToolID(e.Tool); err != nil {
 			return usageError{err}
 		}
-		only(x, e.Tool)
+		keepTool(x, e.Tool)
 	}
 	if e.JSON {
 		enc := json.NewEncoder(io.raw)
@@ -52,22 +51,22 @@ func (e *explainCmd) Run(ctx context.Context, io streams, log *slog.Logger) erro
 		writeExplanation(io.out, x)
 	}
 	if x.Why != "" {
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-// explanation asks the target why its task gets what it gets.
-func explanation(ctx context.Context, io streams, t target, ask app.ExplainQuery, log *slog.Logger) (*app.Explanation, error) {
+// fetchExplanation returns the explanation of the task's decision.
+func fetchExplanation(ctx context.Context, io streams, t taskTarget, ask app.ExplainQuery, log *slog.Logger) (*app.Explanation, error) {
 	ask.Task = t.Task
-	if t.URL = t.url(&t.common); t.URL == "" {
-		a, err := t.start(ctx, log, app.Options{})
+	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
+		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}
 		defer a.Stop()
-		return untilAnswered(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
-			return answered(a.Explain(ctx, identity.Local(t.Tenant), ask))
+		return pollUntilStarted(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
+			return withStarting(a.Explain(ctx, identity.Local(t.Tenant), ask))
 		})
 	}
 	q := url.Values{"task": {string(t.Task)}}
@@ -80,23 +79,23 @@ func explanation(ctx context.Context, io streams, t target, ask app.ExplainQuery
 	if ask.Budget > 0 {
 		q.Set("budget", strconv.Itoa(ask.Budget))
 	}
-	return untilAnswered(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
+	return pollUntilStarted(ctx, io, t.Wait, func() (*app.Explanation, []switchboard.ServerID, error) {
 		var x app.Explanation
-		return answered(&x, t.inspect(ctx, "/v1/explain?"+q.Encode(), &x))
+		return withStarting(&x, t.fetchInto(ctx, "/v1/explain?"+q.Encode(), &x))
 	})
 }
 
-// answered gives an explanation with the servers that could change it.
-func answered(x *app.Explanation, err error) (*app.Explanation, []switchboard.ServerID, error) {
+// withStarting returns an explanation with the servers that are still starting and could change it.
+func withStarting(x *app.Explanation, err error) (*app.Explanation, []switchboard.ServerID, error) {
 	if err != nil {
 		return nil, nil, err
 	}
 	return x, x.Starting, nil
 }
 
-// inspect reads what a running Switchboard says of itself at path into v.
-func (t *target) inspect(ctx context.Context, path string, v any) error {
-	base, err := t.base()
+// fetchInto reads the operators' endpoint at path of a running Switchboard into v.
+func (t *taskTarget) fetchInto(ctx context.Context, path string, v any) error {
+	base, err := t.baseURL()
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (t *target) inspect(ctx context.Context, path string, v any) error {
 	return readAnswer(req, v)
 }
 
-// readAnswer sends req and reads the answer into v, where it is no problem.
+// readAnswer sends req and decodes the answer into v. It returns an error document as an error.
 func readAnswer(req *http.Request, v any) error {
 	body, err := fetchAnswer(req)
 	if err != nil {
@@ -127,8 +126,8 @@ func readAnswer(req *http.Request, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// only leaves of the explanation what it says of one tool.
-func only(x *app.Explanation, tool string) {
+// keepTool removes everything about other tools from the explanation.
+func keepTool(x *app.Explanation, tool string) {
 	for i := range x.Requirements {
 		r := &x.Requirements[i]
 		other := func(c app.ExplainedCandidate) bool { return c.Tool != tool }
@@ -136,7 +135,7 @@ func only(x *app.Explanation, tool string) {
 		r.Others = slices.DeleteFunc(r.Others, other)
 		r.Dropped = slices.DeleteFunc(r.Dropped, func(d app.ExplainedDrop) bool { return d.Tool != tool })
 		if len(r.Selected) == 0 && !slices.Contains(r.Tied, tool) {
-			r.Tied, r.Warning = nil, "" // of other tools
+			r.Tied, r.Warning = nil, "" // they concern other tools
 		}
 		if len(r.Selected)+len(r.Others)+len(r.Dropped) == 0 {
 			r.Dropped = []app.ExplainedDrop{{Tool: tool, Stage: "filter", Reason: "it has no capability of this verb and resource, or is not offered to this tenant"}}
@@ -150,10 +149,10 @@ func only(x *app.Explanation, tool string) {
 	x.Tools = slices.DeleteFunc(x.Tools, func(e app.ExplainedTool) bool { return string(e.Server)+"/"+e.Tool != tool })
 }
 
-// faultsHead stands above the catalog's faults.
+// faultsHead is the heading of the catalog's faults.
 const faultsHead = "Wrong in what servers, manifests and overlays say:"
 
-// writeExplanation tells the decision, requirement by requirement.
+// writeExplanation prints the decision by requirement.
 func writeExplanation(w io.Writer, x *app.Explanation) {
 	fmt.Fprintf(w, "Task %s of tenant %s\n", x.Task, x.Tenant)
 	shown := map[string]string{}
@@ -173,23 +172,23 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 		rows := [][4]string{}
 		for _, c := range r.Selected {
 			as := cmp.Or(shown[c.Tool], "shown as nothing, for the task may not start")
-			rows = append(rows, [4]string{"  selected", c.Tool, as, standing(c)})
+			rows = append(rows, [4]string{"  selected", c.Tool, as, rankText(c)})
 		}
 		for _, c := range r.Others {
-			rows = append(rows, [4]string{"  ranked behind", c.Tool, "", standing(c)})
+			rows = append(rows, [4]string{"  ranked behind", c.Tool, "", rankText(c)})
 		}
 		for _, d := range r.Dropped {
 			rows = append(rows, [4]string{"  dropped", d.Tool, "at " + d.Stage, d.Reason})
 			for _, r := range d.Rules {
-				rows = append(rows, [4]string{"", "", "", because(r)})
+				rows = append(rows, [4]string{"", "", "", causeLine(r)})
 			}
 		}
-		table(w, rows)
+		writeTable(w, rows)
 		if r.Warning != "" {
 			fmt.Fprintf(w, "  TIE           %s\n", r.Warning)
 		}
 		if len(r.Unknown) > 0 {
-			fmt.Fprintf(w, "  policy names what is no candidate here: %s\n", strings.Join(r.Unknown, ", "))
+			fmt.Fprintf(w, "  policy names tools that are no candidates here: %s\n", strings.Join(r.Unknown, ", "))
 		}
 		if r.Unmet != "" {
 			fmt.Fprintf(w, "  NOT MET       %s\n", r.Unmet)
@@ -205,7 +204,7 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 		if i == 0 {
 			fmt.Fprint(w, "\nServers that are not as they should be:\n")
 		}
-		fmt.Fprintf(w, "  %s: %s\n", s.Server, strings.Join(slices.Concat([]string{string(s.State) + " for " + ago(s.Since)}, ails(&s.Status)), "; "))
+		fmt.Fprintf(w, "  %s: %s\n", s.Server, strings.Join(slices.Concat([]string{string(s.State) + " for " + sinceText(s.Since)}, healthRemarks(&s.Status)), "; "))
 	}
 	for i, f := range x.Faults {
 		if i == 0 {
@@ -219,8 +218,8 @@ func writeExplanation(w io.Writer, x *app.Explanation) {
 	fmt.Fprintf(w, "\ndecision %s\n", x.Digest)
 }
 
-// because says what a rule of policy had to do with it.
-func because(r policy.Cause) string {
+// causeLine describes a policy rule that denied a candidate.
+func causeLine(r policy.Cause) string {
 	s := fmt.Sprintf("  %s:%d: %s ", r.File, r.Line, r.Rule)
 	if r.Rule == "deny" {
 		s += "says " + strconv.Quote(r.Reason)
@@ -237,8 +236,8 @@ func because(r policy.Cause) string {
 	return s
 }
 
-// standing says why a candidate stands where it stands.
-func standing(c app.ExplainedCandidate) string {
+// rankText explains the rank of a candidate.
+func rankText(c app.ExplainedCandidate) string {
 	s := fmt.Sprintf("score %d", c.Score)
 	if c.Preferred > 0 {
 		s = fmt.Sprintf("preferred (%d.), %s", c.Preferred, s)
@@ -266,8 +265,8 @@ func standing(c app.ExplainedCandidate) string {
 	return s
 }
 
-// table writes rows in columns that are as wide as they need to be.
-func table(w io.Writer, rows [][4]string) {
+// writeTable writes rows in columns of the necessary width.
+func writeTable(w io.Writer, rows [][4]string) {
 	var width [3]int
 	for _, row := range rows {
 		for i := range width {

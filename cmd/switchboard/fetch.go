@@ -11,15 +11,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/dial"
 )
 
-// fetch reads a manifest that the operator's configuration names by URL. The
-// address is allowed as it is written there, and so no redirect is followed.
-// config gives it a context that ends.
-func fetch(ctx context.Context, url string) ([]byte, error) {
+// fetchManifest reads a manifest from a URL in the operator's configuration. The operator allows
+// exactly this address, so it follows no redirect. Package config gives it a context with a deadline.
+func fetchManifest(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept-Encoding", "identity") // what is counted is what was sent
+	req.Header.Set("Accept-Encoding", "identity") // the size limit then applies to the bytes that were sent
 	c := http.Client{
 		Transport:     &http.Transport{DialContext: dial.Context, Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -2,6 +2,6 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// harden keeps the servers that we start, which run as the same user, from
-// reading our environment and memory below /proc: secrets stand there.
-func harden() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
+// hideFromOtherProcesses keeps the servers that we start from reading our environment and memory below
+// /proc, where secrets are. They run as the same user.
+func hideFromOtherProcesses() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }

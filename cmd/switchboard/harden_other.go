@@ -2,5 +2,5 @@
 
 package main
 
-// harden does nothing where there is no /proc to protect.
-func harden() error { return nil }
+// hideFromOtherProcesses does nothing: this system has no /proc.
+func hideFromOtherProcesses() error { return nil }

@@ -12,14 +12,13 @@ import (
 )
 
 type importCmd struct {
-	output
+	outputFlags
 	File   string `arg:"" help:"The file in which a client keeps its MCP servers: mcpServers, servers or context_servers."`
 	Dir    string `help:"Write into DIR." default:"." placeholder:"DIR"`
-	DryRun bool   `help:"Show what would be written, and write nothing."`
+	DryRun bool   `help:"Print the result, and write no file."`
 }
 
-// Run writes switchboard.yaml and the secrets that were found in the client's
-// file. It overwrites nothing.
+// Run writes switchboard.yaml and the secrets found in the client's file. It overwrites no file.
 func (i *importCmd) Run(io streams) error {
 	text, secrets, mapping, err := config.Import(i.File, config.Options{Env: os.LookupEnv})
 	if err != nil {
@@ -29,7 +28,7 @@ func (i *importCmd) Run(io streams) error {
 		if _, err := io.out.Write(text); err != nil {
 			return err
 		}
-	} else if err := i.write(text, secrets); err != nil {
+	} else if err := i.writeFiles(text, secrets); err != nil {
 		return err
 	}
 	if i.JSON {
@@ -55,9 +54,9 @@ func (i *importCmd) Run(io streams) error {
 	return nil
 }
 
-// write makes the files; the secrets first, so that what names them is whole
-// once it is there.
-func (i *importCmd) write(text []byte, secrets []config.SecretFile) error {
+// writeFiles writes the secrets first. Once switchboard.yaml exists, the files that it names exist
+// too.
+func (i *importCmd) writeFiles(text []byte, secrets []config.SecretFile) error {
 	target := filepath.Join(i.Dir, "switchboard.yaml")
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already; name another folder with --dir, or see what it would be with --dry-run", target)
@@ -70,15 +69,15 @@ func (i *importCmd) write(text []byte, secrets []config.SecretFile) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return err
 		}
-		if err := create(file, []byte(s.Content.Reveal()), config.SecretMode); err != nil {
+		if err := createFile(file, []byte(s.Content.Reveal()), config.SecretMode); err != nil {
 			return err
 		}
 	}
-	return create(target, text, 0o600)
+	return createFile(target, text, 0o600)
 }
 
-// create writes a file that must not be there yet.
-func create(name string, data []byte, mode fs.FileMode) error {
+// createFile writes a new file. It is an error if the file exists.
+func createFile(name string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err

@@ -16,17 +16,17 @@ type keyCmd struct {
 }
 
 type keyNewCmd struct {
-	output
+	outputFlags
 	Config string               `help:"The configuration that names the tenants." placeholder:"FILE" default:"switchboard.yaml"`
-	Tenant switchboard.TenantID `help:"The tenant whose key it is." default:"default"`
+	Tenant switchboard.TenantID `help:"The tenant that the key belongs to." default:"default"`
 	ID     string               `arg:"" help:"Who will use it: names the principal in decisions and logs."`
 	Tasks  []switchboard.TaskID `name:"task" help:"A task that the key may bind; may be given more than once. Without it, only the default task."`
 
 	Expires string `help:"The last day of the key, such as 2027-03-31, or the time when it ends. Without it, the key has no end." placeholder:"DAY"`
 }
 
-// Run prints the key and its hash. Nothing is written: who may call is for the
-// person who edits the tenant's file to say.
+// Run prints the key and its hash. It writes no file: the person who edits the tenant's file decides
+// which keys may call.
 func (k *keyNewCmd) Run(io streams) error {
 	if err := switchboard.CheckID(k.ID); err != nil {
 		return usageError{err}
@@ -53,7 +53,7 @@ func (k *keyNewCmd) Run(io streams) error {
 	fmt.Fprintf(io.out, "%s\n\n", text)
 	fmt.Fprintf(io.out, "This key is shown once; give it to %s. Then add to tenants/%s/tenant.yaml:\n\nkeys:\n  - id: %s\n    hash: %s\n", k.ID, k.Tenant, k.ID, hash)
 	if len(k.Tasks) > 0 {
-		fmt.Fprintf(io.out, "    tasks: [%s]\n", join(k.Tasks))
+		fmt.Fprintf(io.out, "    tasks: [%s]\n", joinTasks(k.Tasks))
 	}
 	if k.Expires != "" {
 		fmt.Fprintf(io.out, "    expires: %s\n", k.Expires)
@@ -61,7 +61,7 @@ func (k *keyNewCmd) Run(io streams) error {
 	return nil
 }
 
-func join(tasks []switchboard.TaskID) (s string) {
+func joinTasks(tasks []switchboard.TaskID) (s string) {
 	for i, t := range tasks {
 		if i > 0 {
 			s += ", "

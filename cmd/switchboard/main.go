@@ -17,12 +17,12 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// The exit codes.
+// Exit codes.
 const (
-	exitOK     = 0
-	exitNo     = 1 // the answer is no
-	exitUsage  = 2 // usage or configuration
-	exitNobody = 3 // cannot reach
+	exitOK          = 0
+	exitNo          = 1 // a negative answer
+	exitUsage       = 2 // usage or configuration
+	exitUnreachable = 3 // no Switchboard or store answers
 )
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 
 // cli is the command line. Each command is a type in a file of its own.
 type cli struct {
-	Verbose bool `help:"Log everything, also what is only of use when something is wrong." short:"v"`
+	Verbose bool `help:"Log everything, including details for finding errors." short:"v"`
 
 	Serve    serveCmd    `cmd:"" help:"Serve MCP over HTTP."`
 	Stdio    stdioCmd    `cmd:"" help:"Serve MCP on stdin and stdout, for a client that starts its servers itself."`
@@ -44,34 +44,34 @@ type cli struct {
 	Search   searchCmd   `cmd:"" help:"Find tools by words, among all that are configured."`
 	Call     callCmd     `cmd:"" help:"Call one tool of a task and print its result."`
 	Explain  explainCmd  `cmd:"" help:"Say why each tool of a task was selected, and why the others were not."`
-	Status   statusCmd   `cmd:"" help:"Say how a running Switchboard and its servers are."`
+	Status   statusCmd   `cmd:"" help:"Print the state of a running Switchboard and its servers."`
 	Ready    readyCmd    `cmd:"" help:"Say whether a running Switchboard is ready for clients: exit code 0 if it is."`
-	Server   serverCmd   `cmd:"" help:"List the servers of a running Switchboard, take one out of service and back, restart one."`
-	Validate validateCmd `cmd:"" help:"Check the configuration and say all that is wrong with it."`
+	Server   serverCmd   `cmd:"" help:"List the servers of a running Switchboard; disable, enable or restart one."`
+	Validate validateCmd `cmd:"" help:"Check the configuration and print all its faults."`
 	Policy   policyCmd   `cmd:"" help:"Test, check, try out and compare policies."`
-	Store    storeCmd    `cmd:"" help:"Check, export and import what outlives the process."`
-	Receipts receiptsCmd `cmd:"" help:"List, show, check and export the receipts of what was done."`
+	Store    storeCmd    `cmd:"" help:"Check, export and import the store."`
+	Receipts receiptsCmd `cmd:"" help:"List, show, check and export receipts."`
 	Import   importCmd   `cmd:"" help:"Turn a client's mcpServers JSON into a switchboard.yaml."`
 	Key      keyCmd      `cmd:"" help:"Make API keys."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 	Sample   sampleCmd   `cmd:"" hidden:"" help:"Run one of the sample servers that the demo uses."`
-	Guard    guardCmd    `cmd:"" hidden:"" help:"Run a server, and end all that it has started once it or Switchboard is gone. Switchboard starts this itself."`
+	Guard    guardCmd    `cmd:"" hidden:"" help:"Run a server's program, and end all its processes once it or Switchboard has ended. Switchboard starts this itself."`
 }
 
-// common is what every command that decides something takes.
-type common struct {
+// commonFlags are the flags of every command that makes a decision.
+type commonFlags struct {
 	Config    string               `help:"Read the configuration from FILE." placeholder:"FILE" default:"switchboard.yaml"`
 	MCPConfig string               `name:"mcp-config" help:"Use the mcpServers JSON of a client instead: every tool of every server." placeholder:"FILE"`
-	Data      string               `help:"Keep in DIR what Switchboard writes itself: its store, where the configuration names no other, and the key of receipts. Without it, .switchboard beside the configuration; with --mcp-config, nowhere." placeholder:"DIR"`
+	Data      string               `help:"Write Switchboard's own data to DIR: its store, unless the configuration names another, and the key of receipts. Without it, .switchboard beside the configuration; with --mcp-config, nothing is written." placeholder:"DIR"`
 	Tenant    switchboard.TenantID `help:"The tenant that keyless callers belong to." default:"default"`
 }
 
-// output is how a command prints.
-type output struct {
+// outputFlags choose the output format.
+type outputFlags struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// run is main without the process around it. It returns the exit code.
+// run is main without the process. It returns the exit code.
 func run(ctx context.Context, args []string, io streams) int {
 	var c cli
 	parser, err := kong.New(&c,
@@ -79,13 +79,13 @@ func run(ctx context.Context, args []string, io streams) int {
 		kong.Description("One MCP endpoint in front of many MCP servers."),
 		kong.UsageOnError(),
 		kong.Writers(io.out, io.err),
-		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.Exit(func(code int) { panic(helpExit(code)) }),
 	)
 	if err != nil {
 		fmt.Fprintln(io.err, "switchboard:", err)
 		return exitUsage
 	}
-	return guard(func() error {
+	return exitCode(func() error {
 		if len(args) == 0 {
 			args = []string{"--help"}
 		}
@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, io streams) int {
 		if err != nil {
 			return usageError{err}
 		}
-		level := slog.LevelWarn // a command that ends by itself says no more than it was asked
+		level := slog.LevelWarn // a command that ends by itself prints only its answer and warnings
 		switch k.Command() {
 		case "serve", "stdio":
 			level = slog.LevelInfo
@@ -106,28 +106,28 @@ func run(ctx context.Context, args []string, io streams) int {
 	}, io.err)
 }
 
-// exit is how the parser ends the program, after it has printed help.
-type exit int
+// helpExit carries the exit code of the parser after it has printed help.
+type helpExit int
 
-// errNo is an answer that has been printed, and is no.
-var errNo = errors.New("no")
+// errNegative is a negative answer that has already been printed.
+var errNegative = errors.New("no")
 
-// unreachable wraps what says that nobody answered.
-type unreachable struct{ error }
+// unreachableError wraps an error because of a peer that did not answer.
+type unreachableError struct{ error }
 
-func (u unreachable) Unwrap() error { return u.error }
+func (u unreachableError) Unwrap() error { return u.error }
 
-// usageError wraps what is wrong with the command line.
+// usageError wraps a mistake in the command line.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return u.error }
 
-// guard runs f and turns how it ended into an exit code.
-func guard(f func() error, stderr io.Writer) (code int) {
+// exitCode runs f and returns the exit code for its outcome.
+func exitCode(f func() error, stderr io.Writer) (code int) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
-		case exit:
+		case helpExit:
 			code = int(p)
 		default:
 			panic(p)
@@ -139,7 +139,7 @@ func guard(f func() error, stderr io.Writer) (code int) {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errNo):
+	case errors.Is(err, errNegative):
 		return exitNo
 	case errors.As(err, &faults):
 		fmt.Fprintln(stderr, err)
@@ -148,11 +148,11 @@ func guard(f func() error, stderr io.Writer) (code int) {
 	}
 	fmt.Fprintln(stderr, "switchboard:", err)
 	switch {
-	case errors.As(err, new(unreachable)):
-		return exitNobody
+	case errors.As(err, new(unreachableError)):
+		return exitUnreachable
 	case errors.As(err, &refused):
 		if refused.Code == switchboard.CodeServerUnreachable {
-			return exitNobody
+			return exitUnreachable
 		}
 		return exitNo
 	default:
@@ -160,10 +160,10 @@ func guard(f func() error, stderr io.Writer) (code int) {
 	}
 }
 
-// name is what Switchboard calls itself towards clients and servers.
+// name is the name that Switchboard reports to clients and servers.
 const name = "switchboard"
 
-// version is that of the module, or "devel".
+// version returns the module's version, or "devel".
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

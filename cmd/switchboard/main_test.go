@@ -17,25 +17,25 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"switchboard": main, "write-receipts": writeReceipts})
 }
 
-// wakeful is for commands that are built for the race detector, which would each
-// sleep a second at their end.
-func wakeful(env *testscript.Env) error {
+// setRaceOptions passes GORACE on: without it, each command built with the race detector sleeps a second
+// before it exits.
+func setRaceOptions(env *testscript.Env) error {
 	env.Setenv("GORACE", os.Getenv("GORACE"))
 	return nil
 }
 
-// Each script is a way in which people use the command line.
+// Each script shows one use of the command line.
 func TestScript(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE") != "", Setup: wakeful})
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE") != "", Setup: setRaceOptions})
 }
 
-func TestTheDemoTellsItsStoryWithinTenSeconds(t *testing.T) {
+func TestTheDemoRunsWithinTenSeconds(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/demo",
-		Setup:               wakeful,
+		Setup:               setRaceOptions,
 		RequireExplicitExec: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			// within fails when less than the given time is left since the last mark.
+			// within fails if more than the given time has passed since the last mark.
 			"mark": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Setenv("MARK", time.Now().Format(time.RFC3339Nano))
 			},
@@ -44,7 +44,7 @@ func TestTheDemoTellsItsStoryWithinTenSeconds(t *testing.T) {
 				ts.Check(err)
 				limit, err := time.ParseDuration(args[0])
 				ts.Check(err)
-				if took := time.Since(mark); took > 3*limit { // for the race detector, and whatever else the machine does
+				if took := time.Since(mark); took > 3*limit { // allows for the race detector and a busy machine
 					ts.Fatalf("it took %v", took)
 				}
 			},

@@ -18,31 +18,32 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type policyCmd struct {
 	Test  policyTestCmd  `cmd:"" help:"Run the tests of the policies. With -v, list also the tests that pass."`
-	Check policyCheckCmd `cmd:"" help:"Compile the policies, and say what in them is most likely not meant."`
-	Eval  policyEvalCmd  `cmd:"" help:"Ask the policies about one input, and show the value of every rule."`
-	Diff  policyDiffCmd  `cmd:"" help:"Say what recorded decisions would have been under other policies or rankings."`
+	Check policyCheckCmd `cmd:"" help:"Compile the policies, and report probable mistakes in them."`
+	Eval  policyEvalCmd  `cmd:"" help:"Evaluate the policies for one input, and show the value of every rule."`
+	Diff  policyDiffCmd  `cmd:"" help:"Show how recorded decisions would change under other policies or rankings."`
 }
 
 type policyTestCmd struct {
-	common
-	output
-	Coverage bool     `short:"c" help:"Say which lines of the policies no test reaches."`
+	commonFlags
+	outputFlags
+	Coverage bool     `short:"c" help:"Show the lines of the policies that no test reaches."`
 	Only     string   `name:"run" short:"r" help:"Run only the tests whose whole names, such as data.switchboard_test.test_x, match REGEX." placeholder:"REGEX"`
 	Paths    []string `arg:"" optional:"" name:"path" help:"Test the policies in these files and folders, without a configuration. Without PATH: those of the configuration."`
 }
 
-// Run runs the tests of the operator's layer and of every tenant's, or those at the
-// paths. It exits 1 when one fails.
+// Run runs the tests of the operator's layer and of every tenant's layer, or those at the paths. It
+// exits 1 if a test fails.
 func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if _, err := regexp.Compile(p.Only); err != nil {
 		return usageError{fmt.Errorf("--run: %w", err)}
 	}
-	sources, err := p.sources(ctx, log)
+	sources, err := p.readSources(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -77,29 +78,29 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		}
 	}
 	if err == nil && bad > 0 {
-		err = errNo
+		err = errNegative
 	}
 	return err
 }
 
-// sources returns the layers to test.
-func (p *policyTestCmd) sources(ctx context.Context, log *slog.Logger) ([]*policy.Sources, error) {
+// readSources returns the layers to test.
+func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*policy.Sources, error) {
 	if len(p.Paths) > 0 {
-		return app.PolicySourcesAt(p.Paths)
+		return policysource.At(p.Paths)
 	}
 	if _, err := os.Stat(p.Config); os.IsNotExist(err) && p.MCPConfig == "" {
 		return nil, fmt.Errorf(`there is no %s here. Test policies in one of these ways:
   switchboard policy test PATH...          tests the policies in files and folders; . is this folder
   switchboard policy test --config FILE    tests the policies of a configuration that stands elsewhere`, p.Config)
 	}
-	c, err := p.loadWhole(ctx, log)
+	c, err := p.loadWithoutFaults(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	return app.PolicySources(c), nil
+	return policysource.Of(c), nil
 }
 
-// addFaults adds the faults that err is, and gives it back where it is none.
+// addFaults appends err to all if it is Faults. Any other error it returns.
 func addFaults(all switchboard.Faults, err error) (switchboard.Faults, error) {
 	found, ok := errors.AsType[switchboard.Faults](err)
 	if !ok {
@@ -108,7 +109,7 @@ func addFaults(all switchboard.Faults, err error) (switchboard.Faults, error) {
 	return append(all, found...), nil
 }
 
-// encodeJSON writes v as it stands in rules: with < and > and & as they are.
+// encodeJSON writes v with the characters <, > and & unescaped, as they are in rules.
 func encodeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -116,8 +117,8 @@ func encodeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// writeTests prints what became of the tests of a layer: of all, or of those that did not
-// pass or printed something.
+// writeTests prints the results of a layer's tests: of all tests, or only of those that did not pass
+// or that printed something.
 func writeTests(w io.Writer, r *policy.TestReport, all bool) {
 	for _, t := range r.Tests {
 		if !all && t.Outcome == policy.Passed && t.Output == "" {
@@ -150,7 +151,7 @@ func writeTests(w io.Writer, r *policy.TestReport, all bool) {
 	}
 }
 
-// summaryOf gives "policies: 53 tests passed" or "policies: 51 of 53 tests passed, 2 failed".
+// summaryOf returns "policies: 53 tests passed" or "policies: 51 of 53 tests passed, 2 failed".
 func summaryOf(r *policy.TestReport) string {
 	passed, all := r.Count(policy.Passed), len(r.Tests)
 	switch {
@@ -181,18 +182,18 @@ func writeLines(w io.Writer, before, text string) {
 }
 
 type policyCheckCmd struct {
-	common
-	output
+	commonFlags
+	outputFlags
 }
 
-// Run compiles every layer with its tests, and looks for what is not meant. It
-// exits 1 when it warns.
+// Run compiles every layer with its tests and looks for probable mistakes. It exits 1 if it prints a
+// warning.
 func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.check(ctx, log)
+	c, err := p.checkConfig(ctx, log)
 	if err != nil {
 		return err
 	}
-	sources := app.PolicySources(c)
+	sources := policysource.Of(c)
 	layers := make([]*policy.Layer, len(sources))
 	var faults switchboard.Faults
 	names := false
@@ -213,14 +214,14 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	}
 	checker := policyChecker{config: c}
 	if names {
-		checker.ask(ctx, p, log, io.err)
+		checker.askServers(ctx, p, log, io.err)
 	}
 	warnings := []policy.Warning{}
 	for i, s := range sources {
-		warnings = append(warnings, checker.layer(ctx, s, layers[i])...)
+		warnings = append(warnings, checker.checkLayer(ctx, s, layers[i])...)
 	}
-	for _, t := range checker.tenants("") {
-		found, err := unread(t, sources)
+	for _, t := range checker.selectTenants("") {
+		found, err := warnUnread(t, sources)
 		if err != nil {
 			return err
 		}
@@ -235,13 +236,13 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		fmt.Fprintf(io.out, "%s: %s\n", count(len(sources), "layer"), count(len(warnings), "warning"))
 	}
 	if err == nil && len(warnings) > 0 {
-		err = errNo
+		err = errNegative
 	}
 	return err
 }
 
-// unread warns of what a tenant says to policies and none of them reads.
-func unread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warning, err error) {
+// warnUnread warns about policy settings of a tenant that no rule reads.
+func warnUnread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warning, err error) {
 	var its []*policy.Sources
 	for _, s := range sources {
 		if s.Tenant == "" || s.Tenant == t.ID {
@@ -261,47 +262,47 @@ func unread(t *switchboard.Tenant, sources []*policy.Sources) (out []policy.Warn
 // A policyChecker looks at the layers of one configuration.
 type policyChecker struct {
 	config  *config.Config
-	offered map[switchboard.TenantID]offered // nil where the servers were not asked
+	offered map[switchboard.TenantID]tenantOffer // nil if the servers could not be started
 }
 
-// offered is what a tenant may use, and whose word on it is missing.
-type offered struct {
+// tenantOffer holds the tools that a tenant may use, and the servers that did not answer.
+type tenantOffer struct {
 	tools  []*switchboard.Tool
 	silent []switchboard.ServerID
 }
 
-// ask starts the servers, for what tools they have. Where they cannot be asked,
-// it says so, and the rest is checked all the same.
-func (p *policyChecker) ask(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
-	common := c.common
-	if all := p.tenants(""); p.config.Tenants[common.Tenant] == nil && len(all) > 0 {
-		common.Tenant = all[0].ID // it does not matter whose the local user is
+// askServers starts the servers to learn their tools. If that is not possible, it prints so, and the
+// other checks still run.
+func (p *policyChecker) askServers(ctx context.Context, c *policyCheckCmd, log *slog.Logger, stderr io.Writer) {
+	common := c.commonFlags
+	if all := p.selectTenants(""); p.config.Tenants[common.Tenant] == nil && len(all) > 0 {
+		common.Tenant = all[0].ID // the local user needs some tenant; which one does not matter
 	}
-	a, err := common.start(ctx, log, app.Options{})
+	a, err := common.startApp(ctx, log, app.Options{})
 	if err == nil {
 		defer a.Stop()
 		err = a.Ready(ctx)
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "switchboard: the servers cannot be asked (%v), so whether they have the tools that rules name is not checked\n", err)
+		fmt.Fprintf(stderr, "switchboard: the servers cannot be asked (%v), so tool names in rules are not checked\n", err)
 		return
 	}
-	p.offered = map[switchboard.TenantID]offered{}
+	p.offered = map[switchboard.TenantID]tenantOffer{}
 	seen := map[switchboard.ServerID]bool{}
-	for _, t := range p.tenants("") {
+	for _, t := range p.selectTenants("") {
 		tools, silent := a.Offered(t.ID)
-		p.offered[t.ID] = offered{tools, silent}
+		p.offered[t.ID] = tenantOffer{tools, silent}
 		for _, id := range silent {
 			if !seen[id] {
-				fmt.Fprintf(stderr, "switchboard: server %s does not answer, so whether it has the tools that rules name is not checked\n", id)
+				fmt.Fprintf(stderr, "switchboard: server %s does not answer, so names of its tools in rules are not checked\n", id)
 			}
 			seen[id] = true
 		}
 	}
 }
 
-// tenants returns one tenant, or all by id.
-func (p *policyChecker) tenants(one switchboard.TenantID) (out []*switchboard.Tenant) {
+// selectTenants returns one tenant, or all tenants sorted by id.
+func (p *policyChecker) selectTenants(one switchboard.TenantID) (out []*switchboard.Tenant) {
 	for _, id := range slices.Sorted(maps.Keys(p.config.Tenants)) {
 		if one == "" || one == id {
 			out = append(out, p.config.Tenants[id])
@@ -310,11 +311,11 @@ func (p *policyChecker) tenants(one switchboard.TenantID) (out []*switchboard.Te
 	return out
 }
 
-func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.Layer) []policy.Warning {
+func (p *policyChecker) checkLayer(ctx context.Context, s *policy.Sources, l *policy.Layer) []policy.Warning {
 	var known policy.Named
 	var tried []policy.Warning
 	engine := policy.NewEngine(10*time.Second, 0)
-	for _, t := range p.tenants(s.Tenant) {
+	for _, t := range p.selectTenants(s.Tenant) {
 		var tools []*switchboard.Tool
 		silent := t.Servers
 		if p.offered != nil {
@@ -332,13 +333,13 @@ func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.
 		}
 	}
 	if s.Tenant == "" {
-		known.Servers = nil // the operator may name those that no tenant has yet
+		known.Servers = nil // the operator's rules may name servers that no tenant has yet
 		for _, server := range p.config.Servers {
 			known.Servers = append(known.Servers, server.ID)
 		}
 	}
 	for _, t := range p.config.Tenants {
-		known.VetoForTask = t.VetoForTask // it is said for all of them
+		known.VetoForTask = t.VetoForTask // the setting is the same for all tenants
 	}
 	slices.Sort(known.Servers)
 	known.Servers = slices.Compact(known.Servers)
@@ -346,18 +347,18 @@ func (p *policyChecker) layer(ctx context.Context, s *policy.Sources, l *policy.
 }
 
 type policyEvalCmd struct {
-	common
-	output
-	Input string `required:"" help:"The input, in JSON; - is stdin. What is absent of it is as for the tenant's local principal." placeholder:"FILE"`
+	commonFlags
+	outputFlags
+	Input string `required:"" help:"The input, in JSON; - is stdin. Absent members get the values of the tenant's local principal." placeholder:"FILE"`
 }
 
-// maxInput bounds an input that somebody wrote.
+// maxInput limits the size of an input.
 const maxInput = 4 << 20
 
-// Run asks the operator's layer and the tenant's, and prints what they say and
-// the value of every rule. It exits 1 when a candidate is denied.
+// Run evaluates the operator's layer and the tenant's, and prints the decisions and the value of every
+// rule. It exits 1 if a candidate is denied.
 func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := p.loadWhole(ctx, log)
+	c, err := p.loadWithoutFaults(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -373,11 +374,11 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	if t == nil {
 		return usageError{fmt.Errorf("there is no tenant %q; name one with --tenant, or as tenant_id of the input", id)}
 	}
-	if err := complete(input, t); err != nil {
+	if err := completeInput(input, t); err != nil {
 		return err
 	}
 	var layers []*policy.Layer
-	for _, s := range app.PolicySources(c) {
+	for _, s := range policysource.Of(c) {
 		if s.Tenant != "" && s.Tenant != id {
 			continue
 		}
@@ -400,7 +401,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 	}
 	for _, candidate := range got.Candidates {
 		if !candidate.Allowed {
-			return errNo
+			return errNegative
 		}
 	}
 	return nil
@@ -424,14 +425,14 @@ func writeEvaluation(w io.Writer, e *policy.Evaluation) {
 		}
 		rows := [][4]string{}
 		for _, r := range l.Rules {
-			rows = append(rows, [4]string{"  " + r.At[0].String(), r.Rule, "", valueOf(r)})
+			rows = append(rows, [4]string{"  " + r.At[0].String(), r.Rule, "", valueText(r)})
 		}
-		table(w, rows)
+		writeTable(w, rows)
 	}
 }
 
-// valueOf is a rule's value on one line.
-func valueOf(r policy.RuleValue) string {
+// valueText returns a rule's value on one line.
+func valueText(r policy.RuleValue) string {
 	if r.Error != "" {
 		return "error: " + r.Error
 	}
@@ -461,15 +462,15 @@ func readInput(name string, stdin io.Reader) (map[string]any, error) {
 	return input, decodeJSON(io.LimitReader(from, maxInput), &input)
 }
 
-// decodeJSON leaves numbers as they are written.
+// decodeJSON decodes JSON and keeps the spelling of numbers.
 func decodeJSON(r io.Reader, v any) error {
 	d := json.NewDecoder(r)
 	d.UseNumber()
 	return d.Decode(v)
 }
 
-// complete adds what an input lacks.
-func complete(input map[string]any, t *switchboard.Tenant) error {
+// completeInput adds defaults for absent members of an input.
+func completeInput(input map[string]any, t *switchboard.Tenant) error {
 	var word any = map[string]any{}
 	if t.Policy != nil {
 		if err := decodeJSON(bytes.NewReader(t.Policy), &word); err != nil {

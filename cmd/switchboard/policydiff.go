@@ -13,53 +13,56 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type policyDiffCmd struct {
-	output
-	kept
-	Against string               `required:"" help:"What is proposed: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one file of one." placeholder:"PATH"`
-	Since   span                 `help:"Replay what was decided for so long until now, such as 7d or 12h." default:"7d" placeholder:"TIME"`
-	Tenant  switchboard.TenantID `help:"Only decisions of this tenant; and whose policies are proposed, where their place does not say it." placeholder:"ID"`
+	outputFlags
+	storeFlags
+	Against string               `required:"" help:"The proposal: a whole configuration, a folder with policies/ or tenants/ID/policies/, a folder of policies, or one policy file." placeholder:"PATH"`
+	Since   dayDuration          `help:"Replay the decisions of the last TIME, such as 7d or 12h." default:"7d" placeholder:"TIME"`
+	Tenant  switchboard.TenantID `help:"Only decisions of this tenant. It is also the tenant of the proposed policies, if their path does not say it." placeholder:"ID"`
 }
 
-// A span is a time that may be given in days.
-type span time.Duration
+// A dayDuration is a duration that may be given in days.
+type dayDuration time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (s *span) UnmarshalText(text []byte) error {
+func (s *dayDuration) UnmarshalText(text []byte) error {
 	if days, ok := strings.CutSuffix(string(text), "d"); ok {
 		n, err := strconv.Atoi(days)
 		if err != nil || n <= 0 || n > 10_000 {
 			return fmt.Errorf("%q: write a number of days, such as 7d", text)
 		}
-		*s = span(time.Duration(n) * 24 * time.Hour)
+		*s = dayDuration(time.Duration(n) * 24 * time.Hour)
 		return nil
 	}
 	d, err := time.ParseDuration(string(text))
 	if err != nil || d <= 0 {
 		return fmt.Errorf("%q: write a time such as 7d or 12h", text)
 	}
-	*s = span(d)
+	*s = dayDuration(d)
 	return nil
 }
 
-// Run replays what was decided under what is proposed. It exits 1 when anything
-// would change, and when it cannot be told whether it would.
+// Run replays recorded decisions under the proposal. It exits 1 if any decision would change, or if
+// that cannot be determined.
 func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	p, err := app.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string, o config.Options) (*config.Config, error) {
-		return (&common{Config: file}).load(ctx, log, o)
+	p, err := replay.ReadProposal(ctx, c.Against, c.Tenant, func(ctx context.Context, file string) (*config.Config, error) {
+		return app.Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) {
+			return (&commonFlags{Config: file}).loadConfig(ctx, log, o)
+		})
 	})
 	if err != nil {
 		return err
 	}
-	records, err := c.open(ctx, log, false)
+	records, err := c.openStore(ctx, log, false)
 	if err != nil {
-		return fmt.Errorf("what was decided cannot be read: %w", err)
+		return fmt.Errorf("the recorded decisions cannot be read: %w", err)
 	}
 	defer func() { _ = records.Close() }()
-	d, err := app.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progress(io.err))
+	d, err := replay.Compare(ctx, records, time.Now().Add(-time.Duration(c.Since)), c.Tenant, p, progressPrinter(io.err))
 	if err != nil {
 		return err
 	}
@@ -73,13 +76,13 @@ func (c *policyDiffCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		writeDiff(io.out, d)
 	}
 	if d.Changed+len(d.Broken) > 0 || d.Decisions > 0 && d.Replayed == 0 {
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-// progress tells how far it is, where a person watches.
-func progress(w io.Writer) func(done, of int) {
+// progressPrinter returns a function that prints the progress, or nil if w is not a terminal.
+func progressPrinter(w io.Writer) func(done, of int) {
 	terminal, ok := w.(escaper)
 	if !ok {
 		return nil
@@ -96,22 +99,22 @@ func progress(w io.Writer) func(done, of int) {
 	}
 }
 
-// diffHeads say what each kind of change is, and what its columns hold.
-var diffHeads = []struct {
+// diffTables hold the heading, the columns and the row of each kind of change.
+var diffTables = []struct {
 	kind, head, columns string
-	row                 func(c *app.DecisionChange) []string
+	row                 func(c *replay.DecisionChange) []string
 }{
-	{app.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
-	{app.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *app.DecisionChange) []string { return []string{string(c.Task)} }},
-	{app.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
-	{app.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *app.DecisionChange) []string { return []string{c.Tool} }},
-	{app.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
-	{app.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *app.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
-	{app.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{c.Requirement} }},
-	{app.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *app.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},
+	{replay.ChangeRefused, "Tasks that could not start any more", "TENANT\tTASK", func(c *replay.DecisionChange) []string { return []string{string(c.Task)} }},
+	{replay.ChangeStarts, "Tasks that could start now", "TENANT\tTASK", func(c *replay.DecisionChange) []string { return []string{string(c.Task)} }},
+	{replay.ChangeDenied, "Newly denied", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
+	{replay.ChangeAllowed, "Newly allowed", "TENANT\tTOOL", func(c *replay.DecisionChange) []string { return []string{c.Tool} }},
+	{replay.ChangeMoved, "Served by another", "TENANT\tREQUIREMENT\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Requirement, c.From, c.To} }},
+	{replay.ChangeAsked, "Asked of calls", "TENANT\tTOOL\tFROM\tTO", func(c *replay.DecisionChange) []string { return []string{c.Tool, c.From, c.To} }},
+	{replay.ChangeOrder, "Ranked in another order behind the first", "TENANT\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{c.Requirement} }},
+	{replay.ChangeTask, "Tasks that require something else", "TENANT\tTASK\tREQUIREMENT", func(c *replay.DecisionChange) []string { return []string{string(c.Task), c.Requirement} }},
 }
 
-func writeDiff(out io.Writer, d *app.Diff) {
+func writeDiff(out io.Writer, d *replay.Diff) {
 	fmt.Fprint(out, count(d.Decisions, "decision"))
 	if d.Calls > 0 {
 		fmt.Fprintf(out, ", of which %d on calls,", d.Calls)
@@ -125,7 +128,7 @@ func writeDiff(out io.Writer, d *app.Diff) {
 	default:
 		fmt.Fprintln(out, "nothing would change")
 	}
-	for _, h := range diffHeads {
+	for _, h := range diffTables {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		first := true
 		for i := range d.Changes {
@@ -137,33 +140,33 @@ func writeDiff(out io.Writer, d *app.Diff) {
 				fmt.Fprintf(w, "\n%s\n  %s\tDECISIONS\tWHY\n", h.head, h.columns)
 				first = false
 			}
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", c.Tenant, strings.Join(h.row(c), "\t"), times(c.Decisions, c.Of), printable(c.Why, 500))
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", c.Tenant, strings.Join(h.row(c), "\t"), countText(c.Decisions, c.Of), printable(c.Why, 500))
 		}
-		_ = w.Flush() // a terminal that is gone needs no table
+		_ = w.Flush() // without the terminal the table is not needed
 	}
 	for i, n := range d.NotReplayed {
 		if i == 0 {
 			fmt.Fprint(out, "\nNot replayed, so nobody knows what would become of them\n")
 		}
-		fmt.Fprintf(out, "  %s: %s\n", times(n.Decisions, n.Of), n.Why)
+		fmt.Fprintf(out, "  %s: %s\n", countText(n.Decisions, n.Of), n.Why)
 	}
 	for i, b := range d.Broken {
 		if i == 0 {
-			fmt.Fprint(out, "\nA FAULT OF SWITCHBOARD: these came out otherwise under the very rules by which they were made; please report it\n")
+			fmt.Fprint(out, "\nA DEFECT IN SWITCHBOARD: under the same rules these were decided differently; please report it\n")
 		}
-		fmt.Fprintf(out, "  tenant %s, task %s%s: recorded %s, replayed %s\n", b.Tenant, b.Task, ofWhat(b.Of), b.Recorded, b.Replayed)
+		fmt.Fprintf(out, "  tenant %s, task %s%s: recorded %s, replayed %s\n", b.Tenant, b.Task, kindSuffix(b.Of), b.Recorded, b.Replayed)
 	}
 }
 
-// times says how many decisions it were; of is what they are of.
-func times(n int, of string) string {
+// countText returns a number of decisions; of is the kind of thing that was decided.
+func countText(n int, of string) string {
 	if of == "" {
 		return strconv.Itoa(n)
 	}
 	return count(n, of)
 }
 
-func ofWhat(of string) string {
+func kindSuffix(of string) string {
 	if of == "" {
 		return ""
 	}

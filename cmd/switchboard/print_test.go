@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream"
 )
 
-func TestStatusTellsAllThatItKnows(t *testing.T) {
+func TestStatusPrintsEveryFieldThatIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()
 		ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -63,7 +63,7 @@ func TestStatusTellsAllThatItKnows(t *testing.T) {
 	})
 }
 
-// golden compares got with the file, or writes it where UPDATE is set.
+// golden compares got with the file. If UPDATE is set, it writes the file first.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
@@ -77,7 +77,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-func TestNothingThatATerminalActsOnIsLeft(t *testing.T) {
+func TestControlCharactersAreEscapedForTerminals(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain ✓ žluť 👩‍💻\n\ttab":                        "plain ✓ žluť 👩‍💻\n\ttab",
 		"\x1b]52;c;aGk=\x07\x1b[2J":                      `\x1b]52;c;aGk=\x07\x1b[2J`,
@@ -96,16 +96,16 @@ func TestNothingThatATerminalActsOnIsLeft(t *testing.T) {
 	}
 }
 
-func TestProgressIsToldToPeopleOnly(t *testing.T) {
+func TestProgressIsPrintedOnlyOnTerminals(t *testing.T) {
 	var out strings.Builder
-	if progress(&out) != nil {
-		t.Error("progress is told where nobody watches")
+	if progressPrinter(&out) != nil {
+		t.Error("progress is printed without a terminal")
 	}
-	tell := progress(escaper{&out})
+	print := progressPrinter(escaper{&out})
 	for i := range 1000 {
-		tell(i+1, 1000)
+		print(i+1, 1000)
 	}
 	if got := out.String(); !strings.HasPrefix(got, "\rreplayed 1 of 1000") || !strings.HasSuffix(got, "\rreplayed 1000 of 1000\n") || len(got) > 2000 {
-		t.Errorf("it says %q", got)
+		t.Errorf("it printed %q", got)
 	}
 }

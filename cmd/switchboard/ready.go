@@ -10,39 +10,38 @@ import (
 )
 
 type readyCmd struct {
-	where
+	locationFlags
 }
 
-// readyPatience is how long an answer may take.
-const readyPatience = 2 * time.Second
+// readyTimeout limits how long the answer may take.
+const readyTimeout = 2 * time.Second
 
-// Run asks /readyz, which needs no key: for health checks in images that have no
-// other program.
+// Run requests /readyz, which needs no key. It serves health checks in images without another program.
 func (r *readyCmd) Run(ctx context.Context, out streams) error {
-	base, err := r.target().base()
+	base, err := r.asTarget().baseURL()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", http.NoBody)
 	if err != nil {
 		return usageError{err}
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req) // a redirect is no answer
+	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
 	if err != nil {
-		return unreachable{err}
+		return unreachableError{err}
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read from
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
-		return unreachable{err}
+		return unreachableError{err}
 	}
 	if _, err := fmt.Fprintln(out.out, strings.TrimSpace(string(text))); err != nil {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return errNo
+		return errNegative
 	}
 	return nil
 }

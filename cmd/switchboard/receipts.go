@@ -16,53 +16,53 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 type receiptsCmd struct {
 	List   receiptsListCmd   `cmd:"" help:"List receipts, the newest first."`
-	Show   receiptsShowCmd   `cmd:"" help:"Show all that one receipt says."`
-	Replay receiptsReplayCmd `cmd:"" help:"Decide again what was decided, from what is archived, and compare."`
-	Verify receiptsVerifyCmd `cmd:"" help:"Check that nobody has changed, taken away or added a receipt."`
-	Rotate receiptsRotateCmd `cmd:"" help:"Sign with a new key from now on, which the one before brings into the chains."`
+	Show   receiptsShowCmd   `cmd:"" help:"Show everything in one receipt."`
+	Replay receiptsReplayCmd `cmd:"" help:"Replay recorded decisions from the archive, and compare the results."`
+	Verify receiptsVerifyCmd `cmd:"" help:"Check that no receipt was changed, removed or added."`
+	Rotate receiptsRotateCmd `cmd:"" help:"Sign with a new key from now on. The previous key signs its introduction in each chain."`
 	Export receiptsExportCmd `cmd:"" help:"Print the entries as they are stored, one a line, the oldest first."`
 }
 
-// A moment is an instant, or a time before now.
-type moment time.Time
+// A pastTime is an instant, or a duration before now.
+type pastTime time.Time
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *moment) UnmarshalText(text []byte) error {
+func (m *pastTime) UnmarshalText(text []byte) error {
 	for _, form := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(form, string(text)); err == nil {
-			*m = moment(t)
+			*m = pastTime(t)
 			return nil
 		}
 	}
-	var ago span
+	var ago dayDuration
 	if ago.UnmarshalText(text) != nil {
 		return fmt.Errorf("%q: write how long ago, such as 7d or 12h, or an instant such as 2026-11-22 or 2026-11-22T15:04:05Z", text)
 	}
-	*m = moment(time.Now().Add(-time.Duration(ago)))
+	*m = pastTime(time.Now().Add(-time.Duration(ago)))
 	return nil
 }
 
-// wanted says which receipts are wanted.
-type wanted struct {
+// receiptFilter selects receipts.
+type receiptFilter struct {
 	Tenant  switchboard.TenantID `help:"Only those of this tenant." placeholder:"ID"`
 	Task    switchboard.TaskID   `help:"Only those of this task." placeholder:"ID"`
-	Tool    string               `help:"Only those of tools that fit, given as TOOL or SERVER/TOOL, in which * stands for any text." placeholder:"PATTERN"`
+	Tool    string               `help:"Only those of matching tools, given as TOOL or SERVER/TOOL; * stands for any text." placeholder:"PATTERN"`
 	Code    switchboard.Code     `help:"Only those with this code." placeholder:"SB-…"`
-	Outcome receipt.Outcome      `help:"Only calls that ended so: ok, tool_error, server_error, refused, failed or unknown." placeholder:"WORD"`
+	Outcome receipt.Outcome      `help:"Only calls with this outcome: ok, tool_error, server_error, refused, failed or unknown." placeholder:"WORD"`
 	Kind    receipt.Kind         `help:"Only those of this kind: intent, call, decision, expand, collapse, admin, start, stop, key, lost or trim." placeholder:"WORD"`
-	Node    string               `help:"Only those that this node has written." placeholder:"NAME"`
-	Since   moment               `help:"Only those from then on: a time before now, such as 7d or 12h, or an instant." placeholder:"TIME"`
-	Until   moment               `help:"Only those before then." placeholder:"TIME"`
+	Node    string               `help:"Only those that this node wrote." placeholder:"NAME"`
+	Since   pastTime             `help:"Only those since TIME: a time before now, such as 7d or 12h, or an instant." placeholder:"TIME"`
+	Until   pastTime             `help:"Only those before TIME." placeholder:"TIME"`
 }
 
-func (w *wanted) query() (receipt.Query, error) {
+func (w *receiptFilter) parseQuery() (receipt.Query, error) {
 	q := receipt.Query{
 		Node: w.Node, Tenant: w.Tenant, Task: w.Task, Tool: w.Tool, Code: w.Code, Outcome: w.Outcome, Kind: w.Kind,
 		Since: time.Time(w.Since), Until: time.Time(w.Until),
@@ -71,33 +71,33 @@ func (w *wanted) query() (receipt.Query, error) {
 }
 
 type receiptsListCmd struct {
-	kept
-	wanted
-	output
+	storeFlags
+	receiptFilter
+	outputFlags
 	Limit  int  `help:"Print at most this many." default:"50"`
-	Follow bool `help:"Print what is written from now on, or --since, until interrupted." short:"f"`
+	Follow bool `help:"Print new receipts from now on, or since --since, until interrupted." short:"f"`
 }
 
-// Run prints a line for each receipt.
+// Run prints one line per receipt.
 func (c *receiptsListCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	q, err := c.query()
+	q, err := c.parseQuery()
 	switch {
 	case err != nil:
 		return usageError{err}
 	case c.Limit < 1:
 		return usageError{fmt.Errorf("--limit %d: want at least 1", c.Limit)}
 	}
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
 	if c.Follow {
-		for e, err := range receipt.Follow(ctx, s, q, followEvery) {
+		for e, err := range receipt.Follow(ctx, s, q, followInterval) {
 			if err != nil {
 				return err
 			}
-			if err := c.write(io, &e); err != nil {
+			if err := c.writeReceipt(io, &e); err != nil {
 				return err
 			}
 		}
@@ -114,8 +114,8 @@ func (c *receiptsListCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 			fmt.Fprintln(w, "TIME\tID\tKIND\tTENANT\tBY\tWHAT\tOUTCOME\tTOOK")
 		}
 		if !c.JSON {
-			fmt.Fprintln(w, strings.Join(columns(&e), "\t"))
-		} else if err := c.write(io, &e); err != nil {
+			fmt.Fprintln(w, strings.Join(receiptColumns(&e), "\t"))
+		} else if err := c.writeReceipt(io, &e); err != nil {
 			return err
 		}
 		if n == c.Limit {
@@ -128,20 +128,20 @@ func (c *receiptsListCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 	return w.Flush()
 }
 
-// followEvery is how often new receipts are looked for.
-const followEvery = 500 * time.Millisecond
+// followInterval is the interval between two looks for new receipts.
+const followInterval = 500 * time.Millisecond
 
-// write prints one receipt, without waiting for others to stand in line with.
-func (c *receiptsListCmd) write(io streams, e *receipt.Entry) error {
+// writeReceipt prints one receipt at once, without aligned columns.
+func (c *receiptsListCmd) writeReceipt(io streams, e *receipt.Entry) error {
 	if c.JSON {
 		return writeEntry(io.raw, e)
 	}
-	_, err := fmt.Fprintln(io.out, strings.Join(columns(e), "  "))
+	_, err := fmt.Fprintln(io.out, strings.Join(receiptColumns(e), "  "))
 	return err
 }
 
-// columns says in short what a receipt is of.
-func columns(e *receipt.Entry) []string {
+// receiptColumns returns the columns that describe a receipt in short.
+func receiptColumns(e *receipt.Entry) []string {
 	r := &e.Receipt
 	if e.Fault != nil {
 		return []string{"?", e.ID(), "?", "", "", printable(e.Fault.Error(), maxSummary), "", ""}
@@ -179,7 +179,7 @@ func columns(e *receipt.Entry) []string {
 
 // writeEntry prints an entry as it is stored, with its id.
 func writeEntry(w io.Writer, e *receipt.Entry) error {
-	if e.Fault != nil { // it may not even be JSON
+	if e.Fault != nil { // the stored bytes may not be JSON
 		return json.NewEncoder(w).Encode(map[string]string{"fault": e.Fault.Error(), "id": e.ID(), "stored": string(e.Raw)})
 	}
 	_, err := fmt.Fprintf(w, "{\"entry\":%s,\"id\":%q}\n", e.Raw, e.ID())
@@ -187,17 +187,17 @@ func writeEntry(w io.Writer, e *receipt.Entry) error {
 }
 
 type receiptsShowCmd struct {
-	kept
-	output
+	storeFlags
+	outputFlags
 	ID string `arg:"" help:"The receipt, given as NODE/NUMBER or NODE/TIME."`
 }
 
-// Run prints an entry. It exits 1 where there is none.
+// Run prints an entry. It exits 1 if the entry does not exist.
 func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if _, _, _, err := receipt.ParseID(c.ID); err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
@@ -206,20 +206,20 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 	switch {
 	case errors.Is(err, receipt.ErrNone):
 		fmt.Fprintln(io.err, "switchboard:", err)
-		return errNo
+		return errNegative
 	case err != nil:
 		return err
 	case c.JSON && e.Fault == nil:
 		return json.NewEncoder(io.raw).Encode(struct {
-			Entry    json.RawMessage     `json:"entry"`
-			ID       string              `json:"id"`
-			Policies []app.PolicyVersion `json:"policies,omitempty"`
-		}{e.Raw, e.ID(), app.PolicyVersions(ctx, s, &e.Receipt)})
+			Entry    json.RawMessage        `json:"entry"`
+			ID       string                 `json:"id"`
+			Policies []replay.PolicyVersion `json:"policies,omitempty"`
+		}{e.Raw, e.ID(), replay.PolicyVersions(ctx, s, &e.Receipt)})
 	case c.JSON:
 		return writeEntry(io.raw, &e)
 	case e.Fault != nil:
 		fmt.Fprintf(io.out, "%s cannot be read: %v\n%q\n", c.ID, e.Fault, e.Raw)
-		return errNo
+		return errNegative
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(e.Raw, &all); err != nil {
@@ -234,14 +234,14 @@ func (c *receiptsShowCmd) Run(ctx context.Context, io streams, log *slog.Logger)
 		signed = "signed with " + key
 	}
 	fmt.Fprintf(io.out, "%s\n%s\nentry    %s\nbehind   %s\n%s\n", e.ID(), text, e.Digest(), e.Prev, signed)
-	for _, v := range app.PolicyVersions(ctx, s, &e.Receipt) {
+	for _, v := range replay.PolicyVersions(ctx, s, &e.Receipt) {
 		writePolicyVersion(io, v)
 	}
 	return nil
 }
 
-// writePolicyVersion says which files the policy was that a receipt's decision was made by.
-func writePolicyVersion(io streams, v app.PolicyVersion) {
+// writePolicyVersion prints the files of the policy that made a receipt's decision.
+func writePolicyVersion(io streams, v replay.PolicyVersion) {
 	fmt.Fprintf(io.out, "policy   %s\n", cmp.Or(v.Digest, "not archived"))
 	for _, l := range v.Layers {
 		fmt.Fprintf(io.out, "  the %s's layer %s\n", l.Layer, cmp.Or(switchboard.Digest(l.Why), l.Digest))
@@ -252,14 +252,14 @@ func writePolicyVersion(io streams, v app.PolicyVersion) {
 }
 
 type receiptsVerifyCmd struct {
-	kept
-	output
+	storeFlags
+	outputFlags
 	Node       []string `help:"Only the chains of these nodes." placeholder:"NAME"`
-	Checkpoint []string `help:"Checkpoints that were kept elsewhere: the file that is the anchor, or lines from the log." placeholder:"FILE"`
-	Key        []string `help:"A public key with which a chain may begin; without it, any may." placeholder:"KEY"`
+	Checkpoint []string `help:"Checkpoints from outside the store: the anchor file, or lines of the log output." placeholder:"FILE"`
+	Key        []string `help:"A public key that a chain may begin with; without it, any key." placeholder:"KEY"`
 }
 
-// Run checks all chains. It exits 1 where one is not as it was written, or there is
+// Run verifies all chains. It exits 1 if a chain was changed after it was written, or if there is
 // none.
 func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	o := receipt.VerifyOptions{Nodes: c.Node, Keys: c.Key}
@@ -275,7 +275,7 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		}
 		o.Checkpoints = append(o.Checkpoints, marks...)
 	}
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
@@ -301,12 +301,12 @@ func (c *receiptsVerifyCmd) Run(ctx context.Context, io streams, log *slog.Logge
 		}
 	}
 	if !good {
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-// writeChain says what was found of a chain.
+// writeChain prints the result for one chain.
 func writeChain(w io.Writer, c *receipt.Chain, held bool) {
 	if c.Fault != nil {
 		fmt.Fprintf(w, "%s: NOT AS IT WAS WRITTEN: entry %d: %s: %s\n  %s before it are as written\n", c.Node, c.Fault.Seq, c.Fault.Rule, c.Fault.Why, count(c.Checked, "receipt"))
@@ -317,30 +317,30 @@ func writeChain(w io.Writer, c *receipt.Chain, held bool) {
 		fmt.Fprintln(w, "  then key", key)
 	}
 	if c.Trimmed != "" {
-		fmt.Fprintf(w, "  what was before %d was let go; it ended with %s\n", c.First, c.Trimmed)
+		fmt.Fprintf(w, "  the entries before %d were deleted; the last of them was %s\n", c.First, c.Trimmed)
 	}
 	switch {
 	case !held:
-		fmt.Fprintln(w, "  held to no checkpoint: whether the end is gone, or all was signed anew, cannot be told")
+		fmt.Fprintln(w, "  held to no checkpoint: it is unknown whether entries at the end are missing, or all were signed again")
 	case c.Checkpoints == 0:
-		fmt.Fprintln(w, "  none of the checkpoints is of it")
+		fmt.Fprintln(w, "  no checkpoint belongs to it")
 	default:
 		fmt.Fprintf(w, "  %s of it fit\n", count(c.Checkpoints, "checkpoint"))
 	}
 }
 
 type receiptsExportCmd struct {
-	kept
-	wanted
+	storeFlags
+	receiptFilter
 }
 
 // Run prints the entries, for other programs.
 func (c *receiptsExportCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	q, err := c.query()
+	q, err := c.parseQuery()
 	if err != nil {
 		return usageError{err}
 	}
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
@@ -357,12 +357,12 @@ func (c *receiptsExportCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	return w.Flush()
 }
 
-type receiptsRotateCmd struct{ kept }
+type receiptsRotateCmd struct{ storeFlags }
 
-// Run puts a new key before the others. It needs no Switchboard that runs, and one that does
-// finds the key by itself.
+// Run adds a new key before the others. No Switchboard needs to run; a running one finds the key by
+// itself.
 func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	where, _, err := c.where(ctx, log)
+	where, _, err := c.storeURL(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -370,36 +370,36 @@ func (c *receiptsRotateCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	if !isFile {
 		return errors.New("the keys of replicas follow from cluster.secret: where that is another, they begin new chains")
 	}
-	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), app.KeyFile)); err != nil {
+	if err := receipt.RotateKey(filepath.Join(filepath.Dir(path), receipt.LedgerKeyFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("there is no key beside %s; it is made when something is first served", path)
 		}
 		return err
 	}
-	fmt.Fprintln(io.out, "a new key signs from now on: who serves takes it within seconds, and else whoever serves next")
+	fmt.Fprintln(io.out, "a new key signs from now on: a running Switchboard uses it within seconds, else the next one that starts")
 	return nil
 }
 
 type receiptsReplayCmd struct {
-	kept
-	output
-	ID     string               `arg:"" optional:"" help:"One receipt, given as NODE/NUMBER or NODE/TIME. Without it, all that was decided."`
-	Since  span                 `help:"Replay what was decided for so long until now, such as 7d or 12h." default:"7d" placeholder:"TIME"`
+	storeFlags
+	outputFlags
+	ID     string               `arg:"" optional:"" help:"One receipt, given as NODE/NUMBER or NODE/TIME. Without it, all decisions."`
+	Since  dayDuration          `help:"Replay the decisions of the last TIME, such as 7d or 12h." default:"7d" placeholder:"TIME"`
 	Tenant switchboard.TenantID `help:"Only decisions of this tenant." placeholder:"ID"`
 }
 
-// Run replays decisions. It exits 1 when one comes out otherwise, or none could be replayed.
+// Run replays decisions. It exits 1 if a result differs from its record, or if none could be replayed.
 func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	var d *app.Diff
+	var d *replay.Diff
 	if c.ID != "" {
-		d, err = app.Replay(ctx, s, c.ID)
+		d, err = replay.CompareReceipt(ctx, s, c.ID)
 	} else {
-		d, err = app.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &app.Proposal{}, progress(io.err))
+		d, err = replay.Compare(ctx, s, time.Now().Add(-time.Duration(c.Since)), c.Tenant, &replay.Proposal{}, progressPrinter(io.err))
 	}
 	if err != nil {
 		return err
@@ -411,17 +411,17 @@ func (c *receiptsReplayCmd) Run(ctx context.Context, io streams, log *slog.Logge
 	} else {
 		fmt.Fprintf(io.out, "%s, %d replayed: %d the same to the byte\n", count(d.Decisions, "decision"), d.Replayed, d.Replayed-len(d.Broken))
 		for _, b := range d.Broken {
-			fmt.Fprintf(io.out, "  tenant %s, task %s%s: recorded is %s, and it comes out as %s: a fault of Switchboard, or of its records\n", b.Tenant, b.Task, ofWhat(b.Of), b.Recorded, cmp.Or(string(b.Replayed), "nothing"))
+			fmt.Fprintf(io.out, "  tenant %s, task %s%s: recorded %s, replayed %s: a defect in Switchboard or in its records\n", b.Tenant, b.Task, kindSuffix(b.Of), b.Recorded, cmp.Or(string(b.Replayed), "nothing"))
 		}
 		for _, not := range d.NotReplayed {
 			fmt.Fprintf(io.out, "  %s not replayed: %s\n", count(not.Decisions, cmp.Or(not.Of, "decision")), not.Why)
 		}
 		if d.Decisions == 0 {
-			fmt.Fprintln(io.out, "  it says nothing that was decided, or what it says is not archived")
+			fmt.Fprintln(io.out, "  it records no decision, or the decision is not archived")
 		}
 	}
 	if len(d.Broken) > 0 || d.Replayed == 0 {
-		return errNo
+		return errNegative
 	}
 	return nil
 }

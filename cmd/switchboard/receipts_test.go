@@ -9,9 +9,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// writeReceipts is a program for scripts: it writes receipts to the store of the URL,
-// as node n1, and checkpoints to the file. Each further argument is the name of a tool
-// that is called.
+// writeReceipts is a program for scripts. Its arguments are the URL of a store, a file for checkpoints and
+// names of tools. It writes a receipt of a call for each tool, as node n1.
 func writeReceipts() {
 	ctx := context.Background()
 	try := func(err error) {

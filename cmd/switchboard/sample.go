@@ -7,12 +7,12 @@ import (
 )
 
 type sampleCmd struct {
-	Name string `arg:"" help:"Which one."`
+	Name string `arg:"" help:"The sample server to run."`
 	Root string `help:"The folder that code-reader reads." placeholder:"DIR"`
 	HTTP string `name:"http" help:"Serve Streamable HTTP on ADDR instead of stdio." placeholder:"ADDR"`
 }
 
-// Run serves the sample until it is told to stop or its client hangs up.
+// Run serves the sample until it is stopped or its client disconnects.
 func (s *sampleCmd) Run(ctx context.Context, io streams) error {
 	return sample.Serve(ctx, s.Name, sample.Options{Root: s.Root, HTTP: s.HTTP, Stdin: io.in, Stdout: io.raw, Stderr: io.err})
 }

@@ -14,20 +14,20 @@ import (
 )
 
 type searchCmd struct {
-	common
-	asked
-	output
+	commonFlags
+	targetFlags
+	outputFlags
 	Limit int      `help:"Print at most this many, 1 to 100." default:"10"`
-	Query []string `arg:"" help:"What the tool shall do, in words, or what it is called."`
+	Query []string `arg:"" help:"Words for what the tool should do, or its name."`
 }
 
-// Run prints which tools of all servers that are configured fit the words best.
-// It exits 1 where none does.
+// Run prints the tools of all configured servers that match the words best. It exits 1 if none
+// matches.
 func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if s.Limit < 1 || s.Limit > 100 {
 		return usageError{fmt.Errorf("--limit %d: want 1 to 100", s.Limit)}
 	}
-	f, err := s.find(ctx, io, strings.Join(s.Query, " "), log)
+	f, err := s.findTools(ctx, io, strings.Join(s.Query, " "), log)
 	if err != nil {
 		return err
 	}
@@ -42,38 +42,38 @@ func (s *searchCmd) Run(ctx context.Context, io streams, log *slog.Logger) error
 			if i == 0 {
 				fmt.Fprintln(w, "SERVER\tTOOL\tWHAT IT DOES")
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", t.Server, summary(t.Tool), summary(t.Description))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", t.Server, summaryLine(t.Tool), summaryLine(t.Description))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	if len(f.Starting) > 0 {
-		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnswered, s.Wait, list(f.Starting))
+		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnsweredText, s.Wait, joinIDs(f.Starting))
 	}
 	if len(f.Tools) == 0 {
 		fmt.Fprintf(io.err, "switchboard: none of %s has any of these words\n", count(f.Of, "tool"))
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-func (s *searchCmd) find(ctx context.Context, io streams, query string, log *slog.Logger) (*app.SearchResult, error) {
-	t := target{common: s.common, asked: s.asked}
-	if t.URL = t.url(&t.common); t.URL == "" {
-		a, err := t.start(ctx, log, app.Options{})
+func (s *searchCmd) findTools(ctx context.Context, io streams, query string, log *slog.Logger) (*app.SearchResult, error) {
+	t := taskTarget{commonFlags: s.commonFlags, targetFlags: s.targetFlags}
+	if t.URL = t.targetURL(&t.commonFlags); t.URL == "" {
+		a, err := t.startApp(ctx, log, app.Options{})
 		if err != nil {
 			return nil, err
 		}
 		defer a.Stop()
-		return untilAnswered(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
+		return pollUntilStarted(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
 			f := a.Search(query)
 			return f, f.Starting, nil
 		})
 	}
-	return untilAnswered(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
+	return pollUntilStarted(ctx, io, t.Wait, func() (*app.SearchResult, []switchboard.ServerID, error) {
 		var f app.SearchResult
-		err := t.inspect(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
+		err := t.fetchInto(ctx, "/v1/search?query="+url.QueryEscape(query), &f)
 		return &f, f.Starting, err
 	})
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 type serveCmd struct {
-	common
-	results
+	commonFlags
+	resultFlags
 	Listen string `help:"Listen on ADDR instead of the configured address; port 0 picks a free one." placeholder:"ADDR"`
 }
 
-// Run serves until it is told to stop.
+// Run serves until it is stopped.
 func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Serves: true, Listen: s.Listen, Data: s.data(), Replica: true, Hurry: again(ctx), WholeResults: s.whole()})
+	a, err := s.startApp(ctx, log, app.Options{Serves: true, Listen: s.Listen, Data: s.dataDir(), Replica: true, Hurry: laterSignals(ctx), WholeResults: s.wantsWhole()})
 	if err != nil {
 		return err
 	}
 	defer a.Stop()
-	defer announce(&s.common, a.Addr(), log)()
-	watch(ctx, a)
-	// The first line on stdout is the address, for people and scripts alike.
+	defer writeServingFile(&s.commonFlags, a.Addr(), log)()
+	watchConfig(ctx, a)
+	// The first line on stdout is the address, for people and for scripts.
 	if _, err := fmt.Fprintf(io.out, "http://%s/mcp\n", a.Addr()); err != nil {
 		return err
 	}
@@ -39,72 +39,72 @@ func (s *serveCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 }
 
 type stdioCmd struct {
-	common
-	results
+	commonFlags
+	resultFlags
 	Task switchboard.TaskID `help:"The task to bind. Without it, the tenant's default task." placeholder:"ID"`
 }
 
-// results says what clients get of a result that is too long for a model.
-type results struct {
-	Results string `help:"What clients get of a result that is longer than result_bytes: bounded, a preview and a handle; or whole." enum:"bounded,whole" default:"bounded" env:"SWITCHBOARD_RESULTS"`
+// resultFlags say what clients receive if a result is too long for a model.
+type resultFlags struct {
+	Results string `help:"What clients receive for a result longer than result_bytes: bounded (a preview and a handle), or whole." enum:"bounded,whole" default:"bounded" env:"SWITCHBOARD_RESULTS"`
 }
 
-func (r results) whole() bool { return r.Results == "whole" }
+func (r resultFlags) wantsWhole() bool { return r.Results == "whole" }
 
-// Run serves the client that started this process, until it hangs up.
+// Run serves the client that started this process, until the client disconnects.
 func (s *stdioCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	a, err := s.start(ctx, log, app.Options{Data: s.data(), Hurry: again(ctx), WholeResults: s.whole()})
+	a, err := s.startApp(ctx, log, app.Options{Data: s.dataDir(), Hurry: laterSignals(ctx), WholeResults: s.wantsWhole()})
 	if err != nil {
 		return err
 	}
 	defer a.Stop()
-	watch(ctx, a)
+	watchConfig(ctx, a)
 	return a.ServeStdio(ctx, io.in, io.raw, s.Task)
 }
 
-// again hears the signals that come once one has ended ctx.
-func again(ctx context.Context) <-chan os.Signal {
+// laterSignals returns the signals that arrive after one has ended ctx.
+func laterSignals(ctx context.Context) <-chan os.Signal {
 	more := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signal.Notify(more, os.Interrupt, syscall.SIGTERM) })
 	return more
 }
 
-// watch reloads, from now on, when files change or on SIGHUP, which until then
-// ends the process: whoever has read our address may send one, also while calls
-// in flight finish.
-func watch(ctx context.Context, a *app.App) {
+// watchConfig starts to reload on changed files and on SIGHUP. It must be called before the address is
+// printed: until then SIGHUP ends the process, and a reader of the address may send one. It also
+// reloads while the last calls in flight finish.
+func watchConfig(ctx context.Context, a *app.App) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	go a.Watch(ctx, hup)
 }
 
-// data is the folder for what Switchboard writes itself; "" where there is none.
-func (c *common) data() string {
+// dataDir returns the folder for Switchboard's own data, or "" for none.
+func (c *commonFlags) dataDir() string {
 	if c.Data != "" || c.MCPConfig != "" {
 		return c.Data
 	}
 	return filepath.Join(filepath.Dir(c.Config), ".switchboard")
 }
 
-// start starts the Switchboard that the flags describe, with the rest of o.
-func (c *common) start(ctx context.Context, log *slog.Logger, o app.Options) (*app.App, error) {
-	program, err := self()
+// startApp starts the Switchboard that the flags describe; o holds the other options.
+func (c *commonFlags) startApp(ctx context.Context, log *slog.Logger, o app.Options) (*app.App, error) {
+	program, err := ownProgram()
 	if err != nil {
 		return nil, err
 	}
-	if err := harden(); err != nil {
-		log.Warn("servers that run as this user may read our environment", "err", err)
+	if err := hideFromOtherProcesses(); err != nil {
+		log.Warn("servers, which run as this user, may read the environment of Switchboard", "err", err)
 	}
 	o.Guard = []string{program, "guard"}
-	o.Load = func(ctx context.Context, o config.Options) (*config.Config, error) { return c.load(ctx, log, o) }
+	o.Load = func(ctx context.Context, o config.Options) (*config.Config, error) { return c.loadConfig(ctx, log, o) }
 	o.Tenant, o.Log, o.Name, o.Version = c.Tenant, log, name, version()
 	return app.New(ctx, o)
 }
 
-// load reads the configuration that the flags name, with the rest of o. A part that is faulty is no
-// error: see config.Config.Faulty.
-func (c *common) load(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
-	o.Env, o.Fetch = os.LookupEnv, fetch
+// loadConfig reads the configuration that the flags name. A faulty part is no error: see
+// config.Config.Faulty.
+func (c *commonFlags) loadConfig(ctx context.Context, log *slog.Logger, o config.Options) (*config.Config, error) {
+	o.Env, o.Fetch = os.LookupEnv, fetchManifest
 	if c.MCPConfig != "" {
 		cfg, mapping, err := config.LoadMCPServers(c.MCPConfig, o)
 		for _, m := range mapping {
@@ -131,34 +131,34 @@ func (c *common) load(ctx context.Context, log *slog.Logger, o config.Options) (
 	return config.Load(ctx, c.Config, o)
 }
 
-// loadWhole is load for who needs every part of the configuration.
-func (c *common) loadWhole(ctx context.Context, log *slog.Logger) (*config.Config, error) {
-	cfg, err := c.load(ctx, log, config.Options{})
+// loadWithoutFaults is loadConfig, but a faulty part is an error.
+func (c *commonFlags) loadWithoutFaults(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+	cfg, err := c.loadConfig(ctx, log, config.Options{})
 	if err != nil {
 		return nil, err
 	}
 	return cfg, cfg.Err()
 }
 
-// check is loadWhole, and compiles the policies.
-func (c *common) check(ctx context.Context, log *slog.Logger) (*config.Config, error) {
-	return app.Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return c.load(ctx, log, o) })
+// checkConfig is loadWithoutFaults, and also compiles the policies.
+func (c *commonFlags) checkConfig(ctx context.Context, log *slog.Logger) (*config.Config, error) {
+	return app.Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return c.loadConfig(ctx, log, o) })
 }
 
 type guardCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"" help:"The program, and its arguments from its name on."`
 }
 
-// Run is the guard's process; see upstream.Options.
+// Run is the process that guards a server's program; see process.Guard.
 //
 //nolint:unparam // kong wants an error
 func (g *guardCmd) Run(io streams) error {
-	upstream.Guard(io.in, io.out, g.Command)
+	process.Guard(io.in, io.out, g.Command)
 	return nil
 }
 
-// self is the path of this program, to be run again.
-func self() (string, error) {
+// ownProgram returns the path of this program.
+func ownProgram() (string, error) {
 	program, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return "", err

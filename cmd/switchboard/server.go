@@ -17,36 +17,36 @@ import (
 )
 
 type serverCmd struct {
-	List    serverListCmd    `cmd:"" help:"List the servers and how fit each is."`
-	Disable serverDisableCmd `cmd:"" help:"Take a server out of service: calls under way go on, new ones go elsewhere or are refused. It lasts until it is enabled, for all replicas and over restarts."`
-	Enable  serverEnableCmd  `cmd:"" help:"Put a server back into service."`
-	Restart serverRestartCmd `cmd:"" help:"End a server's processes and sessions, and make them anew."`
+	List    serverListCmd    `cmd:"" help:"List the servers and their states."`
+	Disable serverDisableCmd `cmd:"" help:"Disable a server: calls in flight finish, new calls go to other servers or are refused. This lasts until the server is enabled, for all replicas and across restarts."`
+	Enable  serverEnableCmd  `cmd:"" help:"Enable a disabled server."`
+	Restart serverRestartCmd `cmd:"" help:"End a server's processes and sessions, and start new ones."`
 }
 
-// running is the Switchboard that a command is for.
-type running struct {
-	output
-	where
+// serverFlags are the flags of commands about the servers of a running Switchboard.
+type serverFlags struct {
+	outputFlags
+	locationFlags
 }
 
-// where is where a running Switchboard is.
-type where struct {
-	URL    string `name:"url" env:"SWITCHBOARD_URL" help:"Ask the Switchboard that runs at URL. Without it: the one that serves from this folder, or else the address in the configuration." placeholder:"URL"`
+// locationFlags say where a running Switchboard is.
+type locationFlags struct {
+	URL    string `name:"url" env:"SWITCHBOARD_URL" help:"Use the Switchboard at URL. Without it: the one that serves from this folder, else the address in the configuration." placeholder:"URL"`
 	Config string `help:"The configuration that it serves." placeholder:"FILE" default:"switchboard.yaml"`
-	Data   string `help:"Its folder, where that is not .switchboard beside the configuration." placeholder:"DIR"`
+	Data   string `help:"Its data folder, unless that is .switchboard beside the configuration." placeholder:"DIR"`
 }
 
-// target is the Switchboard itself.
-func (w *where) target() *target {
-	return &target{asked: asked{URL: (&common{Config: w.Config, Data: w.Data}).address(w.URL)}}
+// asTarget returns the running Switchboard as a target.
+func (w *locationFlags) asTarget() *taskTarget {
+	return &taskTarget{targetFlags: targetFlags{URL: (&commonFlags{Config: w.Config, Data: w.Data}).servingURL(w.URL)}}
 }
 
-type serverListCmd struct{ running }
+type serverListCmd struct{ serverFlags }
 
-// Run prints the servers. Whether all is well, status says.
+// Run prints the servers. Unlike status, it does not exit 1 if one of them is not healthy.
 func (s *serverListCmd) Run(ctx context.Context, io streams) error {
 	var st app.StatusReport
-	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
+	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
 	if s.JSON {
@@ -57,43 +57,42 @@ func (s *serverListCmd) Run(ctx context.Context, io streams) error {
 }
 
 type serverDisableCmd struct {
-	running
+	serverFlags
 	ID     switchboard.ServerID `arg:"" help:"The server."`
-	Reason string               `help:"Why: shown by status, and kept from clients." placeholder:"TEXT"`
+	Reason string               `help:"The reason: shown by status, and never to clients." placeholder:"TEXT"`
 }
 
-// Run takes the server out of service.
+// Run disables the server.
 func (s *serverDisableCmd) Run(ctx context.Context, io streams) error {
-	return s.operate(ctx, io, s.ID, "disable", s.Reason)
+	return s.operateServer(ctx, io, s.ID, "disable", s.Reason)
 }
 
 type serverEnableCmd struct {
-	running
+	serverFlags
 	ID switchboard.ServerID `arg:"" help:"The server."`
 }
 
-// Run puts the server back into service.
+// Run enables the server.
 func (s *serverEnableCmd) Run(ctx context.Context, io streams) error {
-	return s.operate(ctx, io, s.ID, "enable", "")
+	return s.operateServer(ctx, io, s.ID, "enable", "")
 }
 
 type serverRestartCmd struct {
-	running
+	serverFlags
 	ID switchboard.ServerID `arg:"" help:"The server."`
 }
 
 // Run restarts the server.
 func (s *serverRestartCmd) Run(ctx context.Context, io streams) error {
-	return s.operate(ctx, io, s.ID, "restart", "")
+	return s.operateServer(ctx, io, s.ID, "restart", "")
 }
 
-// operate asks for something to be done to a server, and prints what has come of
-// it.
-func (s *running) operate(ctx context.Context, io streams, id switchboard.ServerID, what, reason string) error {
+// operateServer sends an operator's request about a server, and prints the outcome.
+func (s *serverFlags) operateServer(ctx context.Context, io streams, id switchboard.ServerID, what, reason string) error {
 	if err := switchboard.CheckID(string(id)); err != nil {
 		return usageError{err}
 	}
-	base, err := s.target().base()
+	base, err := s.asTarget().baseURL()
 	if err != nil {
 		return err
 	}
@@ -106,8 +105,8 @@ func (s *running) operate(ctx context.Context, io streams, id switchboard.Server
 		return usageError{err}
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if host := net.ParseIP(req.URL.Hostname()); host.IsLoopback() || req.URL.Hostname() == "localhost" { // nobody else gets the token
-		token, err := identity.ReadOperator((&common{Config: s.Config, Data: s.Data}).data())
+	if host := net.ParseIP(req.URL.Hostname()); host.IsLoopback() || req.URL.Hostname() == "localhost" { // no other machine receives the token
+		token, err := identity.ReadOperator((&commonFlags{Config: s.Config, Data: s.Data}).dataDir())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

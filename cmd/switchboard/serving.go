@@ -18,27 +18,27 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// servingFile lies in the data folder while a Switchboard serves from it. That process
-// holds a lock on the file: without the lock, the file is a rest of a killed process.
+// servingFile is in the data folder while a Switchboard serves from it. That process holds a lock on
+// the file. A file without a lock was left by a killed process.
 const servingFile = "serving.json"
 
-// serving is the content of servingFile: the address of a Switchboard, its configuration,
+// servingRecord is the content of servingFile: the address of a Switchboard, its configuration,
 // and the tenant of its keyless callers.
-type serving struct {
+type servingRecord struct {
 	URL    string               `json:"url"`
 	Config string               `json:"config"`
 	Tenant switchboard.TenantID `json:"tenant"`
 }
 
-// announce writes our address into the data folder, until release is called. Of several
-// that serve from one folder, the first does so.
-func announce(c *common, at net.Addr, log *slog.Logger) (release func()) {
-	dir := c.data()
+// writeServingFile writes our address into the data folder, until release is called. If several
+// processes serve from one folder, only the first writes it.
+func writeServingFile(c *commonFlags, at net.Addr, log *slog.Logger) (release func()) {
+	dir := c.dataDir()
 	if dir == "" {
 		return func() {}
 	}
 	name := filepath.Join(dir, servingFile)
-	text, err := json.Marshal(serving{reachable(at.String()), c.file(), c.Tenant})
+	text, err := json.Marshal(servingRecord{localURL(at.String()), c.configPath(), c.Tenant})
 	var f *os.File
 	if err == nil {
 		if err = os.MkdirAll(dir, 0o700); err == nil {
@@ -47,7 +47,7 @@ func announce(c *common, at net.Addr, log *slog.Logger) (release func()) {
 	}
 	if err == nil {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		for again := 0; again < 20 && errors.Is(err, unix.EWOULDBLOCK); again++ { // a reader holds it for an instant
+		for again := 0; again < 20 && errors.Is(err, unix.EWOULDBLOCK); again++ { // a reader holds the lock for an instant
 			time.Sleep(5 * time.Millisecond)
 			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		}
@@ -73,10 +73,10 @@ func writeAll(w io.WriterAt, text []byte) error {
 	return err
 }
 
-// served returns the Switchboard that serves the configuration from the data folder; ok is
+// findServing returns the Switchboard that serves the configuration from the data folder; ok is
 // false if none does.
-func (c *common) served() (at serving, ok bool) {
-	dir := c.data()
+func (c *commonFlags) findServing() (at servingRecord, ok bool) {
+	dir := c.dataDir()
 	if dir == "" {
 		return at, false
 	}
@@ -84,39 +84,39 @@ func (c *common) served() (at serving, ok bool) {
 	if err != nil {
 		return at, false
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // it was only read from
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-		return at, false // nobody holds it
+		return at, false // no process holds the lock
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 4<<10))
 	if err != nil || json.Unmarshal(text, &at) != nil || !strings.HasPrefix(at.URL, "http://") {
 		return at, false
 	}
-	return at, at.Config == c.file()
+	return at, at.Config == c.configPath()
 }
 
-// file is the path of the configuration, the same for whoever names it.
-func (c *common) file() string {
+// configPath returns the absolute path of the configuration.
+func (c *commonFlags) configPath() string {
 	if path, err := filepath.Abs(c.Config); err == nil {
 		return path
 	}
 	return c.Config
 }
 
-// address returns the URL of the Switchboard that a command asks: url if that is not "",
-// else that of the Switchboard that serves from the folder, else the configured one.
-func (c *common) address(url string) string {
+// servingURL returns the URL of the Switchboard to use: url if it is not "", else that of the
+// Switchboard that serves from the folder, else the configured address.
+func (c *commonFlags) servingURL(url string) string {
 	if url != "" {
 		return url
 	}
-	if at, ok := c.served(); ok {
+	if at, ok := c.findServing(); ok {
 		return at.URL
 	}
-	return reachable(cmp.Or(config.ListenAddress(c.Config), config.DefaultListen))
+	return localURL(cmp.Or(config.ListenAddress(c.Config), config.DefaultListen))
 }
 
-// reachable returns the URL at which this machine reaches a listener on the address.
-func reachable(address string) string {
+// localURL returns the URL by which this machine reaches a listener at the address.
+func localURL(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		address = net.JoinHostPort("127.0.0.1", port)

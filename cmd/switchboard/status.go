@@ -17,26 +17,26 @@ import (
 )
 
 type statusCmd struct {
-	running
+	serverFlags
 	Watch bool `help:"Ask again every two seconds, until ctrl-C."`
 }
 
-// watchEvery is how often --watch asks.
-const watchEvery = 2 * time.Second
+// watchInterval is the interval of --watch.
+const watchInterval = 2 * time.Second
 
-// Run asks a running Switchboard how it is. It exits 1 when a server is not
-// healthy, the last reload was refused or decisions cannot be recorded; with
-// Watch it goes on until it is stopped, which is no failure.
+// Run prints the status of a running Switchboard. It exits 1 if a server is not healthy, the last
+// reload was refused or decisions cannot be recorded. With Watch it repeats until it is stopped, which
+// is no failure.
 func (s *statusCmd) Run(ctx context.Context, io streams, _ *slog.Logger) error {
 	if s.Watch {
-		return s.watch(ctx, io, watchEvery)
+		return s.printRepeatedly(ctx, io, watchInterval)
 	}
-	return s.once(ctx, io)
+	return s.printOnce(ctx, io)
 }
 
-func (s *statusCmd) once(ctx context.Context, io streams) error {
+func (s *statusCmd) printOnce(ctx context.Context, io streams) error {
 	var st app.StatusReport
-	if err := s.target().inspect(ctx, "/v1/status", &st); err != nil {
+	if err := s.asTarget().fetchInto(ctx, "/v1/status", &st); err != nil {
 		return err
 	}
 	bad := st.Refused != nil || len(st.Faulty) > 0 || len(st.Catalog.Faults) > 0 || st.Records != nil && st.Records.Fault() != "" || st.Store != nil && st.Store.Fault != "" || len(st.DifferingReplicas()) > 0
@@ -51,27 +51,27 @@ func (s *statusCmd) once(ctx context.Context, io streams) error {
 		writeStatus(io, &st)
 	}
 	if bad {
-		return errNo
+		return errNegative
 	}
 	return nil
 }
 
-// clear makes a terminal empty.
-const clear = "\x1b[H\x1b[2J"
+// clearScreen is the sequence that clears a terminal.
+const clearScreen = "\x1b[H\x1b[2J"
 
-// watch asks again and again. On a terminal each answer takes the place of the one
-// before. Once it has had one, it goes on also while nobody answers.
-func (s *statusCmd) watch(ctx context.Context, io streams, every time.Duration) error {
+// printRepeatedly prints the status at each interval. On a terminal each answer replaces the one
+// before. After a first answer it continues even if later requests fail.
+func (s *statusCmd) printRepeatedly(ctx context.Context, io streams, every time.Duration) error {
 	_, terminal := io.out.(escaper)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for first := true; ; first = false {
 		var text, raw strings.Builder
-		err := s.once(ctx, streams{in: io.in, out: &text, err: io.err, raw: &raw})
+		err := s.printOnce(ctx, streams{in: io.in, out: &text, err: io.err, raw: &raw})
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil || errors.Is(err, errNo):
+		case err == nil || errors.Is(err, errNegative):
 		case first:
 			return err
 		default:
@@ -84,7 +84,7 @@ func (s *statusCmd) watch(ctx context.Context, io streams, every time.Duration) 
 				fmt.Fprint(io.err, text.String())
 			}
 		case terminal:
-			fmt.Fprint(io.raw, clear)
+			fmt.Fprint(io.raw, clearScreen)
 			fmt.Fprint(io.out, text.String())
 		default:
 			fmt.Fprint(io.out, time.Now().Format(time.DateTime), "\n", text.String(), "\n")
@@ -97,13 +97,13 @@ func (s *statusCmd) watch(ctx context.Context, io streams, every time.Duration) 
 	}
 }
 
-// ago says how long ago t was.
-func ago(t time.Time) string { return time.Since(t).Round(time.Second).String() }
+// sinceText returns the time since t.
+func sinceText(t time.Time) string { return time.Since(t).Round(time.Second).String() }
 
-// ails is what there is to say of a server's health in words, besides its state.
-func ails(h *health.Status) (said []string) {
+// healthRemarks describes a server's health in words, besides its state.
+func healthRemarks(h *health.Status) (said []string) {
 	if h.Cause != nil {
-		said = append(said, cause(h.Cause.Stage, h.Cause.Message, h.Cause.Since))
+		said = append(said, causeText(h.Cause.Stage, h.Cause.Message, h.Cause.Since))
 	}
 	if !h.NextProbe.IsZero() {
 		said = append(said, "probed again in "+max(time.Until(h.NextProbe), 0).Round(time.Second).String())
@@ -111,27 +111,26 @@ func ails(h *health.Status) (said []string) {
 	for _, t := range h.Tools {
 		s := "tool " + printable(t.Tool, 64) + " is in " + string(t.State)
 		if t.Cause != nil {
-			s += ", " + cause(t.Cause.Stage, t.Cause.Message, t.Cause.Since)
+			s += ", " + causeText(t.Cause.Stage, t.Cause.Message, t.Cause.Since)
 		}
 		said = append(said, s)
 	}
-	if m := moved(h); m != "" {
+	if m := movedText(h); m != "" {
 		said = append(said, m+" served by others")
 	}
 	return said
 }
 
-// cause says why something is not healthy.
-func cause(stage, message string, since time.Time) string {
+// causeText describes why something is not healthy.
+func causeText(stage, message string, since time.Time) string {
 	if message != "" {
 		stage += ": " + printable(message, 200)
 	}
-	return stage + " (" + ago(since) + " ago)"
+	return stage + " (" + sinceText(since) + " ago)"
 }
 
-// moved says which share of the calls that were meant for a server others have
-// served.
-func moved(h *health.Status) string {
+// movedText returns the share of a server's calls that other servers have served.
+func movedText(h *health.Status) string {
 	if h.MovedAway == 0 {
 		return ""
 	}
@@ -142,11 +141,11 @@ func moved(h *health.Status) string {
 	return fmt.Sprintf(form, share, count(int(h.Calls), "call"))
 }
 
-// remarks is what there is to say of a server in words.
-func remarks(s *app.ServerStatus) string {
-	said := ails(&s.Health)
+// serverRemarks describes a server in words.
+func serverRemarks(s *app.ServerStatus) string {
+	said := healthRemarks(&s.Health)
 	if f := s.LastFailure; f != nil && s.Health.Cause == nil {
-		said = append(said, cause(string(f.Stage), f.Message, f.Since))
+		said = append(said, causeText(string(f.Stage), f.Message, f.Since))
 	}
 	if s.Failed > 0 {
 		said = append(said, count(s.Failed, "attempt")+" failed")
@@ -178,13 +177,13 @@ func writeStatus(io streams, st *app.StatusReport) {
 			fmt.Fprintf(io.out, "\nReceipts of node %s cannot be written as they should: %s\n", r.Receipts.Node, why)
 		}
 		if n := r.Receipts.Lost + int64(r.Archive.Lost); n > 0 {
-			fmt.Fprintf(io.out, "\n%s lost: more were made at once than could be written, or none could be\n", count(int(n), "record"))
+			fmt.Fprintf(io.out, "\n%s lost: they were created faster than they could be written, or writing failed\n", count(int(n), "record"))
 		}
 	}
 	if k := st.Store; k != nil {
 		fmt.Fprintf(io.out, "store: %s, %s; what is acknowledged outlives: %s\n", k.Kind, printable(k.Where, 200), k.Survives)
 		if k.Unopened > 0 {
-			fmt.Fprintf(io.out, "%s read from the store did not open and were not used: somebody else writes to it, or cluster.secret was changed; "+
+			fmt.Fprintf(io.out, "%s read from the store did not open and were not used: another program writes to it, or cluster.secret was changed; "+
 				"switchboard store check names them\n", count(int(k.Unopened), "value"))
 		}
 		if r := st.Replica; r != nil {
@@ -201,7 +200,7 @@ func writeStatus(io streams, st *app.StatusReport) {
 			fmt.Fprintf(io.out, "\nReplicas decide by different configurations. This one's is %.19s; %s\n", st.Digest, strings.Join(others, ", "))
 		}
 		if k.Fault != "" {
-			fmt.Fprintf(io.out, "\nThe store has been unavailable for %s; what needs it is refused with SB-ROUT-004: %s\n", ago(k.Since), printable(k.Fault, 200))
+			fmt.Fprintf(io.out, "\nThe store has been unavailable for %s; what needs it is refused with SB-ROUT-004: %s\n", sinceText(k.Since), printable(k.Fault, 200))
 		}
 	}
 	fmt.Fprintln(io.out)
@@ -224,7 +223,7 @@ func writeStatus(io streams, st *app.StatusReport) {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d tokens\t%d\t%d\t%s\n", t.Tenant, t.Task, t.Runs, t.Tools, c.Tokens, c.Lists.Tokens, c.FullLists.Tokens, why)
 		}
 	}
-	_ = w.Flush() // a terminal that is gone needs no table
+	_ = w.Flush() // without the terminal the table is not needed
 	for i, f := range st.Catalog.Faults {
 		if i == 0 {
 			fmt.Fprint(io.out, "\n", faultsHead, "\n")
@@ -233,7 +232,7 @@ func writeStatus(io streams, st *app.StatusReport) {
 	}
 }
 
-// writeServers tells of each server how it is.
+// writeServers prints the state of each server.
 func writeServers(out io.Writer, servers []app.ServerStatus) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SERVER\tSTATE\tSINCE\tTOOLS\tSPEAKS\tRESTARTS\tREMARKS")
@@ -252,9 +251,9 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 		if s.SSE {
 			speaks += " (HTTP+SSE)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, ago(s.Health.Since), tools, speaks, s.Restarts, remarks(&s))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Health.State, sinceText(s.Health.Since), tools, speaks, s.Restarts, serverRemarks(&s))
 	}
-	_ = w.Flush() // a terminal that is gone needs no table
+	_ = w.Flush() // without the terminal the table is not needed
 	for _, s := range servers {
 		if s.LastFailure != nil {
 			writeTrouble(out, &s)
@@ -262,7 +261,7 @@ func writeServers(out io.Writer, servers []app.ServerStatus) {
 	}
 }
 
-// writeTrouble shows the remedy for a server, and its last lines of stderr.
+// writeTrouble prints the remedy for a server, and the last lines of its stderr.
 func writeTrouble(out io.Writer, s *app.ServerStatus) {
 	if do := s.LastFailure.Remedy; do != "" {
 		fmt.Fprintf(out, "\n%s: %s\n", s.ID, printable(do, 1000))

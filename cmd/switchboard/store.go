@@ -18,21 +18,22 @@ import (
 )
 
 type storeCmd struct {
-	Check  storeCheckCmd  `cmd:"" help:"Look at all that the store keeps, and say what of it is damaged. It may be in use."`
-	Export storeExportCmd `cmd:"" help:"Write all that the store keeps to a file, as lines of JSON. It may be in use. It holds results of calls, and is as secret as the store."`
-	Import storeImportCmd `cmd:"" help:"Put an export into a store that is empty."`
-	Accept storeAcceptCmd `cmd:"" help:"Have all who share a Redis go on with what is left in it, after it was emptied or has lost what it had acknowledged."`
+	Check  storeCheckCmd  `cmd:"" help:"Read everything in the store, and report damage. The store may be in use."`
+	Export storeExportCmd `cmd:"" help:"Write everything in the store to a file, as lines of JSON. The store may be in use. The file holds results of calls, and is as secret as the store."`
+	Import storeImportCmd `cmd:"" help:"Import an export into an empty store."`
+	Accept storeAcceptCmd `cmd:"" help:"Let all that share a Redis continue with its present content, after it was emptied or has lost acknowledged data."`
 }
 
-// kept says which store a command is for.
-type kept struct {
-	Config string `help:"The configuration whose store it is." placeholder:"FILE" default:"switchboard.yaml"`
-	Data   string `help:"The folder that the store stands in, where the configuration names none; .switchboard beside it." placeholder:"DIR"`
+// storeFlags name the store that a command uses.
+type storeFlags struct {
+	Config string `help:"The configuration that names the store." placeholder:"FILE" default:"switchboard.yaml"`
+	Data   string `help:"The folder of the store, if the configuration names no store; by default .switchboard beside the configuration." placeholder:"DIR"`
 	Store  string `help:"The store itself: file:PATH, or the URL of a Redis. No configuration is read." placeholder:"URL"`
 }
 
-// where is the URL of the store, and the secret that its values are sealed with if it is a Redis; --store names no secret.
-func (k *kept) where(ctx context.Context, log *slog.Logger) (url string, secret switchboard.Secret, err error) {
+// storeURL returns the URL of the store. For a Redis it also returns the secret that seals its values;
+// --store gives no secret.
+func (k *storeFlags) storeURL(ctx context.Context, log *slog.Logger) (url string, secret switchboard.Secret, err error) {
 	if k.Store != "" {
 		return k.Store, secret, nil
 	}
@@ -41,36 +42,36 @@ func (k *kept) where(ctx context.Context, log *slog.Logger) (url string, secret 
 		if err != nil {
 			return "", secret, err
 		}
-		return "", secret, fmt.Errorf(`there is no %s, which would say where the store is, with all that is kept, receipts too. Name one of these:
+		return "", secret, fmt.Errorf(`there is no %s, which names the store with the receipts and all other data. Name one of these:
   --config FILE                the configuration that is served
   --store file:DIR/store.db    the store itself, where --data DIR is served
   --store redis://HOST         the store itself, where replicas share it`, path)
 	}
-	c := common{Config: k.Config, Data: k.Data}
-	cfg, err := c.load(ctx, log, config.Options{})
+	c := commonFlags{Config: k.Config, Data: k.Data}
+	cfg, err := c.loadConfig(ctx, log, config.Options{})
 	if err != nil {
 		return "", secret, err
 	}
-	return cmp.Or(cfg.Store.URL.Reveal(), "file:"+filepath.Join(c.data(), "store.db")), cfg.Cluster.Secret, nil
+	return cmp.Or(cfg.Store.URL.Reveal(), "file:"+filepath.Join(c.dataDir(), "store.db")), cfg.Cluster.Secret, nil
 }
 
-// open opens the store; a file has to be there, unless it may be new.
-func (k *kept) open(ctx context.Context, log *slog.Logger, isNew bool) (store.Store, error) {
-	where, secret, err := k.where(ctx, log)
+// openStore opens the store. The file of a store must exist, unless isNew is true.
+func (k *storeFlags) openStore(ctx context.Context, log *slog.Logger, isNew bool) (store.Store, error) {
+	where, secret, err := k.storeURL(ctx, log)
 	if err != nil {
 		return nil, err
 	}
-	o := store.Options{File: store.FileOptions{Log: log}, Redis: store.RedisOptions{Relaxed: true}} // what it may lose is for serve to say
+	o := store.Options{File: store.FileOptions{Log: log}, Redis: store.RedisOptions{Relaxed: true}} // only serve checks what it may lose
 	path, isFile := strings.CutPrefix(where, "file:")
 	switch _, err := os.Stat(path); {
 	case where == "memory:":
-		return nil, errors.New("the store is in the memory of the process that serves, where nobody else can see it")
+		return nil, errors.New("the store is in the memory of the serving process, which no other process can read")
 	case isFile && !isNew && errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("there is no store at %s; it is made when something is first served", path)
 	}
 	s, err := store.Open(ctx, where, o)
 	if errors.Is(err, store.ErrUnavailable) {
-		return nil, unreachable{err}
+		return nil, unreachableError{err}
 	}
 	if err != nil || secret.Reveal() == "" {
 		return s, err
@@ -78,14 +79,14 @@ func (k *kept) open(ctx context.Context, log *slog.Logger, isNew bool) (store.St
 	return app.SealStore(s, secret, log)
 }
 
-// errSealed is why an export or an import is refused that would need the secret of a Redis.
+// errSealed refuses an export or import that would need the secret of a Redis.
 var errSealed = usageError{errors.New("the values in a Redis are sealed with cluster.secret, which --store does not give: name the configuration of the Redis with --config FILE in its place")}
 
-// A keyless store is a Redis without the secret that its values are sealed with. It gives nothing that is sealed.
-type keyless struct{ store.Store }
+// A sealedStore is a Redis without the secret that seals its values. It refuses to dump sealed values.
+type sealedStore struct{ store.Store }
 
 // Dump implements store.Store.
-func (k keyless) Dump(ctx context.Context, see func(store.Record) error) error {
+func (k sealedStore) Dump(ctx context.Context, see func(store.Record) error) error {
 	return k.Store.Dump(ctx, func(r store.Record) error {
 		if r.Kind == store.KindValue && store.IsSealed(r.Value.Data) {
 			return errSealed
@@ -95,12 +96,12 @@ func (k keyless) Dump(ctx context.Context, see func(store.Record) error) error {
 }
 
 type storeCheckCmd struct {
-	kept
-	output
+	storeFlags
+	outputFlags
 }
 
-// checked is what the check prints.
-type checked struct {
+// storeCheck is the output of the check.
+type storeCheck struct {
 	Kind     string `json:"kind"`
 	Where    string `json:"where"`
 	Survives string `json:"survives"` // see store.Status
@@ -111,15 +112,15 @@ type checked struct {
 	Fault    string `json:"fault,omitempty"`
 }
 
-// Run checks the store. It exits 1 when something is damaged, 3 when it cannot be opened.
+// Run checks the store. It exits 1 if something is damaged, and 3 if the store cannot be opened.
 func (c *storeCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
 	status := s.Status()
-	found := checked{Kind: status.Kind, Where: status.Where, Survives: status.Survives}
+	found := storeCheck{Kind: status.Kind, Where: status.Where, Survives: status.Survives}
 	if err = s.Check(ctx); err == nil {
 		err = s.Dump(ctx, func(r store.Record) error {
 			switch r.Kind {
@@ -151,31 +152,31 @@ func (c *storeCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 			found.Where, count(found.Values, "value"), count(found.Limits, "limit"), count(found.Logs, "log"), found.Entries, found.Survives)
 	}
 	if err == nil && found.Fault != "" {
-		return errNo
+		return errNegative
 	}
 	return err
 }
 
 type storeExportCmd struct {
-	kept
-	File string `arg:"" help:"Where to write it, for its owner's eyes only; - is stdout." placeholder:"FILE"`
+	storeFlags
+	File string `arg:"" help:"The file to write, readable only by its owner; - is stdout." placeholder:"FILE"`
 }
 
-// Run exports the store. A file is there when all of it is.
+// Run exports the store. The file appears only once it is complete.
 func (c *storeExportCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	s, err := c.open(ctx, log, false)
+	s, err := c.openStore(ctx, log, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
 	if c.Store != "" {
-		s = keyless{s}
+		s = sealedStore{s}
 	}
 	if c.File == "-" {
 		return store.Export(ctx, s, io.raw)
 	}
 	dir, name := filepath.Split(c.File)
-	file, err := os.CreateTemp(cmp.Or(dir, "."), name+".new-*") // that only its owner may read
+	file, err := os.CreateTemp(cmp.Or(dir, "."), name+".new-*") // readable only by its owner
 	if err != nil {
 		return err
 	}
@@ -187,12 +188,12 @@ func (c *storeExportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 }
 
 type storeImportCmd struct {
-	kept
-	File string `arg:"" help:"What to read; - is stdin." placeholder:"FILE"`
+	storeFlags
+	File string `arg:"" help:"The file to read; - is stdin." placeholder:"FILE"`
 }
 
-// Run imports into the store. It exits 1 when the store is not empty or the export is
-// not whole; nothing is changed then.
+// Run imports into the store. If the store is not empty or the export is incomplete, it changes
+// nothing and exits 1.
 func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if strings.HasPrefix(c.Store, "redis") {
 		return errSealed
@@ -206,7 +207,7 @@ func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 		defer func() { _ = file.Close() }()
 		from = file
 	}
-	s, err := c.open(ctx, log, true)
+	s, err := c.openStore(ctx, log, true)
 	if err != nil {
 		return err
 	}
@@ -214,16 +215,16 @@ func (c *storeImportCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	err = store.Import(ctx, s, from)
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExport) {
 		fmt.Fprintf(io.err, "switchboard: %v; nothing was imported into %s\n", err, s.Status().Where)
-		return errNo
+		return errNegative
 	}
 	return err
 }
 
-type storeAcceptCmd struct{ kept }
+type storeAcceptCmd struct{ storeFlags }
 
-// Run accepts what a Redis has lost. It exits 1 when nothing is known to be lost.
+// Run accepts the loss of data in a Redis. It exits 1 if no loss is known.
 func (c *storeAcceptCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	where, _, err := c.where(ctx, log)
+	where, _, err := c.storeURL(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -231,12 +232,12 @@ func (c *storeAcceptCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		fmt.Fprintln(io.err, "switchboard: nothing is known to be lost, so there is nothing to accept")
-		return errNo
+		return errNegative
 	case errors.Is(err, store.ErrUnavailable):
-		return unreachable{err}
+		return unreachableError{err}
 	case err != nil:
 		return usageError{err}
 	}
-	_, err = fmt.Fprintf(io.out, "accepted: %s\nWho shares the store goes on with what is left in it, within some seconds.\n", lost)
+	_, err = fmt.Fprintf(io.out, "accepted: %s\nAll that share the store continue with its present content within some seconds.\n", lost)
 	return err
 }

@@ -15,19 +15,19 @@ import (
 )
 
 type tasksCmd struct {
-	common
-	output
+	commonFlags
+	outputFlags
 }
 
 // A listedTask is one task in the output of tasks --json.
 type listedTask struct {
 	Task    switchboard.TaskID `json:"task"`
 	Default bool               `json:"default"`
-	Needs   []need             `json:"needs"`
+	Needs   []listedNeed       `json:"needs"`
 }
 
-// A need is one requirement of a task.
-type need struct {
+// A listedNeed is one requirement of a task.
+type listedNeed struct {
 	Requirement string             `json:"requirement"` // as explain writes it
 	Select      switchboard.Select `json:"select,omitempty"`
 	As          string             `json:"as,omitempty"`
@@ -37,9 +37,9 @@ type need struct {
 	Stub        string             `json:"stub,omitempty"`
 }
 
-// Run prints the tasks of the tenant, as the configuration says. It starts no server.
+// Run prints the tasks of the tenant in the configuration. It starts no server.
 func (c *tasksCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	cfg, err := c.loadWhole(ctx, log)
+	cfg, err := c.loadWithoutFaults(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (c *tasksCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	for _, id := range slices.Sorted(maps.Keys(t.Tasks)) {
 		one := listedTask{Task: id, Default: id == t.DefaultTask}
 		for _, r := range t.Tasks[id].Requirements {
-			one.Needs = append(one.Needs, need{r.String(), r.Select, r.As, r.Optional, r.OnDemand, r.Group, r.Stub})
+			one.Needs = append(one.Needs, listedNeed{r.String(), r.Select, r.As, r.Optional, r.OnDemand, r.Group, r.Stub})
 		}
 		tasks = append(tasks, one)
 	}
@@ -66,7 +66,7 @@ func (c *tasksCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	return nil
 }
 
-// writeTasks prints the tasks with numbered requirements, as explain.
+// writeTasks prints the tasks with numbered requirements, as explain does.
 func writeTasks(w io.Writer, t *switchboard.Tenant, tasks []listedTask) {
 	if len(tasks) == 0 {
 		fmt.Fprintf(w, "Tenant %s has no tasks; write one in tenants/%s/tasks/\n", t.ID, t.ID)
@@ -88,8 +88,8 @@ func writeTasks(w io.Writer, t *switchboard.Tenant, tasks []listedTask) {
 	}
 }
 
-// String gives "read fs [readonly], one tool shown as read, optional".
-func (n need) String() string {
+// String returns text such as "read fs [readonly], one tool shown as read, optional".
+func (n listedNeed) String() string {
 	parts := []string{n.Requirement}
 	switch {
 	case n.As != "":

@@ -11,24 +11,24 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/scan"
 )
 
-// streams are what a command reads and writes.
+// streams are the input and the outputs of a command.
 type streams struct {
 	in io.Reader
 
-	// out and err are for people: where one is a terminal, nothing that is
-	// written there makes it act. Much of it is servers' words.
+	// out and err are for people. If one is a terminal, control characters written to it are escaped,
+	// because much of the text comes from servers.
 	out, err io.Writer
 
-	// raw is out as it is, for JSON and for protocols.
+	// raw is stdout without escaping, for JSON and for protocols.
 	raw io.Writer
 }
 
 func newStreams(in io.Reader, out, err *os.File) streams {
-	return streams{in: in, out: forPeople(out), err: forPeople(err), raw: out}
+	return streams{in: in, out: escapeForTerminal(out), err: escapeForTerminal(err), raw: out}
 }
 
-// forPeople returns f, with control characters escaped where it is a terminal.
-func forPeople(f *os.File) io.Writer {
+// escapeForTerminal returns f. If f is a terminal, control characters are escaped.
+func escapeForTerminal(f *os.File) io.Writer {
 	info, err := f.Stat()
 	if err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		return escaper{f}
@@ -36,24 +36,24 @@ func forPeople(f *os.File) io.Writer {
 	return f
 }
 
-// An escaper shows control characters, and bytes that are no text, instead of
-// sending them; line breaks and tabs stay. Each write is whole characters.
+// An escaper prints control characters and invalid UTF-8 as escapes. Line breaks and tabs stay. Each
+// write must hold whole characters.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(e.w, escaped(string(p))); err != nil {
+	if _, err := io.WriteString(e.w, escapeControls(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func escaped(s string) string {
+func escapeControls(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals act on single bytes
+			fmt.Fprintf(&b, `\x%02x`, s[0]) // some terminals interpret single bytes
 		case unicode.IsControl(r) && r != '\n' && r != '\t':
 			fmt.Fprintf(&b, `\x%02x`, r)
 		case scan.Hidden(r) && !unicode.Is(unicode.Join_Control, r) && !unicode.Is(unicode.Variation_Selector, r) && r != '\n' && r != '\t':

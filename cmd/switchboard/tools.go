@@ -16,31 +16,31 @@ import (
 )
 
 type toolsCmd struct {
-	target
-	output
-	Tokens bool `help:"Say what each tool costs the client, in tokens, and what is left of the budget."`
-	Raw    bool `help:"Print the definitions, byte for byte as a model gets them, one on a line."`
-	Budget int  `help:"With --tokens: say what a budget of N tokens would leave." placeholder:"N"`
+	taskTarget
+	outputFlags
+	Tokens bool `help:"Show the tokens that each tool costs the client, and the rest of the budget."`
+	Raw    bool `help:"Print the definitions, byte for byte as a model receives them, one a line."`
+	Budget int  `help:"With --tokens: show the rest of a budget of N tokens." placeholder:"N"`
 }
 
-// maxSummary bounds a description in a table, in characters.
+// maxSummary limits a description in a table, in characters.
 const maxSummary = 72
 
-// Run prints what a client sees, and whose tool each one is.
+// Run prints the tools that a client sees, with their servers.
 func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
 	if t.Budget < 0 || t.Budget > 0 && !t.Tokens {
 		return usageError{errors.New("--budget takes a number of tokens, and goes with --tokens")}
 	}
-	x, err := explanation(ctx, io, t.target, app.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
+	x, err := fetchExplanation(ctx, io, t.taskTarget, app.ExplainQuery{Tokens: t.Tokens, Budget: t.Budget, Definitions: t.Raw}, log)
 	if err != nil {
 		return err
 	}
 	if len(x.Starting) > 0 {
-		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnswered, t.Wait, list(x.Starting))
+		fmt.Fprintf(io.err, "switchboard: %s after %s: %s\n", notAnsweredText, t.Wait, joinIDs(x.Starting))
 	}
 	if x.Why != "" {
 		fmt.Fprintln(io.err, "switchboard:", x.Why)
-		return errNo
+		return errNegative
 	}
 	if t.Raw {
 		for _, e := range x.Tools {
@@ -72,13 +72,13 @@ func (t *toolsCmd) Run(ctx context.Context, io streams, log *slog.Logger) error 
 	}
 	row("TOOL", "SERVER", "ITS NAME THERE", "LISTED", "WHAT IT DOES")
 	for _, e := range x.Tools {
-		row(e.Name, string(e.Server), summary(e.Tool), listed(e), summary(e.Description))
+		row(e.Name, string(e.Server), summaryLine(e.Tool), listedText(e), summaryLine(e.Description))
 	}
 	return w.Flush()
 }
 
-// listed says when a tool is listed.
-func listed(e app.ExplainedTool) string {
+// listedText says when a tool is listed.
+func listedText(e app.ExplainedTool) string {
 	if e.Group == "" {
 		return e.Role
 	}
@@ -97,7 +97,7 @@ func writeBill(out io.Writer, x *app.Explanation) error {
 		if e.Server != "" {
 			tools++
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", e.Name, e.Tokens, listed(e), e.Server)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", e.Name, e.Tokens, listedText(e), e.Server)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -112,14 +112,14 @@ func writeBill(out io.Writer, x *app.Explanation) error {
 	return err
 }
 
-// summary is the first line of a text, cut to fit a table.
-func summary(text string) string {
+// summaryLine returns the first line of a text, shortened for a table.
+func summaryLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return printable(line, maxSummary)
 }
 
-// printable is at most limit characters of text, without anything that a
-// terminal would act on.
+// printable returns at most limit characters of text, without characters that a terminal would
+// interpret.
 func printable(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -9,13 +9,13 @@ import (
 )
 
 type validateCmd struct {
-	common
-	output
+	commonFlags
+	outputFlags
 }
 
-// Run reads the configuration and says what is wrong with it, or what it holds.
+// Run reads the configuration and prints its faults, or what it contains.
 func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) error {
-	c, err := v.check(ctx, log)
+	c, err := v.checkConfig(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (v *validateCmd) Run(ctx context.Context, io streams, log *slog.Logger) err
 	return err
 }
 
-// count gives "1 server" or "2 servers".
+// count returns "1 server" or "2 servers".
 func count(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -13,15 +13,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/health"
 )
 
-func TestWatchingGoesOnUntilItIsStoppedAndThatIsNoFailure(t *testing.T) {
+func TestStatusWatchRunsUntilItIsStoppedWithoutFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		json     bool
 		terminal bool
-		begins   string // each block
+		begins   string // the beginning of each block
 	}{
-		{"into a file", false, false, "20"}, // as the year does
-		{"on a terminal", false, true, clear + "switchboard v7.7"},
+		{"into a file", false, false, "20"}, // the beginning of the year
+		{"on a terminal", false, true, clearScreen + "switchboard v7.7"},
 		{"as JSON", true, false, `{"version":"v7.7"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestWatchingGoesOnUntilItIsStoppedAndThatIsNoFailure(t *testing.T) {
 			var asked atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				switch asked.Add(1) {
-				case 2: // it is being restarted
+				case 2: // as during a restart
 					w.WriteHeader(http.StatusServiceUnavailable)
 				case 4:
 					stop()
@@ -43,27 +43,27 @@ func TestWatchingGoesOnUntilItIsStoppedAndThatIsNoFailure(t *testing.T) {
 			if tt.terminal {
 				io = streams{out: escaper{&raw}, err: escaper{&raw}, raw: &raw}
 			}
-			s := statusCmd{running: running{where: where{URL: server.URL}, output: output{JSON: tt.json}}}
-			if err := s.watch(ctx, io, time.Millisecond); err != nil {
-				t.Errorf("stopped, it gives %v", err)
+			s := statusCmd{serverFlags: serverFlags{locationFlags: locationFlags{URL: server.URL}, outputFlags: outputFlags{JSON: tt.json}}}
+			if err := s.printRepeatedly(ctx, io, time.Millisecond); err != nil {
+				t.Errorf("after the stop: %v", err)
 			}
 			got := out.String() + raw.String()
 			if n := strings.Count(got, "v7.7"); n != 2 || !strings.HasPrefix(got, tt.begins) || !strings.Contains(got, "503 Service Unavailable") {
 				t.Errorf("%d blocks: %q", n, got)
 			}
-			if n := strings.Count(got, clear); tt.terminal != (n == 3) {
+			if n := strings.Count(got, clearScreen); tt.terminal != (n == 3) {
 				t.Errorf("cleared %d times", n)
 			}
 		})
 	}
 }
 
-func TestWatchingWhereNobodyAnswersAtFirstFails(t *testing.T) {
+func TestStatusWatchFailsIfTheFirstRequestFails(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	s := statusCmd{running: running{where: where{URL: server.URL}}}
-	if err := s.watch(t.Context(), streams{}, time.Millisecond); !errors.As(err, new(unreachable)) {
-		t.Errorf("it gives %v", err)
+	s := statusCmd{serverFlags: serverFlags{locationFlags: locationFlags{URL: server.URL}}}
+	if err := s.printRepeatedly(t.Context(), streams{}, time.Millisecond); !errors.As(err, new(unreachableError)) {
+		t.Errorf("error %v, want an unreachableError", err)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestTheShareOfMovedCallsIsAPlainNumber(t *testing.T) {
 		{11, 13, "85 % of 13 calls"},
 		{1, 1000, "0.1 % of 1000 calls"},
 	} {
-		if got := moved(&health.Status{Calls: tt.calls, MovedAway: tt.moved}); got != tt.want {
+		if got := movedText(&health.Status{Calls: tt.calls, MovedAway: tt.moved}); got != tt.want {
 			t.Errorf("%d of %d: %q, want %q", tt.moved, tt.calls, got, tt.want)
 		}
 	}

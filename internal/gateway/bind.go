@@ -53,26 +53,31 @@ func (t runTarget) checkTask() error {
 // A runBinder finds or mints the run of a request.
 type runBinder func(context.Context) (*run.Run, error)
 
+// A runFinder finds the runs of requests, and waits for their servers.
+type runFinder struct {
+	runs *run.Registry
+}
+
 // openRun returns the run that t names, or else a new run of the task.
-func (g *Gateway) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
-	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Open(ctx, p, t.task) })
+func (rf *runFinder) openRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
+	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Open(ctx, p, t.task) })
 }
 
 // baseRun returns the run that t names, or else the run that all modern requests of p for the task
 // share.
-func (g *Gateway) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
-	return g.findRun(ctx, p, t, func() (*run.Run, error) { return g.runs.Base(ctx, p, t.task) })
+func (rf *runFinder) baseRun(ctx context.Context, p switchboard.Principal, t runTarget) (*run.Run, error) {
+	return rf.findRun(ctx, p, t, func() (*run.Run, error) { return rf.runs.Base(ctx, p, t.task) })
 }
 
 // findRun returns the run that t names, or the result of other if t names none.
-func (g *Gateway) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
+func (rf *runFinder) findRun(ctx context.Context, p switchboard.Principal, t runTarget, other func() (*run.Run, error)) (*run.Run, error) {
 	if err := t.checkTask(); err != nil {
 		return nil, err
 	}
 	if t.run == "" {
 		return other()
 	}
-	r, err := g.runs.Find(ctx, p, t.run)
+	r, err := rf.runs.Find(ctx, p, t.run)
 	if err != nil {
 		return nil, err
 	}

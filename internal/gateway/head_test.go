@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// passes is what of the text may be read, where it comes in pieces of this size.
+// passes returns the part of the text that may be read, if it arrives in pieces of this size.
 func passes(text string, size int) (read string, ok bool) {
 	var h Heads
 	for len(text) > 0 {
@@ -29,7 +29,7 @@ func TestAttack11JS11HeadsThatTwoReadersWouldDivideDifferentlyAreRefused(t *test
 	const get, post = "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\n"
 	for name, tt := range map[string]struct {
 		text string
-		read string // where it is refused, what is read before that
+		read string // what is read before the refusal
 	}{
 		"a request":                            {get, ""},
 		"two":                                  {get + get, ""},
@@ -66,7 +66,7 @@ func TestAttack11JS11HeadsThatTwoReadersWouldDivideDifferentlyAreRefused(t *test
 				got, ok := passes(tt.text, size)
 				switch {
 				case tt.read == "" && (!ok || got != tt.text):
-					t.Errorf("in pieces of %d, it is refused behind %q", size, got)
+					t.Errorf("in pieces of %d, refused after %q", size, got)
 				case tt.read != "" && (ok || got != tt.read):
 					t.Errorf("in pieces of %d, %q is read (%t); want %q", size, got, ok, tt.read)
 				}
@@ -74,13 +74,13 @@ func TestAttack11JS11HeadsThatTwoReadersWouldDivideDifferentlyAreRefused(t *test
 			if tt.read == "" {
 				return
 			}
-			// net/http reads no request where the head is refused.
+			// net/http does not read the request if its head is refused.
 			r := bufio.NewReader(strings.NewReader(tt.read + Refused))
 			for {
 				q, err := http.ReadRequest(r)
 				if err != nil {
 					if errors.Is(err, io.EOF) {
-						t.Error("net/http sees the end of the connection, and answers nothing")
+						t.Error("net/http reads the end of the connection, and does not answer")
 					}
 					break
 				}
@@ -92,8 +92,8 @@ func TestAttack11JS11HeadsThatTwoReadersWouldDivideDifferentlyAreRefused(t *test
 	}
 }
 
-// FuzzHeadsDivideRequestsAsNetHTTPDoes: whatever passes, net/http divides into the same bodies,
-// however it came in pieces.
+// FuzzHeadsDivideRequestsAsNetHTTPDoes: net/http divides everything that passes into the same
+// bodies, in whatever pieces it arrives.
 func FuzzHeadsDivideRequestsAsNetHTTPDoes(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -112,7 +112,7 @@ func FuzzHeadsDivideRequestsAsNetHTTPDoes(f *testing.F) {
 		for at := 0; ; {
 			q, err := http.ReadRequest(r)
 			if err != nil || len(q.TransferEncoding) > 0 || !q.ProtoAtLeast(1, 1) {
-				return // it answers 400, or the connection ends with this request
+				return // net/http answers 400, or the connection ends with this request
 			}
 			body, err := io.ReadAll(q.Body)
 			if err != nil {

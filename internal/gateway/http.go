@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -121,10 +122,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	path := r.URL.EscapedPath()
 	where, t := routePath(path)
-	if where == endpointNone && g.inspect[path] != nil {
+	if where == endpointNone && g.operators != nil && g.operators.Read(path) != nil {
 		where = endpointInspect
 	}
-	if where == endpointNone || where == endpointMetrics && g.metrics == nil || where == endpointOperate && g.operate == nil {
+	if where == endpointNone || g.operators == nil && (where == endpointMetrics || where == endpointOperate) {
 		text := "nothing is here; MCP is at /mcp"
 		if path == "/" {
 			text = greeting
@@ -132,7 +133,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text, http.StatusNotFound)
 		return
 	}
-	why := g.allowed.Load().refusalReason(r)
+	why := g.callers.allowed.Load().refusalReason(r)
 	if why == "" && where == endpointOperate && isFromPage(r) {
 		why = "a web page may not do what operators do; use the command switchboard server"
 	}
@@ -156,58 +157,66 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.serveReady(w)
 		return
 	}
-	p, err := g.authenticate(r)
+	p, err := g.callers.authenticator.Authenticate(r)
 	if err != nil {
 		g.refuseCaller(w, r, where, err)
 		return
 	}
-	if g.isClosing() {
+	if g.stop.begun() {
 		h.Set("Connection", "close") // the client's next connection reaches the process that replaces this one
 	}
+	x := &exchange{g: g, w: w, r: r, where: where, principal: p, target: t}
 	switch where {
 	case endpointRuns:
-		if g.enterOrRefuse(w, r, where, nil) {
-			defer g.gate.leave()
-			g.serveRuns(w, r, p, t.task)
+		if x.enterOrRefuse() {
+			defer g.stop.gate.leave()
+			x.serveRuns()
 		}
 		return
 	case endpointMetrics:
-		g.serveMetrics(w, r, p)
+		x.serveMetrics()
 		return
 	case endpointInspect:
-		g.serveInspect(w, r, p)
+		x.serveInspect()
 		return
 	case endpointOperate:
-		if g.enterOrRefuse(w, r, where, nil) {
-			defer g.gate.leave()
-			g.serveOperate(w, r, p)
+		if x.enterOrRefuse() {
+			defer g.stop.gate.leave()
+			x.serveOperate()
 		}
 		return
 	}
 	switch r.Method {
 	case http.MethodPost:
-		g.servePost(w, r, p, t)
+		x.servePost()
 	case http.MethodGet:
-		g.serveGet(w, r, p, t)
+		x.serveGet()
 	case http.MethodDelete:
-		g.serveDelete(w, r, p)
+		x.serveDelete()
 	}
 }
 
-// enterOrRefuse admits a request to the gate, or answers that Switchboard is stopping. After true,
+// enterOrRefuse admits the request to the gate, or answers that Switchboard is stopping. After true,
 // the caller must call gate.leave.
-func (g *Gateway) enterOrRefuse(w http.ResponseWriter, r *http.Request, where endpoint, id []byte) bool {
-	if g.gate.enter() {
+func (x *exchange) enterOrRefuse() bool {
+	if x.g.stop.gate.enter() {
 		return true
 	}
-	if _, hop := cluster.Principal(r); hop {
-		cluster.NotHere(w) // the replica that forwarded it takes over
+	if _, hop := cluster.Principal(x.r); hop {
+		cluster.NotHere(x.w) // the replica that forwarded it takes over
 		return false
 	}
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Connection", "close")
-	g.refuse(w, where, http.StatusServiceUnavailable, id, errStopping)
+	x.w.Header().Set("Retry-After", "1")
+	x.w.Header().Set("Connection", "close")
+	x.refuseWith(http.StatusServiceUnavailable, errStopping)
 	return false
+}
+
+// isStillAllowed reports whether the request would still be authenticated as the same principal. It
+// returns false for a revoked key.
+func (x *exchange) isStillAllowed() bool {
+	now, err := x.g.callers.authenticator.Authenticate(x.r)
+	return err == nil && session.KeyOf(now) == session.KeyOf(x.principal)
 }
 
 // endsUnchecked reports whether Heads cannot tell where r ends, which is so after a
@@ -228,9 +237,9 @@ func (g *Gateway) serveHealth(w http.ResponseWriter) {
 // serveHealth.
 func (g *Gateway) serveReady(w http.ResponseWriter) {
 	status := http.StatusServiceUnavailable
-	ready, text := g.fitness()
+	ready, text := g.tasks.Ready()
 	switch {
-	case g.isClosing():
+	case g.stop.begun():
 		text = []byte(`{"ready":false,"stopping":true}`)
 	case ready:
 		status = http.StatusOK
@@ -254,7 +263,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		g.log.Error("cannot authenticate a caller", "err", err)
 		e = switchboard.Refuse(switchboard.CodeNotAuthenticated, "the caller could not be authenticated; the log output of Switchboard says why")
 	}
-	wait, tell := g.failures.count(Network(r.RemoteAddr))
+	wait, tell := g.callers.failures.count(Network(r.RemoteAddr))
 	if tell > 0 {
 		g.log.Warn("refused a caller", "code", e.Code, "why", e, "remote", r.RemoteAddr, "failures", tell)
 	}
@@ -262,7 +271,7 @@ func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, where end
 		select {
 		case <-time.After(wait):
 		case <-r.Context().Done():
-		case <-g.closing:
+		case <-g.stop.closing:
 		}
 	}
 	if httpStatus(e.Code) == http.StatusUnauthorized {
@@ -277,35 +286,35 @@ func (g *Gateway) refuse(w http.ResponseWriter, where endpoint, status int, id [
 		g.writeFailure(w, status, id, failureOf(e))
 		return
 	}
-	g.countRefusal(e.Code)
+	g.enc.recorder.Refused(e.Code)
 	w.Header().Set("Content-Type", "application/problem+json")
 	writeAll(w, status, problem(status, e))
 }
 
 // writeFailure answers with a JSON-RPC error; a nil id is null.
 func (g *Gateway) writeFailure(w http.ResponseWriter, status int, id []byte, f *failure) {
-	g.countFailure(f)
+	g.enc.countFailure(f)
 	w.Header().Set("Content-Type", "application/json")
 	writeAll(w, status, f.envelope(id))
 }
 
 // countFailure counts f if it is a refusal.
-func (g *Gateway) countFailure(f *failure) {
+func (enc *encoder) countFailure(f *failure) {
 	if f != nil && f.refusal != "" {
-		g.countRefusal(f.refusal)
+		enc.recorder.Refused(f.refusal)
 	}
 }
 
 // serveMetrics answers GET /metrics.
-func (g *Gateway) serveMetrics(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	kind, text, err := g.metrics(p, r.Header)
+func (x *exchange) serveMetrics() {
+	kind, text, err := x.g.operators.Metrics(x.principal, x.r.Header)
 	if err != nil {
-		g.log.Error("metrics", "err", err)
-		http.Error(w, internalFailure.message, http.StatusInternalServerError)
+		x.g.log.Error("metrics", "err", err)
+		http.Error(x.w, internalFailure.message, http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", kind)
-	writeAll(w, http.StatusOK, text)
+	x.w.Header().Set("Content-Type", kind)
+	writeAll(x.w, http.StatusOK, text)
 }
 
 // maxReason is the maximum length of an operator's reason, in bytes.
@@ -313,17 +322,17 @@ const maxReason = 500
 
 // serveOperate disables, enables or restarts a server. It demands a JSON content type even for an
 // empty body, because a page of another origin cannot send one without a preflight request.
-func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
+func (x *exchange) serveOperate() {
 	bad := func(status int, why string) {
-		g.refuse(w, endpointOperate, status, nil, &switchboard.Error{Text: why})
+		x.refuseWith(status, &switchboard.Error{Text: why})
 	}
-	if why := notJSON(w, r); why != "" {
+	if why := notJSON(x.w, x.r); why != "" {
 		bad(http.StatusUnsupportedMediaType, why)
 		return
 	}
-	held := g.newHold(p)
-	defer held.release()
-	body, ok := g.readBody(w, r, endpointOperate, &held)
+	x.memory = x.g.accounts.newHold(x.principal)
+	defer x.memory.release()
+	body, ok := x.readBody()
 	if !ok {
 		return
 	}
@@ -338,54 +347,54 @@ func (g *Gateway) serveOperate(w http.ResponseWriter, r *http.Request, p switchb
 			return
 		}
 	}
-	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/v1/servers/"), "/")
-	text, err := g.operate(p, r.Header, switchboard.ServerID(id), what, wish.Reason)
-	g.answerOperator(w, r, endpointOperate, text, err)
+	id, what, _ := strings.Cut(strings.TrimPrefix(x.r.URL.EscapedPath(), "/v1/servers/"), "/")
+	text, err := x.g.operators.Operate(x.principal, x.r.Header, switchboard.ServerID(id), what, wish.Reason)
+	x.answerOperator(text, err)
 }
 
 // serveInspect answers one of the operators' reads.
-func (g *Gateway) serveInspect(w http.ResponseWriter, r *http.Request, p switchboard.Principal) {
-	text, err := g.inspect[r.URL.EscapedPath()](r.Context(), p, r.URL.Query())
-	g.answerOperator(w, r, endpointInspect, text, err)
+func (x *exchange) serveInspect() {
+	text, err := x.g.operators.Read(x.r.URL.EscapedPath())(x.r.Context(), x.principal, x.r.URL.Query())
+	x.answerOperator(text, err)
 }
 
 // answerOperator answers with JSON, or with problem details if err is set.
-func (g *Gateway) answerOperator(w http.ResponseWriter, r *http.Request, where endpoint, text []byte, err error) {
+func (x *exchange) answerOperator(text []byte, err error) {
 	if err != nil {
 		e, ok := errors.AsType[*switchboard.Error](err)
 		if !ok {
-			g.log.Error("not answered", "path", r.URL.Path, "err", err)
+			x.g.log.Error("not answered", "path", x.r.URL.Path, "err", err)
 			e = switchboard.Refuse(switchboard.CodeTaskRefused, "this could not be answered; the log output of Switchboard says why")
 		}
-		g.refuse(w, where, httpStatus(e.Code), nil, e)
+		x.refuseWith(httpStatus(e.Code), e)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	writeAll(w, http.StatusOK, text)
+	x.w.Header().Set("Content-Type", "application/json")
+	writeAll(x.w, http.StatusOK, text)
 }
 
 // serveRuns mints a run of the task.
-func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboard.Principal, task switchboard.TaskID) {
-	if r.ContentLength != 0 {
-		if why := notJSON(w, r); why != "" {
-			http.Error(w, why+"; or send no body", http.StatusUnsupportedMediaType)
+func (x *exchange) serveRuns() {
+	if x.r.ContentLength != 0 {
+		if why := notJSON(x.w, x.r); why != "" {
+			http.Error(x.w, why+"; or send no body", http.StatusUnsupportedMediaType)
 			return
 		}
 	}
-	held := g.newHold(p)
-	defer held.release()
-	if _, ok := g.readBody(w, r, endpointRuns, &held); !ok {
+	x.memory = x.g.accounts.newHold(x.principal)
+	defer x.memory.release()
+	if _, ok := x.readBody(); !ok {
 		return
 	}
-	minted, err := g.openRun(r.Context(), p, runTarget{task: task})
+	minted, err := x.g.dispatcher.finder.openRun(x.r.Context(), x.principal, x.target)
 	if err != nil {
 		var e *switchboard.Error
 		if !errors.As(err, &e) {
-			g.log.Error("cannot open a run", "task", task, "err", err)
+			x.g.log.Error("cannot open a run", "task", x.target.task, "err", err)
 			e = switchboard.Refuse(switchboard.CodeTaskRefused, "%s", internalFailure.message)
 		}
-		g.log.Info("refused", "code", e.Code, "task", task, "tenant", p.Tenant, "principal", p.ID, "err", e)
-		g.refuse(w, endpointRuns, httpStatus(e.Code), nil, e)
+		x.g.log.Info("refused", "code", e.Code, "task", x.target.task, "tenant", x.principal.Tenant, "principal", x.principal.ID, "err", e)
+		x.refuseWith(httpStatus(e.Code), e)
 		return
 	}
 	path := "/mcp/runs/" + string(minted.ID())
@@ -394,9 +403,9 @@ func (g *Gateway) serveRuns(w http.ResponseWriter, r *http.Request, p switchboar
 		Task switchboard.TaskID `json:"task"`
 		Path string             `json:"path"`
 	}{minted.ID(), minted.Task(), path})
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Location", path)
-	writeAll(w, http.StatusCreated, body)
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.Header().Set("Location", path)
+	writeAll(x.w, http.StatusCreated, body)
 }
 
 // notJSON says what to send instead if the body of r is not plain JSON; "" means that it is. A page
@@ -426,34 +435,34 @@ const firstRead = 64 << 10
 // readBody reads the whole body into reserved memory, or answers with the reason why not. A request
 // is forwarded only when its body has been read: net/http cuts some answers otherwise
 // (golang/go#40747).
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoint, held *memoryHold) ([]byte, bool) {
+func (x *exchange) readBody() ([]byte, bool) {
 	tooLong := func() ([]byte, bool) {
-		w.Header().Set("Connection", "close")
-		g.writeFailure(w, http.StatusRequestEntityTooLarge, nil, invalidRequest("the message is longer than 4 MiB"))
+		x.w.Header().Set("Connection", "close")
+		x.refuse(http.StatusRequestEntityTooLarge, invalidRequest("the message is longer than 4 MiB"))
 		return nil, false
 	}
-	if r.ContentLength > MaxMessage {
+	if x.r.ContentLength > MaxMessage {
 		return tooLong()
 	}
-	c := http.NewResponseController(w)
+	c := http.NewResponseController(x.w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
 	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a connection without deadlines needs no reset
 	// Content-Length is only a promise: memory grows with the bytes that arrive.
 	whole := int64(MaxMessage + 1)
-	if r.ContentLength >= 0 {
-		whole = r.ContentLength + 1 // one more, to see the end
+	if x.r.ContentLength >= 0 {
+		whole = x.r.ContentLength + 1 // one more, to see the end
 	}
 	var body []byte
 	for {
 		if len(body) == cap(body) {
 			room := min(max(4*int64(cap(body)), firstRead), whole)
-			if ok, full := held.tryGrow(room - int64(cap(body))); !ok {
-				g.refuseMemory(w, where, full)
+			if ok, full := x.memory.tryGrow(room - int64(cap(body))); !ok {
+				x.refuseMemory(full)
 				return nil, false
 			}
 			body = append(make([]byte, 0, room), body...)
 		}
-		n, err := r.Body.Read(body[len(body):cap(body)])
+		n, err := x.r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
 		case len(body) > MaxMessage:
@@ -462,57 +471,57 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, where endpoin
 		case err == io.EOF:
 			return body, true
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusRequestTimeout, nil, invalidRequest("the message did not arrive within "+bodyTimeout.String()))
+			x.w.Header().Set("Connection", "close")
+			x.refuse(http.StatusRequestTimeout, invalidRequest("the message did not arrive within "+bodyTimeout.String()))
 			return nil, false
 		default:
-			w.Header().Set("Connection", "close")
-			g.writeFailure(w, http.StatusBadRequest, nil, invalidRequest("the message could not be read to its end"))
+			x.w.Header().Set("Connection", "close")
+			x.refuse(http.StatusBadRequest, invalidRequest("the message could not be read to its end"))
 			return nil, false
 		}
 	}
 }
 
 // servePost answers one message.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, p switchboard.Principal, t runTarget) {
-	if why := notJSON(w, r); why != "" {
-		g.writeFailure(w, http.StatusUnsupportedMediaType, nil, invalidRequest(why))
+func (x *exchange) servePost() {
+	if why := notJSON(x.w, x.r); why != "" {
+		x.refuse(http.StatusUnsupportedMediaType, invalidRequest(why))
 		return
 	}
-	accepts := parseAccept(r.Header)
-	if !accepts.json && !accepts.events {
-		g.writeFailure(w, http.StatusNotAcceptable, nil, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
+	x.accepts = parseAccept(x.r.Header)
+	if !x.accepts.json && !x.accepts.events {
+		x.refuse(http.StatusNotAcceptable, invalidRequest("Accept must hold application/json, text/event-stream, or better both"))
 		return
 	}
-	held := g.newHold(p)
-	defer held.release()
-	body, ok := g.readBody(w, r, endpointMCP, &held)
-	if !ok {
+	x.memory = x.g.accounts.newHold(x.principal)
+	defer x.memory.release()
+	var ok bool
+	if x.body, ok = x.readBody(); !ok {
 		return
 	}
-	m, err := wire.Parse(body)
+	m, err := wire.Parse(x.body)
 	if err != nil {
 		f, id := parseFailure(err)
-		g.writeFailure(w, http.StatusBadRequest, id, f)
+		x.g.writeFailure(x.w, http.StatusBadRequest, id, f)
 		return
 	}
-	x := &exchange{g: g, w: w, r: r, principal: p, accepts: accepts, message: m, body: body, memory: &held}
+	x.message = m
 	var f *failure
-	if x.target, f = t.withHeaders(r.Header); f != nil {
+	if x.target, f = x.target.withHeaders(x.r.Header); f != nil {
 		x.refuse(http.StatusBadRequest, f)
 		return
 	}
 	if m.Kind == wire.Request { // other messages concern requests in flight
-		if !g.enterOrRefuse(w, r, endpointMCP, m.ID) {
+		if !x.enterOrRefuse() {
 			return
 		}
 		if m.Method == wire.MethodListen {
-			g.gate.leave() // a drain does not wait for streams of changes
+			x.g.stop.gate.leave() // a drain does not wait for streams of changes
 		} else {
-			defer g.gate.leave()
+			defer x.g.stop.gate.leave()
 		}
 	}
-	header := r.Header.Get(wire.HeaderProtocolVersion)
+	header := x.r.Header.Get(wire.HeaderProtocolVersion)
 	if wire.Modern(header) || wire.Modern(metaVersion(&m)) {
 		x.serveModern(header)
 		return
@@ -552,17 +561,18 @@ func parseAccept(h http.Header) (a acceptedForms) {
 // isKnownVersion reports whether Switchboard speaks the protocol version.
 func isKnownVersion(version string) bool { return slices.Contains(wire.Versions, version) }
 
-// An exchange is one POST and its answer.
+// An exchange is one authenticated HTTP request and its answer.
 type exchange struct {
 	g         *Gateway
 	w         http.ResponseWriter
 	r         *http.Request
+	where     endpoint
 	principal switchboard.Principal
 	target    runTarget
 	accepts   acceptedForms
 	message   wire.Message
-	body      []byte      // the message's bytes
-	memory    *memoryHold // reserved for the message and for its answer
+	body      []byte     // the message's bytes
+	memory    memoryHold // reserved for the message and for its answer
 }
 
 // refuse answers with a failure. The id of a response is not repeated: it is no id of a request.
@@ -574,20 +584,29 @@ func (x *exchange) refuse(status int, f *failure) {
 	x.g.writeFailure(x.w, status, id, f)
 }
 
+// refuseWith answers with e in the form of the endpoint: JSON-RPC, or problem details.
+func (x *exchange) refuseWith(status int, e *switchboard.Error) {
+	if x.where == endpointMCP {
+		x.refuse(status, failureOf(e))
+		return
+	}
+	x.g.refuse(x.w, x.where, status, nil, e)
+}
+
 // streamReply answers q and sends what servers say meanwhile as notifications. cancel cancels ctx
 // and so the work. done is called before the answer is sent, lost when a write to the client fails.
 // rs keeps the events that a client can resume; nil keeps none.
-func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *replays) {
+func (x *exchange) streamReply(ctx context.Context, cancel context.CancelCauseFunc, lost func(error), q *clientRequest, done func(), rs *session.Replays) {
 	p := newHTTPReply(x.w, x.accepts, q.modern, lost, rs)
 	if x.accepts.events {
 		q.notify, q.sendKept = p.notify, p.sendKept
 	}
-	a := x.g.dispatch(ctx, cancel, q)
+	a := x.g.dispatcher.dispatch(ctx, cancel, q)
 	done()
 	if n := p.stopNotifying(); n > 0 {
 		x.g.log.Warn("a client reads too slowly; notifications were dropped", "count", n, "tenant", q.principal.Tenant, "principal", q.principal.ID)
 	}
-	a = x.g.holdAnswer(x.memory, a)
+	a = x.g.accounts.holdAnswer(&x.memory, a)
 	p.sendAnswer(q.ID, a)
 	a.done()
 }

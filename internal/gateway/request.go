@@ -6,14 +6,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/mark3labs/mcp-go/server"
+
 	"github.com/summit-switchboard/switchboard/internal/run"
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -25,7 +27,7 @@ type clientRequest struct {
 	*wire.Message
 	modern    bool
 	principal switchboard.Principal
-	client    *clientState // nil over HTTP in the modern era, which has requests but no clients
+	client    *session.Client // nil over HTTP in the modern era, which has requests but no clients
 	bind      runBinder
 
 	// saveSession saves in the store what the client subscribes to; nil if that ends with the
@@ -94,16 +96,30 @@ func (a rpcAnswer) done() {
 	}
 }
 
+// A dispatcher answers the requests of both eras and both transports, by method.
+type dispatcher struct {
+	library   *server.MCPServer // answers what concerns only Switchboard itself
+	runs      *run.Registry
+	finder    *runFinder
+	tools     *toolCaller
+	forwarder *forwarder
+	notifier  *notifier
+	meter     *run.Meter
+	enc       *encoder
+	log       *slog.Logger
+	requests  openRequests
+}
+
 // dispatch answers every request except subscriptions/listen. It contains a panic to its request. A
 // client that has cancelled or disconnected gets no answer; a client gets one if its request ends
 // because Switchboard stops. cancel cancels ctx. The caller must call it when the answer has been
 // sent.
-func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, q *clientRequest) (a rpcAnswer) {
-	g.requests.add(q, cancel)
-	defer g.requests.remove(q)
+func (d *dispatcher) dispatch(ctx context.Context, cancel context.CancelCauseFunc, q *clientRequest) (a rpcAnswer) {
+	d.requests.add(q, cancel)
+	defer d.requests.remove(q)
 	defer func() {
 		if p := recover(); p != nil {
-			g.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
+			d.log.Error("panic while answering", "method", q.Method, "tenant", q.principal.Tenant, "panic", p, "stack", string(debug.Stack()))
 			a = rpcAnswer{failure: internalFailure}
 		}
 		switch {
@@ -113,7 +129,7 @@ func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, 
 		case a.failure == internalFailure:
 			a.failure = failureOf(errStopping)
 		}
-		g.countFailure(a.failure)
+		d.enc.countFailure(a.failure)
 	}()
 	if q.modern {
 		if f := checkMeta(q); f != nil {
@@ -125,53 +141,53 @@ func (g *Gateway) dispatch(ctx context.Context, cancel context.CancelCauseFunc, 
 	}
 	switch q.Method {
 	case wire.MethodInitialize:
-		return g.answerInitialize(ctx, q)
+		return d.answerInitialize(ctx, q)
 	case wire.MethodDiscover:
-		return g.describeSelf(ctx, q)
+		return d.describeSelf(ctx, q)
 	case wire.MethodPing:
-		return g.answerByLibrary(ctx, q)
+		return d.answerByLibrary(ctx, q)
 	case wire.MethodSetLevel:
-		return g.saveWish(ctx, q, g.answerByLibrary(ctx, q))
+		return d.saveWish(ctx, q, d.answerByLibrary(ctx, q))
 	case wire.MethodToolsCall:
-		return g.callTool(ctx, q)
+		return d.tools.callTool(ctx, q)
 	case wire.MethodSubscribe, wire.MethodUnsubscribe:
 		if !q.modern {
-			return g.saveWish(ctx, q, g.answerSubscribe(ctx, q))
+			return d.saveWish(ctx, q, d.notifier.answerSubscribe(ctx, q))
 		}
 		return rpcAnswer{failure: methodNotFound(q.Method)}
 	}
 	if k, ok := kinds[q.Method]; ok {
-		return g.answerList(ctx, q, k)
+		return d.answerList(ctx, q, k)
 	}
-	return g.relayToServer(ctx, q)
+	return d.relayToServer(ctx, q)
 }
 
 // saveWish saves the session, and then answers with a: a replica that takes the session over must
 // know what the client subscribed to. If the store fails, the session is saved later.
-func (g *Gateway) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) rpcAnswer {
+func (d *dispatcher) saveWish(ctx context.Context, q *clientRequest, a rpcAnswer) rpcAnswer {
 	if q.saveSession == nil || a.failure != nil {
 		return a
 	}
 	if err := q.saveSession(ctx); errors.Is(err, store.ErrConflict) {
-		return g.errorAnswer(q, switchboard.Unavailable("another replica has just taken the session over, so nothing was done", err))
+		return d.enc.errorAnswer(q, switchboard.Unavailable("another replica has just taken the session over, so nothing was done", err))
 	}
 	return a
 }
 
 // answerInitialize binds the run of a legacy client before it answers. So a task that cannot start
 // is reported in the answer to initialize.
-func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAnswer {
+func (d *dispatcher) answerInitialize(ctx context.Context, q *clientRequest) rpcAnswer {
 	if !q.modern {
 		if version, ok := q.Param("protocolVersion"); !ok || version[0] != '"' {
 			return rpcAnswer{failure: invalidParams("initialize: params.protocolVersion must be a string")}
 		}
 		capabilities, _ := q.Param("capabilities")
-		q.client.setCapabilities(capabilities)
+		q.client.SetCapabilities(capabilities)
 		if _, err := q.bind(ctx); err != nil {
-			return g.errorAnswer(q, err)
+			return d.enc.errorAnswer(q, err)
 		}
 	}
-	return g.describeSelf(ctx, q)
+	return d.describeSelf(ctx, q)
 }
 
 // discoverPatience is how long server/discover waits for the servers' declarations. Clients that
@@ -179,8 +195,8 @@ func (g *Gateway) answerInitialize(ctx context.Context, q *clientRequest) rpcAns
 const discoverPatience = time.Second
 
 // describeSelf answers with the capabilities of Switchboard and of the run's servers.
-func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer {
-	a := g.answerByLibrary(ctx, q)
+func (d *dispatcher) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer {
+	a := d.answerByLibrary(ctx, q)
 	if a.failure != nil {
 		return a
 	}
@@ -197,7 +213,7 @@ func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer 
 		edits = append(edits, wire.Edit{Name: "capabilities", Value: all})
 	}
 	if text := s.Instructions(); text != "" {
-		g.meter.Charge(r.Bill(), run.Instructions, []byte(text))
+		d.meter.Charge(r.Bill(), run.Instructions, []byte(text))
 		edits = append(edits, wire.Edit{Name: "instructions", Value: wire.AppendString(nil, text)})
 	}
 	if edits != nil {
@@ -207,24 +223,24 @@ func (g *Gateway) describeSelf(ctx context.Context, q *clientRequest) rpcAnswer 
 }
 
 // answerList answers with finished bytes, unless a policy depends on the time.
-func (g *Gateway) answerList(ctx context.Context, q *clientRequest, k switchboard.Kind) rpcAnswer {
+func (d *dispatcher) answerList(ctx context.Context, q *clientRequest, k switchboard.Kind) rpcAnswer {
 	if cursor, ok := q.Param("cursor"); ok && string(cursor) != "null" && string(cursor) != `""` {
 		return rpcAnswer{failure: invalidParams("no such cursor: this list has one page")}
 	}
 	r, err := q.bind(ctx)
 	if err != nil {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
-	g.runs.AwaitOffers(ctx, r)
-	g.runs.Refresh(ctx, r)
+	d.runs.AwaitOffers(ctx, r)
+	d.runs.Refresh(ctx, r)
 	if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
-		return g.errorAnswer(q, err)
+		return d.enc.errorAnswer(q, err)
 	}
 	s := r.Surface()
 	list := s.List(k, q.modern)
 	if k == switchboard.Tools {
-		g.runs.Listed(ctx, r, q.clientOf(r), s.Table(q.modern))
-		g.meter.ChargeList(r.Bill(), s, q.modern, list)
+		d.runs.Listed(ctx, r, q.clientOf(r), s.Table(q.modern))
+		d.meter.ChargeList(r.Bill(), s, q.modern, list)
 	}
 	return rpcAnswer{result: list}
 }
@@ -255,26 +271,26 @@ const StartWait = 50 * time.Second
 
 // awaitServers waits for servers that are starting, as long as the run therefore shows only our own
 // tools, or does not show what the request needs.
-func (g *Gateway) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
+func (rf *runFinder) awaitServers(ctx context.Context, r *run.Run, most time.Duration, shows func(*surface.Surface) bool) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	g.runs.Await(ctx, r, func() bool {
+	rf.runs.Await(ctx, r, func() bool {
 		err := r.Err()
 		return err != nil && !errors.As(err, new(*run.Starting)) || err == nil && shows(r.Surface())
 	})
 }
 
 // whyUnmet returns why the run shows nothing, or nil if it shows something.
-func (g *Gateway) whyUnmet(ctx context.Context, r *run.Run) error {
+func (rf *runFinder) whyUnmet(ctx context.Context, r *run.Run) error {
 	if r.Err() != nil {
-		g.runs.Refresh(ctx, r)
+		rf.runs.Refresh(ctx, r)
 	}
 	return r.Err()
 }
 
 // ownMeta returns the _meta of a modern result that Switchboard itself gives.
-func (g *Gateway) ownMeta(more ...string) []byte {
-	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), g.serverInfo...)
+func (enc *encoder) ownMeta(more ...string) []byte {
+	m := append([]byte(`{"`+wire.MetaServerInfo+`":`), enc.serverInfo...)
 	for _, s := range more {
 		m = append(append(m, ','), s...)
 	}
@@ -305,152 +321,14 @@ func checkMeta(q *clientRequest) *failure {
 		return invalidParams("params._meta must hold " + wire.MetaClientCapabilities + ", an object; {} means none")
 	}
 	if raw, ok := q.Meta(wire.MetaLogLevel); ok {
-		if level, _ := wire.String(raw); severity(level) < 0 {
+		if level, _ := wire.String(raw); session.Severity(level) < 0 {
 			return invalidParams("params._meta: " + wire.MetaLogLevel + " must be one of debug, info, notice, warning, error, critical, alert, emergency")
 		}
 	}
 	return nil
 }
 
-// logLevels are the severities of log messages, lowest first.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
-func severity(level string) int { return slices.Index(logLevels, level) }
-
-// Why a request ended early.
+// errStopping ends the requests that are in flight when Switchboard stops.
 var (
-	errCancelled = errors.New("cancelled by the client")
-	errStopping  = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
+	errStopping = &switchboard.Error{Code: switchboard.CodeOverloaded, Text: "Switchboard is stopping", RetryAfter: time.Second}
 )
-
-// An openRequests holds the cancel functions of the requests in flight. To derive each context from
-// a common one would cost several times as much. The zero value is empty.
-type openRequests struct {
-	mu      sync.Mutex
-	cancels map[*clientRequest]context.CancelCauseFunc
-	ended   error
-}
-
-func (o *openRequests) add(q *clientRequest, cancel context.CancelCauseFunc) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.cancels == nil {
-		o.cancels = map[*clientRequest]context.CancelCauseFunc{}
-	}
-	o.cancels[q] = cancel
-	if o.ended != nil {
-		cancel(o.ended)
-	}
-}
-
-func (o *openRequests) remove(q *clientRequest) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.cancels, q)
-}
-
-// cancelAll cancels the requests in flight, and all that are added later.
-func (o *openRequests) cancelAll(why error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ended = why
-	for _, cancel := range o.cancels {
-		cancel(why)
-	}
-}
-
-// A drainGate counts the requests in flight, and admits none once it is shut. Every request passes
-// it, so it has no lock. Use newGate.
-type drainGate struct {
-	entered atomic.Int64
-	closed  atomic.Bool
-	once    sync.Once
-	idle    chan struct{} // closed when the gate is shut and all requests have left
-}
-
-func newGate() *drainGate { return &drainGate{idle: make(chan struct{})} }
-
-// enter admits a request, unless the gate is shut. After true, the caller must call leave.
-func (g *drainGate) enter() bool {
-	g.entered.Add(1) // first count, then look: shut does it in the other order
-	if g.closed.Load() {
-		g.leave()
-		return false
-	}
-	return true
-}
-
-func (g *drainGate) leave() {
-	if g.entered.Add(-1) == 0 && g.closed.Load() {
-		g.once.Do(func() { close(g.idle) })
-	}
-}
-
-func (g *drainGate) shut() {
-	g.entered.Add(1)
-	g.closed.Store(true)
-	g.leave()
-}
-
-// A requestTable holds the requests in flight of one client, by id. The zero value is empty.
-type requestTable struct {
-	mu    sync.Mutex
-	m     map[string]context.CancelCauseFunc
-	ended error
-}
-
-// add adds a request. It returns a failure if a request with this id is in flight, or too many are.
-func (f *requestTable) add(id []byte, cancel context.CancelCauseFunc) *failure {
-	key, _ := wire.IDKey(id)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, ok := f.m[key]; ok {
-		return &failure{code: wire.CodeInvalidRequest, message: "a request with this id is still in flight; use another id"}
-	}
-	if len(f.m) >= MaxInFlight {
-		return failureOf(switchboard.Refuse(switchboard.CodeOverloaded, "%d requests of this session are in flight, its limit; wait for some to end", MaxInFlight))
-	}
-	if f.m == nil {
-		f.m = map[string]context.CancelCauseFunc{}
-	}
-	f.m[key] = cancel
-	if f.ended != nil {
-		cancel(f.ended)
-	}
-	return nil
-}
-
-// cancelAll cancels the requests in flight, and all that are added later.
-func (f *requestTable) cancelAll(why error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = why
-	for _, cancel := range f.m {
-		cancel(why)
-	}
-}
-
-func (f *requestTable) remove(id []byte) {
-	key, _ := wire.IDKey(id)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.m, key)
-}
-
-// cancel cancels the request that the params of notifications/cancelled name, and reports whether
-// it is in flight.
-func (f *requestTable) cancel(params []byte) bool {
-	id, _ := memberOf(params, "requestId")
-	key, ok := wire.IDKey(id)
-	if !ok {
-		return false
-	}
-	f.mu.Lock()
-	cancel := f.m[key]
-	f.mu.Unlock()
-	if cancel == nil {
-		return false
-	}
-	cancel(errCancelled)
-	return true
-}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/session"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -133,27 +134,27 @@ type httpReply struct {
 	modern  bool
 	events  events // used by the outbox, and by the handler after the last flush
 	lost    func(error)
-	replays *replays
+	replays *session.Replays
 
 	mu             sync.Mutex
-	out            *outbox     // of whole events; nil until there is one
-	track          *track      // nil until something is sent, and if nothing can be resumed
-	moved          atomic.Bool // the client has resumed the stream on another connection
-	keepAliveTimer *time.Timer // nil if the client reads no events
+	out            *outbox        // of whole events; nil until there is one
+	track          *session.Track // nil until something is sent, and if nothing can be resumed
+	moved          atomic.Bool    // the client has resumed the stream on another connection
+	keepAliveTimer *time.Timer    // nil if the client reads no events
 	ended          bool
 }
 
 // newHTTPReply returns the reply to a request. When the client has waited for KeepAlive, it gets a
 // comment. lost is called when a write to the client fails. rs keeps the events; nil means that
 // none are kept.
-func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *replays) *httpReply {
+func newHTTPReply(w http.ResponseWriter, a acceptedForms, modern bool, lost func(error), rs *session.Replays) *httpReply {
 	p := &httpReply{accepts: a, modern: modern, lost: lost, replays: rs, events: events{w: w, c: http.NewResponseController(w)}}
 	if a.events {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		first := KeepAlive
-		if rs != nil && rs.sendsPrimers {
-			first = primeAfter
+		if rs != nil && rs.SendsPrimers() {
+			first = session.PrimeAfter
 		}
 		p.keepAliveTimer = time.AfterFunc(first, p.sendKeepAlive)
 	}
@@ -177,10 +178,10 @@ func (p *httpReply) outboxLocked() *outbox {
 // holds p.mu.
 func (p *httpReply) asEvent(message []byte) []byte {
 	if p.replays == nil {
-		return appendEvent(nil, nil, message)
+		return session.AppendEvent(nil, nil, message)
 	}
 	p.beginTrack()
-	return p.track.appendMessage(message)
+	return p.track.Append(message)
 }
 
 // beginTrack begins to keep the events, and reports whether it has sent the client a primer. The
@@ -190,11 +191,11 @@ func (p *httpReply) beginTrack() (primed bool) {
 		return false
 	}
 	out := p.outboxLocked()
-	p.track = p.replays.openTrack(func() {
+	p.track = p.replays.Open(func() {
 		p.moved.Store(true)
 		out.abandon()
 	})
-	primer := p.track.primer()
+	primer := p.track.Primer()
 	if primer != nil {
 		out.put(primer)
 	}
@@ -261,7 +262,7 @@ func (p *httpReply) sendAnswer(id []byte, a rpcAnswer) {
 		if !a.none() {
 			last = a.parts(id)
 		}
-		if event := p.track.finish(last...); !p.moved.Load() && last != nil {
+		if event := p.track.Finish(last...); !p.moved.Load() && last != nil {
 			_ = p.events.sendAs(event, last...)
 		}
 	case a.none():

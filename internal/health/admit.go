@@ -19,7 +19,7 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}
 		moves := m.othersFit(c)
 		if moves {
-			s.awaitProbe(ctx)
+			s.awaitDoubt(ctx)
 			if state := m.Unfit()[switchboard.ToolID{Server: s.id}]; state == Lost || state == Quarantine {
 				own := *c
 				own.NoWait = true
@@ -28,7 +28,7 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}
 		t, err := s.admit(c)
 		if err != nil {
-			return switchboard.Result{}, moving(err, moves)
+			return switchboard.Result{}, markMoves(err, moves)
 		}
 		ended := false
 		defer func() {
@@ -38,13 +38,13 @@ func (m *Monitor) Admit(next switchboard.Caller) switchboard.Caller {
 		}()
 		r, err := next.Call(ctx, c)
 		ended = true
-		t.end(ctx, err)
-		return r, moving(err, moves)
+		t.finish(ctx, err)
+		return r, markMoves(err, moves)
 	})
 }
 
-// moving says in err that the call can be made elsewhere soon, if it never left and another candidate is fit.
-func moving(err error, moves bool) error {
+// markMoves says in err that the call can be made elsewhere soon, if it never left and another candidate is fit.
+func markMoves(err error, moves bool) error {
 	own, ok := errors.AsType[*switchboard.Error](err)
 	if !moves || !ok || !own.Unsent || own.Code != switchboard.CodeNoneHealthy && own.Code != switchboard.CodeServerUnreachable {
 		return err
@@ -55,7 +55,7 @@ func moving(err error, moves bool) error {
 }
 
 // A trial is a call under way whose end the breakers wait for.
-type trial struct {
+type callTrial struct {
 	server *server
 	report func(error)
 
@@ -66,8 +66,8 @@ type trial struct {
 }
 
 // admit asks the breakers.
-func (s *server) admit(c *switchboard.Call) (trial, error) {
-	t := trial{server: s, began: time.Now()}
+func (s *server) admit(c *switchboard.Call) (callTrial, error) {
+	t := callTrial{server: s, began: time.Now()}
 	b := s.bar.Load()
 	if b != nil && !b.trial {
 		return t, s.refuse(b)
@@ -115,11 +115,11 @@ func (s *server) admitTool(t *tool) (func(error), error) {
 	state, until := t.state, t.until
 	s.mu.Unlock()
 	if state == Quarantine {
-		return nil, refusal("the tool has failed too often lately", until)
+		return nil, notFit("the tool has failed too often lately", until)
 	}
 	report, err := t.breaker.Allow()
 	if err != nil {
-		return nil, refusal("the tool has failed too often lately, and is being tried again", time.Time{})
+		return nil, notFit("the tool has failed too often lately, and is being tried again", time.Time{})
 	}
 	return report, nil
 }
@@ -136,10 +136,10 @@ func (s *server) refuse(b *bar) *switchboard.Error {
 		why = "the tool's server is not fit to serve"
 		s.want()
 	}
-	return refusal(why, b.next)
+	return notFit(why, b.next)
 }
 
-func refusal(why string, next time.Time) *switchboard.Error {
+func notFit(why string, next time.Time) *switchboard.Error {
 	e := &switchboard.Error{Code: switchboard.CodeNoneHealthy, Stage: StageName, Unsent: true}
 	e.RetryAfter = time.Second
 	if !next.IsZero() {
@@ -149,8 +149,8 @@ func refusal(why string, next time.Time) *switchboard.Error {
 	return e
 }
 
-// end tells the breakers how the call ended.
-func (t *trial) end(ctx context.Context, err error) {
+// finish tells the breakers how the call ended.
+func (t *callTrial) finish(ctx context.Context, err error) {
 	said := verdict(ctx, err)
 	s := t.server
 	switch {
@@ -163,7 +163,7 @@ func (t *trial) end(ctx context.Context, err error) {
 	case errors.Is(said, errNothing):
 		t.report(errNothing)
 	default:
-		t.fail(said)
+		t.reportFailure(said)
 		return
 	}
 	if t.reportTool != nil {
@@ -172,16 +172,16 @@ func (t *trial) end(ctx context.Context, err error) {
 }
 
 // abandon frees the place of a call that panicked: it says nothing of the server.
-func (t *trial) abandon() {
+func (t *callTrial) abandon() {
 	t.report(errNothing)
 	if t.reportTool != nil {
 		t.reportTool(errNothing)
 	}
 }
 
-// fail tells whose failure it was: the tool's alone, where others of its server
+// reportFailure tells whose failure it was: the tool's alone, where others of its server
 // work and this call may have reached it; else the server's too.
-func (t *trial) fail(err error) {
+func (t *callTrial) reportFailure(err error) {
 	s := t.server
 	own, _ := errors.AsType[*switchboard.Error](err)
 	unsent := own != nil && own.Unsent
@@ -194,18 +194,18 @@ func (t *trial) fail(err error) {
 	}
 	if t.name != "" && !unsent {
 		s.unworked(t.name)
-		t.failTool(err)
+		t.reportToolFailure(err)
 	}
 	switch {
 	case unsent && s.isLost():
 		t.report(errNothing) // its connection is known to be lost
 	case t.name != "" && !unsent && s.othersWork(t.name, t.began):
-		s.doubted() // the others may have worked before it went away
+		s.startDoubt() // the others may have worked before it went away
 		t.report(errNothing)
 	default:
 		s.blame(StageCall, err)
 		if !unsent {
-			s.doubted()
+			s.startDoubt()
 		}
 		t.report(err)
 	}
@@ -214,7 +214,7 @@ func (t *trial) fail(err error) {
 	}
 }
 
-func (t *trial) failTool(err error) {
+func (t *callTrial) reportToolFailure(err error) {
 	s := t.server
 	if t.tool == nil {
 		if t.tool = s.toolNamed(t.name); t.tool == nil {

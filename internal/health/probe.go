@@ -170,7 +170,7 @@ func (s *server) ask() error {
 // fails, the server is quarantined.
 func (s *server) probe() {
 	doubted := s.doubt.Load()
-	defer s.settled(doubted)
+	defer s.endDoubt(doubted)
 	if !s.claim(doProbe) {
 		return
 	}

@@ -31,7 +31,7 @@ type server struct {
 
 	doubt             atomic.Pointer[doubt] // set from a failed call until a probe has ended
 	calls, away, here atomic.Int64
-	budget            budget
+	budget            retryBudget
 
 	// bar, where set, is why no call is taken; so that taking one costs a look.
 	bar   atomic.Pointer[bar]
@@ -151,7 +151,7 @@ func (s *server) disable(why *Cause) {
 	s.off = why
 	s.settle(time.Now())
 	if why != nil {
-		s.settled(s.doubt.Load()) // nobody probes it any more
+		s.endDoubt(s.doubt.Load()) // nobody probes it any more
 	}
 }
 

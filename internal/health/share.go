@@ -111,17 +111,17 @@ func (m *Monitor) Join(ctx context.Context) error {
 	return nil
 }
 
-// known is what was last read of the store.
-type known struct {
-	off   map[switchboard.ServerID]*Cause
-	words map[string]word
+// storedHealth is what was last read of the store.
+type storedHealth struct {
+	disabled map[switchboard.ServerID]*Cause
+	words    map[string]word
 }
 
 // hear reads what is kept, and has each server know.
 func (m *Monitor) hear(ctx context.Context) error {
-	m.setting.Lock()
-	defer m.setting.Unlock()
-	asked := m.turn.Add(1)
+	m.setLock.Lock()
+	defer m.setLock.Unlock()
+	asked := m.reads.Add(1)
 	all, err := m.o.Store.List(ctx, Group)
 	if err != nil {
 		for _, s := range *m.servers.Load() {
@@ -129,12 +129,12 @@ func (m *Monitor) hear(ctx context.Context) error {
 		}
 		return err
 	}
-	k := known{map[switchboard.ServerID]*Cause{}, map[string]word{}}
+	k := storedHealth{map[switchboard.ServerID]*Cause{}, map[string]word{}}
 	for _, one := range all {
 		if id, ok := strings.CutPrefix(one.Name, prefixOff); ok {
 			why := Cause{Stage: StageOperator}
 			_ = json.Unmarshal(one.Data, &why) // what nobody can read keeps it out all the same
-			k.off[switchboard.ServerID(id)] = &why
+			k.disabled[switchboard.ServerID(id)] = &why
 			continue
 		}
 		var w word
@@ -142,9 +142,9 @@ func (m *Monitor) hear(ctx context.Context) error {
 			k.words[one.Name] = w
 		}
 	}
-	m.known = k
+	m.stored = k
 	for id, s := range *m.servers.Load() {
-		s.disable(k.off[id])
+		s.disable(k.disabled[id])
 		if s.shared() {
 			s.heard(k.words[s.place], asked)
 		}
@@ -189,7 +189,7 @@ func (s *server) amend(change func(w word) (word, bool)) {
 		}
 		next, other := change(w)
 		if !other {
-			s.heard(w, s.m.turn.Add(1))
+			s.heard(w, s.m.reads.Add(1))
 			return
 		}
 		text, err := json.Marshal(next)
@@ -203,7 +203,7 @@ func (s *server) amend(change func(w word) (word, bool)) {
 		if err != nil {
 			break
 		}
-		s.heard(next, s.m.turn.Add(1))
+		s.heard(next, s.m.reads.Add(1))
 		_ = s.m.o.Store.Publish(ctx, topic, []byte(s.id)) // who misses it reads it soon
 		return
 	}
@@ -211,7 +211,7 @@ func (s *server) amend(change func(w word) (word, bool)) {
 	w := s.word
 	s.mu.Unlock()
 	if next, other := change(w); other {
-		s.heard(next, s.m.turn.Add(1))
+		s.heard(next, s.m.reads.Add(1))
 	}
 }
 
@@ -414,7 +414,7 @@ func (s *server) tried(stage string, err error) {
 	s.said = append(s.said, change)
 	s.mu.Unlock()
 	if next, other := change(w); other {
-		s.heard(next, s.m.turn.Add(1)) // here at once: whoever has called calls again
+		s.heard(next, s.m.reads.Add(1)) // here at once: whoever has called calls again
 	}
 }
 

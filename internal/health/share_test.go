@@ -15,7 +15,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A wire is a store that can be pulled away.
+// A wire is a store that can be disconnected.
 type wire struct {
 	store.Store
 	gone atomic.Bool
@@ -56,7 +56,7 @@ func (w *wire) Publish(ctx context.Context, topic string, data []byte) error {
 	return w.Store.Publish(ctx, topic, data)
 }
 
-// replicas are worlds of one HTTP server, "a", which all reach at one address.
+// replicas returns worlds with one HTTP server, "a", at the same address.
 func replicas(t *testing.T, n int) ([]*world, *wire) {
 	t.Helper()
 	st := &wire{Store: store.NewMemory()}
@@ -79,7 +79,7 @@ func set(all []*world, err error) {
 	}
 }
 
-// states are how the server fares for each.
+// states returns the state of the server at each replica.
 func states(all []*world) string {
 	synctest.Wait()
 	var s []string
@@ -110,7 +110,7 @@ func probed(all []*world) (n int) {
 	return n
 }
 
-// trip makes as many calls that fail as it takes, each of a tool that has not failed yet.
+// trip makes five calls, each of a tool that has not failed yet.
 func trip(t *testing.T, w *world) {
 	t.Helper()
 	for i := range 5 {
@@ -133,19 +133,19 @@ func TestAServerThatIsDownForOneReplicaIsDownForAll(t *testing.T) {
 				t.Errorf("a call ends with %v", err)
 			}
 			if st, _ := w.Status("a"); st.Cause == nil || st.Cause.Message != "no answer in time" {
-				t.Errorf("another replica does not say why: %+v", st.Cause)
+				t.Errorf("another replica has no cause: %+v", st.Cause)
 			}
 			if w.Fit(switchboard.ToolID{Server: "a"}) {
 				t.Error("another replica chooses it")
 			}
 		}
 		if n := called(all); n != 0 {
-			t.Errorf("it was called %d times by replicas that had been told", n)
+			t.Errorf("replicas with the hint have called it %d times", n)
 		}
 	})
 }
 
-func TestWhatAStatusSaysIsNotWrittenOverByTheNextWord(t *testing.T) {
+func TestAStatusIsNotChangedByALaterHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := replicas(t, 2)
 		set(all, hung)
@@ -153,7 +153,7 @@ func TestWhatAStatusSaysIsNotWrittenOverByTheNextWord(t *testing.T) {
 		synctest.Wait()
 		st, _ := all[1].Status("a")
 		if st.Cause == nil || st.Cause.Message != "no answer in time" {
-			t.Fatalf("another replica does not say why: %+v", st.Cause)
+			t.Fatalf("another replica has no cause: %+v", st.Cause)
 		}
 		set(all, nil)
 		time.Sleep(longest + 10*time.Second)
@@ -161,12 +161,12 @@ func TestWhatAStatusSaysIsNotWrittenOverByTheNextWord(t *testing.T) {
 			t.Fatalf("it is still down: %+v", now)
 		}
 		if st.Cause.Message != "no answer in time" {
-			t.Errorf("what was said before now reads %+v", st.Cause)
+			t.Errorf("the earlier cause has changed to %+v", st.Cause)
 		}
 	})
 }
 
-func TestOneReplicaAtATimeTriesAServerThatAllHaveGivenUp(t *testing.T) {
+func TestOneReplicaAtATimeProbesAServerThatIsDownForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := replicas(t, 6)
 		set(all, hung)
@@ -174,7 +174,7 @@ func TestOneReplicaAtATimeTriesAServerThatAllHaveGivenUp(t *testing.T) {
 		synctest.Wait()
 		probed(all)
 		time.Sleep(10 * time.Minute)
-		// After the first minutes a quarantine lasts one.
+		// After the first minutes a quarantine lasts a minute.
 		if n := probed(all); n < 8 || n > 20 {
 			t.Errorf("it was probed %d times by six replicas in ten minutes", n)
 		}
@@ -186,7 +186,7 @@ func TestOneReplicaAtATimeTriesAServerThatAllHaveGivenUp(t *testing.T) {
 			}
 		}
 		if got := states(all); strings.Count(got, "healthy")+strings.Count(got, "probation")+strings.Count(got, "quarantine") != 6 || !strings.Contains(got, "probation") {
-			t.Fatalf("when it has answered one probe: %s", got)
+			t.Fatalf("after its first answer to a probe: %s", got)
 		}
 		called(all)
 		ended := make(chan error)
@@ -208,13 +208,13 @@ func TestOneReplicaAtATimeTriesAServerThatAllHaveGivenUp(t *testing.T) {
 	})
 }
 
-func TestAServerThatIsBackIsBackForAllWithinSeconds(t *testing.T) {
+func TestAServerThatWorksAgainIsBackForAllWithinSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, calls := range []bool{false, true} {
 			all, _ := replicas(t, 3)
 			set(all, hung)
 			for _, w := range all {
-				trip(t, w) // the first is heard; the others see it too, as far as they call
+				trip(t, w) // the first writes the hint; the others may see the failure, too
 			}
 			time.Sleep(time.Minute)
 			set(all, nil)
@@ -229,22 +229,22 @@ func TestAServerThatIsBackIsBackForAllWithinSeconds(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			if took := time.Since(began); calls && took > 3*time.Second {
-				t.Errorf("it was asked for, and back after %s", took)
+				t.Errorf("calls wanted it, and it was back after %s", took)
 			}
 		}
 	})
 }
 
-// longest is how long a server may be back that nobody asks for, and not be called: the
-// longest quarantine, and the time to the trial.
+// longest is how long a working server may stay in quarantine without calls: the
+// longest quarantine plus the time to the trial.
 const longest = 75 * time.Second
 
-func TestAReplicaThatAloneSeesNothingTakesAServerAwayForNoMoreThanAMoment(t *testing.T) {
+func TestAReplicaThatIsCutOffTakesAServerFromTheOthersForAMomentOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, _ := replicas(t, 3)
-		all[0].set("a", refused) // it is cut off
+		all[0].set("a", refused) // this replica is cut off
 		out := time.Duration(0)
-		for range 600 { // ten minutes, in which all are asked for it
+		for range 600 { // ten minutes with calls at all replicas
 			began := time.Now()
 			for _, w := range all {
 				go func() { _ = w.call(t, "a/x") }()
@@ -258,14 +258,14 @@ func TestAReplicaThatAloneSeesNothingTakesAServerAwayForNoMoreThanAMoment(t *tes
 			t.Errorf("the others were without it for %s of ten minutes", out)
 		}
 		if st, _ := all[0].Status("a"); st.State == health.Healthy {
-			t.Error("the one that is cut off takes it for healthy")
+			t.Error("the replica that is cut off reports the server as healthy")
 		}
 		all[0].set("a", nil)
-		time.Sleep(longest + 90*time.Second) // of which it has worked for a minute
+		time.Sleep(longest + 90*time.Second) // enough for a minute of health
 		if got := states(all); strings.Count(got, "healthy") != 3 {
-			t.Errorf("when it is not cut off any more: %s", got)
+			t.Errorf("after the replica is connected again: %s", got)
 		}
-		// And its word counts again.
+		// Its hints count again.
 		set(all, hung)
 		trip(t, all[0])
 		if got := states(all); strings.Count(got, "quarantine") != 3 {
@@ -274,19 +274,19 @@ func TestAReplicaThatAloneSeesNothingTakesAServerAwayForNoMoreThanAMoment(t *tes
 	})
 }
 
-func TestWithoutTheStoreEachReplicaGoesByWhatItSees(t *testing.T) {
+func TestWithoutTheStoreEachReplicaDecidesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, st := replicas(t, 2)
 		st.gone.Store(true)
 		all[0].set("a", hung)
 		trip(t, all[0])
 		if got := states(all); got != "quarantine healthy" {
-			t.Errorf("a word went without a store: %s", got)
+			t.Errorf("a hint was shared without a store: %s", got)
 		}
 		all[0].set("a", nil)
 		time.Sleep(10 * time.Second)
 		if got := states(all); got != "healthy healthy" {
-			t.Errorf("it is well again: %s", got)
+			t.Errorf("after the server works again: %s", got)
 		}
 		st.gone.Store(false)
 		set(all, hung)
@@ -294,12 +294,12 @@ func TestWithoutTheStoreEachReplicaGoesByWhatItSees(t *testing.T) {
 		if got := states(all); got != "quarantine quarantine" {
 			t.Fatalf("with the store: %s", got)
 		}
-		// The word of another is no longer believed than what one sees oneself.
+		// Without the store, a hint of another replica does not outlast this replica's own probes.
 		st.gone.Store(true)
 		set(all, nil)
 		time.Sleep(10 * time.Second)
 		if got := states(all); got != "healthy healthy" {
-			t.Errorf("without it, when the server is well again: %s", got)
+			t.Errorf("without the store, after the server works again: %s", got)
 		}
 		st.gone.Store(false)
 		time.Sleep(2 * time.Minute)
@@ -309,7 +309,7 @@ func TestWithoutTheStoreEachReplicaGoesByWhatItSees(t *testing.T) {
 	})
 }
 
-func TestWhatAnOperatorHasDisabledStaysSoForAllAndInTheNextProcess(t *testing.T) {
+func TestADisabledServerStaysDisabledForAllReplicasAndInTheNextProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, st := replicas(t, 2)
 		if err := all[0].Disable(t.Context(), "a", "disabled by bob"); err != nil {
@@ -320,29 +320,29 @@ func TestWhatAnOperatorHasDisabledStaysSoForAllAndInTheNextProcess(t *testing.T)
 			t.Errorf("they are %s", got)
 		}
 		if s, _ := all[2].Status("a"); s.Cause == nil || s.Cause.Message != "disabled by bob" {
-			t.Errorf("the next process does not know why: %+v", s.Cause)
+			t.Errorf("the next process has no cause: %+v", s.Cause)
 		}
 		st.gone.Store(true)
 		if err := all[1].Enable(t.Context(), "a"); code(err) != switchboard.CodeStoreUnavailable {
-			t.Errorf("what cannot be kept ends with %v", err)
+			t.Errorf("Enable without the store returns %v", err)
 		}
 		if got := states(all); got != "disabled disabled disabled" {
-			t.Errorf("and they are %s", got)
+			t.Errorf("after a failed Enable they are %s", got)
 		}
 		st.gone.Store(false)
 		if err := all[1].Enable(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		if got := states(all); got != "healthy healthy healthy" {
-			t.Errorf("then they are %s", got)
+			t.Errorf("after Enable they are %s", got)
 		}
 	})
 }
 
-func TestAProcessIsEachReplicasOwn(t *testing.T) {
+func TestTheHealthOfAProcessIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := store.NewMemory()
-		defer st.Close() //nolint:errcheck // it is of this test alone
+		defer st.Close() //nolint:errcheck // only this test uses it
 		var all []*world
 		for _, self := range []string{"one", "two"} {
 			all = append(all, watch(t, health.Options{Store: st, Self: self}, switchboard.Server{ID: "a", Transport: switchboard.TransportStdio, Command: []string{"x"}}))

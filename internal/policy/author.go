@@ -13,24 +13,23 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// Sources are the files of one layer as its author has them: the tests too.
+// Sources are the files of one layer in the form of its author: with the tests.
 type Sources struct {
 	Kind    Kind
 	Tenant  switchboard.TenantID // of a tenant's layer
 	Name    string               // the folder, for people
 	Files   []switchboard.PolicyFile
-	Shipped bool // they are Switchboard's own
+	Shipped bool // they are part of Switchboard
 }
 
-// modules reads all rules and tests, and the data beside them. The error is
-// Faults.
-func (s *Sources) modules() (map[string]*ast.Module, storage.Store, error) {
+// parseModules parses all rules, tests and data. The error is Faults.
+func (s *Sources) parseModules() (map[string]*ast.Module, storage.Store, error) {
 	var faults switchboard.Faults
 	modules := map[string]*ast.Module{}
 	data := map[string]any{}
 	for _, f := range s.Files {
 		if path.Ext(f.Path) != ".rego" {
-			faults = append(faults, addData(s.Kind, data, f)...)
+			faults = append(faults, addDataFile(s.Kind, data, f)...)
 			continue
 		}
 		parse := Parse
@@ -50,14 +49,14 @@ func (s *Sources) modules() (map[string]*ast.Module, storage.Store, error) {
 	return modules, inmem.NewFromObject(data), nil
 }
 
-// parseTest reads a file of tests, which may stand in any package.
+// parseTest parses a file of tests, which may have any package.
 func parseTest(_ Kind, f switchboard.PolicyFile) (*ast.Module, error) {
 	return ast.ParseModuleWithOpts(f.Name, string(f.Data), ast.ParserOptions{Capabilities: Capabilities(), RegoVersion: ast.RegoV1})
 }
 
 // CompileTests compiles the rules together with their tests. The error is Faults.
 func (s *Sources) CompileTests() error {
-	modules, _, err := s.modules()
+	modules, _, err := s.parseModules()
 	if err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (s *Sources) CompileTests() error {
 	return nil
 }
 
-// compiler returns a compiler as Compile has it.
+// compiler returns a compiler with the settings of Compile.
 func compiler() *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(Capabilities()).WithSchemas(Schemas()).
 		WithStageAfterID(ast.StageCheckRecursion, ast.CompilerStageDefinition{Name: "RefuseGrowth", MetricName: "compile_stage_refuse_growth", Stage: refuseGrowth})
@@ -80,7 +79,7 @@ type Place struct {
 	Line int    `json:"line"`
 }
 
-// String gives file:line.
+// String returns file:line.
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 func placeOf(l *ast.Location) Place { return Place{l.File, l.Row} }
@@ -89,8 +88,8 @@ func comparePlaces(a, b Place) int {
 	return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 }
 
-// rego returns the files of rules that are no tests.
-func (s *Sources) rego() []switchboard.PolicyFile {
+// ruleFiles returns the files of rules, without tests.
+func (s *Sources) ruleFiles() []switchboard.PolicyFile {
 	return slices.DeleteFunc(slices.Clone(s.Files), func(f switchboard.PolicyFile) bool {
 		return IsTest(f.Path) || path.Ext(f.Path) != ".rego"
 	})

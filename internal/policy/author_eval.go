@@ -17,7 +17,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// An Evaluation is what layers say of one input, with the value of every rule.
+// An Evaluation is the answer of layers to one input, with the value of every rule.
 type Evaluation struct {
 	Input      map[string]any    `json:"input"`
 	Candidates []JudgedCandidate `json:"candidates"` // in the order of the input
@@ -25,7 +25,7 @@ type Evaluation struct {
 	Layers     []LayerValues     `json:"layers"`
 }
 
-// A JudgedCandidate is what becomes of a candidate under all layers.
+// A JudgedCandidate is the result for one candidate under all layers.
 type JudgedCandidate struct {
 	ID      string           `json:"id"`
 	Allowed bool             `json:"allowed"`
@@ -40,7 +40,7 @@ type LayerValues struct {
 	Rules []RuleValue `json:"rules,omitempty"` // by name
 }
 
-// A RuleValue is the value of one rule. Functions have none by themselves.
+// A RuleValue is the value of one rule. Functions are not included.
 type RuleValue struct {
 	Rule      string  `json:"rule"`
 	At        []Place `json:"at"`
@@ -49,10 +49,9 @@ type RuleValue struct {
 	Value     any     `json:"value,omitempty"`
 }
 
-// Evaluate asks layers about an input that somebody wrote. Its error is one in
-// the input.
+// Evaluate asks layers about an input that a person wrote. Its error is a mistake in the input.
 func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*Layer) (*Evaluation, error) {
-	in, tools, now, err := written(input)
+	in, tools, now, err := parseInput(input)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +59,14 @@ func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*
 	a := &Answer{Verdicts: make([]Verdict, len(tools))}
 	for _, l := range layers {
 		values := LayerValues{Layer: string(l.kind)}
-		raw, err := e.evalBeside(ctx, e.share(""), func(c topdown.Cancel) (*raw, error) { return l.ask(in, now, c, nil) })
+		raw, err := e.evalBeside(ctx, e.shareOf(""), func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
 		if err != nil {
-			a.fail(l.kind, err)
+			a.denyRest(l.kind, err)
 			values.Error = err.Error()
 		} else {
-			a.add(l, raw, tools)
+			a.addLayer(l, raw, tools)
 		}
-		values.Rules = l.values(ctx, in, now)
+		values.Rules = l.ruleValues(ctx, in, now)
 		out.Layers = append(out.Layers, values)
 	}
 	for i, v := range a.Verdicts {
@@ -82,8 +81,8 @@ func (e *Engine) Evaluate(ctx context.Context, input map[string]any, layers ...*
 	return out, nil
 }
 
-// written reads an input as policies get it.
-func written(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, error) {
+// parseInput converts an input to the form that policies get.
+func parseInput(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, error) {
 	no := func(format string, args ...any) (*ast.Term, []*switchboard.Tool, time.Time, error) {
 		return nil, nil, time.Time{}, fmt.Errorf(format, args...)
 	}
@@ -91,7 +90,7 @@ func written(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, e
 	if err := json.Unmarshal(Schema, &schema); err != nil {
 		return no("%w", err)
 	}
-	if err := fits("input", input, schema); err != nil {
+	if err := checkSchema("input", input, schema); err != nil {
 		return no("%w", err)
 	}
 	stamp, _ := input["now"].(string)
@@ -113,16 +112,16 @@ func written(input map[string]any) (*ast.Term, []*switchboard.Tool, time.Time, e
 	if err != nil {
 		return no("%w", err)
 	}
-	v, err := value(text)
+	v, err := parseValue(text)
 	if err != nil {
 		return no("the values %w", err)
 	}
 	return ast.NewTerm(v), tools, now, nil
 }
 
-// fits holds a value to the parts of JSON Schema that Schema uses: what is no
-// part of input is mistyped.
-func fits(at string, v any, schema map[string]any) error {
+// checkSchema checks a value against the parts of JSON Schema that Schema uses. A member that is
+// not in the schema is probably mistyped, so it is an error.
+func checkSchema(at string, v any, schema map[string]any) error {
 	kind := map[string]string{
 		"object": "an object", "array": "a list", "string": "a text", "boolean": "true or false", "integer": "a whole number",
 	}[schema["type"].(string)]
@@ -140,7 +139,7 @@ func fits(at string, v any, schema map[string]any) error {
 				}
 				return fmt.Errorf("%s: there is no %q; there are %s", at, k, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			}
-			if err := fits(at+"."+k, v[k], sub); err != nil {
+			if err := checkSchema(at+"."+k, v[k], sub); err != nil {
 				return err
 			}
 		}
@@ -149,7 +148,7 @@ func fits(at string, v any, schema map[string]any) error {
 			return fmt.Errorf("%s: want %s", at, kind)
 		}
 		for i, e := range v {
-			if err := fits(fmt.Sprintf("%s[%d]", at, i), e, schema["items"].(map[string]any)); err != nil {
+			if err := checkSchema(fmt.Sprintf("%s[%d]", at, i), e, schema["items"].(map[string]any)); err != nil {
 				return err
 			}
 		}
@@ -174,8 +173,8 @@ func fits(at string, v any, schema map[string]any) error {
 	return nil
 }
 
-// values evaluates every rule by itself.
-func (l *Layer) values(ctx context.Context, in *ast.Term, now time.Time) []RuleValue {
+// ruleValues evaluates every rule alone.
+func (l *Layer) ruleValues(ctx context.Context, in *ast.Term, now time.Time) []RuleValue {
 	at := map[string][]Place{}
 	for _, r := range l.rules {
 		if len(r.Head.Args) == 0 && r.Location != nil {
@@ -188,7 +187,7 @@ func (l *Layer) values(ctx context.Context, in *ast.Term, now time.Time) []RuleV
 		v := RuleValue{Rule: strings.TrimPrefix(name, "data."), At: slices.Compact(at[name])}
 		rs, err := rego.New(
 			rego.Query(name), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
-			rego.Time(now), rego.Seed(seed(now)), rego.StrictBuiltinErrors(true),
+			rego.Time(now), rego.Seed(randomSeed(now)), rego.StrictBuiltinErrors(true),
 		).Eval(ctx)
 		switch {
 		case err != nil:

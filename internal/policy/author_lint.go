@@ -13,21 +13,21 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Warning is about something that compiles and is most likely not meant.
+// A Warning is about something that compiles but is most likely not intended.
 type Warning struct {
 	File   string `json:"file"`
-	Line   int    `json:"line,omitempty"` // from 1; 0 where the whole file or folder is meant
+	Line   int    `json:"line,omitempty"` // from 1; 0 if the whole file or folder is meant
 	Column int    `json:"column,omitempty"`
 
-	// Rule is the rule that it is about; "" means none in particular.
+	// Rule is the rule that the warning is about; "" means none in particular.
 	Rule string `json:"rule,omitempty"`
 
-	// About is which kind of warning it is, in a word.
+	// About is the kind of the warning, in one word.
 	About string `json:"about"`
 	Text  string `json:"text"`
 }
 
-// String gives file:line:column, the rule, the text and what it is about.
+// String returns file:line:column, the rule, the text and the kind.
 func (w Warning) String() string {
 	f := switchboard.Fault{File: w.File, Line: w.Line, Column: w.Column, Text: w.Text}
 	if w.Rule != "" {
@@ -36,42 +36,42 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%s (%s)", f, w.About)
 }
 
-// Named are the servers and tools that there are.
+// Named lists the servers and tools that exist.
 type Named struct {
 	Servers []switchboard.ServerID
 	Tools   []switchboard.ToolID
 
-	// Silent are the servers of which nobody knows what tools they have.
+	// Silent lists the servers that have not listed their tools yet.
 	Silent []switchboard.ServerID
 
-	// VetoForTask says that a veto for one requirement counts for all of its task.
+	// VetoForTask says that a veto for one requirement counts for the whole task.
 	VetoForTask bool
 }
 
-// NamesTools reports whether the layer's rules name tools by id, so that Lint
-// has a use for what the servers offer.
+// NamesTools reports whether the layer's rules name tools by id, so that Lint needs the offers of
+// the servers.
 func NamesTools(l *Layer) bool {
 	c := linter{layer: l}
 	for _, r := range l.rules {
-		c.strangers(r)
+		c.lintNames(r)
 	}
-	return slices.ContainsFunc(c.found, func(w Warning) bool { return strings.Contains(w.Text, "no tool of a server") })
+	return slices.ContainsFunc(c.found, func(w Warning) bool { return strings.Contains(w.Text, "not a tool of a server") })
 }
 
-// Lint looks at the rules of a layer that compiles, without evaluating them.
+// Lint checks the rules of a layer that compiles, without evaluating them.
 func Lint(s *Sources, l *Layer, known Named) []Warning {
-	c := linter{layer: l, known: known, flow: follow(l)}
-	c.strict(s)
+	c := linter{layer: l, known: known, flow: followClientValues(l)}
+	c.lintUnused(s)
 	for _, r := range l.unreached() {
-		c.warn("unreached", r, nil, "none of %s asks for it, so it decides nothing; give it one of these names, or remove it", strings.Join(answers, ", "))
+		c.warn("unreached", r, nil, "none of %s depends on it, so it decides nothing; give it one of these names, or remove it", strings.Join(answerNames, ", "))
 	}
-	c.quadratic()
+	c.lintIterations()
 	for _, r := range l.rules {
-		c.lookedUpBeforeNot(r)
-		c.strangers(r)
-		c.costly(r)
-		if !s.Shipped { // of the shipped rules it is what they are for: see trust.rego
-			c.vetoForRequirement(r)
+		c.lintNegation(r)
+		c.lintNames(r)
+		c.lintCost(r)
+		if !s.Shipped { // the shipped rules are for this: see trust.rego
+			c.lintVetoes(r)
 		}
 	}
 	slices.SortStableFunc(c.found, func(a, b Warning) int {
@@ -83,33 +83,32 @@ func Lint(s *Sources, l *Layer, known Named) []Warning {
 type linter struct {
 	layer *Layer
 	known Named
-	flow  *flow
+	flow  *clientFlow
 	found []Warning
 }
 
-func (c *linter) warn(about string, r *rule, at *ast.Location, format string, args ...any) {
+func (c *linter) warn(about string, r *compiledRule, at *ast.Location, format string, args ...any) {
 	if at == nil {
 		at = r.Location
 	}
-	c.found = append(c.found, Warning{at.File, at.Row, at.Col, r.name(), about, fmt.Sprintf(format, args...)})
+	c.found = append(c.found, Warning{at.File, at.Row, at.Col, r.displayName(), about, fmt.Sprintf(format, args...)})
 }
 
-// name is the rule's, as its layer's files write it.
-func (r *rule) name() string {
+// displayName returns the rule's name, as the files of its layer write it.
+func (r *compiledRule) displayName() string {
 	if r.answer != "" {
 		return r.answer
 	}
 	return r.Head.Ref().GroundPrefix().String()
 }
 
-// strict is what OPA finds only when asked to: what is assigned or imported and
-// never used.
-func (c *linter) strict(s *Sources) {
+// lintUnused reports what OPA finds only in strict mode: unused variables and imports.
+func (c *linter) lintUnused(s *Sources) {
 	modules := map[string]*ast.Module{}
-	for _, f := range s.rego() {
+	for _, f := range s.ruleFiles() {
 		m, err := Parse(s.Kind, f)
 		if err != nil {
-			return // the layer compiles, so this cannot be
+			return // impossible, because the layer compiles
 		}
 		modules[f.Name] = m
 	}
@@ -124,15 +123,14 @@ func (c *linter) strict(s *Sources) {
 	}
 }
 
-// unreached are the rules that have no part in any answer: a veto with a mistyped name,
-// for one.
-func (l *Layer) unreached() (out []*rule) {
-	reached := map[*rule]bool{}
-	var visit func(r *rule)
-	visit = func(r *rule) {
+// unreached returns the rules that no answer depends on, for example a veto with a mistyped name.
+func (l *Layer) unreached() (out []*compiledRule) {
+	reached := map[*compiledRule]bool{}
+	var visit func(r *compiledRule)
+	visit = func(r *compiledRule) {
 		if !reached[r] {
 			reached[r] = true
-			for _, n := range r.needs {
+			for _, n := range r.dependencies {
 				visit(n)
 			}
 		}
@@ -150,15 +148,16 @@ func (l *Layer) unreached() (out []*rule) {
 	return out
 }
 
-// vetoForRequirement finds a veto that looks at the requirement: another requirement of the task may select the tool.
-func (c *linter) vetoForRequirement(r *rule) {
+// lintVetoes finds a veto that depends on the requirement: another requirement of the task
+// may select the tool.
+func (c *linter) lintVetoes(r *compiledRule) {
 	if r.answer != nameDeny || c.known.VetoForTask {
 		return
 	}
-	visited := map[*rule]bool{}
+	visited := map[*compiledRule]bool{}
 	var at *ast.Location
-	var visit func(r *rule)
-	visit = func(r *rule) {
+	var visit func(r *compiledRule)
+	visit = func(r *compiledRule) {
 		if visited[r] {
 			return
 		}
@@ -169,25 +168,27 @@ func (c *linter) vetoForRequirement(r *rule) {
 			}
 			return false
 		})
-		for _, n := range r.needs {
+		for _, n := range r.dependencies {
 			visit(n)
 		}
 	}
 	if visit(r); at != nil {
-		c.warn("requirement", r, at, "it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; "+
-			"look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml")
+		c.warn("requirement", r, at, "it reads input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; "+
+			"read the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml")
 	}
 }
 
-// wantedText is the length of a text, in bytes, that a pattern should be able to search: a longer one is rare.
-const wantedText = 64 << 10
+// searchableText is the length of a text, in bytes, that a pattern should be able to search. Longer
+// texts are rare.
+const searchableText = 64 << 10
 
-// costly finds calls of builtins that are refused (SB-POL-002) for values of a size that clients send.
-func (c *linter) costly(r *rule) {
-	sent := func(t *ast.Term) bool { return c.flow.sent(r.Rule, t) && !c.bounds(r, t) }
+// lintCost finds calls of builtins that are refused (SB-POL-002) for values of a size that clients
+// may send.
+func (c *linter) lintCost(r *compiledRule) {
+	sent := func(t *ast.Term) bool { return c.flow.comesFromClient(r.Rule, t) && !c.isBounded(r, t) }
 	call := func(op ast.Ref, operands []*ast.Term) {
-		name, operands, at := op.String(), inputs(op, operands), 0
-		reach, costs := reached[name]
+		name, operands, at := op.String(), inputOperands(op, operands), 0
+		reach, costs := clientReachable[name]
 		switch {
 		case costs:
 			each := slices.ContainsFunc(operands, sent)
@@ -195,7 +196,7 @@ func (c *linter) costly(r *rule) {
 				each = each && sent(operands[i])
 			}
 			if each {
-				c.warn("cost", r, op[0].Location, "%s gets a value that a client sends, and is refused with %s for %s; compare its count, or a number itself, with a bound first", name, switchboard.CodePolicyFailed, reach.beyond)
+				c.warn("cost", r, op[0].Location, "%s gets a value that a client sends, and is refused with %s for %s; compare its count, or a number itself, with a bound first", name, switchboard.CodePolicyFailed, reach.refused)
 			}
 			return
 		case name == ast.RegexReplace.Name:
@@ -209,21 +210,21 @@ func (c *linter) costly(r *rule) {
 		if ref := c.resolve(r, pattern); ref != nil {
 			pattern = ast.NewTerm(ref)
 		}
-		patterns, ofInput := c.texts(pattern), false
+		patterns, ofInput := c.constantTexts(pattern), false
 		if ref, ok := refOf(pattern); ok {
 			ofInput = ref[0].Equal(ast.InputRootDocument)
 		}
-		if c.flow.sent(r.Rule, operands[at]) || ofInput && slices.ContainsFunc(operands, sent) {
+		if c.flow.comesFromClient(r.Rule, operands[at]) || ofInput && slices.ContainsFunc(operands, sent) {
 			c.warn("cost", r, op[0].Location, "the pattern is not a constant, and %s gets a value that a client sends; a pattern that costs too much is refused with %s; write the pattern as a constant",
 				name, switchboard.CodePolicyFailed)
 		}
 		for _, p := range patterns {
 			text := string(p.Value.(ast.String))
 			if name != ast.GlobMatch.Name {
-				c.repeats(r, op, text)
-			} else if most := globMost(text); most < wantedText && slices.ContainsFunc(operands, sent) {
+				c.lintPattern(r, op, text)
+			} else if most := longestGlobText(text); most < searchableText && slices.ContainsFunc(operands, sent) {
 				c.warn("cost", r, op[0].Location, "%s gets a text that a client sends, and is refused with %s for one of more than %d bytes, because the pattern %q has %d wildcards; use fewer, or startswith and endswith",
-					name, switchboard.CodePolicyFailed, most, text, wildcards(text))
+					name, switchboard.CodePolicyFailed, most, text, countWildcards(text))
 			}
 		}
 	}
@@ -243,50 +244,52 @@ func (c *linter) costly(r *rule) {
 	})
 }
 
-// repeats warns of a regular expression that is too large, as one with a repetition by count is.
-func (c *linter) repeats(r *rule, op ast.Ref, pattern string) {
+// lintPattern warns of a regular expression that is too large, for example because it repeats by
+// count.
+func (c *linter) lintPattern(r *compiledRule, op ast.Ref, pattern string) {
 	if p := programOf(pattern); p.why != "" {
 		c.warn("cost", r, op[0].Location, "%s is never started: %s", op, p.why)
-	} else if most := maxSteps / max(1, p.size); most < wantedText {
+	} else if most := maxSteps / max(1, p.size); most < searchableText {
 		c.warn("cost", r, op[0].Location, "the pattern has %.0f instructions, because it repeats by count; texts of more than %.0f bytes are refused with %s; write * or + for the count, or a smaller count",
 			p.size, most, switchboard.CodePolicyFailed)
 	}
 }
 
-// globMost returns the length of the longest text, up to wantedText, on which glob.match starts with the pattern.
-func globMost(pattern string) int {
-	return sort.Search(wantedText, func(n int) bool {
-		_, why := globbed([]*ast.Term{ast.StringTerm(pattern), ast.NullTerm(), ast.StringTerm(strings.Repeat("x", n+1))})
+// longestGlobText returns the length of the longest text, up to wantedText, that glob.match starts
+// with for the pattern.
+func longestGlobText(pattern string) int {
+	return sort.Search(searchableText, func(n int) bool {
+		_, why := globCost([]*ast.Term{ast.StringTerm(pattern), ast.NullTerm(), ast.StringTerm(strings.Repeat("x", n+1))})
 		return why != ""
 	})
 }
 
-// quadratic finds rules that go over the candidates for each candidate.
-func (c *linter) quadratic() {
-	of := map[*ast.Rule]*rule{}
+// lintIterations finds rules that iterate over the candidates for each candidate.
+func (c *linter) lintIterations() {
+	of := map[*ast.Rule]*compiledRule{}
 	for _, r := range c.layer.rules {
 		of[r.Rule] = r
 	}
-	over := map[*rule]bool{} // it goes over the candidates, or asks one that does
-	visited := map[*rule]bool{}
-	var goesOver func(r *rule) bool
-	goesOver = func(r *rule) bool {
+	over := map[*compiledRule]bool{} // it iterates over the candidates, or refers to a rule that does
+	visited := map[*compiledRule]bool{}
+	var goesOver func(r *compiledRule) bool
+	goesOver = func(r *compiledRule) bool {
 		if visited[r] {
 			return over[r]
 		}
 		visited[r] = true
-		over[r] = passes(r) > 0
-		for _, n := range r.needs {
+		over[r] = candidatePasses(r) > 0
+		for _, n := range r.dependencies {
 			over[r] = goesOver(n) || over[r]
 		}
 		return over[r]
 	}
 	for _, r := range c.layer.rules {
-		switch n := passes(r); {
+		switch n := candidatePasses(r); {
 		case n == 0:
 			continue
 		case n > 1:
-			c.warn("quadratic", r, nil, "it goes over the candidates for each candidate; say of each one alone what holds for it, or go over them once in a rule of its own")
+			c.warn("quadratic", r, nil, "it iterates over the candidates for each candidate; decide about each one alone, or iterate over them once in a rule of its own")
 		}
 		ast.WalkRefs(r.Body, func(ref ast.Ref) bool {
 			for _, asked := range c.layer.compiler.GetRules(ref) {
@@ -296,7 +299,7 @@ func (c *linter) quadratic() {
 				}
 				keyed := len(n.Head.Args) > 0 || len(ref) > len(n.Ref().GroundPrefix())
 				if keyed {
-					c.warn("quadratic", r, ref[0].Location, "for each candidate it asks %s, which goes over the candidates itself; ask what it asks of the one candidate, as a function", n.name())
+					c.warn("quadratic", r, ref[0].Location, "for each candidate it evaluates %s, which iterates over the candidates itself; make that a function of one candidate", n.displayName())
 					break
 				}
 			}
@@ -305,9 +308,9 @@ func (c *linter) quadratic() {
 	}
 }
 
-// passes returns how often a rule goes over the candidates. To count them is no
-// pass.
-func passes(r *rule) int {
+// candidatePasses returns how often a rule iterates over the candidates. Counting them does not
+// count.
+func candidatePasses(r *compiledRule) int {
 	n := 0
 	v := &ast.GenericVisitor{}
 	*v = *ast.NewGenericVisitor(func(x any) bool {
@@ -318,7 +321,7 @@ func passes(r *rule) int {
 			if len(x) > 1 && x[0].Equal(ast.InputRootDocument) && x[1].Equal(keyCandidates) {
 				if len(x) > 2 {
 					if _, ok := x[2].Value.(ast.Var); !ok {
-						return false // one of them by its place
+						return false // one of them, by its index
 					}
 				}
 				n++
@@ -327,14 +330,13 @@ func passes(r *rule) int {
 		return false
 	})
 	v.Walk(r.Body)
-	return n - len(counted(r))
+	return n - len(onlyCounted(r))
 }
 
-// counted are the expressions of a body that give the candidates to nothing but
-// count.
-func counted(r *rule) (found []*ast.Expr) {
+// onlyCounted returns the expressions of a body that pass the candidates to count alone.
+func onlyCounted(r *compiledRule) (found []*ast.Expr) {
 	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
-		a, b, ok := equation(e)
+		a, b, ok := equationSides(e)
 		if !ok || !e.Generated {
 			return false
 		}
@@ -353,23 +355,23 @@ func counted(r *rule) (found []*ast.Expr) {
 	return found
 }
 
-// optional are the paths of input that are not always there.
+// optional lists the paths of input that may be missing.
 var optional = []ast.Ref{
 	ast.MustParseRef("input.tenant_policy"), ast.MustParseRef("input.call"),
 	ast.MustParseRef("input.requirement.verb"), ast.MustParseRef("input.requirement.resource"), ast.MustParseRef("input.requirement.tools"),
 }
 
-// lookedUpBeforeNot finds a `not f(input.x)` where x may be absent. The argument
-// is then looked up before the not, and the rule says nothing at all.
-func (c *linter) lookedUpBeforeNot(r *rule) {
+// lintNegation finds `not f(input.x)` where x may be missing. The argument is evaluated before
+// the not, so the rule is undefined then.
+func (c *linter) lintNegation(r *compiledRule) {
 	bodies := []ast.Body{r.Body}
 	ast.WalkBodies(r.Body, func(b ast.Body) bool { bodies = append(bodies, b); return false })
 	for _, body := range bodies {
-		made := map[ast.Var]*ast.Term{} // what the compiler puts before an expression
+		made := map[ast.Var]*ast.Term{} // the terms that the compiler puts before an expression
 		calls := map[ast.Var]*ast.Expr{}
 		for _, e := range body {
 			if e.Generated && e.IsCall() {
-				if a, b, ok := equation(e); ok {
+				if a, b, ok := equationSides(e); ok {
 					if v, ok := a.Value.(ast.Var); ok {
 						made[v] = b
 					}
@@ -395,7 +397,7 @@ func (c *linter) lookedUpBeforeNot(r *rule) {
 				}
 				ref, ok := refOf(made[v])
 				if ok && slices.ContainsFunc(optional, func(o ast.Ref) bool { return ref.HasPrefix(o) && !ref.Equal(optional[0]) }) {
-					c.warn("not", r, e.Location, "where there is no %v, the whole rule says nothing, since what a `not` asks about is looked up before it; put the condition into a rule of its own, and negate that", ref)
+					c.warn("not", r, e.Location, "if %v is missing, the whole rule is undefined, because the arguments of a `not` are evaluated before it; put the condition into a rule of its own, and negate that", ref)
 				}
 			}
 			for _, o := range e.Operands() {
@@ -413,10 +415,10 @@ func refOf(t *ast.Term) (ast.Ref, bool) {
 	return ref, ok
 }
 
-// strangers finds ids of candidates and servers in a rule that nobody has.
-func (c *linter) strangers(r *rule) {
-	if key := keyOf(r); key != nil {
-		c.stranger(r, keyID, key)
+// lintNames finds ids in a rule that no tool or server has.
+func (c *linter) lintNames(r *compiledRule) {
+	if key := answerKey(r); key != nil {
+		c.checkNames(r, keyID, key)
 	}
 	ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
 		var a, b *ast.Term
@@ -435,16 +437,16 @@ func (c *linter) strangers(r *rule) {
 				if ref := c.resolve(r, against); ref != nil {
 					against = ast.NewTerm(ref)
 				}
-				c.stranger(r, ref[len(ref)-1], against)
+				c.checkNames(r, ref[len(ref)-1], against)
 			}
 		}
 		return false
 	})
 }
 
-// keyOf is what an answer is about: "a/b" of deny["a/b"] contains "…", or of
+// answerKey returns the candidate that an answer is about: "a/b" of deny["a/b"] contains "…", or of
 // allowed_tools contains "a/b".
-func keyOf(r *rule) *ast.Term {
+func answerKey(r *compiledRule) *ast.Term {
 	switch {
 	case r.answer == "":
 		return nil
@@ -456,16 +458,15 @@ func keyOf(r *rule) *ast.Term {
 	return nil
 }
 
-// resolve returns the path that a term is, or that the compiler has put into a
-// variable for it.
-func (c *linter) resolve(r *rule, t *ast.Term) ast.Ref {
+// resolve returns the path that a term is, or that the compiler has replaced by a variable.
+func (c *linter) resolve(r *compiledRule, t *ast.Term) ast.Ref {
 	if ref, ok := t.Value.(ast.Ref); ok {
 		return ref
 	}
 	var found ast.Ref
 	if v, ok := t.Value.(ast.Var); ok {
 		ast.WalkExprs(r.Body, func(e *ast.Expr) bool {
-			if a, b, ok := equation(e); ok && a.Value.Compare(v) == 0 {
+			if a, b, ok := equationSides(e); ok && a.Value.Compare(v) == 0 {
 				found, _ = b.Value.(ast.Ref)
 			}
 			return false
@@ -474,26 +475,26 @@ func (c *linter) resolve(r *rule, t *ast.Term) ast.Ref {
 	return found
 }
 
-// stranger warns of the texts in a term that name no tool, or no server.
-func (c *linter) stranger(r *rule, member, t *ast.Term) {
-	for _, text := range c.texts(t) {
+// checkNames warns of the texts in a term that name no tool or no server.
+func (c *linter) checkNames(r *compiledRule, member, t *ast.Term) {
+	for _, text := range c.constantTexts(t) {
 		name := string(text.Value.(ast.String))
 		at := text.Location
 		server, _, ok := strings.Cut(name, "/")
 		switch {
 		case member.Equal(keyID) && (!ok || !slices.Contains(c.known.Servers, switchboard.ServerID(server))):
-			c.warn("stranger", r, at, "%q is no tool of a server here; write server/tool, with one of %s", name, c.servers())
+			c.warn("stranger", r, at, "%q is not a tool of a server here; write server/tool, with one of %s", name, c.serverList())
 		case member.Equal(keyID) && !slices.Contains(c.known.Silent, switchboard.ServerID(server)):
 			if !slices.ContainsFunc(c.known.Tools, func(id switchboard.ToolID) bool { return id.String() == name }) {
 				c.warn("stranger", r, at, "server %s has no tool %q; write it as the server does", server, name[len(server)+1:])
 			}
 		case member.Equal(keyServer) && !slices.Contains(c.known.Servers, switchboard.ServerID(name)):
-			c.warn("stranger", r, at, "there is no server %q; there are %s", name, c.servers())
+			c.warn("stranger", r, at, "there is no server %q; there are %s", name, c.serverList())
 		}
 	}
 }
 
-func (c *linter) servers() string {
+func (c *linter) serverList() string {
 	if len(c.known.Servers) == 0 {
 		return "no servers"
 	}
@@ -507,21 +508,21 @@ func (c *linter) servers() string {
 	return strings.Join(names, ", ")
 }
 
-// texts returns the texts that a term is or holds, or the rule that it names
-// when that is a constant.
-func (c *linter) texts(t *ast.Term) (out []*ast.Term) {
+// constantTexts returns the texts in a term. A reference to a constant rule counts as the texts of
+// that rule.
+func (c *linter) constantTexts(t *ast.Term) (out []*ast.Term) {
 	switch v := t.Value.(type) {
 	case ast.String:
 		return []*ast.Term{t}
 	case ast.Set:
-		v.Foreach(func(e *ast.Term) { out = append(out, c.texts(e)...) })
+		v.Foreach(func(e *ast.Term) { out = append(out, c.constantTexts(e)...) })
 	case *ast.Array:
-		v.Foreach(func(e *ast.Term) { out = append(out, c.texts(e)...) })
+		v.Foreach(func(e *ast.Term) { out = append(out, c.constantTexts(e)...) })
 	case ast.Ref:
 		for _, r := range c.layer.compiler.GetRules(v) {
 			for _, said := range []*ast.Term{r.Head.Value, r.Head.Key} {
 				if said != nil && len(v) == len(r.Ref().GroundPrefix()) {
-					out = append(out, c.texts(said)...)
+					out = append(out, c.constantTexts(said)...)
 				}
 			}
 		}
@@ -529,14 +530,14 @@ func (c *linter) texts(t *ast.Term) (out []*ast.Term) {
 	return out
 }
 
-// Unread returns the settings at the top of a tenant's word that no rule of any
-// layer reads: mistyped ones are among them. It returns none where a rule reads
-// the word as a whole, or by names that are not constant.
+// Unread returns the top-level settings of a tenant that no rule of any layer reads, for example
+// mistyped ones. It returns none if a rule reads the settings as a whole, or by names that are not
+// constant.
 func Unread(word []byte, layers ...*Sources) ([]string, error) {
 	if word == nil {
 		return nil, nil
 	}
-	v, err := value(word)
+	v, err := parseValue(word)
 	if err != nil {
 		return nil, err
 	}
@@ -546,12 +547,12 @@ func Unread(word []byte, layers ...*Sources) ([]string, error) {
 	}
 	read := map[string]bool{}
 	for _, s := range layers {
-		for _, f := range s.rego() {
+		for _, f := range s.ruleFiles() {
 			m, err := Parse(s.Kind, f)
 			if err != nil {
 				return nil, faultsOf(f.Name, err)
 			}
-			if !settingsOf(m, read) {
+			if !addSettings(m, read) {
 				return nil, nil
 			}
 		}
@@ -565,9 +566,9 @@ func Unread(word []byte, layers ...*Sources) ([]string, error) {
 	return slices.Sorted(maps.Keys(unread)), nil
 }
 
-// settingsOf adds the settings that a file reads, and reports whether these are
-// all that it can read.
-func settingsOf(m *ast.Module, read map[string]bool) bool {
+// addSettings adds the settings that a file reads to read, and reports whether it can read no
+// others.
+func addSettings(m *ast.Module, read map[string]bool) bool {
 	for _, i := range m.Imports {
 		if ref, ok := i.Path.Value.(ast.Ref); ok && ref[0].Equal(ast.InputRootDocument) {
 			return false
@@ -577,7 +578,7 @@ func settingsOf(m *ast.Module, read map[string]bool) bool {
 	v := &ast.GenericVisitor{}
 	get := func(operands []*ast.Term) bool { // object.get(input.tenant_policy, "name", …)
 		ref, ok := operands[0].Value.(ast.Ref)
-		if !ok || len(ref) != 2 || !isWord(ref) || len(operands) < 3 {
+		if !ok || len(ref) != 2 || !readsSettings(ref) || len(operands) < 3 {
 			return false
 		}
 		key := operands[1]
@@ -600,9 +601,9 @@ func settingsOf(m *ast.Module, read map[string]bool) bool {
 			case !x[0].Equal(ast.InputRootDocument):
 			case len(x) == 1:
 				all = false
-			case isWord(x) && len(x) == 2:
+			case readsSettings(x) && len(x) == 2:
 				all = false
-			case isWord(x):
+			case readsSettings(x):
 				name, ok := x[2].Value.(ast.String)
 				read[string(name)] = true
 				all = all && ok
@@ -623,8 +624,8 @@ func settingsOf(m *ast.Module, read map[string]bool) bool {
 	return all
 }
 
-func isWord(ref ast.Ref) bool {
-	return len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keyWord)
+func readsSettings(ref ast.Ref) bool {
+	return len(ref) > 1 && ref[0].Equal(ast.InputRootDocument) && ref[1].Equal(keySettings)
 }
 
 var keyServer = ast.InternedTerm("server")

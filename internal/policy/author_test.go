@@ -12,7 +12,7 @@ import (
 	"github.com/summit-switchboard/switchboard/policies"
 )
 
-// authored is a layer of one file and, where given, its tests.
+// authored returns a layer of one file and, if given, its tests.
 func authored(kind policy.Kind, text string, tests ...string) *policy.Sources {
 	s := &policy.Sources{Kind: kind, Name: "policies", Files: []switchboard.PolicyFile{source(kind, text)}}
 	for _, t := range tests {
@@ -21,8 +21,8 @@ func authored(kind policy.Kind, text string, tests ...string) *policy.Sources {
 	return s
 }
 
-// texts gives each as String does.
-func texts(warnings []policy.Warning) []string {
+// warningTexts returns the text of each warning.
+func warningTexts(warnings []policy.Warning) []string {
 	out := []string{}
 	for _, w := range warnings {
 		out = append(out, w.String())
@@ -70,7 +70,7 @@ test_cannot_be_evaluated if to_number("x") == 1
 todo_test_waits if false
 `
 
-func TestAFailingTestSaysWhereItFailedAndOnWhat(t *testing.T) {
+func TestAFailedTestNamesItsExpressionAndValues(t *testing.T) {
 	r, err := policy.RunTests(t.Context(), authored(policy.Operator, allowAll, someTests), "", false)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ to_number: strconv.ParseFloat: parsing "x": invalid syntax`,
 	})
 }
 
-func TestCoverageNamesTheLinesThatNoTestReaches(t *testing.T) {
+func TestCoverageNamesTheLinesThatNoTestReached(t *testing.T) {
 	s := authored(policy.Operator, allowAll+`
 deny[c.id] contains "no" if {
 	some c in input.candidate_tools
@@ -134,7 +134,7 @@ deny["a/b"] contains "never" if input.mode == "observe"
 	}
 }
 
-func TestFaultsOfTestsAreFaults(t *testing.T) {
+func TestMistakesInTestFilesAreFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"package switchboard_test\ntest_x if input.candidates\n": "policies/a_test.rego:2:11: rego_type_error: undefined ref: input.candidates",
 		"package switchboard_test\ntest_x if {\n":                "policies/a_test.rego:3:0: rego_parse_error: unexpected eof token",
@@ -152,7 +152,7 @@ func TestFaultsOfTestsAreFaults(t *testing.T) {
 	}
 }
 
-func TestLintWarnsOfWhatIsNotMeant(t *testing.T) {
+func TestLintWarnsOfLikelyMistakes(t *testing.T) {
 	known := policy.Named{
 		Servers: []switchboard.ServerID{"brave", "quiet"}, Silent: []switchboard.ServerID{"quiet"},
 		Tools: []switchboard.ToolID{{Server: "brave", Name: "search"}},
@@ -178,15 +178,15 @@ calm if startswith(input.tenant_policy.word, "x")
 `},
 		"a rule that nobody asks": {
 			rules: "veto[c.id] contains \"no\" if some c in input.candidate_tools\n",
-			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations asks for it, so it decides nothing; give it one of these names, or remove it (unreached)`},
+			want:  []string{`policies/test.rego:3:1: veto: none of allowed_tools, deny, obligations depends on it, so it decides nothing; give it one of these names, or remove it (unreached)`},
 		},
 		"a veto for one requirement": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tinput.requirement.verb == \"write\"\n}\n",
-			want:  []string{`policies/test.rego:5:2: deny: it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
+			want:  []string{`policies/test.rego:5:2: deny: it reads input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; read the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
 		},
 		"a veto that asks a rule about the requirement": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\twriting\n}\nwriting if input.requirement.verb == \"write\"\n",
-			want:  []string{`policies/test.rego:7:12: deny: it looks at input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; look at the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
+			want:  []string{`policies/test.rego:7:12: deny: it reads input.requirement, so a tool that it vetoes for one requirement of a task can be selected for another; read the candidate's own capabilities, or have the operator write policies: {veto: task} in switchboard.yaml (requirement)`},
 		},
 		"what is never used": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tx := c.class\n}\n",
@@ -194,19 +194,19 @@ calm if startswith(input.tenant_policy.word, "x")
 		},
 		"two passes over the candidates": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tsome d in input.candidate_tools\n\tc.tool == d.tool\n}\n",
-			want:  []string{`policies/test.rego:3:1: deny: it goes over the candidates for each candidate; say of each one alone what holds for it, or go over them once in a rule of its own (quadratic)`},
+			want:  []string{`policies/test.rego:3:1: deny: it iterates over the candidates for each candidate; decide about each one alone, or iterate over them once in a rule of its own (quadratic)`},
 		},
 		"a question about another answer": {
 			rules: "obligations[c.id] contains {\"type\": \"log\", \"level\": \"info\"} if {\n" + each + "\tnot deny[c.id]\n}\ndeny[c.id] contains \"no\" if some c in input.candidate_tools\n",
-			want:  []string{`policies/test.rego:5:6: obligations: for each candidate it asks deny, which goes over the candidates itself; ask what it asks of the one candidate, as a function (quadratic)`},
+			want:  []string{`policies/test.rego:5:6: obligations: for each candidate it evaluates deny, which iterates over the candidates itself; make that a function of one candidate (quadratic)`},
 		},
 		"a function that goes over the candidates": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\talone(c)\n}\nalone(c) if count([1 | some d in input.candidate_tools; d.server == c.server]) == 1\n",
-			want:  []string{`policies/test.rego:5:2: deny: for each candidate it asks alone, which goes over the candidates itself; ask what it asks of the one candidate, as a function (quadratic)`},
+			want:  []string{`policies/test.rego:5:2: deny: for each candidate it evaluates alone, which iterates over the candidates itself; make that a function of one candidate (quadratic)`},
 		},
 		"a not that is undefined": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tnot lower(input.call.arguments.path) in {\"a\"}\n}\n",
-			want:  []string{"policies/test.rego:5:2: deny: where there is no input.call.arguments.path, the whole rule says nothing, since what a `not` asks about is looked up before it; put the condition into a rule of its own, and negate that (not)"},
+			want:  []string{"policies/test.rego:5:2: deny: if input.call.arguments.path is missing, the whole rule is undefined, because the arguments of a `not` are evaluated before it; put the condition into a rule of its own, and negate that (not)"},
 		},
 		"a pattern that repeats by count": {
 			rules: "deny[c.id] contains \"no\" if {\n" + each + "\tregex.match(`(a?){500}(a?){499}b`, c.tool)\n}\n",
@@ -234,19 +234,20 @@ banned := ["brave/find", "gone/x"]
 `,
 			want: []string{
 				`policies/test.rego:4:24: allowed_tools: server brave has no tool "serch"; write it as the server does (stranger)`,
-				`policies/test.rego:5:6: deny: "search" is no tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
+				`policies/test.rego:5:6: deny: "search" is not a tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
 				`policies/test.rego:9:14: deny: there is no server "braev"; there are brave, quiet (stranger)`,
 				`policies/test.rego:12:12: deny: server brave has no tool "find"; write it as the server does (stranger)`,
-				`policies/test.rego:12:26: deny: "gone/x" is no tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
+				`policies/test.rego:12:26: deny: "gone/x" is not a tool of a server here; write server/tool, with one of brave, quiet (stranger)`,
 			},
 		},
 	} {
 		text := allowAll + c.rules
-		same(t, name, texts(policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
+		same(t, name, warningTexts(policy.Lint(authored(policy.Operator, text), layer(t, policy.Operator, text), known)), c.want)
 	}
 }
 
-// RX-09: who writes a policy hears of a call that a client can have refused, with the builtin and the bound.
+// RX-09: the author of a policy is warned of a call that a client can get refused, with the builtin
+// and the limit.
 func TestAttack1TheCheckNamesCallsThatAClientCanMakeTooCostly(t *testing.T) {
 	const each = "deny[c.id] contains \"no\" if {\n\tsome c in input.candidate_tools\n"
 	const graphql = "graphql.is_valid gets a value that a client sends, and is refused with SB-POL-002 for operands of more than 4096 bytes"
@@ -321,16 +322,16 @@ func TestServersAreAskedOnlyForRulesThatNameTools(t *testing.T) {
 	}
 }
 
-// madeUp is how many tools were made up, which hangs on the texts of the rules.
-var madeUp = regexp.MustCompile(`\([0-9]+ made-up`)
+// madeUpCount matches the number of made-up tools, which depends on the texts of the rules.
+var madeUpCount = regexp.MustCompile(`\([0-9]+ made-up`)
 
-func TestALayerThatAlwaysAnswersTheSameIsWarnedOf(t *testing.T) {
+func TestTryWarnsOfALayerThatAlwaysAnswersTheSame(t *testing.T) {
 	const all = " (N made-up tools and 3 real ones, in every mode, when selecting and when calling)"
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"no": "brave", "only": ["dear/x*"]}`), Tier: "pro"}
 	for rules, want := range map[string]string{
 		`allowed_tools contains "no/body"`: "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: nothing in allowed_tools allows it (denies-all)",
 		allowAll + `deny[c.id] contains "bad word" if { some c in input.candidate_tools; input.tenant_policy.no }`:                              "policies: tenant acme: nothing that was tried is allowed" + all + "; most often because: bad word (denies-all)",
-		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied, nor asked anything of" + all + "; is a rule missing, or does none speak of what was tried? (allows-all)",
+		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; startswith(c.tool, "rm-"); c.class == "x"; c.trust == "y" }`: "policies: tenant acme: nothing that was tried is denied or has an obligation" + all + "; is a rule missing, or do the rules depend on something that was not tried? (allows-all)",
 
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == input.tenant_policy.no }`:                     "",
 		allowAll + `deny[c.id] contains "no" if { some c in input.candidate_tools; c.server == "other" }`:                                    "",
@@ -349,8 +350,8 @@ deny[c.id] contains "an exception" if { some c in input.candidate_tools; c.serve
 		allowAll + `obligations[c.id] contains {"type": "log", "level": "info"} if some c in input.candidate_tools`:                                    "",
 		`allowed_tools contains c.id if { some c in input.candidate_tools; some k in c.capabilities; "pii_safe" in k.constraints; k.verb == "write" }`: "",
 	} {
-		got := strings.Join(texts(engine.Try(t.Context(), who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
-		if got = madeUp.ReplaceAllString(got, "(N made-up"); got != want {
+		got := strings.Join(warningTexts(engine.Try(t.Context(), who, authored(policy.Operator, rules), layer(t, policy.Operator, rules), three)), "\n")
+		if got = madeUpCount.ReplaceAllString(got, "(N made-up"); got != want {
 			t.Errorf("%s\n%s\nwant\n%s", rules, got, want)
 		}
 	}
@@ -420,7 +421,7 @@ f(x) := x
 	}
 }
 
-func TestAnInputIsHeldToItsSchema(t *testing.T) {
+func TestAnInputIsCheckedAgainstItsSchema(t *testing.T) {
 	operator := layer(t, policy.Operator, allowAll)
 	for text, want := range map[string]string{
 		`{"now": "2026-11-23T10:30:00Z", "tenant_policy": {"any": [1, null]}, "call": {"arguments": {"x": 1}}}`: "",
@@ -460,7 +461,7 @@ func TestAnInputIsHeldToItsSchema(t *testing.T) {
 	}
 }
 
-func TestNothingIsWarnedOfInTheShippedPolicies(t *testing.T) {
+func TestTheShippedPoliciesHaveNoWarnings(t *testing.T) {
 	names, err := fs.Glob(policies.Shipped, "*")
 	if err != nil {
 		t.Fatal(err)
@@ -477,7 +478,7 @@ func TestNothingIsWarnedOfInTheShippedPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "lint", texts(policy.Lint(s, l, policy.Named{})), nil)
+	same(t, "lint", warningTexts(policy.Lint(s, l, policy.Named{})), nil)
 	who := &switchboard.Tenant{ID: "acme", Policy: []byte(`{"allow": [], "deny": [], "tiers": {}, "trust": [], "approval": {}, "business_hours": {}, "egress": [], "alow": []}`)}
 	unread, err := policy.Unread(who.Policy, s)
 	if err != nil {

@@ -25,24 +25,24 @@ const (
 	Skipped Outcome = "skipped" // its name begins with todo_
 )
 
-// A TestReport is what became of the tests of one layer.
+// A TestReport holds the results of the tests of one layer.
 type TestReport struct {
 	Layer    string     `json:"layer"`
-	Tests    []Test     `json:"tests"` // by place
+	Tests    []Test     `json:"tests"` // by file and line
 	Coverage []Coverage `json:"coverage,omitempty"`
 }
 
-// A Test is what became of one test.
+// A Test is the result of one test.
 type Test struct {
 	Place
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
 
-	// Error says why it could not be evaluated.
+	// Error says why the test could not be evaluated.
 	Error string `json:"error,omitempty"`
 
-	// At is the expression that did not hold, and Values is that expression with
-	// the values of what stands in it below, as lines of text.
+	// At is the expression that did not hold. Values is its text, with the values of its variables
+	// on the lines below.
 	At     *Place `json:"at,omitempty"`
 	Values string `json:"values,omitempty"`
 
@@ -50,20 +50,20 @@ type Test struct {
 	Output string `json:"output,omitempty"`
 }
 
-// Coverage is how much of one file of rules its tests have reached.
+// Coverage says how much of one file of rules the tests have reached.
 type Coverage struct {
 	File    string  `json:"file"`
 	Percent float64 `json:"percent"`
 	Missed  []Lines `json:"missed,omitempty"`
 }
 
-// Lines are lines of a file, from the first to the last.
+// Lines is a range of lines in a file; Last is included.
 type Lines struct {
 	First int `json:"first"`
 	Last  int `json:"last"`
 }
 
-// Count returns how many tests ended so.
+// Count returns the number of tests with the outcome.
 func (r *TestReport) Count(o Outcome) int {
 	n := 0
 	for _, t := range r.Tests {
@@ -74,12 +74,12 @@ func (r *TestReport) Count(o Outcome) int {
 	return n
 }
 
-// RunTests runs the tests of a layer whose names match the regular expression only ("" means all),
-// each as strictly as calls are judged: an error of a builtin is an error of the test. The
-// error is switchboard.Faults where the files cannot be compiled.
+// RunTests runs the tests of a layer with names that match the regular expression only ("" means
+// all). It is as strict as the judgment of calls: an error of a builtin is an error of the test.
+// The error is switchboard.Faults if the files do not compile.
 func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*TestReport, error) {
 	covered := cover.New()
-	results, modules, err := s.run(ctx, func(r *tester.Runner) {
+	results, modules, err := s.runTester(ctx, func(r *tester.Runner) {
 		r.Filter(only)
 		if coverage {
 			r.SetCoverageQueryTracer(covered).SetCoverageRuns(nil)
@@ -91,7 +91,7 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 	report := &TestReport{Layer: s.Name, Tests: []Test{}}
 	var failed []string
 	for _, r := range results {
-		t := testOf(r)
+		t := newTest(r)
 		if t.Outcome == Failed {
 			failed = append(failed, regexp.QuoteMeta(t.Name))
 		}
@@ -104,15 +104,15 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 	if len(failed) == 0 {
 		return report, nil
 	}
-	// Only what failed is traced: a trace is large.
-	traces, _, err := s.run(ctx, func(r *tester.Runner) {
+	// Only failed tests are traced, because a trace is large.
+	traces, _, err := s.runTester(ctx, func(r *tester.Runner) {
 		r.EnableTracing(true).Filter("^(" + strings.Join(failed, "|") + ")$")
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range traces {
-		i := slices.IndexFunc(report.Tests, func(t Test) bool { return t.Name == nameOf(r) })
+		i := slices.IndexFunc(report.Tests, func(t Test) bool { return t.Name == testName(r) })
 		if e := whereItFailed(r); i >= 0 && e != nil {
 			t := &report.Tests[i]
 			at := placeOf(e.Location)
@@ -122,13 +122,12 @@ func RunTests(ctx context.Context, s *Sources, only string, coverage bool) (*Tes
 	return report, nil
 }
 
-// testLimit is how long one test of an author's may take, also on a machine that is
-// busy with others.
+// testLimit is the time limit of one test. It is long enough for a busy machine.
 const testLimit = 30 * time.Second
 
-// run compiles the files and runs their tests.
-func (s *Sources) run(ctx context.Context, set func(*tester.Runner)) ([]*tester.Result, map[string]*ast.Module, error) {
-	modules, store, err := s.modules()
+// runTester compiles the files and runs their tests.
+func (s *Sources) runTester(ctx context.Context, set func(*tester.Runner)) ([]*tester.Result, map[string]*ast.Module, error) {
+	modules, store, err := s.parseModules()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,10 +153,10 @@ func (s *Sources) run(ctx context.Context, set func(*tester.Runner)) ([]*tester.
 	return results, modules, ctx.Err()
 }
 
-func nameOf(r *tester.Result) string { return r.Package + "." + r.Name }
+func testName(r *tester.Result) string { return r.Package + "." + r.Name }
 
-func testOf(r *tester.Result) Test {
-	t := Test{Place: placeOf(r.Location), Name: nameOf(r), Outcome: Passed, Output: strings.TrimSpace(string(r.Output))}
+func newTest(r *tester.Result) Test {
+	t := Test{Place: placeOf(r.Location), Name: testName(r), Outcome: Passed, Output: strings.TrimSpace(string(r.Output))}
 	switch {
 	case r.Skip:
 		t.Outcome = Skipped
@@ -173,22 +172,21 @@ func testOf(r *tester.Result) Test {
 	return t
 }
 
-// whereItFailed returns the event in which the test's own body came furthest
-// before an expression did not hold: what failed in the rules that it asks is
-// mostly how those are meant to work.
+// whereItFailed returns the event at which the test's own body failed. Failures in the rules that
+// the test refers to are not considered: most of them are intended.
 func whereItFailed(r *tester.Result) *topdown.Event {
 	for _, e := range r.Trace {
 		rule, ok := e.Node.(*ast.Rule)
 		if ok && e.Op == topdown.EnterOp && rule.Location != nil && placeOf(rule.Location) == placeOf(r.Location) {
-			return furthest(r.Trace, e.QueryID)
+			return furthestFailure(r.Trace, e.QueryID)
 		}
 	}
 	return nil
 }
 
-// furthest returns the failure of the last expression that a query came to. That
-// of an every is the one in its body.
-func furthest(trace []*topdown.Event, query uint64) *topdown.Event {
+// furthestFailure returns the failure of the last expression that a query reached. For an every
+// expression, it is the failure in its body.
+func furthestFailure(trace []*topdown.Event, query uint64) *topdown.Event {
 	var found *topdown.Event
 	var end int
 	for i, e := range trace {
@@ -206,7 +204,7 @@ func furthest(trace []*topdown.Event, query uint64) *topdown.Event {
 	if _, ok := found.Node.(*ast.Expr).Terms.(*ast.Every); ok {
 		for _, e := range slices.Backward(trace[:end]) {
 			if e.ParentID == query && e.Op == topdown.FailOp {
-				if inner := furthest(trace[:end], e.QueryID); inner != nil {
+				if inner := furthestFailure(trace[:end], e.QueryID); inner != nil {
 					return inner
 				}
 			}
@@ -215,7 +213,7 @@ func furthest(trace []*topdown.Event, query uint64) *topdown.Event {
 	return found
 }
 
-// valuesAt writes an expression with the values of its variables below.
+// valuesAt returns the text of an expression with the values of its variables below.
 func valuesAt(e *topdown.Event) string {
 	var b strings.Builder
 	if err := topdown.PrettyEvent(&b, e, topdown.PrettyEventOpts{PrettyVars: true}); err != nil {
@@ -224,7 +222,7 @@ func valuesAt(e *topdown.Event) string {
 	return undent(b.String())
 }
 
-// undent takes away what all lines begin with.
+// undent removes the indentation that all lines have in common.
 func undent(text string) string {
 	lines := strings.Split(strings.TrimRight(text, " \t\n"), "\n")
 	margin := -1
@@ -239,7 +237,7 @@ func undent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// coverageOf leaves out the tests themselves.
+// coverageOf returns the coverage without the tests themselves.
 func coverageOf(r cover.Report) []Coverage {
 	var out []Coverage
 	for file, f := range r.Files {
@@ -248,7 +246,7 @@ func coverageOf(r cover.Report) []Coverage {
 		}
 		c := Coverage{File: file, Percent: f.Coverage}
 		for _, missed := range f.NotCovered {
-			c.add(Lines{missed.Start.Row, missed.End.Row})
+			c.addMissed(Lines{missed.Start.Row, missed.End.Row})
 		}
 		out = append(out, c)
 	}
@@ -256,8 +254,8 @@ func coverageOf(r cover.Report) []Coverage {
 	return out
 }
 
-// add joins lines with those before them, where they follow each other.
-func (c *Coverage) add(l Lines) {
+// addMissed appends lines, joined with the previous ones if they are adjacent.
+func (c *Coverage) addMissed(l Lines) {
 	if n := len(c.Missed); n > 0 && l.First <= c.Missed[n-1].Last+1 {
 		c.Missed[n-1].Last = max(c.Missed[n-1].Last, l.Last)
 		return

@@ -13,19 +13,18 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// maxMade bounds how many texts of the rules candidates are made up from.
-const maxMade = 60
+// maxMadeTexts limits how many texts of the rules are used to make candidates.
+const maxMadeTexts = 60
 
-// Try asks a layer about made-up tools, and about those that there are, in every
-// mode, when selecting and when calling, for the tenant's local principal and
-// for one of whom nothing is known. It warns where the answer is always no, or
-// always yes. Neither is certain: rules can look for what was not tried.
+// Try asks a layer about made-up tools and about the real ones, in every mode, at selection and at
+// call, for the tenant's local principal and for one without an id. It warns if the answer is
+// always no, or always yes. Neither is certain: rules can depend on something that was not tried.
 func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *Layer, there []*switchboard.Tool) []Warning {
 	p, err := e.New(t, l, nil)
 	if err != nil {
 		return []Warning{{File: s.Name, About: "settings", Text: err.Error()}}
 	}
-	tools := slices.Concat(madeUp(l, p.word), there)
+	tools := slices.Concat(madeUpTools(l, p.settings), there)
 	mine := switchboard.Principal{Tenant: t.ID, ID: switchboard.LocalID, Auth: switchboard.AuthLocal, Tier: t.Tier, Roles: t.Roles}
 	allowed, restrained := 0, 0
 	why := map[string]int{}
@@ -57,22 +56,22 @@ func (e *Engine) Try(ctx context.Context, t *switchboard.Tenant, s *Sources, l *
 	}
 	switch {
 	case allowed == 0:
-		return warn("denies-all", fmt.Sprintf("nothing that was tried is allowed (%s, in every mode, when selecting and when calling); most often because: %s", tried(tools, there), most(why)))
-	case restrained == 0 && !l.judgesCalls():
-		return warn("allows-all", fmt.Sprintf("nothing that was tried is denied, nor asked anything of (%s, in every mode, when selecting and when calling); is a rule missing, or does none speak of what was tried?", tried(tools, there)))
+		return warn("denies-all", fmt.Sprintf("nothing that was tried is allowed (%s, in every mode, when selecting and when calling); most often because: %s", describeTools(tools, there), commonestReason(why)))
+	case restrained == 0 && !l.dependsOnCalls():
+		return warn("allows-all", fmt.Sprintf("nothing that was tried is denied or has an obligation (%s, in every mode, when selecting and when calling); is a rule missing, or do the rules depend on something that was not tried?", describeTools(tools, there)))
 	}
 	return nil
 }
 
-func tried(tools, there []*switchboard.Tool) string {
+func describeTools(tools, there []*switchboard.Tool) string {
 	if len(there) == 0 {
 		return fmt.Sprintf("%d made-up tools", len(tools))
 	}
 	return fmt.Sprintf("%d made-up tools and %d real ones", len(tools)-len(there), len(there))
 }
 
-// most returns the commonest reason, of several the first.
-func most(why map[string]int) string {
+// commonestReason returns the commonest reason; of equally common ones the first in order.
+func commonestReason(why map[string]int) string {
 	best, n := "", 0
 	for reason, times := range why {
 		if times > n || times == n && reason < best {
@@ -82,11 +81,10 @@ func most(why map[string]int) string {
 	return best
 }
 
-// madeUp returns tools of every verb, readonly or not, of a server that the
-// operator vouches for and of one that nobody does; and for each text in the
-// layer's rules and in the tenant's word, tools that have it as id, name, server, class, resource or
-// constraint.
-func madeUp(l *Layer, word *ast.Term) []*switchboard.Tool {
+// madeUpTools returns tools of every verb, readonly or not, of a server that the operator trusts
+// and of one without trust. For each text in the layer's rules and in the tenant's settings, it
+// also returns tools with that text as id, name, server, class, resource or constraint.
+func madeUpTools(l *Layer, word *ast.Term) []*switchboard.Tool {
 	var tools []*switchboard.Tool
 	add := func(id switchboard.ToolID, class string, trust switchboard.Trust, caps ...switchboard.Capability) {
 		tools = append(tools, &switchboard.Tool{ID: id, Definition: []byte(`{}`), Class: class, Trust: trust, Capabilities: caps})
@@ -103,7 +101,7 @@ func madeUp(l *Layer, word *ast.Term) []*switchboard.Tool {
 			add(id(), "", switchboard.TrustOperator, switchboard.Capability{Verb: verb, Resource: "fs", Constraints: constraints, Source: switchboard.FromOverlay})
 		}
 	}
-	for _, text := range textsOf(l, word) {
+	for _, text := range textsIn(l, word) {
 		if tool, err := switchboard.ParseToolID(text); err == nil {
 			add(tool, "", switchboard.TrustDeclared)
 			continue
@@ -120,9 +118,9 @@ func madeUp(l *Layer, word *ast.Term) []*switchboard.Tool {
 	return tools
 }
 
-// textsOf returns texts that stand in the layer's rules and in the tenant's word,
-// sorted: those that could be a name. A * in a pattern becomes one letter.
-func textsOf(l *Layer, word *ast.Term) []string {
+// textsIn returns the texts in the layer's rules and in the tenant's settings that could be a name,
+// sorted. A * in a pattern becomes one letter.
+func textsIn(l *Layer, word *ast.Term) []string {
 	found := map[string]bool{}
 	add := func(t *ast.Term) bool {
 		if s, ok := t.Value.(ast.String); ok && s != "" && len(s) <= 128 && !strings.ContainsAny(string(s), " \t\n%^$\\") {
@@ -135,11 +133,11 @@ func textsOf(l *Layer, word *ast.Term) []string {
 		ast.WalkTerms(r.Body, add)
 	}
 	out := slices.Sorted(maps.Keys(found))
-	return out[:min(len(out), maxMade)]
+	return out[:min(len(out), maxMadeTexts)]
 }
 
-// judgesCalls reports whether a rule takes something away by what a call's
-// arguments are, which nobody can make up.
-func (l *Layer) judgesCalls() bool {
-	return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.reads&(readsCall|readsAll) != 0 })
+// dependsOnCalls reports whether a rule depends on the arguments of a call, which Try does not make
+// up.
+func (l *Layer) dependsOnCalls() bool {
+	return slices.ContainsFunc(l.rules, func(r *compiledRule) bool { return r.reads&(readsCall|readsAll) != 0 })
 }

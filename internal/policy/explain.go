@@ -11,43 +11,42 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A Cause is a rule that has a part in a denial: one that denies; or one that
-// could have allowed, with the expression at which it ended.
+// A Cause is a rule that contributes to a denial: a rule that denies, or a rule that could have
+// allowed, with the expression that failed.
 type Cause struct {
 	Layer Kind   `json:"layer"`
 	Rule  string `json:"rule"`
 	File  string `json:"file"`
 	Line  int    `json:"line"`
 
-	// Reason is what a rule that denies says, and Failed the expression of a
-	// rule that does not allow.
+	// Reason is the text of a rule that denies. Failed is the failed expression of a rule that does
+	// not allow.
 	Reason string `json:"reason,omitempty"`
 	Failed string `json:"failed,omitempty"`
 
-	// Values are the rule's variables as they were, in JSON, but for the
-	// candidate itself and what is long.
+	// Values are the rule's variables at that moment, in JSON, without the candidate itself and
+	// without long values.
 	Values map[string]string `json:"values,omitempty"`
 }
 
-// maxValue bounds what is shown of one variable, in bytes, and maxValues how
-// many are.
+// maxValue limits the shown text of one variable, in bytes, and maxValues the number of variables.
 const (
 	maxValue  = 256
 	maxValues = 12
 )
 
-// Explain says which rules deny the candidates that are denied, or do not allow
-// them, by candidate; each layer's in the order of files and lines. It evaluates
-// once more, with an eye on every step, and so is slower than Judge.
+// Explain returns the rules that deny, or do not allow, each denied candidate. The causes of each
+// layer are in the order of files and lines. Explain evaluates again and traces every step, so it
+// is slower than Judge.
 func (p *Policy) Explain(ctx context.Context, q *Question) map[switchboard.ToolID][]Cause {
 	found := map[switchboard.ToolID][]Cause{}
-	in, err := p.input(q)
+	in, err := p.buildInput(q)
 	if err != nil {
 		return found
 	}
 	for _, v := range p.layers {
-		w := &witness{layer: v.Layer, causes: map[string][]Cause{}, nearest: map[string]map[*ast.Rule]near{}, allows: map[string]bool{}}
-		if _, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*raw, error) { return v.ask(in, q.Now, c, w) }); err != nil {
+		w := &evalTracer{layer: v.Layer, causes: map[string][]Cause{}, nearest: map[string]map[*ast.Rule]nearMiss{}, allows: map[string]bool{}}
+		if _, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*rawAnswer, error) { return v.evaluate(in, q.Now, c, w) }); err != nil {
 			continue // the denial says where
 		}
 		for _, c := range q.Candidates {
@@ -73,53 +72,53 @@ func (p *Policy) Explain(ctx context.Context, q *Question) map[switchboard.ToolI
 	return found
 }
 
-// A witness watches an evaluation.
-type witness struct {
+// An evalTracer traces an evaluation.
+type evalTracer struct {
 	layer   *Layer
 	causes  map[string][]Cause // of denials, by candidate
 	allows  map[string]bool
-	nearest map[string]map[*ast.Rule]near // of each rule that could allow, how far it came
+	nearest map[string]map[*ast.Rule]nearMiss // by candidate and rule that could allow it: the furthest failure
 }
 
-type near struct {
-	place int // of the expression in its body
-	cause Cause
+type nearMiss struct {
+	exprIndex int // index of the expression in its body
+	cause     Cause
 }
 
 // Enabled implements topdown.QueryTracer.
-func (*witness) Enabled() bool { return true }
+func (*evalTracer) Enabled() bool { return true }
 
 // Config implements topdown.QueryTracer.
-func (*witness) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
+func (*evalTracer) Config() topdown.TraceConfig { return topdown.TraceConfig{PlugLocalVars: true} }
 
 // TraceEvent implements topdown.QueryTracer.
-func (w *witness) TraceEvent(e topdown.Event) {
+func (w *evalTracer) TraceEvent(e topdown.Event) {
 	switch x := e.Node.(type) {
 	case *ast.Rule:
 		if e.Op != topdown.ExitOp {
 			return
 		}
-		switch w.answer(x) {
+		switch w.answerOf(x) {
 		case nameAllowed:
-			if id, ok := textOf(x.Head.Key, e.Locals); ok {
+			if id, ok := headText(x.Head.Key, e.Locals); ok {
 				w.allows[id] = true
 			}
 		case nameDeny:
-			id, ok := textOf(x.Head.Reference[1], e.Locals)
-			reason, _ := textOf(x.Head.Key, e.Locals)
+			id, ok := headText(x.Head.Reference[1], e.Locals)
+			reason, _ := headText(x.Head.Key, e.Locals)
 			if ok {
-				w.causes[id] = append(w.causes[id], w.cause(nameDeny, x.Location, reason, "", e))
+				w.causes[id] = append(w.causes[id], w.newCause(nameDeny, x.Location, reason, "", e))
 			}
 		}
 	case *ast.Expr:
 		if e.Op == topdown.FailOp {
-			w.failed(x, e)
+			w.recordFailure(x, e)
 		}
 	}
 }
 
-// answer returns to which answer of the layer the rule adds.
-func (w *witness) answer(r *ast.Rule) string {
+// answerOf returns the name of the answer that the rule adds to.
+func (w *evalTracer) answerOf(r *ast.Rule) string {
 	for _, known := range w.layer.rules {
 		if known.Rule == r {
 			return known.answer
@@ -128,9 +127,9 @@ func (w *witness) answer(r *ast.Rule) string {
 	return ""
 }
 
-// failed notes how far a rule came that could have allowed the candidate at
-// which it is.
-func (w *witness) failed(x *ast.Expr, e topdown.Event) {
+// recordFailure records the furthest failed expression of a rule that could have allowed the
+// candidate.
+func (w *evalTracer) recordFailure(x *ast.Expr, e topdown.Event) {
 	for _, r := range w.layer.rules {
 		if r.answer != nameAllowed || !slices.Contains(r.Body, x) {
 			continue
@@ -140,16 +139,16 @@ func (w *witness) failed(x *ast.Expr, e topdown.Event) {
 			continue
 		}
 		if w.nearest[id] == nil {
-			w.nearest[id] = map[*ast.Rule]near{}
+			w.nearest[id] = map[*ast.Rule]nearMiss{}
 		}
-		if was, ok := w.nearest[id][r.Rule]; !ok || was.place < x.Index {
-			w.nearest[id][r.Rule] = near{x.Index, w.cause(nameAllowed, x.Location, "", textAt(x.Location), e)}
+		if was, ok := w.nearest[id][r.Rule]; !ok || was.exprIndex < x.Index {
+			w.nearest[id][r.Rule] = nearMiss{x.Index, w.newCause(nameAllowed, x.Location, "", sourceLine(x.Location), e)}
 		}
 	}
 }
 
-func (w *witness) cause(rule string, at *ast.Location, reason, failed string, e topdown.Event) Cause {
-	c := Cause{Layer: w.layer.kind, Rule: rule, Reason: cut(reason), Failed: cut(failed)}
+func (w *evalTracer) newCause(rule string, at *ast.Location, reason, failed string, e topdown.Event) Cause {
+	c := Cause{Layer: w.layer.kind, Rule: rule, Reason: truncate(reason), Failed: truncate(failed)}
 	if at != nil {
 		c.File, c.Line = at.File, at.Row
 	}
@@ -165,11 +164,11 @@ func (w *witness) cause(rule string, at *ast.Location, reason, failed string, e 
 		if shown == "" || strings.HasPrefix(string(shown), "__local") || shown.IsWildcard() || len(c.Values) == maxValues {
 			return false
 		}
-		if _, ok := idOf(v); ok {
+		if _, ok := candidateID(v); ok {
 			return false // the candidate itself
 		}
 		if s, ok := v.(ast.String); ok && string(s) == reason {
-			return false // it has been said
+			return false // it is the reason
 		}
 		if text := v.String(); len(text) <= maxValue {
 			if c.Values == nil {
@@ -182,31 +181,31 @@ func (w *witness) cause(rule string, at *ast.Location, reason, failed string, e 
 	return c
 }
 
-// candidateOf returns the candidate among the variables of a rule.
+// candidateOf returns the id of the candidate among the variables of a rule.
 func candidateOf(locals *ast.ValueMap) (id string, ok bool) {
 	if locals == nil {
 		return "", false
 	}
 	locals.Iter(func(_, v ast.Value) bool {
-		id, ok = idOf(v)
+		id, ok = candidateID(v)
 		return ok
 	})
 	return id, ok
 }
 
-// idOf returns the id of what is a candidate.
-func idOf(v ast.Value) (string, bool) {
+// candidateID returns the id of v if v is a candidate.
+func candidateID(v ast.Value) (string, bool) {
 	obj, ok := v.(ast.Object)
 	if !ok || obj.Get(keyCapabilities) == nil {
 		return "", false
 	}
-	return str(obj, "id")
+	return stringMember(obj, "id")
 }
 
 var keyCapabilities = ast.InternedTerm("capabilities")
 
-// textOf returns the text that a term of a head stands for.
-func textOf(t *ast.Term, locals *ast.ValueMap) (string, bool) {
+// headText returns the text value of a term of a rule's head.
+func headText(t *ast.Term, locals *ast.ValueMap) (string, bool) {
 	if t == nil {
 		return "", false
 	}
@@ -218,7 +217,7 @@ func textOf(t *ast.Term, locals *ast.ValueMap) (string, bool) {
 	return string(s), ok
 }
 
-func textAt(l *ast.Location) string {
+func sourceLine(l *ast.Location) string {
 	if l == nil {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 )
 
-func TestADenialNamesItsRuleWithFileLineAndTheValuesThatMattered(t *testing.T) {
+func TestADenialNamesItsRuleWithFileLineAndValues(t *testing.T) {
 	p := of(t, `{"no":["brave"]}`, `
 deny[c.id] contains reason if {
 	some c in input.candidate_tools

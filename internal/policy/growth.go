@@ -7,33 +7,35 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Values share their parts: with a1 := [a0, a0], a2 := [a1, a1] and so on, thirty short rules make a value that is larger
-// than memory as soon as something compares it. No builtin needs to be called for that, and nothing stops it. So it is
-// found in the compiled rules.
+// Values share their parts. With a1 := [a0, a0], a2 := [a1, a1] and so on, thirty short rules make
+// a value that is larger than memory as soon as something compares it. No builtin is called for
+// that, so nothing stops it. Such rules are therefore found in the compiled rules.
 
-// maxGrowth is how often a value may contain one and the same part.
+// maxGrowth limits how often a value may contain the same part.
 const maxGrowth = 1 << 20
 
-// growths are the builtins whose result contains all their operands. The result of any other contains one of them at most.
-var growths = map[string]bool{
+// growingBuiltins lists the builtins with a result that contains all their operands. The result of
+// every other builtin contains at most one of them.
+var growingBuiltins = map[string]bool{
 	"array.concat": true, "array.flatten": true, "object.union": true, "object.union_n": true,
 	"or": true, "and": true, "union": true, "intersection": true, "json.patch": true,
 }
 
-// A growth finds how often the values of rules contain one and the same part, at most.
-type growth struct {
+// A growthFinder computes how often the values of rules contain the same part, at most.
+type growthFinder struct {
 	compiler *ast.Compiler
-	of       map[*ast.Rule]float64
+	known    map[*ast.Rule]float64
 }
 
-// refuseGrowth is a stage of compilation, ahead of the check of types: such a value has a type that is as large. Its error names a
-// rule that grows too much and refers to none that does.
+// refuseGrowth is a stage of compilation. It runs before the type check, because the type of such a
+// value is as large as the value. Its error names a rule that grows too much and refers to no other
+// such rule.
 func refuseGrowth(c *ast.Compiler) *ast.Error {
-	g := growth{compiler: c, of: map[*ast.Rule]float64{}}
+	g := growthFinder{compiler: c, known: map[*ast.Rule]float64{}}
 	var all []*ast.Rule
-	for _, name := range sorted(c.Modules) {
+	for _, name := range sortedNames(c.Modules) {
 		ast.WalkRules(c.Modules[name], func(r *ast.Rule) bool {
-			g.rule(r)
+			g.ruleGrowth(r)
 			all = append(all, r)
 			return false
 		})
@@ -41,9 +43,9 @@ func refuseGrowth(c *ast.Compiler) *ast.Error {
 	for _, r := range all {
 		refers := false
 		for other := range c.Graph.Dependencies(r) {
-			refers = refers || g.of[other.(*ast.Rule)] > maxGrowth
+			refers = refers || g.known[other.(*ast.Rule)] > maxGrowth
 		}
-		if n := g.of[r]; n > maxGrowth && !refers {
+		if n := g.known[r]; n > maxGrowth && !refers {
 			return ast.NewError(ast.CompileErr, r.Location, "rule %v puts a value into itself %.0f times over, through what it refers to; the most is %d; let it refer to fewer values",
 				r.Head.Ref().GroundPrefix(), n, maxGrowth)
 		}
@@ -51,61 +53,63 @@ func refuseGrowth(c *ast.Compiler) *ast.Error {
 	return nil
 }
 
-// rule returns the growth of a rule's value, and of all that its body makes.
-func (g growth) rule(r *ast.Rule) float64 {
-	if n, ok := g.of[r]; ok {
+// ruleGrowth returns the growth of a rule's value and of everything its body makes.
+func (g growthFinder) ruleGrowth(r *ast.Rule) float64 {
+	if n, ok := g.known[r]; ok {
 		return n
 	}
-	g.of[r] = 1 // rules are not recursive
+	g.known[r] = 1 // rules are not recursive
 	known := map[ast.Var]float64{}
 	for _, arg := range r.Head.Args {
-		define(arg, 1, known)
+		setGrowth(arg, 1, known)
 	}
-	n := g.body(r.Body, known)
+	n := g.bodyGrowth(r.Body, known)
 	for _, t := range slices.Concat(ast.Ref{r.Head.Key, r.Head.Value}, r.Head.Reference) {
 		if t != nil {
-			n = max(n, g.term(t, known))
+			n = max(n, g.termGrowth(t, known))
 		}
 	}
 	if r.Else != nil {
-		n = max(n, g.rule(r.Else))
+		n = max(n, g.ruleGrowth(r.Else))
 	}
-	g.of[r] = n
+	g.known[r] = n
 	return n
 }
 
-// body notes the growth of the variables that the expressions define, and returns the largest.
-func (g growth) body(b ast.Body, known map[ast.Var]float64) float64 {
+// bodyGrowth records the growth of the variables that the expressions define, and returns the
+// largest.
+func (g growthFinder) bodyGrowth(b ast.Body, known map[ast.Var]float64) float64 {
 	most := 1.0
 	for _, e := range b {
-		within := 1.0 // what `with` puts in the place of input
+		within := 1.0 // the values that `with` puts in place of input
 		for _, w := range e.With {
-			within *= max(1, g.term(w.Value, known))
+			within *= max(1, g.termGrowth(w.Value, known))
 		}
 		n := 1.0
 		switch terms := e.Terms.(type) {
 		case *ast.Term:
-			n = g.term(terms, known)
+			n = g.termGrowth(terms, known)
 		case *ast.Every:
-			n = g.term(terms.Domain, known)
-			define(terms.Value, n, known)
-			n = max(n, g.body(terms.Body, known))
+			n = g.termGrowth(terms.Domain, known)
+			setGrowth(terms.Value, n, known)
+			n = max(n, g.bodyGrowth(terms.Body, known))
 		case []*ast.Term:
-			n = within * g.call(terms[0].Value, terms[1:], known)
+			n = within * g.callGrowth(terms[0].Value, terms[1:], known)
 		}
 		most = max(most, n)
 	}
 	return most
 }
 
-// call is the growth of what a call of a builtin or of a function gives. What stands for its result is defined by it.
-func (g growth) call(op ast.Value, operands []*ast.Term, known map[ast.Var]float64) float64 {
+// callGrowth returns the growth of the result of a builtin or function, and records it for the
+// variable that takes the result.
+func (g growthFinder) callGrowth(op ast.Value, operands []*ast.Term, known map[ast.Var]float64) float64 {
 	name, _ := op.(ast.Ref)
 	if name.Equal(ast.Equality.Ref()) || name.Equal(ast.Assign.Ref()) {
 		a, b := operands[0], operands[1]
-		n := max(g.term(a, known), g.term(b, known))
-		define(a, n, known)
-		define(b, n, known)
+		n := max(g.termGrowth(a, known), g.termGrowth(b, known))
+		setGrowth(a, n, known)
+		setGrowth(b, n, known)
 		return n
 	}
 	args := operands
@@ -118,7 +122,7 @@ func (g growth) call(op ast.Value, operands []*ast.Term, known map[ast.Var]float
 		args = nil
 	}
 	for _, t := range args {
-		if m := g.term(t, known); growths[name.String()] {
+		if m := g.termGrowth(t, known); growingBuiltins[name.String()] {
 			n += m
 		} else {
 			n = max(n, m)
@@ -126,16 +130,17 @@ func (g growth) call(op ast.Value, operands []*ast.Term, known map[ast.Var]float
 	}
 	function := 1.0
 	for _, r := range g.compiler.GetRulesDynamicWithOpts(name, ast.RulesOptions{IncludeHiddenModules: false}) {
-		function = max(function, g.rule(r))
+		function = max(function, g.ruleGrowth(r))
 	}
 	n *= function
 	if result != nil {
-		define(result, n, known)
+		setGrowth(result, n, known)
 	}
 	return n
 }
 
-// makesScalar reports whether a builtin gives a text, a number or a boolean. Such a value contains no part twice.
+// makesScalar reports whether a builtin returns a text, a number or a boolean. Such a value
+// contains no part twice.
 func makesScalar(name ast.Ref) bool {
 	b, ok := ast.BuiltinMap[name.String()]
 	if !ok {
@@ -148,8 +153,8 @@ func makesScalar(name ast.Ref) bool {
 	return false
 }
 
-// define notes the growth of the variables of a term that have none yet.
-func define(t *ast.Term, n float64, known map[ast.Var]float64) {
+// setGrowth records the growth of the variables of a term that have none yet.
+func setGrowth(t *ast.Term, n float64, known map[ast.Var]float64) {
 	if t == nil {
 		return
 	}
@@ -161,10 +166,10 @@ func define(t *ast.Term, n float64, known map[ast.Var]float64) {
 	})
 }
 
-// term is how often the value of a term contains one and the same part.
-func (g growth) term(t *ast.Term, known map[ast.Var]float64) float64 {
+// termGrowth returns how often the value of a term contains the same part.
+func (g growthFinder) termGrowth(t *ast.Term, known map[ast.Var]float64) float64 {
 	n := 0.0
-	add := func(t *ast.Term) { n += g.term(t, known) }
+	add := func(t *ast.Term) { n += g.termGrowth(t, known) }
 	switch v := t.Value.(type) {
 	case ast.Var:
 		return max(1, known[v])
@@ -172,13 +177,13 @@ func (g growth) term(t *ast.Term, known map[ast.Var]float64) float64 {
 		if head, ok := v[0].Value.(ast.Var); ok {
 			n = known[head]
 		} else {
-			n = g.term(v[0], known)
+			n = g.termGrowth(v[0], known)
 		}
 		for _, r := range g.compiler.GetRulesDynamicWithOpts(v, ast.RulesOptions{IncludeHiddenModules: false}) {
-			n = max(n, g.rule(r))
+			n = max(n, g.ruleGrowth(r))
 		}
 	case ast.Call:
-		return g.call(v[0].Value, v[1:], known)
+		return g.callGrowth(v[0].Value, v[1:], known)
 	case *ast.Array:
 		v.Foreach(add)
 	case ast.Set:
@@ -186,11 +191,11 @@ func (g growth) term(t *ast.Term, known map[ast.Var]float64) float64 {
 	case ast.Object:
 		v.Foreach(func(k, t *ast.Term) { add(k); add(t) })
 	case *ast.ArrayComprehension:
-		return max(g.body(v.Body, known), g.term(v.Term, known))
+		return max(g.bodyGrowth(v.Body, known), g.termGrowth(v.Term, known))
 	case *ast.SetComprehension:
-		return max(g.body(v.Body, known), g.term(v.Term, known))
+		return max(g.bodyGrowth(v.Body, known), g.termGrowth(v.Term, known))
 	case *ast.ObjectComprehension:
-		return max(g.body(v.Body, known), g.term(v.Key, known)+g.term(v.Value, known))
+		return max(g.bodyGrowth(v.Body, known), g.termGrowth(v.Key, known)+g.termGrowth(v.Value, known))
 	default:
 		return 0
 	}

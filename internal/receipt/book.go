@@ -74,8 +74,8 @@ type Book struct {
 	logName string // its name in the store
 	digests *Digests
 
-	// writeRight is the right to write: a caller that waits for a receipt takes it if it is free, run
-	// takes it otherwise. The fields below it belong to its holder.
+	// writeRight is the right to write: a caller that waits for a receipt takes it if it is free,
+	// run takes it otherwise. The fields below it belong to its holder.
 	writeRight      chan struct{} // holds one
 	signer          *signer
 	previousSigners []*signer
@@ -127,13 +127,13 @@ type batch struct {
 	head    switchboard.Digest // digest of the last entry
 }
 
-// A wait joins a waiter to the receipt at index at of a batch.
+// A queuedWaiter joins a waiter to the receipt at index at of a batch.
 type queuedWaiter struct {
 	index int
 	*receiptWaiter
 }
 
-// A waiter is a caller that waits until its receipt is stored.
+// A receiptWaiter is a caller that waits until its receipt is stored.
 type receiptWaiter struct {
 	ctx    context.Context
 	intent *Receipt // set if the receipt is an intent: a call waits for it
@@ -141,8 +141,8 @@ type receiptWaiter struct {
 	result chan error
 	seq    uint64
 
-	// refused says that the caller was told that its receipt is not stored, or that it stopped waiting
-	// because ctx ended. Either way it made no call. Guarded by Book.mu.
+	// refused says that the caller was told that its receipt is not stored, or that it stopped
+	// waiting because ctx ended. Either way it made no call. Guarded by Book.mu.
 	refused bool
 }
 
@@ -228,8 +228,8 @@ func (b *Book) Write(ctx context.Context, r *Receipt) (id string, err error) {
 	return id, err
 }
 
-// writeQueued does the work of Write. If it fails, queued says whether the Book itself writes the outcome
-// of an intent.
+// writeQueued does the work of Write. If it fails, queued says whether the Book itself writes the
+// outcome of an intent.
 func (b *Book) writeQueued(ctx context.Context, r *Receipt) (id string, queued bool, err error) {
 	w := &receiptWaiter{}
 	if r.Kind == Intent {
@@ -296,7 +296,8 @@ func (b *Book) queueAndWait(ctx context.Context, r *Receipt, w *receiptWaiter) (
 	return ID(b.options.Node, w.seq), true, nil
 }
 
-// enqueue queues r. The caller holds b.mu. If it gives w, it also makes sure that the queue is written.
+// enqueue queues r. The caller holds b.mu. If it gives w, it also makes sure that the queue is
+// written.
 func (b *Book) enqueue(r *Receipt, w *receiptWaiter) {
 	first := len(b.queue.ends) == 0
 	b.lastTime = nextTime(b.lastTime)

@@ -24,8 +24,8 @@ const (
 	maxPause   = time.Second
 )
 
-// writeLoop writes the queue until the Book is closed: the receipts without waiters, and those that were
-// queued while another goroutine wrote.
+// writeLoop writes the queue until the Book is closed: the receipts without waiters, and those that
+// were queued while another goroutine wrote.
 func (b *Book) writeLoop() {
 	defer close(b.done)
 	tick := time.NewTicker(b.options.CheckpointAfter)
@@ -57,9 +57,9 @@ func (b *Book) writeLoop() {
 	<-b.writeRight
 }
 
-// writeAsCaller lets the waiting caller write the queue itself, which saves two switches between goroutines.
-// It reports whether the caller wrote. It declines if another goroutine writes now, or if ctx may
-// end before the store answers.
+// writeAsCaller lets the waiting caller write the queue itself, which saves two switches between
+// goroutines. It reports whether the caller wrote. It declines if another goroutine writes now, or
+// if ctx may end before the store answers.
 func (b *Book) writeAsCaller(ctx context.Context) bool {
 	if until, ok := ctx.Deadline(); ok && time.Until(until) < b.options.Timeout {
 		return false
@@ -132,8 +132,8 @@ func (b *Book) drainQueue() bool {
 	}
 }
 
-// commitBatch writes a batch, a large one in parts. It puts the parts that the store does not take back
-// into the queue.
+// commitBatch writes a batch, a large one in parts. It puts the parts that the store does not take
+// back into the queue.
 func (b *Book) commitBatch(whole batch) bool {
 	spare := batch{bodies: whole.bodies[:0], ends: whole.ends[:0], waiters: whole.waiters[:0]}
 	for len(whole.ends) > 0 {
@@ -223,8 +223,8 @@ func (b *Book) appendBatch(p *batch) error {
 	return err
 }
 
-// keepUnconfirmed remembers a batch that the store did not confirm. The store may have it all the same, now or
-// later, so the same bytes are written again until the store answers.
+// keepUnconfirmed remembers a batch that the store did not confirm. The store may have it all the
+// same, now or later, so the same bytes are written again until the store answers.
 func (b *Book) keepUnconfirmed(p *batch, err error) {
 	b.unconfirmed, b.entryBuffer = p, nil
 	if errors.Is(err, store.ErrConflict) {
@@ -248,8 +248,8 @@ func (b *Book) checkStored(ctx context.Context, p *batch) error {
 	return nil
 }
 
-// confirmStored tells the waiters that the batch is durable. If a waiter was told otherwise, or has gone,
-// and its receipt is an intent, another receipt says that nothing was done.
+// confirmStored tells the waiters that the batch is durable. If a waiter was told otherwise, or has
+// gone, and its receipt is an intent, another receipt says that nothing was done.
 func (b *Book) confirmStored(p *batch) {
 	first := b.seq + 1
 	b.seq += uint64(len(p.entries))
@@ -325,8 +325,8 @@ func (b *Book) refuseWaiters() {
 	b.roomFreed = make(chan struct{})
 }
 
-// awaitStore waits until the store takes receipts. It returns false if nothing can be written any more:
-// the chain belongs to another process, or the Book was closed before the store answered.
+// awaitStore waits until the store takes receipts. It returns false if nothing can be written any
+// more: the chain belongs to another process, or the Book was closed before the store answered.
 func (b *Book) awaitStore() bool {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		b.mu.Lock()

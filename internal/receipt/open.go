@@ -10,8 +10,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/store"
 )
 
-// takeOverChain makes this process the owner of the chain. The previous owner is fenced from then on. For
-// up to Options.Timeout it tries to append between the writes of that owner. The error is
+// takeOverChain makes this process the owner of the chain. The previous owner is fenced from then
+// on. For up to Options.Timeout it tries to append between the writes of that owner. The error is
 // store.ErrUnavailable, or says why the chain cannot be continued.
 func (b *Book) takeOverChain(ctx context.Context) error {
 	for until := time.Now().Add(b.options.Timeout); ; {

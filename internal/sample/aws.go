@@ -11,48 +11,48 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Bounds of the cloud.
+// Limits of the cloud.
 const (
-	maxThings = 500      // buckets, objects, instances and so on, together
-	maxBody   = 64 << 10 // bytes of one object, item, message or payload
-	maxTags   = 50
+	maxResources = 500      // buckets, objects, instances and so on, together
+	maxBody      = 64 << 10 // bytes of one object, item, message or payload
+	maxTags      = 50
 )
 
-// A cloud is an account of a cloud that exists in memory only. It behaves like
-// the real services where that matters to somebody who tries a tool: things
-// must exist, names are taken once, a bucket that is not empty is not deleted.
+// A cloud is a cloud account that exists only in memory. It behaves like the real services in the ways
+// that a user of its tools notices: a resource must exist, a name can be used once, and only an empty
+// bucket can be deleted.
 type cloud struct {
 	mu     sync.Mutex
-	things int // how much of maxThings is used
-	last   int // number of the last id that was made
+	used   int // how many resources exist
+	lastID int // the number in the last new id
 
 	buckets   map[string]*bucket
 	instances map[string]*instance
 	groups    map[string]*securityGroup
 	functions map[string]*function
-	tables    map[string]*table
+	tables    map[string]*itemTable
 	users     map[string]*user
-	queues    map[string]*queue
+	queues    map[string]*messageQueue
 	alarms    map[string]*alarm
 	logs      map[string][]logEvent // by group
 }
 
-// newAWS makes the account and the tools for it, 63 of them. What only reads
-// is readonly; what gives away rights or cannot be undone asks for a person.
-func newAWS(Options) (*bench, func(), error) {
+// newAWS creates the account and its 63 tools. Tools that only read are readonly. Tools that grant
+// rights or cannot be undone require a person's approval.
+func newAWS(Options) (*sampleServer, func(), error) {
 	c := &cloud{
 		buckets:   map[string]*bucket{},
 		instances: map[string]*instance{},
 		groups:    map[string]*securityGroup{},
 		functions: map[string]*function{},
-		tables:    map[string]*table{},
+		tables:    map[string]*itemTable{},
 		users:     map[string]*user{},
-		queues:    map[string]*queue{},
+		queues:    map[string]*messageQueue{},
 		alarms:    map[string]*alarm{},
 		logs:      map[string][]logEvent{},
 	}
-	b := &bench{
-		name: "aws-like", title: "AWS-like cloud", place: onTool,
+	b := &sampleServer{
+		name: "aws-like", title: "AWS-like cloud", position: onTool,
 		instructions: "Works on one account of a cloud that is kept in memory: storage, machines, functions, tables, queues, users, logs.",
 	}
 	c.addS3(b)
@@ -62,23 +62,23 @@ func newAWS(Options) (*bench, func(), error) {
 	c.addIAM(b)
 	c.addSQS(b)
 	c.addWatch(b)
-	c.seed()
+	c.addExamples()
 	return b, func() {}, nil
 }
 
-// What a tool of the cloud does.
+// The capabilities of the tools.
 var (
-	readsCloud    = can("read", "aws", "readonly")
-	writesCloud   = can("write", "aws")
-	destroysCloud = can("write", "aws", "human_in_the_loop")
-	runsInCloud   = can("execute", "aws")
+	cloudRead    = newCapability("read", "aws", "readonly")
+	cloudWrite   = newCapability("write", "aws")
+	cloudDestroy = newCapability("write", "aws", "human_in_the_loop")
+	cloudExecute = newCapability("execute", "aws")
 )
 
-// on puts a tool on the bench that works on the cloud. Its result is encoded
-// while the cloud is locked, so that no later call changes it on the way.
-func on[A any](c *cloud, b *bench, does capability, name, description string, do func(A) (any, error)) {
-	opts := []mcp.ToolOption{destroys(slices.Contains(does.Constraints, "human_in_the_loop"))}
-	add(b, name, description, does, func(_ context.Context, a A) (any, error) {
+// addCloudTool adds a tool that works on the cloud. Its result is encoded while the cloud is locked,
+// so that no later call changes it.
+func addCloudTool[A any](c *cloud, b *sampleServer, does capability, name, description string, do func(A) (any, error)) {
+	opts := []mcp.ToolOption{withDestructiveHint(slices.Contains(does.Constraints, "human_in_the_loop"))}
+	addTool(b, name, description, does, func(_ context.Context, a A) (any, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		result, err := do(a)
@@ -90,22 +90,22 @@ func on[A any](c *cloud, b *bench, does capability, name, description string, do
 	}, opts...)
 }
 
-// object is a short name for a result.
-type object = map[string]any
+// jsonObject is a short name for the type of results.
+type jsonObject = map[string]any
 
-// take counts one thing more.
-func (c *cloud) take() error {
-	if c.things == maxThings {
-		return fmt.Errorf("LimitExceeded: the account holds %d things already; delete some first", maxThings)
+// reserve counts one more resource, up to the limit.
+func (c *cloud) reserve() error {
+	if c.used == maxResources {
+		return fmt.Errorf("LimitExceeded: the account holds %d things already; delete some first", maxResources)
 	}
-	c.things++
+	c.used++
 	return nil
 }
 
-// id makes an id as "i-0000000000000001".
-func (c *cloud) id(prefix string) string {
-	c.last++
-	return fmt.Sprintf("%s-%016x", prefix, c.last)
+// newID returns an id such as "i-0000000000000001".
+func (c *cloud) newID(prefix string) string {
+	c.lastID++
+	return fmt.Sprintf("%s-%016x", prefix, c.lastID)
 }
 
 var (
@@ -139,8 +139,8 @@ func checkTags(tags map[string]string) error {
 	return nil
 }
 
-// get finds a thing by its name.
-func get[T any](in map[string]T, code, what, name string) (T, error) {
+// findThing returns a resource by its name.
+func findThing[T any](in map[string]T, code, what, name string) (T, error) {
 	t, ok := in[name]
 	if !ok {
 		return t, fmt.Errorf("%s: there is no %s %.80q", code, what, name)
@@ -148,16 +148,16 @@ func get[T any](in map[string]T, code, what, name string) (T, error) {
 	return t, nil
 }
 
-// free reports an error where a name is taken.
-func free[T any](in map[string]T, code, what, name string) error {
+// checkFree returns an error if a name is used.
+func checkFree[T any](in map[string]T, code, what, name string) error {
 	if _, ok := in[name]; ok {
 		return fmt.Errorf("%s: there is a %s %q already", code, what, name)
 	}
 	return nil
 }
 
-// sorted returns the keys of m in order.
-func sorted[T any](m map[string]T) []string {
+// sortedKeys returns the keys of m, sorted.
+func sortedKeys[T any](m map[string]T) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)
@@ -166,21 +166,21 @@ func sorted[T any](m map[string]T) []string {
 	return keys
 }
 
-// seed puts a few things into the account, so that there is something to read.
-func (c *cloud) seed() {
+// addExamples adds a few resources, so that there is something to read.
+func (c *cloud) addExamples() {
 	c.buckets["reports"] = &bucket{Objects: map[string]*s3Object{
 		"2026/q3/incidents.csv": {Body: "day,kind,count\n2026-07-04,domain spoofing,3\n2026-08-19,phishing,11\n", Type: "text/csv"},
 		"readme.txt":            {Body: "Reports of the security team.\n", Type: "text/plain"},
 	}}
-	c.groups["sg-default"] = &securityGroup{ID: "sg-default", Name: "default", Rules: []rule{}}
+	c.groups["sg-default"] = &securityGroup{ID: "sg-default", Name: "default", Rules: []ingressRule{}}
 	c.instances["i-00000000000000a1"] = &instance{ID: "i-00000000000000a1", Type: "t4.small", State: "running", Group: "sg-default", Tags: map[string]string{"Name": "mail-gateway"}}
 	c.functions["greet"] = &function{Name: "greet", Handler: "template", Config: map[string]string{"template": "Hello, {{name}}!"}}
-	c.tables["domains"] = &table{Key: "domain", Items: map[string]object{
+	c.tables["domains"] = &itemTable{Key: "domain", Items: map[string]jsonObject{
 		"login-acme.example": {"domain": "login-acme.example", "status": "suspended", "seen": 4.0},
 		"acrne.example":      {"domain": "acrne.example", "status": "active", "seen": 17.0},
 	}}
 	c.users["alice"] = &user{Name: "alice", Policies: []string{"ReadOnlyAccess"}}
-	c.queues["alerts"] = &queue{Name: "alerts"}
+	c.queues["alerts"] = &messageQueue{Name: "alerts"}
 	c.logs["/mail-gateway"] = []logEvent{{1, "started"}, {2, "refused mail from acrne.example: DMARC reject"}}
-	c.things = 11
+	c.used = 11
 }

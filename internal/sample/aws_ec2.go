@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxRules bounds the rules of one security group.
+// maxRules limits the rules of one security group.
 const maxRules = 60
 
 // An instance is a machine.
@@ -21,21 +21,21 @@ type instance struct {
 	Boots int               `json:"Boots"`
 }
 
-// A securityGroup says who may reach a machine.
+// A securityGroup lists the addresses that may reach a machine.
 type securityGroup struct {
-	ID    string `json:"GroupId"`
-	Name  string `json:"GroupName"`
-	Rules []rule `json:"IpPermissions"`
+	ID    string        `json:"GroupId"`
+	Name  string        `json:"GroupName"`
+	Rules []ingressRule `json:"IpPermissions"`
 }
 
-// A rule opens one port to one range of addresses.
-type rule struct {
+// An ingressRule opens one port to one range of addresses.
+type ingressRule struct {
 	Port int    `json:"Port"`
 	CIDR string `json:"CidrIp"`
 }
 
-// instanceTypes are the kinds of machine that there are.
-var instanceTypes = map[string]object{
+// instanceTypes are the available kinds of machine.
+var instanceTypes = map[string]jsonObject{
 	"c7.large": {"VCpus": 2, "MemoryMiB": 4096},
 	"m7.large": {"VCpus": 2, "MemoryMiB": 8192},
 	"t4.micro": {"VCpus": 2, "MemoryMiB": 1024},
@@ -56,17 +56,17 @@ type ruleArgs struct {
 	CIDR string `json:"cidr" jsonschema:"range of addresses, as 10.0.0.0/8"`
 }
 
-func (c *cloud) instance(id string) (*instance, error) {
-	return get(c.instances, "InvalidInstanceID.NotFound", "instance", id)
+func (c *cloud) findInstance(id string) (*instance, error) {
+	return findThing(c.instances, "InvalidInstanceID.NotFound", "instance", id)
 }
 
-func (c *cloud) group(id string) (*securityGroup, error) {
-	return get(c.groups, "InvalidGroup.NotFound", "security group", id)
+func (c *cloud) findGroup(id string) (*securityGroup, error) {
+	return findThing(c.groups, "InvalidGroup.NotFound", "security group", id)
 }
 
-// turn moves a machine from one state to another.
-func (c *cloud) turn(id, from, to string) (any, error) {
-	i, err := c.instance(id)
+// changeState changes the state of a machine.
+func (c *cloud) changeState(id, from, to string) (any, error) {
+	i, err := c.findInstance(id)
 	if err != nil {
 		return nil, err
 	}
@@ -74,65 +74,65 @@ func (c *cloud) turn(id, from, to string) (any, error) {
 		return nil, fmt.Errorf("IncorrectInstanceState: instance %s is %s; it would have to be %s", id, i.State, from)
 	}
 	i.State = to
-	return object{"InstanceId": id, "PreviousState": from, "CurrentState": to}, nil
+	return jsonObject{"InstanceId": id, "PreviousState": from, "CurrentState": to}, nil
 }
 
-func (a ruleArgs) rule() (rule, error) {
+func (a ruleArgs) parseRule() (ingressRule, error) {
 	if a.Port < 1 || a.Port > 65535 {
-		return rule{}, fmt.Errorf("InvalidParameterValue: port is %d; want 1 to 65535", a.Port)
+		return ingressRule{}, fmt.Errorf("InvalidParameterValue: port is %d; want 1 to 65535", a.Port)
 	}
 	p, err := netip.ParsePrefix(a.CIDR)
 	if err != nil {
-		return rule{}, fmt.Errorf("InvalidParameterValue: cidr %.40q: want a range of addresses, as 10.0.0.0/8", a.CIDR)
+		return ingressRule{}, fmt.Errorf("InvalidParameterValue: cidr %.40q: want a range of addresses, as 10.0.0.0/8", a.CIDR)
 	}
-	return rule{a.Port, p.Masked().String()}, nil
+	return ingressRule{a.Port, p.Masked().String()}, nil
 }
 
-// addEC2 puts the tools for machines on the bench.
-func (c *cloud) addEC2(b *bench) {
-	on(c, b, readsCloud, "ec2_describe_instances", "Describe the machines of the account.", func(a struct {
+// addEC2 adds the tools for machines.
+func (c *cloud) addEC2(b *sampleServer) {
+	addCloudTool(c, b, cloudRead, "ec2_describe_instances", "Describe the machines of the account.", func(a struct {
 		State string   `json:"state,omitempty" jsonschema:"enum=running,enum=stopped,enum=terminated" jsonschema_description:"only machines in this state"`
 		IDs   []string `json:"instance_ids,omitempty" jsonschema_description:"only these machines"`
 	},
 	) (any, error) {
 		for _, id := range a.IDs {
-			if _, err := c.instance(id); err != nil {
+			if _, err := c.findInstance(id); err != nil {
 				return nil, err
 			}
 		}
 		found := []*instance{}
-		for _, id := range sorted(c.instances) {
+		for _, id := range sortedKeys(c.instances) {
 			i := c.instances[id]
 			if (a.State == "" || i.State == a.State) && (len(a.IDs) == 0 || slices.Contains(a.IDs, id)) {
 				found = append(found, i)
 			}
 		}
-		return object{"Instances": found}, nil
+		return jsonObject{"Instances": found}, nil
 	})
-	on(c, b, readsCloud, "ec2_describe_instance_types", "List the kinds of machine that can be run.", func(struct{}) (any, error) {
-		return object{"InstanceTypes": instanceTypes}, nil
+	addCloudTool(c, b, cloudRead, "ec2_describe_instance_types", "List the kinds of machine that can be run.", func(struct{}) (any, error) {
+		return jsonObject{"InstanceTypes": instanceTypes}, nil
 	})
-	on(c, b, readsCloud, "ec2_describe_regions", "List the regions.", func(struct{}) (any, error) {
-		return object{"Regions": []string{"ap-east-1", "eu-central-1", "us-west-2"}}, nil
+	addCloudTool(c, b, cloudRead, "ec2_describe_regions", "List the regions.", func(struct{}) (any, error) {
+		return jsonObject{"Regions": []string{"ap-east-1", "eu-central-1", "us-west-2"}}, nil
 	})
-	on(c, b, runsInCloud, "ec2_run_instances", "Run new machines. They cost money while they run.", func(a struct {
+	addCloudTool(c, b, cloudExecute, "ec2_run_instances", "Run new machines. They cost money while they run.", func(a struct {
 		Type  string            `json:"instance_type" jsonschema:"kind of machine, as t4.micro"`
 		Count int               `json:"count,omitempty" jsonschema:"how many, 1 to 20; 1 if not given"`
 		Group string            `json:"group_id,omitempty" jsonschema:"security group; the default one if not given"`
 		Tags  map[string]string `json:"tags,omitempty" jsonschema:"tags of each machine"`
 	},
 	) (any, error) {
-		n, err := limit("count", a.Count, 1, 20)
+		n, err := checkLimit("count", a.Count, 1, 20)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := get(instanceTypes, "InvalidParameterValue", "instance type", a.Type); err != nil {
+		if _, err := findThing(instanceTypes, "InvalidParameterValue", "instance type", a.Type); err != nil {
 			return nil, err
 		}
 		if a.Group == "" {
 			a.Group = "sg-default"
 		}
-		if _, err := c.group(a.Group); err != nil {
+		if _, err := c.findGroup(a.Group); err != nil {
 			return nil, err
 		}
 		if err := checkTags(a.Tags); err != nil {
@@ -140,48 +140,48 @@ func (c *cloud) addEC2(b *bench) {
 		}
 		made := []*instance{}
 		for range n {
-			if err := c.take(); err != nil {
+			if err := c.reserve(); err != nil {
 				return nil, err
 			}
-			i := &instance{ID: c.id("i"), Type: a.Type, State: "running", Group: a.Group, Tags: tagsOf(a.Tags), Boots: 1}
+			i := &instance{ID: c.newID("i"), Type: a.Type, State: "running", Group: a.Group, Tags: nonNilMap(a.Tags), Boots: 1}
 			c.instances[i.ID] = i
 			made = append(made, i)
 		}
-		return object{"Instances": made}, nil
+		return jsonObject{"Instances": made}, nil
 	})
-	on(c, b, runsInCloud, "ec2_start_instance", "Start a machine that is stopped.", func(a instanceArgs) (any, error) {
-		r, err := c.turn(a.ID, "stopped", "running")
+	addCloudTool(c, b, cloudExecute, "ec2_start_instance", "Start a machine that is stopped.", func(a instanceArgs) (any, error) {
+		r, err := c.changeState(a.ID, "stopped", "running")
 		if err == nil {
 			c.instances[a.ID].Boots++
 		}
 		return r, err
 	})
-	on(c, b, runsInCloud, "ec2_stop_instance", "Stop a machine that is running.", func(a instanceArgs) (any, error) {
-		return c.turn(a.ID, "running", "stopped")
+	addCloudTool(c, b, cloudExecute, "ec2_stop_instance", "Stop a machine that is running.", func(a instanceArgs) (any, error) {
+		return c.changeState(a.ID, "running", "stopped")
 	})
-	on(c, b, runsInCloud, "ec2_reboot_instance", "Start a running machine anew.", func(a instanceArgs) (any, error) {
-		r, err := c.turn(a.ID, "running", "running")
+	addCloudTool(c, b, cloudExecute, "ec2_reboot_instance", "Start a running machine anew.", func(a instanceArgs) (any, error) {
+		r, err := c.changeState(a.ID, "running", "running")
 		if err == nil {
 			c.instances[a.ID].Boots++
 		}
 		return r, err
 	})
-	on(c, b, destroysCloud, "ec2_terminate_instance", "Give a machine back, with all that is on it.", func(a instanceArgs) (any, error) {
-		i, err := c.instance(a.ID)
+	addCloudTool(c, b, cloudDestroy, "ec2_terminate_instance", "Give a machine back, with all that is on it.", func(a instanceArgs) (any, error) {
+		i, err := c.findInstance(a.ID)
 		if err != nil {
 			return nil, err
 		}
-		// It leaves the account at once, so that there is room for another.
+		// A terminated machine leaves the account at once, to make room for another.
 		delete(c.instances, a.ID)
-		c.things--
-		return object{"InstanceId": a.ID, "PreviousState": i.State, "CurrentState": "terminated"}, nil
+		c.used--
+		return jsonObject{"InstanceId": a.ID, "PreviousState": i.State, "CurrentState": "terminated"}, nil
 	})
-	on(c, b, writesCloud, "ec2_create_tags", "Add tags to a machine, or change them.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "ec2_create_tags", "Add tags to a machine, or change them.", func(a struct {
 		ID   string            `json:"instance_id" jsonschema:"id of the machine, as i-…"`
 		Tags map[string]string `json:"tags" jsonschema:"the tags to set; others stay"`
 	},
 	) (any, error) {
-		i, err := c.instance(a.ID)
+		i, err := c.findInstance(a.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -191,16 +191,16 @@ func (c *cloud) addEC2(b *bench) {
 			return nil, err
 		}
 		i.Tags = all
-		return object{"Tags": all}, nil
+		return jsonObject{"Tags": all}, nil
 	})
-	on(c, b, readsCloud, "ec2_describe_security_groups", "Describe the security groups and their rules.", func(struct{}) (any, error) {
+	addCloudTool(c, b, cloudRead, "ec2_describe_security_groups", "Describe the security groups and their rules.", func(struct{}) (any, error) {
 		found := []*securityGroup{}
-		for _, id := range sorted(c.groups) {
+		for _, id := range sortedKeys(c.groups) {
 			found = append(found, c.groups[id])
 		}
-		return object{"SecurityGroups": found}, nil
+		return jsonObject{"SecurityGroups": found}, nil
 	})
-	on(c, b, writesCloud, "ec2_create_security_group", "Create a security group without rules.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "ec2_create_security_group", "Create a security group without rules.", func(a struct {
 		Name string `json:"name" jsonschema:"name of the group"`
 	},
 	) (any, error) {
@@ -212,15 +212,15 @@ func (c *cloud) addEC2(b *bench) {
 				return nil, fmt.Errorf("InvalidGroup.Duplicate: there is a security group %q already", a.Name)
 			}
 		}
-		if err := c.take(); err != nil {
+		if err := c.reserve(); err != nil {
 			return nil, err
 		}
-		g := &securityGroup{ID: c.id("sg"), Name: a.Name, Rules: []rule{}}
+		g := &securityGroup{ID: c.newID("sg"), Name: a.Name, Rules: []ingressRule{}}
 		c.groups[g.ID] = g
 		return g, nil
 	})
-	on(c, b, destroysCloud, "ec2_delete_security_group", "Delete a security group that no machine uses.", func(a groupArgs) (any, error) {
-		if _, err := c.group(a.ID); err != nil {
+	addCloudTool(c, b, cloudDestroy, "ec2_delete_security_group", "Delete a security group that no machine uses.", func(a groupArgs) (any, error) {
+		if _, err := c.findGroup(a.ID); err != nil {
 			return nil, err
 		}
 		for _, i := range c.instances {
@@ -232,15 +232,15 @@ func (c *cloud) addEC2(b *bench) {
 			return nil, fmt.Errorf("CannotDelete: %s is the account's default", a.ID)
 		}
 		delete(c.groups, a.ID)
-		c.things--
-		return object{"Deleted": a.ID}, nil
+		c.used--
+		return jsonObject{"Deleted": a.ID}, nil
 	})
-	on(c, b, destroysCloud, "ec2_authorize_ingress", "Open a port to a range of addresses.", func(a ruleArgs) (any, error) {
-		g, err := c.group(a.ID)
+	addCloudTool(c, b, cloudDestroy, "ec2_authorize_ingress", "Open a port to a range of addresses.", func(a ruleArgs) (any, error) {
+		g, err := c.findGroup(a.ID)
 		if err != nil {
 			return nil, err
 		}
-		r, err := a.rule()
+		r, err := a.parseRule()
 		if err != nil {
 			return nil, err
 		}
@@ -253,12 +253,12 @@ func (c *cloud) addEC2(b *bench) {
 		g.Rules = append(g.Rules, r)
 		return g, nil
 	})
-	on(c, b, writesCloud, "ec2_revoke_ingress", "Close a port that was opened to a range of addresses.", func(a ruleArgs) (any, error) {
-		g, err := c.group(a.ID)
+	addCloudTool(c, b, cloudWrite, "ec2_revoke_ingress", "Close a port that was opened to a range of addresses.", func(a ruleArgs) (any, error) {
+		g, err := c.findGroup(a.ID)
 		if err != nil {
 			return nil, err
 		}
-		r, err := a.rule()
+		r, err := a.parseRule()
 		if err != nil {
 			return nil, err
 		}

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A user is somebody who may do what the attached policies allow.
+// A user has the rights that the attached policies allow.
 type user struct {
 	Name     string   `json:"UserName"`
 	Policies []string `json:"AttachedPolicies"` // sorted
 }
 
-// policyActions are the policies that there are, and the actions that each
-// allows: whole services, or single actions, or reading.
+// policyActions are the existing policies with the actions that they allow: whole services, single
+// actions, or reading.
 var policyActions = map[string][]string{
 	"AdministratorAccess":    {"*"},
 	"DynamoDBFullAccess":     {"dynamodb:*"},
@@ -25,8 +25,8 @@ var policyActions = map[string][]string{
 	"ThrottledQueueConsumer": {"sqs:Receive*", "sqs:Delete*"},
 }
 
-// allows reports whether pattern, in which * may end a part, covers an action.
-func allows(pattern, action string) bool {
+// matchesAction reports whether a pattern covers an action. A part of the pattern may end with *.
+func matchesAction(pattern, action string) bool {
 	if pattern == "*" {
 		return true
 	}
@@ -48,34 +48,34 @@ type attachArgs struct {
 	Policy string `json:"policy" jsonschema:"name of the policy, as iam_list_policies tells"`
 }
 
-func (c *cloud) user(name string) (*user, error) {
-	return get(c.users, "NoSuchEntity", "user", name)
+func (c *cloud) findUser(name string) (*user, error) {
+	return findThing(c.users, "NoSuchEntity", "user", name)
 }
 
-// addIAM puts the tools for users and rights on the bench.
-func (c *cloud) addIAM(b *bench) {
-	on(c, b, readsCloud, "iam_list_users", "List the users of the account.", func(struct{}) (any, error) {
-		return object{"Users": sorted(c.users)}, nil
+// addIAM adds the tools for users and rights.
+func (c *cloud) addIAM(b *sampleServer) {
+	addCloudTool(c, b, cloudRead, "iam_list_users", "List the users of the account.", func(struct{}) (any, error) {
+		return jsonObject{"Users": sortedKeys(c.users)}, nil
 	})
-	on(c, b, readsCloud, "iam_get_user", "Describe a user.", func(a userArgs) (any, error) {
-		return c.user(a.Name)
+	addCloudTool(c, b, cloudRead, "iam_get_user", "Describe a user.", func(a userArgs) (any, error) {
+		return c.findUser(a.Name)
 	})
-	on(c, b, destroysCloud, "iam_create_user", "Create a user without rights.", func(a userArgs) (any, error) {
+	addCloudTool(c, b, cloudDestroy, "iam_create_user", "Create a user without rights.", func(a userArgs) (any, error) {
 		if err := checkName("user", a.Name, plainName); err != nil {
 			return nil, err
 		}
-		if err := free(c.users, "EntityAlreadyExists", "user", a.Name); err != nil {
+		if err := checkFree(c.users, "EntityAlreadyExists", "user", a.Name); err != nil {
 			return nil, err
 		}
-		if err := c.take(); err != nil {
+		if err := c.reserve(); err != nil {
 			return nil, err
 		}
 		u := &user{Name: a.Name, Policies: []string{}}
 		c.users[a.Name] = u
 		return u, nil
 	})
-	on(c, b, destroysCloud, "iam_delete_user", "Delete a user, from whom all policies must have been detached.", func(a userArgs) (any, error) {
-		u, err := c.user(a.Name)
+	addCloudTool(c, b, cloudDestroy, "iam_delete_user", "Delete a user, from whom all policies must have been detached.", func(a userArgs) (any, error) {
+		u, err := c.findUser(a.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -83,25 +83,25 @@ func (c *cloud) addIAM(b *bench) {
 			return nil, fmt.Errorf("DeleteConflict: user %q has policies: %s", a.Name, strings.Join(u.Policies, ", "))
 		}
 		delete(c.users, a.Name)
-		c.things--
-		return object{"Deleted": a.Name}, nil
+		c.used--
+		return jsonObject{"Deleted": a.Name}, nil
 	})
-	on(c, b, readsCloud, "iam_list_policies", "List the policies and the actions that they allow.", func(struct{}) (any, error) {
-		return object{"Policies": policyActions}, nil
+	addCloudTool(c, b, cloudRead, "iam_list_policies", "List the policies and the actions that they allow.", func(struct{}) (any, error) {
+		return jsonObject{"Policies": policyActions}, nil
 	})
-	on(c, b, readsCloud, "iam_list_attached_user_policies", "List the policies of a user.", func(a userArgs) (any, error) {
-		u, err := c.user(a.Name)
+	addCloudTool(c, b, cloudRead, "iam_list_attached_user_policies", "List the policies of a user.", func(a userArgs) (any, error) {
+		u, err := c.findUser(a.Name)
 		if err != nil {
 			return nil, err
 		}
-		return object{"AttachedPolicies": u.Policies}, nil
+		return jsonObject{"AttachedPolicies": u.Policies}, nil
 	})
-	on(c, b, destroysCloud, "iam_attach_user_policy", "Give a user the rights of a policy.", func(a attachArgs) (any, error) {
-		u, err := c.user(a.Name)
+	addCloudTool(c, b, cloudDestroy, "iam_attach_user_policy", "Give a user the rights of a policy.", func(a attachArgs) (any, error) {
+		u, err := c.findUser(a.Name)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := get(policyActions, "NoSuchEntity", "policy", a.Policy); err != nil {
+		if _, err := findThing(policyActions, "NoSuchEntity", "policy", a.Policy); err != nil {
 			return nil, err
 		}
 		if !slices.Contains(u.Policies, a.Policy) {
@@ -110,8 +110,8 @@ func (c *cloud) addIAM(b *bench) {
 		}
 		return u, nil
 	})
-	on(c, b, destroysCloud, "iam_detach_user_policy", "Take the rights of a policy from a user.", func(a attachArgs) (any, error) {
-		u, err := c.user(a.Name)
+	addCloudTool(c, b, cloudDestroy, "iam_detach_user_policy", "Take the rights of a policy from a user.", func(a attachArgs) (any, error) {
+		u, err := c.findUser(a.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -122,12 +122,12 @@ func (c *cloud) addIAM(b *bench) {
 		u.Policies = slices.Delete(u.Policies, i, i+1)
 		return u, nil
 	})
-	on(c, b, readsCloud, "iam_simulate_principal_policy", "Tell whether a user's policies allow an action.", func(a struct {
+	addCloudTool(c, b, cloudRead, "iam_simulate_principal_policy", "Tell whether a user's policies allow an action.", func(a struct {
 		Name   string `json:"user_name" jsonschema:"name of the user"`
 		Action string `json:"action" jsonschema:"the action, as s3:GetObject"`
 	},
 	) (any, error) {
-		u, err := c.user(a.Name)
+		u, err := c.findUser(a.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -135,10 +135,10 @@ func (c *cloud) addIAM(b *bench) {
 			return nil, fmt.Errorf("ValidationError: action %.80q: want the form service:Action", a.Action)
 		}
 		for _, p := range u.Policies {
-			if slices.ContainsFunc(policyActions[p], func(pattern string) bool { return allows(pattern, a.Action) }) {
-				return object{"EvalDecision": "allowed", "MatchedPolicy": p}, nil
+			if slices.ContainsFunc(policyActions[p], func(pattern string) bool { return matchesAction(pattern, a.Action) }) {
+				return jsonObject{"EvalDecision": "allowed", "MatchedPolicy": p}, nil
 			}
 		}
-		return object{"EvalDecision": "implicitDeny"}, nil
+		return jsonObject{"EvalDecision": "implicitDeny"}, nil
 	})
 }

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// maxConfig bounds one value of a function's configuration, in bytes.
+// maxConfig limits one value of a function's configuration, in bytes.
 const maxConfig = 4096
 
-// A function is code that the cloud runs. The code is one of a few handlers
-// that are part of the program.
+// A function is code that the cloud runs. The code is one of the built-in handlers.
 type function struct {
 	Name    string            `json:"FunctionName"`
 	Handler string            `json:"Handler"`
@@ -20,10 +19,10 @@ type function struct {
 	Failed  int               `json:"Errors"`
 }
 
-// handlers are what a function can do with a payload.
-var handlers = map[string]func(config map[string]string, payload object) (any, error){
-	"echo": func(_ map[string]string, p object) (any, error) { return p, nil },
-	"sum": func(_ map[string]string, p object) (any, error) {
+// handlers are the built-in handlers of functions, by name.
+var handlers = map[string]func(config map[string]string, payload jsonObject) (any, error){
+	"echo": func(_ map[string]string, p jsonObject) (any, error) { return p, nil },
+	"sum": func(_ map[string]string, p jsonObject) (any, error) {
 		numbers, ok := p["numbers"].([]any)
 		if !ok {
 			return nil, fmt.Errorf("payload has no list %q", "numbers")
@@ -36,11 +35,11 @@ var handlers = map[string]func(config map[string]string, payload object) (any, e
 			}
 			sum += f
 		}
-		return object{"sum": sum}, nil
+		return jsonObject{"sum": sum}, nil
 	},
-	"template": func(config map[string]string, p object) (any, error) {
+	"template": func(config map[string]string, p jsonObject) (any, error) {
 		text := config["template"]
-		for _, k := range sorted(p) {
+		for _, k := range sortedKeys(p) {
 			s, ok := p[k].(string)
 			if !ok {
 				return nil, fmt.Errorf("%q is no text", k)
@@ -51,7 +50,7 @@ var handlers = map[string]func(config map[string]string, payload object) (any, e
 			}
 			text = strings.ReplaceAll(text, hole, s)
 		}
-		return object{"text": text}, nil
+		return jsonObject{"text": text}, nil
 	},
 }
 
@@ -59,8 +58,8 @@ type functionArgs struct {
 	Name string `json:"function_name" jsonschema:"name of the function"`
 }
 
-func (c *cloud) function(name string) (*function, error) {
-	return get(c.functions, "ResourceNotFoundException", "function", name)
+func (c *cloud) findFunction(name string) (*function, error) {
+	return findThing(c.functions, "ResourceNotFoundException", "function", name)
 }
 
 func checkConfig(config map[string]string) error {
@@ -75,18 +74,18 @@ func checkConfig(config map[string]string) error {
 	return nil
 }
 
-// addLambda puts the tools for functions on the bench.
-func (c *cloud) addLambda(b *bench) {
-	on(c, b, readsCloud, "lambda_list_functions", "List the functions of the account.", func(struct{}) (any, error) {
-		return object{"Functions": sorted(c.functions)}, nil
+// addLambda adds the tools for functions.
+func (c *cloud) addLambda(b *sampleServer) {
+	addCloudTool(c, b, cloudRead, "lambda_list_functions", "List the functions of the account.", func(struct{}) (any, error) {
+		return jsonObject{"Functions": sortedKeys(c.functions)}, nil
 	})
-	on(c, b, readsCloud, "lambda_list_handlers", "List the handlers that a function can be made of.", func(struct{}) (any, error) {
-		return object{"Handlers": sorted(handlers)}, nil
+	addCloudTool(c, b, cloudRead, "lambda_list_handlers", "List the handlers that a function can be made of.", func(struct{}) (any, error) {
+		return jsonObject{"Handlers": sortedKeys(handlers)}, nil
 	})
-	on(c, b, readsCloud, "lambda_get_function", "Describe a function and how often it was invoked.", func(a functionArgs) (any, error) {
-		return c.function(a.Name)
+	addCloudTool(c, b, cloudRead, "lambda_get_function", "Describe a function and how often it was invoked.", func(a functionArgs) (any, error) {
+		return c.findFunction(a.Name)
 	})
-	on(c, b, writesCloud, "lambda_create_function", "Create a function.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "lambda_create_function", "Create a function.", func(a struct {
 		Name    string            `json:"function_name" jsonschema:"name of the function"`
 		Handler string            `json:"handler" jsonschema:"what it does, as lambda_list_handlers tells"`
 		Config  map[string]string `json:"environment,omitempty" jsonschema:"variables that the handler reads"`
@@ -95,52 +94,52 @@ func (c *cloud) addLambda(b *bench) {
 		if err := checkName("function", a.Name, plainName); err != nil {
 			return nil, err
 		}
-		if err := free(c.functions, "ResourceConflictException", "function", a.Name); err != nil {
+		if err := checkFree(c.functions, "ResourceConflictException", "function", a.Name); err != nil {
 			return nil, err
 		}
-		if _, err := get(handlers, "InvalidParameterValue", "handler", a.Handler); err != nil {
+		if _, err := findThing(handlers, "InvalidParameterValue", "handler", a.Handler); err != nil {
 			return nil, err
 		}
 		if err := checkConfig(a.Config); err != nil {
 			return nil, err
 		}
-		if err := c.take(); err != nil {
+		if err := c.reserve(); err != nil {
 			return nil, err
 		}
-		f := &function{Name: a.Name, Handler: a.Handler, Config: tagsOf(a.Config), Version: 1}
+		f := &function{Name: a.Name, Handler: a.Handler, Config: nonNilMap(a.Config), Version: 1}
 		c.functions[a.Name] = f
 		return f, nil
 	})
-	on(c, b, writesCloud, "lambda_update_configuration", "Set a function's variables, in place of those that it has.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "lambda_update_configuration", "Set a function's variables, in place of those that it has.", func(a struct {
 		Name   string            `json:"function_name" jsonschema:"name of the function"`
 		Config map[string]string `json:"environment" jsonschema:"all variables"`
 	},
 	) (any, error) {
-		f, err := c.function(a.Name)
+		f, err := c.findFunction(a.Name)
 		if err != nil {
 			return nil, err
 		}
 		if err := checkConfig(a.Config); err != nil {
 			return nil, err
 		}
-		f.Config = tagsOf(a.Config)
+		f.Config = nonNilMap(a.Config)
 		f.Version++
 		return f, nil
 	})
-	on(c, b, destroysCloud, "lambda_delete_function", "Delete a function.", func(a functionArgs) (any, error) {
-		if _, err := c.function(a.Name); err != nil {
+	addCloudTool(c, b, cloudDestroy, "lambda_delete_function", "Delete a function.", func(a functionArgs) (any, error) {
+		if _, err := c.findFunction(a.Name); err != nil {
 			return nil, err
 		}
 		delete(c.functions, a.Name)
-		c.things--
-		return object{"Deleted": a.Name}, nil
+		c.used--
+		return jsonObject{"Deleted": a.Name}, nil
 	})
-	on(c, b, runsInCloud, "lambda_invoke", "Invoke a function and wait for its answer.", func(a struct {
-		Name    string `json:"function_name" jsonschema:"name of the function"`
-		Payload object `json:"payload,omitempty" jsonschema:"what the function is given"`
+	addCloudTool(c, b, cloudExecute, "lambda_invoke", "Invoke a function and wait for its answer.", func(a struct {
+		Name    string     `json:"function_name" jsonschema:"name of the function"`
+		Payload jsonObject `json:"payload,omitempty" jsonschema:"what the function is given"`
 	},
 	) (any, error) {
-		f, err := c.function(a.Name)
+		f, err := c.findFunction(a.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -151,10 +150,10 @@ func (c *cloud) addLambda(b *bench) {
 		answer, err := handlers[f.Handler](f.Config, a.Payload)
 		if err != nil {
 			f.Failed++
-			c.log("/lambda/"+f.Name, "error: "+err.Error())
+			c.appendLog("/lambda/"+f.Name, "error: "+err.Error())
 			return nil, fmt.Errorf("FunctionError: %w", err)
 		}
-		c.log("/lambda/"+f.Name, "ok")
-		return object{"StatusCode": 200, "Payload": answer}, nil
+		c.appendLog("/lambda/"+f.Name, "ok")
+		return jsonObject{"StatusCode": 200, "Payload": answer}, nil
 	})
 }

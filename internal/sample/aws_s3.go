@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// maxKey bounds the key of an object, in bytes.
+// maxKey limits the key of an object, in bytes.
 const maxKey = 1024
 
 // A bucket holds objects by key.
@@ -29,9 +29,9 @@ func (o *s3Object) etag() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// head describes the object without its content.
-func (o *s3Object) head(key string) object {
-	return object{"Key": key, "Size": len(o.Body), "ETag": o.etag(), "ContentType": o.Type}
+// describe returns the metadata of the object.
+func (o *s3Object) describe(key string) jsonObject {
+	return jsonObject{"Key": key, "Size": len(o.Body), "ETag": o.etag(), "ContentType": o.Type}
 }
 
 type bucketArgs struct {
@@ -43,26 +43,26 @@ type objectArgs struct {
 	Key    string `json:"key" jsonschema:"key of the object"`
 }
 
-func (c *cloud) bucket(name string) (*bucket, error) {
-	return get(c.buckets, "NoSuchBucket", "bucket", name)
+func (c *cloud) findBucket(name string) (*bucket, error) {
+	return findThing(c.buckets, "NoSuchBucket", "bucket", name)
 }
 
-func (c *cloud) object(a objectArgs) (*bucket, *s3Object, error) {
-	b, err := c.bucket(a.Bucket)
+func (c *cloud) findObject(a objectArgs) (*bucket, *s3Object, error) {
+	b, err := c.findBucket(a.Bucket)
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := get(b.Objects, "NoSuchKey", "object", a.Key)
+	o, err := findThing(b.Objects, "NoSuchKey", "object", a.Key)
 	return b, o, err
 }
 
-// put stores an object under a key that is new or not.
-func (c *cloud) put(b *bucket, key string, o *s3Object) error {
-	if err := bounded("key", key, maxKey); err != nil {
+// putObject stores an object under a new or an existing key.
+func (c *cloud) putObject(b *bucket, key string, o *s3Object) error {
+	if err := checkText("key", key, maxKey); err != nil {
 		return fmt.Errorf("ValidationError: %w", err)
 	}
 	if _, ok := b.Objects[key]; !ok {
-		if err := c.take(); err != nil {
+		if err := c.reserve(); err != nil {
 			return err
 		}
 	}
@@ -70,26 +70,26 @@ func (c *cloud) put(b *bucket, key string, o *s3Object) error {
 	return nil
 }
 
-// addS3 puts the tools for storage on the bench.
-func (c *cloud) addS3(b *bench) {
-	on(c, b, readsCloud, "s3_list_buckets", "List the buckets of the account.", func(struct{}) (any, error) {
-		return object{"Buckets": sorted(c.buckets)}, nil
+// addS3 adds the tools for storage.
+func (c *cloud) addS3(b *sampleServer) {
+	addCloudTool(c, b, cloudRead, "s3_list_buckets", "List the buckets of the account.", func(struct{}) (any, error) {
+		return jsonObject{"Buckets": sortedKeys(c.buckets)}, nil
 	})
-	on(c, b, writesCloud, "s3_create_bucket", "Create a bucket.", func(a bucketArgs) (any, error) {
+	addCloudTool(c, b, cloudWrite, "s3_create_bucket", "Create a bucket.", func(a bucketArgs) (any, error) {
 		if err := checkName("bucket", a.Bucket, bucketName); err != nil {
 			return nil, err
 		}
-		if err := free(c.buckets, "BucketAlreadyExists", "bucket", a.Bucket); err != nil {
+		if err := checkFree(c.buckets, "BucketAlreadyExists", "bucket", a.Bucket); err != nil {
 			return nil, err
 		}
-		if err := c.take(); err != nil {
+		if err := c.reserve(); err != nil {
 			return nil, err
 		}
 		c.buckets[a.Bucket] = &bucket{Objects: map[string]*s3Object{}}
-		return object{"Location": "/" + a.Bucket}, nil
+		return jsonObject{"Location": "/" + a.Bucket}, nil
 	})
-	on(c, b, destroysCloud, "s3_delete_bucket", "Delete a bucket, which must be empty.", func(a bucketArgs) (any, error) {
-		k, err := c.bucket(a.Bucket)
+	addCloudTool(c, b, cloudDestroy, "s3_delete_bucket", "Delete a bucket, which must be empty.", func(a bucketArgs) (any, error) {
+		k, err := c.findBucket(a.Bucket)
 		if err != nil {
 			return nil, err
 		}
@@ -97,26 +97,26 @@ func (c *cloud) addS3(b *bench) {
 			return nil, fmt.Errorf("BucketNotEmpty: bucket %q holds %d objects; delete them first", a.Bucket, len(k.Objects))
 		}
 		delete(c.buckets, a.Bucket)
-		c.things--
-		return object{"Deleted": a.Bucket}, nil
+		c.used--
+		return jsonObject{"Deleted": a.Bucket}, nil
 	})
-	on(c, b, readsCloud, "s3_list_objects", "List the objects of a bucket, in the order of their keys.", func(a struct {
+	addCloudTool(c, b, cloudRead, "s3_list_objects", "List the objects of a bucket, in the order of their keys.", func(a struct {
 		Bucket  string `json:"bucket" jsonschema:"name of the bucket"`
 		Prefix  string `json:"prefix,omitempty" jsonschema:"only keys that begin so"`
 		After   string `json:"after,omitempty" jsonschema:"only keys that come after this one"`
 		MaxKeys int    `json:"max_keys,omitempty" jsonschema:"at most so many, 1 to 1000; 100 if not given"`
 	},
 	) (any, error) {
-		most, err := limit("max_keys", a.MaxKeys, 100, 1000)
+		most, err := checkLimit("max_keys", a.MaxKeys, 100, 1000)
 		if err != nil {
 			return nil, err
 		}
-		k, err := c.bucket(a.Bucket)
+		k, err := c.findBucket(a.Bucket)
 		if err != nil {
 			return nil, err
 		}
-		found, more := []object{}, false
-		for _, key := range sorted(k.Objects) {
+		found, more := []jsonObject{}, false
+		for _, key := range sortedKeys(k.Objects) {
 			if !strings.HasPrefix(key, a.Prefix) || key <= a.After {
 				continue
 			}
@@ -124,34 +124,34 @@ func (c *cloud) addS3(b *bench) {
 				more = true
 				break
 			}
-			found = append(found, k.Objects[key].head(key))
+			found = append(found, k.Objects[key].describe(key))
 		}
-		return object{"Contents": found, "IsTruncated": more}, nil
+		return jsonObject{"Contents": found, "IsTruncated": more}, nil
 	})
-	on(c, b, readsCloud, "s3_get_object", "Read an object and its content.", func(a objectArgs) (any, error) {
-		_, o, err := c.object(a)
+	addCloudTool(c, b, cloudRead, "s3_get_object", "Read an object and its content.", func(a objectArgs) (any, error) {
+		_, o, err := c.findObject(a)
 		if err != nil {
 			return nil, err
 		}
-		r := o.head(a.Key)
+		r := o.describe(a.Key)
 		r["Body"] = o.Body
 		return r, nil
 	})
-	on(c, b, readsCloud, "s3_head_object", "Describe an object without its content.", func(a objectArgs) (any, error) {
-		_, o, err := c.object(a)
+	addCloudTool(c, b, cloudRead, "s3_head_object", "Describe an object without its content.", func(a objectArgs) (any, error) {
+		_, o, err := c.findObject(a)
 		if err != nil {
 			return nil, err
 		}
-		return o.head(a.Key), nil
+		return o.describe(a.Key), nil
 	})
-	on(c, b, writesCloud, "s3_put_object", "Store an object. One of the same key is replaced.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "s3_put_object", "Store an object. One of the same key is replaced.", func(a struct {
 		Bucket      string `json:"bucket" jsonschema:"name of the bucket"`
 		Key         string `json:"key" jsonschema:"key of the object"`
 		Body        string `json:"body" jsonschema:"content, at most 64 KiB"`
 		ContentType string `json:"content_type,omitempty" jsonschema:"media type; text/plain if not given"`
 	},
 	) (any, error) {
-		k, err := c.bucket(a.Bucket)
+		k, err := c.findBucket(a.Bucket)
 		if err != nil {
 			return nil, err
 		}
@@ -160,59 +160,59 @@ func (c *cloud) addS3(b *bench) {
 		}
 		o := &s3Object{Body: a.Body, Type: "text/plain"}
 		if a.ContentType != "" {
-			if err := bounded("content_type", a.ContentType, 256); err != nil {
+			if err := checkText("content_type", a.ContentType, 256); err != nil {
 				return nil, err
 			}
 			o.Type = a.ContentType
 		}
-		if err := c.put(k, a.Key, o); err != nil {
+		if err := c.putObject(k, a.Key, o); err != nil {
 			return nil, err
 		}
-		return object{"ETag": o.etag()}, nil
+		return jsonObject{"ETag": o.etag()}, nil
 	})
-	on(c, b, writesCloud, "s3_copy_object", "Copy an object to another key or bucket.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "s3_copy_object", "Copy an object to another key or bucket.", func(a struct {
 		Bucket   string `json:"bucket" jsonschema:"bucket to copy from"`
 		Key      string `json:"key" jsonschema:"key to copy from"`
 		ToBucket string `json:"to_bucket" jsonschema:"bucket to copy to"`
 		ToKey    string `json:"to_key" jsonschema:"key to copy to"`
 	},
 	) (any, error) {
-		_, o, err := c.object(objectArgs{a.Bucket, a.Key})
+		_, o, err := c.findObject(objectArgs{a.Bucket, a.Key})
 		if err != nil {
 			return nil, err
 		}
-		to, err := c.bucket(a.ToBucket)
+		to, err := c.findBucket(a.ToBucket)
 		if err != nil {
 			return nil, err
 		}
 		dup := *o
-		if err := c.put(to, a.ToKey, &dup); err != nil {
+		if err := c.putObject(to, a.ToKey, &dup); err != nil {
 			return nil, err
 		}
-		return object{"ETag": dup.etag()}, nil
+		return jsonObject{"ETag": dup.etag()}, nil
 	})
-	on(c, b, destroysCloud, "s3_delete_object", "Delete an object. It cannot be had back.", func(a objectArgs) (any, error) {
-		k, _, err := c.object(a)
+	addCloudTool(c, b, cloudDestroy, "s3_delete_object", "Delete an object. It cannot be had back.", func(a objectArgs) (any, error) {
+		k, _, err := c.findObject(a)
 		if err != nil {
 			return nil, err
 		}
 		delete(k.Objects, a.Key)
-		c.things--
-		return object{"Deleted": a.Key}, nil
+		c.used--
+		return jsonObject{"Deleted": a.Key}, nil
 	})
-	on(c, b, readsCloud, "s3_get_bucket_tagging", "Read the tags of a bucket.", func(a bucketArgs) (any, error) {
-		k, err := c.bucket(a.Bucket)
+	addCloudTool(c, b, cloudRead, "s3_get_bucket_tagging", "Read the tags of a bucket.", func(a bucketArgs) (any, error) {
+		k, err := c.findBucket(a.Bucket)
 		if err != nil {
 			return nil, err
 		}
-		return object{"Tags": tagsOf(k.Tags)}, nil
+		return jsonObject{"Tags": nonNilMap(k.Tags)}, nil
 	})
-	on(c, b, writesCloud, "s3_put_bucket_tagging", "Set the tags of a bucket, in place of those that it has.", func(a struct {
+	addCloudTool(c, b, cloudWrite, "s3_put_bucket_tagging", "Set the tags of a bucket, in place of those that it has.", func(a struct {
 		Bucket string            `json:"bucket" jsonschema:"name of the bucket"`
 		Tags   map[string]string `json:"tags" jsonschema:"all tags"`
 	},
 	) (any, error) {
-		k, err := c.bucket(a.Bucket)
+		k, err := c.findBucket(a.Bucket)
 		if err != nil {
 			return nil, err
 		}
@@ -220,12 +220,12 @@ func (c *cloud) addS3(b *bench) {
 			return nil, err
 		}
 		k.Tags = a.Tags
-		return object{"Tags": tagsOf(k.Tags)}, nil
+		return jsonObject{"Tags": nonNilMap(k.Tags)}, nil
 	})
 }
 
-// tagsOf never gives null.
-func tagsOf(tags map[string]string) map[string]string {
+// nonNilMap returns tags, or an empty map if tags is nil, so that the result is never null.
+func nonNilMap(tags map[string]string) map[string]string {
 	if tags == nil {
 		return map[string]string{}
 	}

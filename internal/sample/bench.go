@@ -14,72 +14,68 @@ import (
 // capabilitiesKey is the name of a block of capabilities, wherever it stands.
 const capabilitiesKey = "x-summit-capabilities"
 
-// A capability is what a tool says that it can do, as it is written on the
-// wire.
+// A capability is one label of a tool, in the form of the wire.
 type capability struct {
 	Verb        string   `json:"verb"`
 	Resource    string   `json:"resource"`
 	Constraints []string `json:"constraints,omitempty"`
 }
 
-func can(verb, resource string, constraints ...string) capability {
+func newCapability(verb, resource string, constraints ...string) capability {
 	return capability{verb, resource, constraints}
 }
 
-// readOnly reports whether c itself promises to change nothing.
-func (c capability) readOnly() bool { return slices.Contains(c.Constraints, "readonly") }
+// isReadOnly reports whether c promises to change nothing.
+func (c capability) isReadOnly() bool { return slices.Contains(c.Constraints, "readonly") }
 
-// A place is where a server tells of its tools' capabilities.
-type place int
+// A labelPosition says where a server publishes the capabilities of its tools.
+type labelPosition int
 
 const (
-	onTool         place = iota // _meta of each tool
-	onToolPrefixed              // the same, under a reverse-DNS prefix
-	inExperimental              // the handshake's capabilities.experimental
-	inExtensions                // the handshake's capabilities.extensions
+	onTool         labelPosition = iota // _meta of each tool
+	onToolPrefixed                      // the same, under a reverse-DNS prefix
+	inExperimental                      // the handshake's capabilities.experimental
+	inExtensions                        // the handshake's capabilities.extensions
 )
 
-// vendorPrefix is the reverse-DNS name that the samples put before
-// capabilitiesKey where a prefix is due.
+// vendorPrefix is the reverse-DNS name before capabilitiesKey, for positions that require a prefix.
 const vendorPrefix = "io.switchboard/"
 
-// A bench is a server in the making: its tools, and where it tells what they
-// can do.
-type bench struct {
+// A sampleServer describes a server before it runs: its tools, and the position of their labels.
+type sampleServer struct {
 	name, title, instructions string
-	place                     place
+	position                  labelPosition
 
-	tools []server.ServerTool
-	says  map[string][]capability
+	tools  []server.ServerTool
+	labels map[string][]capability
 }
 
-// add puts a tool on the bench. Its input schema is made from A, unknown and
-// ill-typed arguments are refused before do is called, and an error of do
-// becomes a result that says isError. do returns a string for a result that is
-// text alone, and anything else for one that is structured as well.
-func add[A any](b *bench, name, description string, does capability, do func(context.Context, A) (any, error), opts ...mcp.ToolOption) {
+// addTool adds a tool to the server. Its input schema is derived from A; unknown and ill-typed
+// arguments are refused before do is called. An error of do becomes a result with isError. If do
+// returns a string, the result is text only, else it is structured as well.
+func addTool[A any](b *sampleServer, name, description string, does capability, do func(context.Context, A) (any, error), opts ...mcp.ToolOption) {
 	no := false
 	t := mcp.NewTool(name, slices.Concat([]mcp.ToolOption{
 		mcp.WithDescription(description),
 		mcp.WithInputSchema[A](),
-		mcp.WithReadOnlyHintAnnotation(does.readOnly()),
+		mcp.WithReadOnlyHintAnnotation(does.isReadOnly()),
 		mcp.WithOpenWorldHintAnnotation(false),
 	}, opts)...)
-	if does.readOnly() {
+	if does.isReadOnly() {
 		t.Annotations.DestructiveHint = &no
 	}
-	// A nil slice in Go is no reason to let clients send null.
+	// A nil slice is valid in Go, but clients must not send null.
 	t.RawInputSchema = bytes.ReplaceAll(t.RawInputSchema, []byte(`["null","array"]`), []byte(`"array"`))
-	switch b.place {
+	switch b.position {
 	case onTool:
 		t.Meta = mcp.NewMetaFromMap(map[string]any{capabilitiesKey: []capability{does}})
 	case onToolPrefixed:
 		t.Meta = mcp.NewMetaFromMap(map[string]any{vendorPrefix + capabilitiesKey: []capability{does}})
 	case inExperimental, inExtensions:
-		if b.says == nil {
-			b.says = map[string][]capability{}
+		if b.labels == nil {
+			b.labels = map[string][]capability{}
 		}
-		b.says[name] = []capability{does}
+		b.labels[name] = []capability{does}
 	}
 	b.tools = append(b.tools, server.ServerTool{Tool: t, Handler: func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var args A
@@ -99,11 +95,11 @@ func add[A any](b *bench, name, description string, does capability, do func(con
 	}})
 }
 
-// destroys marks a tool that takes away what cannot be had back.
-func destroys(yes bool) mcp.ToolOption { return mcp.WithDestructiveHintAnnotation(yes) }
+// withDestructiveHint marks a tool that destroys data for good.
+func withDestructiveHint(yes bool) mcp.ToolOption { return mcp.WithDestructiveHintAnnotation(yes) }
 
-// server makes the server.
-func (b *bench) server() *server.MCPServer {
+// newServer creates the server.
+func (b *sampleServer) newServer() *server.MCPServer {
 	opts := []server.ServerOption{
 		server.WithTitle(b.title),
 		server.WithInstructions(b.instructions),
@@ -112,16 +108,16 @@ func (b *bench) server() *server.MCPServer {
 		server.WithOutputSchemaValidation(),
 		server.WithRecovery(),
 	}
-	if len(b.says) > 0 {
+	if len(b.labels) > 0 {
 		tools := map[string]any{}
-		for name, says := range b.says {
+		for name, says := range b.labels {
 			tools[name] = map[string]any{capabilitiesKey: says}
 		}
 		told := map[string]any{"tools": tools}
-		if b.place == inExperimental {
+		if b.position == inExperimental {
 			opts = append(opts, server.WithExperimental(map[string]any{capabilitiesKey: told}))
 		} else {
-			// A key of extensions has a prefix, by the protocol's rules.
+			// The protocol requires a prefix for keys of extensions.
 			opts = append(opts, server.WithExtensions(map[string]any{vendorPrefix + capabilitiesKey: told}))
 		}
 	}
@@ -130,9 +126,8 @@ func (b *bench) server() *server.MCPServer {
 	return s
 }
 
-// limit returns asked where it is between 1 and most, otherwise where nothing
-// was asked, and an error for the rest.
-func limit(name string, asked, otherwise, most int) (int, error) {
+// checkLimit returns asked if it is between 1 and most, otherwise if asked is 0, and an error else.
+func checkLimit(name string, asked, otherwise, most int) (int, error) {
 	switch {
 	case asked == 0:
 		return otherwise, nil
@@ -142,8 +137,8 @@ func limit(name string, asked, otherwise, most int) (int, error) {
 	return asked, nil
 }
 
-// bounded reports an error where text is empty or longer than most bytes.
-func bounded(name, text string, most int) error {
+// checkText returns an error if text is empty or longer than most bytes.
+func checkText(name, text string, most int) error {
 	switch {
 	case text == "":
 		return fmt.Errorf("%s is empty", name)

@@ -14,19 +14,18 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of the code reader.
+// Limits of the code reader.
 const (
-	maxWalked    = 20_000  // files and folders looked at by one call
+	maxWalked    = 20_000  // files and folders that one call visits
 	maxFile      = 1 << 20 // bytes; larger files are not searched, nor read whole
 	maxReadLines = 2000
 	maxHitLine   = 400 // bytes of a line that a search shows
 )
 
-// A codeReader reads below one folder and nowhere else: os.Root follows no
-// symbolic link out of it.
+// A codeReader reads only below one folder: os.Root follows no symbolic link out of it.
 type codeReader struct{ root *os.Root }
 
-func newCodeReader(o Options) (*bench, func(), error) {
+func newCodeReader(o Options) (*sampleServer, func(), error) {
 	dir := o.Root
 	if dir == "" {
 		dir = "."
@@ -36,22 +35,22 @@ func newCodeReader(o Options) (*bench, func(), error) {
 		return nil, nil, err
 	}
 	r := &codeReader{root}
-	b := &bench{
-		name: "code-reader", title: "Code reader", place: inExtensions,
+	b := &sampleServer{
+		name: "code-reader", title: "Code reader", position: inExtensions,
 		instructions: "Reads the files of one source tree. It never changes any. Paths are relative to the tree's root, with slashes.",
 	}
-	add(b, "list_files", "List the files and folders in a folder of the source tree. Folders end in a slash.",
-		can("read", "codebase", "readonly"), r.list)
-	add(b, "read_file", "Read lines of a text file of the source tree.",
-		can("read", "codebase", "readonly"), r.read)
-	add(b, "search_code", "Find lines that contain a text, exactly as given, in the files of the source tree.",
-		can("search", "codebase", "readonly"), r.search)
+	addTool(b, "list_files", "List the files and folders in a folder of the source tree. Folders end in a slash.",
+		newCapability("read", "codebase", "readonly"), r.listFiles)
+	addTool(b, "read_file", "Read lines of a text file of the source tree.",
+		newCapability("read", "codebase", "readonly"), r.readFile)
+	addTool(b, "search_code", "Find lines that contain a text, exactly as given, in the files of the source tree.",
+		newCapability("search", "codebase", "readonly"), r.searchCode)
 	return b, func() { _ = root.Close() }, nil
 }
 
-// clean returns a path as io/fs wants it. os.Root would refuse what escapes as
-// well; this gives the better message.
-func clean(p string) (string, error) {
+// cleanPath returns a path in the form of io/fs. os.Root would refuse a path that leads out of the
+// root too; this gives a better message.
+func cleanPath(p string) (string, error) {
 	if strings.HasPrefix(p, "/") || strings.ContainsAny(p, "\x00\\") {
 		return "", fmt.Errorf("path %q: want a path relative to the root, with slashes", p)
 	}
@@ -62,21 +61,21 @@ func clean(p string) (string, error) {
 	return c, nil
 }
 
-// hidden reports whether a file is none of the reader's business: version
-// control, and what is private by custom.
-func hidden(name string) bool { return strings.HasPrefix(name, ".") && name != "." }
+// isHidden reports whether the reader must not show a file: files of version control, and files that
+// are private by custom.
+func isHidden(name string) bool { return strings.HasPrefix(name, ".") && name != "." }
 
-func hiddenPath(p string) error {
+func checkHidden(p string) error {
 	for part := range strings.SplitSeq(p, "/") {
-		if hidden(part) {
+		if isHidden(part) {
 			return fmt.Errorf("path %q: files and folders that begin with a dot are not read here", p)
 		}
 	}
 	return nil
 }
 
-// explain takes the machine's own paths out of an error.
-func explain(p string, err error) error {
+// pathError returns an error without paths of the machine.
+func pathError(p string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("path %q: there is no such file or folder", p)
@@ -86,53 +85,52 @@ func explain(p string, err error) error {
 	return fmt.Errorf("path %q: it cannot be read, or leads out of the root", p)
 }
 
-// open opens a regular file. It is asked for first, because opening a pipe
-// would wait for a writer.
-func (r *codeReader) open(p string) (*os.File, fs.FileInfo, error) {
+// openFile opens a regular file. The type is checked first, because opening a pipe waits for a writer.
+func (r *codeReader) openFile(p string) (*os.File, fs.FileInfo, error) {
 	info, err := r.root.Stat(p)
 	if err != nil {
-		return nil, nil, explain(p, err)
+		return nil, nil, pathError(p, err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("path %q: it is not a regular file", p)
 	}
 	f, err := r.root.Open(p)
 	if err != nil {
-		return nil, nil, explain(p, err)
+		return nil, nil, pathError(p, err)
 	}
 	return f, info, nil
 }
 
-func (r *codeReader) list(_ context.Context, a struct {
+func (r *codeReader) listFiles(_ context.Context, a struct {
 	Path  string `json:"path,omitempty" jsonschema:"the folder; the root if not given"`
 	Limit int    `json:"limit,omitempty" jsonschema:"at most so many entries, 1 to 1000; 200 if not given"`
 },
 ) (any, error) {
-	most, err := limit("limit", a.Limit, 200, 1000)
+	most, err := checkLimit("limit", a.Limit, 200, 1000)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := clean(a.Path)
+	dir, err := cleanPath(a.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := hiddenPath(dir); err != nil {
+	if err := checkHidden(dir); err != nil {
 		return nil, err
 	}
 	info, err := r.root.Stat(dir)
 	if err != nil {
-		return nil, explain(dir, err)
+		return nil, pathError(dir, err)
 	}
 	if !info.IsDir() {
 		return nil, fmt.Errorf("path %q: it is not a folder", dir)
 	}
 	entries, err := fs.ReadDir(r.root.FS(), dir) // sorted by name
 	if err != nil {
-		return nil, explain(dir, err)
+		return nil, pathError(dir, err)
 	}
 	names, total := []string{}, 0
 	for _, e := range entries {
-		if hidden(e.Name()) {
+		if isHidden(e.Name()) {
 			continue
 		}
 		if total++; total > most {
@@ -147,27 +145,27 @@ func (r *codeReader) list(_ context.Context, a struct {
 	return map[string]any{"path": dir, "entries": names, "total": total}, nil
 }
 
-func (r *codeReader) read(_ context.Context, a struct {
+func (r *codeReader) readFile(_ context.Context, a struct {
 	Path  string `json:"path" jsonschema:"the file"`
 	From  int    `json:"from,omitempty" jsonschema:"number of the first line, from 1; 1 if not given"`
 	Lines int    `json:"lines,omitempty" jsonschema:"at most so many lines, 1 to 2000; 500 if not given"`
 },
 ) (any, error) {
-	most, err := limit("lines", a.Lines, 500, maxReadLines)
+	most, err := checkLimit("lines", a.Lines, 500, maxReadLines)
 	if err != nil {
 		return nil, err
 	}
 	if a.From < 0 {
 		return nil, fmt.Errorf("from is %d; lines count from 1", a.From)
 	}
-	p, err := clean(a.Path)
+	p, err := cleanPath(a.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := hiddenPath(p); err != nil {
+	if err := checkHidden(p); err != nil {
 		return nil, err
 	}
-	f, info, err := r.open(p)
+	f, info, err := r.openFile(p)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +175,7 @@ func (r *codeReader) read(_ context.Context, a struct {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
-		return nil, explain(p, err)
+		return nil, pathError(p, err)
 	}
 	if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
 		return nil, fmt.Errorf("path %q: it is not a text file", p)
@@ -196,36 +194,36 @@ func (r *codeReader) read(_ context.Context, a struct {
 }
 
 // A hit is one line that a search found.
-type hit struct {
+type codeHit struct {
 	Path string `json:"path"`
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-func (r *codeReader) search(ctx context.Context, a struct {
+func (r *codeReader) searchCode(ctx context.Context, a struct {
 	Text  string `json:"text" jsonschema:"what a line must contain, in the same case"`
 	Path  string `json:"path,omitempty" jsonschema:"the folder to search; the root if not given"`
 	Limit int    `json:"limit,omitempty" jsonschema:"at most so many lines, 1 to 200; 50 if not given"`
 },
 ) (any, error) {
-	most, err := limit("limit", a.Limit, 50, 200)
+	most, err := checkLimit("limit", a.Limit, 50, 200)
 	if err != nil {
 		return nil, err
 	}
-	if err := bounded("text", a.Text, 1000); err != nil {
+	if err := checkText("text", a.Text, 1000); err != nil {
 		return nil, err
 	}
-	dir, err := clean(a.Path)
+	dir, err := cleanPath(a.Path)
 	if err != nil {
 		return nil, err
 	}
-	if err := hiddenPath(dir); err != nil {
+	if err := checkHidden(dir); err != nil {
 		return nil, err
 	}
 	if _, err := r.root.Stat(dir); err != nil {
-		return nil, explain(dir, err)
+		return nil, pathError(dir, err)
 	}
-	hits, walked, cut := []hit{}, 0, false
+	hits, walked, cut := []codeHit{}, 0, false
 	err = fs.WalkDir(r.root.FS(), dir, func(p string, e fs.DirEntry, err error) error {
 		if walked++; walked > maxWalked || len(hits) >= most || ctx.Err() != nil {
 			cut = true
@@ -233,36 +231,36 @@ func (r *codeReader) search(ctx context.Context, a struct {
 		}
 		switch {
 		case err != nil:
-			return nil // what cannot be read is not searched
-		case hidden(e.Name()) && e.IsDir():
+			return nil // skip files that cannot be read
+		case isHidden(e.Name()) && e.IsDir():
 			return fs.SkipDir
-		case hidden(e.Name()) || !e.Type().IsRegular():
+		case isHidden(e.Name()) || !e.Type().IsRegular():
 			return nil
 		}
-		f, info, err := r.open(p)
+		f, info, err := r.openFile(p)
 		if err != nil || info.Size() > maxFile {
-			return closed(f)
+			return closeRead(f)
 		}
-		hits, cut = grep(f, p, a.Text, hits, most)
-		return closed(f)
+		hits, cut = appendHits(f, p, a.Text, hits, most)
+		return closeRead(f)
 	})
 	if err != nil {
-		return nil, explain(dir, err)
+		return nil, pathError(dir, err)
 	}
 	return map[string]any{"hits": hits, "incomplete": cut || ctx.Err() != nil}, nil
 }
 
-// closed closes f, which was only read and may be nil.
-func closed(f *os.File) error {
+// closeRead closes f, which was only read from and may be nil.
+func closeRead(f *os.File) error {
 	if f != nil {
 		_ = f.Close()
 	}
 	return nil
 }
 
-// grep adds the lines of in that contain text, until there are most hits, and
-// reports whether it stopped for that. A file with a NUL is not text.
-func grep(in io.Reader, p, text string, hits []hit, most int) ([]hit, bool) {
+// appendHits adds the lines of in that contain text, up to most hits, and reports whether it stopped
+// at that limit. A file with a NUL is not text.
+func appendHits(in io.Reader, p, text string, hits []codeHit, most int) ([]codeHit, bool) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxFile)
 	for n := 1; lines.Scan(); n++ {
@@ -276,7 +274,7 @@ func grep(in io.Reader, p, text string, hits []hit, most int) ([]hit, bool) {
 		if len(hits) == most {
 			return hits, true
 		}
-		hits = append(hits, hit{p, n, shorten(strings.ToValidUTF8(line, "\uFFFD"))})
+		hits = append(hits, codeHit{p, n, shorten(strings.ToValidUTF8(line, "\uFFFD"))})
 	}
 	return hits, false
 }

@@ -1,16 +1,16 @@
 package sample
 
-// A page is one page of the small web that both searches search. Its addresses
-// are under .example, which is nobody's.
-type page struct {
+// A webPage is one page of the small web that both searches cover. Its address is under the reserved
+// domain .example.
+type webPage struct {
 	url, title string
 	date       string // as 2026-01-31
 	news       bool
 	text       string
 }
 
-// corpus is in the order of addresses.
-var corpus = []page{
+// corpus is sorted by address.
+var corpus = []webPage{
 	{
 		url: "https://answers.example/dmarc-alignment", title: "Why does DMARC fail when SPF passes?", date: "2025-11-03",
 		text: "DMARC asks for alignment: the domain that SPF or DKIM has checked must be the domain that readers see in From. A newsletter service that sends with its own envelope domain passes SPF for itself, and not for you. Sign with DKIM under your own domain, or let the service use a subdomain of yours as the envelope sender.",

@@ -8,40 +8,39 @@ import (
 	"sync"
 )
 
-// Bounds of the notifier.
+// Limits of the notifier.
 const (
 	maxMessages    = 200
 	maxMessageText = 4000
 )
 
-// A message is one that the notifier has sent.
-type message struct {
+// A chatMessage is a message that the notifier has sent.
+type chatMessage struct {
 	ID      int    `json:"id"` // from 1, in the order of sending
 	Channel string `json:"channel"`
 	Text    string `json:"text"`
 }
 
-// A notifier is a chat workspace of one: what is sent is kept, and can be read
-// again.
+// A notifier is a chat workspace with one user. Sent messages are stored and can be read again.
 type notifier struct {
 	channels []string
 
 	mu   sync.Mutex
-	sent []message
+	sent []chatMessage
 }
 
-func newNotifier(Options) (*bench, func(), error) {
+func newNotifier(Options) (*sampleServer, func(), error) {
 	n := &notifier{channels: []string{"alerts", "general", "security"}}
-	b := &bench{
-		name: "notifier", title: "Notifier", place: onToolPrefixed,
+	b := &sampleServer{
+		name: "notifier", title: "Notifier", position: onToolPrefixed,
 		instructions: "Sends messages to the channels of a chat workspace that is kept in memory.",
 	}
-	add(b, "notify", "Send a message to a channel. People are told at once, and it cannot be taken back.",
-		can("notify", "slack", "human_in_the_loop"), n.send, destroys(false))
-	add(b, "list_channels", "List the channels that messages can be sent to.",
-		can("read", "slack", "readonly"), n.list)
-	add(b, "read_messages", "Read the newest messages, oldest of them first.",
-		can("read", "slack", "readonly"), n.read)
+	addTool(b, "notify", "Send a message to a channel. People are told at once, and it cannot be taken back.",
+		newCapability("notify", "slack", "human_in_the_loop"), n.send, withDestructiveHint(false))
+	addTool(b, "list_channels", "List the channels that messages can be sent to.",
+		newCapability("read", "slack", "readonly"), n.list)
+	addTool(b, "read_messages", "Read the newest messages, oldest of them first.",
+		newCapability("read", "slack", "readonly"), n.read)
 	return b, func() {}, nil
 }
 
@@ -60,7 +59,7 @@ func (n *notifier) send(_ context.Context, a struct {
 	if err := n.check(a.Channel); err != nil {
 		return nil, err
 	}
-	if err := bounded("text", a.Text, maxMessageText); err != nil {
+	if err := checkText("text", a.Text, maxMessageText); err != nil {
 		return nil, err
 	}
 	n.mu.Lock()
@@ -68,7 +67,7 @@ func (n *notifier) send(_ context.Context, a struct {
 	if len(n.sent) == maxMessages {
 		return nil, fmt.Errorf("the workspace is full: it keeps %d messages", maxMessages)
 	}
-	m := message{ID: len(n.sent) + 1, Channel: a.Channel, Text: a.Text}
+	m := chatMessage{ID: len(n.sent) + 1, Channel: a.Channel, Text: a.Text}
 	n.sent = append(n.sent, m)
 	return m, nil
 }
@@ -82,7 +81,7 @@ func (n *notifier) read(_ context.Context, a struct {
 	Limit   int    `json:"limit,omitempty" jsonschema:"at most so many, 1 to 100; 20 if not given"`
 },
 ) (any, error) {
-	most, err := limit("limit", a.Limit, 20, 100)
+	most, err := checkLimit("limit", a.Limit, 20, 100)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func (n *notifier) read(_ context.Context, a struct {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	found := []message{}
+	found := []chatMessage{}
 	for _, m := range n.sent {
 		if a.Channel == "" || m.Channel == a.Channel {
 			found = append(found, m)

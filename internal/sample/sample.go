@@ -1,16 +1,13 @@
-// Package sample holds small MCP servers of our own, so that Switchboard can be
-// tried and tested with nothing installed and no network: two web searches
-// over a corpus that is part of the program, a reader of source code, a
-// notifier, and a cloud that exists in memory only.
+// Package sample holds small MCP servers, so that Switchboard can be tried and tested without any
+// installation or network: two web searches over a built-in corpus, a reader of source code, a
+// notifier, and a cloud that exists only in memory.
 //
-// They are ordinary servers, written with mcp-go, and know nothing of
-// Switchboard. Each says by x-summit-capabilities what its tools do, and they
-// say it in the different places where a server may: on the tool, with and
-// without a prefix, and in the handshake under experimental and extensions.
+// They are ordinary servers, written with mcp-go, and know nothing about Switchboard. Each publishes
+// the capabilities of its tools as x-summit-capabilities. They do so in all positions where a server
+// may: on the tool with and without a prefix, and in the handshake under experimental and extensions.
 //
-// What they keep they keep in memory, and they forget it when they end. All
-// sizes are bounded. They have no authentication, so over HTTP they listen on
-// loopback only.
+// Their data is in memory, and is lost when they end. All sizes are limited. They have no
+// authentication, and therefore serve HTTP only on loopback addresses.
 package sample
 
 import (
@@ -30,18 +27,17 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// Version is what every sample says of its version.
+// Version is the version that every sample reports.
 const Version = "1.0.0"
 
-// MaxMessage bounds one message to a sample, in bytes.
+// MaxMessage limits the size of one message to a sample, in bytes.
 const MaxMessage = 1 << 20
 
-// stopTime is how long requests in flight may take when a sample is told to
-// end.
-const stopTime = 3 * time.Second
+// stopTimeout limits how long requests in flight may take after a sample is told to stop.
+const stopTimeout = 3 * time.Second
 
-// builders make the samples, by name. The cleanup is never nil when err is.
-var builders = map[string]func(Options) (b *bench, cleanup func(), err error){
+// builders create the samples, by name. cleanup is never nil if err is nil.
+var builders = map[string]func(Options) (b *sampleServer, cleanup func(), err error){
 	"atlas-search":  newAtlas,
 	"aws-like":      newAWS,
 	"code-reader":   newCodeReader,
@@ -61,26 +57,25 @@ func Names() []string {
 
 // Options say how a sample is served.
 type Options struct {
-	// Root is the folder that code-reader reads below; the others ignore it.
-	// "" means the working directory.
+	// Root is the folder of code-reader; the other samples ignore it. "" means the working directory.
 	Root string
 
-	// HTTP is a loopback host and port to serve Streamable HTTP on, at /mcp;
-	// port 0 takes a free one. "" means stdio.
+	// HTTP is a loopback host and port to serve Streamable HTTP on, at /mcp. Port 0 selects a free
+	// port. "" means stdio.
 	HTTP string
 
-	// Stdin and Stdout carry the messages of stdio. Over HTTP the first line
-	// on Stdout is the URL. Neither may be nil, but Stdin over HTTP.
+	// Stdin and Stdout carry the messages of stdio. Over HTTP the first line on Stdout is the URL.
+	// Stdin may be nil over HTTP; Stdout may never be nil.
 	Stdin  io.Reader
 	Stdout io.Writer
 
-	// Stderr takes the log; nil means nowhere.
+	// Stderr receives the log output; nil discards it.
 	Stderr io.Writer
 }
 
-// Serve runs the sample called name until ctx is cancelled, or its standard
-// input ends; both are a regular end. One process serves at most one sample
-// over stdio, because mcp-go has one stdio session per process.
+// Serve runs the sample called name until ctx is cancelled or its standard input ends; both are
+// regular ends. One process serves at most one sample over stdio, because mcp-go has one stdio session
+// per process.
 func Serve(ctx context.Context, name string, o Options) error {
 	build, ok := builders[name]
 	if !ok {
@@ -95,9 +90,9 @@ func Serve(ctx context.Context, name string, o Options) error {
 		o.Stderr = io.Discard
 	}
 	if o.HTTP != "" {
-		err = serveHTTP(ctx, b.server(), o)
+		err = serveHTTP(ctx, b.newServer(), o)
 	} else {
-		err = serveStdio(ctx, b.server(), o)
+		err = serveStdio(ctx, b.newServer(), o)
 	}
 	if err != nil {
 		return fmt.Errorf("sample %s: %w", name, err)
@@ -115,8 +110,7 @@ func serveStdio(ctx context.Context, s *server.MCPServer, o Options) error {
 	return err
 }
 
-// serveHTTP serves both eras at /mcp. Sessions of the legacy era are issued
-// here, never adopted.
+// serveHTTP serves both eras at /mcp. It accepts only session ids that it has issued.
 func serveHTTP(ctx context.Context, s *server.MCPServer, o Options) error {
 	if err := checkLoopback(o.HTTP); err != nil {
 		return err
@@ -147,11 +141,11 @@ func serveHTTP(ctx context.Context, s *server.MCPServer, o Options) error {
 		return err
 	case <-ctx.Done():
 	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	streamable.CloseSessions(stopCtx)
 	if err := h.Shutdown(stopCtx); err != nil {
-		// A client holds a stream open, which is its right.
+		// A client has a stream open, which it may.
 		if err := h.Close(); err != nil {
 			return err
 		}
@@ -162,8 +156,7 @@ func serveHTTP(ctx context.Context, s *server.MCPServer, o Options) error {
 	return nil
 }
 
-// checkLoopback reports why addr is no place for a server without
-// authentication.
+// checkLoopback returns an error if a server without authentication must not listen at addr.
 func checkLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -175,8 +168,8 @@ func checkLoopback(addr string) error {
 	return nil
 }
 
-// A lineGuard ends the input where a line is longer than max bytes: mcp-go
-// would gather it without bound.
+// A lineGuard ends the input at a line longer than max bytes: mcp-go would buffer the line without
+// limit.
 type lineGuard struct {
 	in  io.Reader
 	max int

@@ -20,7 +20,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/sample"
 )
 
-// TestMain lets the test's own program be a sample over stdio.
+// TestMain makes the test binary a sample over stdio if SAMPLE is set.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("SAMPLE"); name != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stdio starts a sample as a process of its own.
+// stdio starts a sample as a separate process.
 func stdio(t *testing.T, name, root string) *client.Client {
 	t.Helper()
 	// The race detector sleeps for a second at the end of a process.
@@ -47,8 +47,8 @@ func stdio(t *testing.T, name, root string) *client.Client {
 	return c
 }
 
-// overHTTP serves a sample in this process and returns its URL. The test fails
-// if the sample does not end well.
+// overHTTP serves a sample in this process and returns its URL. The test fails if the sample ends with
+// an error.
 func overHTTP(t *testing.T, name, root string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -71,7 +71,7 @@ func overHTTP(t *testing.T, name, root string) string {
 	return strings.TrimSpace(line)
 }
 
-// open says hello in the era given.
+// open initializes a connection in the given era.
 func open(t *testing.T, c *client.Client, version string) *mcp.InitializeResult {
 	t.Helper()
 	if err := c.Start(t.Context()); err != nil {
@@ -106,7 +106,7 @@ func call(t *testing.T, c *client.Client, tool string, args any) (text string, i
 	return piece.Text, r.IsError
 }
 
-// must calls a tool that must not fail.
+// must calls a tool and fails the test if the result is an error.
 func must(t *testing.T, c *client.Client, tool string, args any) string {
 	t.Helper()
 	text, isError := call(t, c, tool, args)
@@ -116,7 +116,7 @@ func must(t *testing.T, c *client.Client, tool string, args any) string {
 	return text
 }
 
-// refused calls a tool that must answer with an error that says want.
+// refused calls a tool whose result must be an error that contains want.
 func refused(t *testing.T, c *client.Client, tool string, args any, want string) {
 	t.Helper()
 	if text, isError := call(t, c, tool, args); !isError || !strings.Contains(text, want) {
@@ -124,22 +124,22 @@ func refused(t *testing.T, c *client.Client, tool string, args any, want string)
 	}
 }
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 const modern, legacy = mcp.ProtocolVersion20260728, "2025-11-25"
 
-// tools are how many tools each sample lists, and a call that succeeds.
+// tools are the number of tools of each sample, and a call that succeeds.
 var tools = map[string]struct {
 	count int
 	tool  string
-	args  object
+	args  jsonObject
 	want  string
 }{
-	"atlas-search":  {2, "search_web", object{"query": "domain spoofing"}, "spoofing"},
-	"aws-like":      {63, "s3_list_buckets", object{}, "reports"},
-	"code-reader":   {3, "list_files", object{}, "hello.go"},
-	"nimbus-search": {2, "web_search", object{"query": "domain spoofing"}, "spoofing"},
-	"notifier":      {3, "list_channels", object{}, "security"},
+	"atlas-search":  {2, "search_web", jsonObject{"query": "domain spoofing"}, "spoofing"},
+	"aws-like":      {63, "s3_list_buckets", jsonObject{}, "reports"},
+	"code-reader":   {3, "list_files", jsonObject{}, "hello.go"},
+	"nimbus-search": {2, "web_search", jsonObject{"query": "domain spoofing"}, "spoofing"},
+	"notifier":      {3, "list_channels", jsonObject{}, "security"},
 }
 
 func TestEverySampleServesBothErasOverBothTransports(t *testing.T) {
@@ -181,7 +181,7 @@ func TestEverySampleServesBothErasOverBothTransports(t *testing.T) {
 					if text := must(t, c, want.tool, want.args); !strings.Contains(text, want.want) {
 						t.Errorf("%s gave %q, want it to say %q", want.tool, text, want.want)
 					}
-					refused(t, c, want.tool, object{"no_such_argument": 1}, "no_such_argument")
+					refused(t, c, want.tool, jsonObject{"no_such_argument": 1}, "no_such_argument")
 					if _, err := c.CallTool(t.Context(), mcp.CallToolRequest{Params: mcp.CallToolParams{Name: "no_such_tool"}}); err == nil {
 						t.Error("a tool that does not exist was called")
 					}
@@ -191,8 +191,7 @@ func TestEverySampleServesBothErasOverBothTransports(t *testing.T) {
 	}
 }
 
-// said collects the capabilities that a server tells of, from wherever it
-// tells them.
+// said collects the capabilities that a server publishes, in any position.
 func said(t *testing.T, name string) (where string, says map[string]string) {
 	t.Helper()
 	c := stdio(t, name, t.TempDir())
@@ -206,9 +205,9 @@ func said(t *testing.T, name string) (where string, says map[string]string) {
 			continue
 		}
 		where += key
-		tools, _ := block.(object)["tools"].(object)
+		tools, _ := block.(jsonObject)["tools"].(jsonObject)
 		for tool, says1 := range tools {
-			raw, err := json.Marshal(says1.(object)["x-summit-capabilities"])
+			raw, err := json.Marshal(says1.(jsonObject)["x-summit-capabilities"])
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,34 +15,34 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Bounds of both searches.
+// Limits of both searches.
 const (
 	maxQuery = 400 // bytes
 	maxFound = 20
 )
 
-// words returns the words of text, in lower case and in order.
-func words(text string) []string {
+// splitWords returns the words of text, in lower case and in order.
+func splitWords(text string) []string {
 	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
 }
 
-// queryWords returns the distinct words of a query that say something.
+// queryWords returns the distinct words of a query, without stop words.
 func queryWords(query string) ([]string, error) {
-	if err := bounded("query", query, maxQuery); err != nil {
+	if err := checkText("query", query, maxQuery); err != nil {
 		return nil, err
 	}
-	var kept []string
-	for _, w := range words(query) {
-		if !stopWords[w] && !slices.Contains(kept, w) {
-			kept = append(kept, w)
+	var terms []string
+	for _, w := range splitWords(query) {
+		if !stopWords[w] && !slices.Contains(terms, w) {
+			terms = append(terms, w)
 		}
 	}
-	if len(kept) == 0 {
+	if len(terms) == 0 {
 		return nil, fmt.Errorf("query %q has no word to search for", query)
 	}
-	return kept, nil
+	return terms, nil
 }
 
 var stopWords = map[string]bool{
@@ -51,19 +51,19 @@ var stopWords = map[string]bool{
 	"or": true, "the": true, "to": true, "what": true, "when": true, "which": true, "why": true, "with": true,
 }
 
-// snippet returns the sentence of text that has most of the words.
+// snippet returns the sentence of text that contains the most words of the query.
 func snippet(text string, query []string) string {
 	best, most := "", -1
 	for s := range strings.SplitAfterSeq(text, ". ") {
-		if n := common(words(s), query); n > most {
+		if n := countCommon(splitWords(s), query); n > most {
 			best, most = strings.TrimSpace(s), n
 		}
 	}
 	return best
 }
 
-// common returns how many of the query's words are among has.
-func common(has, query []string) int {
+// countCommon returns how many of the query's words are in has.
+func countCommon(has, query []string) int {
 	n := 0
 	for _, q := range query {
 		if slices.Contains(has, q) {
@@ -73,18 +73,18 @@ func common(has, query []string) int {
 	return n
 }
 
-// An atlas searches by BM25 over title and text.
+// An atlas ranks pages by BM25 over title and text.
 type atlas struct {
-	terms  []map[string]int // by page: how often each word occurs; the title counts twice
-	length []float64        // by page, in words
-	in     map[string]int   // by word: in how many pages
-	mean   float64          // length
+	terms      []map[string]int // by page: the number of occurrences of each word; the title counts twice
+	length     []float64        // by page, in words
+	pagesWith  map[string]int   // by word: the number of pages with it
+	meanLength float64          // length
 
 	mu      sync.Mutex
 	watched []string
 }
 
-// atlasResult is one page that atlas found.
+// atlasResult is one page in the answer of atlas.
 type atlasResult struct {
 	Title   string  `json:"title"`
 	URL     string  `json:"url"`
@@ -92,44 +92,43 @@ type atlasResult struct {
 	Score   float64 `json:"score" jsonschema:"BM25; higher is better"`
 }
 
-// atlasAnswer is what atlas's tool answers.
+// atlasAnswer is the structured result of atlas's search.
 type atlasAnswer struct {
 	Query   string        `json:"query"`
 	Total   int           `json:"total" jsonschema:"pages found, also those not shown"`
 	Results []atlasResult `json:"results"`
 }
 
-func newAtlas(Options) (*bench, func(), error) {
-	e := &atlas{in: map[string]int{}}
+func newAtlas(Options) (*sampleServer, func(), error) {
+	e := &atlas{pagesWith: map[string]int{}}
 	for _, p := range corpus {
 		n, terms := 0, map[string]int{}
-		for _, w := range words(p.title + " " + p.title + " " + p.text) {
+		for _, w := range splitWords(p.title + " " + p.title + " " + p.text) {
 			terms[w]++
 			n++
 		}
 		for w := range terms {
-			e.in[w]++
+			e.pagesWith[w]++
 		}
 		e.terms, e.length = append(e.terms, terms), append(e.length, float64(n))
-		e.mean += float64(n) / float64(len(corpus))
+		e.meanLength += float64(n) / float64(len(corpus))
 	}
-	b := &bench{
-		name: "atlas-search", title: "Atlas Search", place: onTool,
+	b := &sampleServer{
+		name: "atlas-search", title: "Atlas Search", position: onTool,
 		instructions: "Searches a small web that is part of the program. Nothing is logged.",
 	}
-	add(b, "search_web", "Search the web. Gives pages with a snippet, the most relevant first.",
-		can("search", "internet", "pii_safe", "readonly"), e.search, mcp.WithOutputSchema[atlasAnswer]())
-	// It searches as well, and keeps something: a task that asks for readonly
-	// must not be given it.
-	add(b, "watch_web", "Search the web, and keep the query: gives how many pages each query that is watched finds.",
-		can("search", "internet"), e.watch)
+	addTool(b, "search_web", "Search the web. Gives pages with a snippet, the most relevant first.",
+		newCapability("search", "internet", "pii_safe", "readonly"), e.searchPages, mcp.WithOutputSchema[atlasAnswer]())
+	// The tool searches, but it also stores the query. A task that requires readonly must not get it.
+	addTool(b, "watch_web", "Search the web, and keep the query: gives how many pages each query that is watched finds.",
+		newCapability("search", "internet"), e.watchQuery)
 	return b, func() {}, nil
 }
 
-// maxWatched bounds how many queries atlas watches.
+// maxWatched limits how many queries atlas watches.
 const maxWatched = 100
 
-func (e *atlas) watch(ctx context.Context, a struct {
+func (e *atlas) watchQuery(ctx context.Context, a struct {
 	Query string `json:"query" jsonschema:"what to watch for, in words"`
 },
 ) (any, error) {
@@ -161,13 +160,13 @@ func (e *atlas) watch(ctx context.Context, a struct {
 	return text.String(), ctx.Err()
 }
 
-func (e *atlas) search(_ context.Context, a struct {
+func (e *atlas) searchPages(_ context.Context, a struct {
 	Query string `json:"query" jsonschema:"what to search for, in words"`
 	Site  string `json:"site,omitempty" jsonschema:"only pages of this host"`
 	Limit int    `json:"limit,omitempty" jsonschema:"at most so many, 1 to 20; 5 if not given"`
 },
 ) (any, error) {
-	most, err := limit("limit", a.Limit, 5, maxFound)
+	most, err := checkLimit("limit", a.Limit, 5, maxFound)
 	if err != nil {
 		return nil, err
 	}
@@ -190,34 +189,34 @@ func (e *atlas) search(_ context.Context, a struct {
 	return atlasAnswer{a.Query, len(found), found[:min(most, len(found))]}, nil
 }
 
-// score is BM25 with the customary constants.
+// score returns the BM25 score with the usual constants.
 func (e *atlas) score(page int, query []string) float64 {
 	const k, b = 1.2, 0.75
 	n, sum := float64(len(e.terms)), 0.0
 	for _, w := range query {
-		f, in := float64(e.terms[page][w]), float64(e.in[w])
+		f, in := float64(e.terms[page][w]), float64(e.pagesWith[w])
 		idf := math.Log(1 + (n-in+0.5)/(in+0.5))
-		sum += idf * f * (k + 1) / (f + k*(1-b+b*e.length[page]/e.mean))
+		sum += idf * f * (k + 1) / (f + k*(1-b+b*e.length[page]/e.meanLength))
 	}
 	return sum
 }
 
-func newNimbus(Options) (*bench, func(), error) {
-	b := &bench{
-		name: "nimbus-search", title: "Nimbus Search", place: inExperimental,
+func newNimbus(Options) (*sampleServer, func(), error) {
+	b := &sampleServer{
+		name: "nimbus-search", title: "Nimbus Search", position: inExperimental,
 		instructions: "Searches the web and the news of a small web that is part of the program. The newest comes first.",
 	}
-	add(b, "web_search", "Web search. Pages with most of the words come first, and the newer of those that match as well. Answers in text, as a numbered list.",
-		can("search", "internet", "readonly"), nimbusWeb)
-	add(b, "news_search", "Search news articles, newest first.",
-		can("search", "internet", "rate_limited", "readonly"), nimbusNews)
+	addTool(b, "web_search", "Web search. Pages with most of the words come first, and the newer of those that match as well. Answers in text, as a numbered list.",
+		newCapability("search", "internet", "readonly"), nimbusWeb)
+	addTool(b, "news_search", "Search news articles, newest first.",
+		newCapability("search", "internet", "rate_limited", "readonly"), nimbusNews)
 	return b, func() {}, nil
 }
 
-// fit says how well a page answers a query: how many of its words occur, also
-// as the beginning of a longer one, and how many of them in the title.
-func fit(p page, query []string) (anywhere, inTitle int) {
-	title, all := words(p.title), words(p.title+" "+p.text)
+// countMatches returns how many words of the query occur in a page, and how many occur in its title.
+// The beginning of a longer word counts.
+func countMatches(p webPage, query []string) (anywhere, inTitle int) {
+	title, all := splitWords(p.title), splitWords(p.title+" "+p.text)
 	for _, q := range query {
 		begins := func(w string) bool { return strings.HasPrefix(w, q) }
 		if slices.ContainsFunc(all, begins) {
@@ -237,7 +236,7 @@ func nimbusWeb(_ context.Context, a struct {
 	Freshness string `json:"freshness,omitempty" jsonschema:"enum=any,enum=year,enum=month" jsonschema_description:"how old a page may be"`
 },
 ) (any, error) {
-	most, err := limit("count", a.Count, 10, maxFound)
+	most, err := checkLimit("count", a.Count, 10, maxFound)
 	if err != nil {
 		return nil, err
 	}
@@ -256,13 +255,13 @@ func nimbusWeb(_ context.Context, a struct {
 		since = daysBeforeNewest(31)
 	}
 	type match struct {
-		page
+		webPage
 		anywhere, inTitle int
 	}
 	var found []match
 	for _, p := range corpus {
-		// Half of the words must be there.
-		if n, inTitle := fit(p, query); 2*n >= len(query) && p.date >= since {
+		// At least half of the words must occur.
+		if n, inTitle := countMatches(p, query); 2*n >= len(query) && p.date >= since {
 			found = append(found, match{p, n, inTitle})
 		}
 	}
@@ -279,7 +278,7 @@ func nimbusWeb(_ context.Context, a struct {
 	return out.String(), nil
 }
 
-// nimbusArticle is one article that nimbus found.
+// nimbusArticle is one article in the answer of nimbus.
 type nimbusArticle struct {
 	Headline  string `json:"headline"`
 	Source    string `json:"source"`
@@ -294,7 +293,7 @@ func nimbusNews(_ context.Context, a struct {
 	Count int    `json:"count,omitempty" jsonschema:"at most so many, 1 to 20; 5 if not given"`
 },
 ) (any, error) {
-	most, err := limit("count", a.Count, 5, maxFound)
+	most, err := checkLimit("count", a.Count, 5, maxFound)
 	if err != nil {
 		return nil, err
 	}
@@ -309,7 +308,7 @@ func nimbusNews(_ context.Context, a struct {
 	}
 	found := []nimbusArticle{}
 	for _, p := range corpus {
-		if p.news && p.date >= a.Since && common(words(p.title+" "+p.text), query) > 0 {
+		if p.news && p.date >= a.Since && countCommon(splitWords(p.title+" "+p.text), query) > 0 {
 			found = append(found, nimbusArticle{p.title, p.host(), p.date, p.url, snippet(p.text, query)})
 		}
 	}
@@ -319,10 +318,10 @@ func nimbusNews(_ context.Context, a struct {
 	return map[string]any{"articles": found[:min(most, len(found))]}, nil
 }
 
-// daysBeforeNewest returns the day that lies so many days before the newest
-// page: the corpus is its own clock, so that answers do not change with time.
+// daysBeforeNewest returns the date so many days before the newest page. Dates are relative to the
+// corpus, so that answers do not change with time.
 func daysBeforeNewest(days int) string {
-	newest := slices.MaxFunc(corpus, func(x, y page) int { return strings.Compare(x.date, y.date) })
+	newest := slices.MaxFunc(corpus, func(x, y webPage) int { return strings.Compare(x.date, y.date) })
 	day, err := time.Parse(time.DateOnly, newest.date)
 	if err != nil {
 		return newest.date
@@ -331,7 +330,7 @@ func daysBeforeNewest(days int) string {
 }
 
 // host returns the host of the page's address.
-func (p page) host() string {
+func (p webPage) host() string {
 	u, err := url.Parse(p.url)
 	if err != nil {
 		return ""

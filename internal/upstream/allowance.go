@@ -60,7 +60,7 @@ type callAllowance struct {
 }
 
 // errNotTaken ends a call if its client does not take the notifications.
-var errNotTaken = errors.New("the client does not take what it is told of the call")
+var errNotTaken = errors.New("the client does not read the notifications of the call")
 
 // newAllowance limits the time of a call of c that counts in g.
 func newAllowance(ctx context.Context, quiet, all timeLimit, g *callGate, c callerKey) (context.Context, *callAllowance) {

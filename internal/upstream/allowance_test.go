@@ -13,19 +13,20 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// inside returns how many calls have a place.
-func (g *callGate) size() int {
+// inFlight returns how many calls have a slot.
+func (g *callGate) inFlight() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inside
 }
 
-// allow returns the allowance of a call that has its place in a gate of its own,
-// and a minute of silence.
-func allow(ctx context.Context, all time.Duration) (context.Context, *callAllowance) {
+// allowanceFor returns the allowance of a call that has the only slot of a gate, and a minute of
+// silence.
+func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *callAllowance) {
 	g := &callGate{}
 	g.setLimits(1, 0)
 	_, _ = g.enter(callerKey{}, false)
@@ -34,47 +35,47 @@ func allow(ctx context.Context, all time.Duration) (context.Context, *callAllowa
 	return ctx, a
 }
 
-// endedBy checks which time has ended a call.
-func endedBy(t *testing.T, ctx context.Context, want string) {
+// wantEndedBy checks which time limit has ended a call.
+func wantEndedBy(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
 	if over, ok := errors.AsType[*timeLimit](context.Cause(ctx)); !ok || over.name != want {
 		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
 	}
 }
 
-func TestTheTimeOfACallStandsStillWhileItsClientIsAsked(t *testing.T) {
+func TestTheTimeOfACallStopsWhileItsClientIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allow(t.Context(), time.Hour)
+		ctx, a := allowanceFor(t.Context(), time.Hour)
 		defer a.close()
 		time.Sleep(40 * time.Second)
 		first := a.pause()
 		time.Sleep(10 * time.Minute)
-		second := a.pause() // two questions at once
-		if n := a.gate.size(); n != 0 {
+		second := a.pause() // two open questions
+		if n := a.gate.inFlight(); n != 0 {
 			t.Errorf("%d calls count while the client is asked", n)
 		}
 		first()
 		first() // counts once
 		time.Sleep(59 * time.Minute)
 		if ctx.Err() != nil {
-			t.Fatalf("it has ended while the client was asked: %v", context.Cause(ctx))
+			t.Fatalf("it ended while the client was asked: %v", context.Cause(ctx))
 		}
 		second()
-		if n := a.gate.size(); n != 1 {
+		if n := a.gate.inFlight(); n != 1 {
 			t.Errorf("%d calls count after that", n)
 		}
 		time.Sleep(19 * time.Second)
 		if ctx.Err() != nil {
-			t.Errorf("it has lost time while the client was asked")
+			t.Errorf("it lost time while the client was asked")
 		}
 		time.Sleep(2 * time.Second)
-		endedBy(t, ctx, "quiet")
+		wantEndedBy(t, ctx, "quiet")
 	})
 }
 
 func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allow(t.Context(), 10*time.Minute)
+		ctx, a := allowanceFor(t.Context(), 10*time.Minute)
 		defer a.close()
 		for range 5 {
 			time.Sleep(59 * time.Second)
@@ -85,9 +86,9 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 		if got := time.Since(began); got != time.Minute {
 			t.Errorf("it ended %s after the last sign of life", got)
 		}
-		endedBy(t, ctx, "quiet")
+		wantEndedBy(t, ctx, "quiet")
 
-		ctx, a = allow(t.Context(), 10*time.Minute)
+		ctx, a = allowanceFor(t.Context(), 10*time.Minute)
 		defer a.close()
 		began = time.Now()
 		for ctx.Err() == nil {
@@ -95,12 +96,12 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 			_ = sleep(ctx, time.Second)
 		}
 		if got := time.Since(began); got != 10*time.Minute {
-			t.Errorf("with all the signs of life it ended after %s", got)
+			t.Errorf("with signs of life it ended after %s", got)
 		}
-		endedBy(t, ctx, "all")
+		wantEndedBy(t, ctx, "all")
 
-		// Neither do questions count for the whole.
-		ctx, a = allow(t.Context(), 2*time.Minute)
+		// The time of questions does not count in the total either.
+		ctx, a = allowanceFor(t.Context(), 2*time.Minute)
 		defer a.close()
 		time.Sleep(30 * time.Second)
 		resume := a.pause()
@@ -111,16 +112,16 @@ func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
 		a.resetSilence()
 		time.Sleep(30 * time.Second)
 		if ctx.Err() != nil {
-			t.Error("the client's time was counted")
+			t.Error("the time of the client was counted")
 		}
 		time.Sleep(2 * time.Second)
-		endedBy(t, ctx, "all")
+		wantEndedBy(t, ctx, "all")
 	})
 }
 
-func TestACallWhoseClientTakesNothingIsNotTheServersFailure(t *testing.T) {
+func TestAClientThatReadsNothingIsNotTheServersFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allow(t.Context(), time.Hour)
+		ctx, a := allowanceFor(t.Context(), time.Hour)
 		defer a.close()
 		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { <-ctx.Done() }}
 		f.notifyNow(switchboard.Notification{})
@@ -133,29 +134,29 @@ func TestACallWhoseClientTakesNothingIsNotTheServersFailure(t *testing.T) {
 	})
 }
 
-func TestAServerThatTalksWithoutEndAndNeverAnswersIsToBlame(t *testing.T) {
+func TestAServerThatNotifiesWithoutEndAndNeverAnswersIsBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allow(t.Context(), time.Hour)
+		ctx, a := allowanceFor(t.Context(), time.Hour)
 		defer a.close()
 		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}
 		for ctx.Err() == nil {
 			f.notifyNow(switchboard.Notification{})
 		}
-		endedBy(t, ctx, "quiet")
+		wantEndedBy(t, ctx, "quiet")
 		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); !e.ServerFailed {
 			t.Errorf("the server is not blamed: %v", e)
 		}
 	})
 }
 
-func TestWhichTimeACallHas(t *testing.T) {
+func TestTheTimeLimitsOfACall(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
 		name                        string
 		server, most, tool, obliged time.Duration
 		quiet, all                  time.Duration
 		quietOf, allOf              string
-		theirs                      bool // the whole
+		theirs                      bool // of the total
 	}{
 		{"none is configured", 0, 0, 0, 0, 60 * s, 600 * s, "its server's timeout", "its server's max_timeout", true},
 		{"the server's", 5 * s, 0, 0, 0, 5 * s, 50 * s, "its server's timeout", "its server's max_timeout", true},
@@ -177,7 +178,7 @@ func TestWhichTimeACallHas(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", tt.name, all, want)
 		}
 	}
-	// What a tenant alone finds too long says nothing of the server.
+	// If only a tenant's limit passes, the server has not failed.
 	for tool, theirs := range map[time.Duration]bool{4 * s: false, 6 * s: true} {
 		c := &switchboard.Call{Tool: &switchboard.Tool{Contract: switchboard.Contract{Timeout: tool, Hurried: true}}}
 		if quiet, _ := limitsOf(c, &switchboard.Server{Timeout: 5 * s}); quiet.limit != tool || quiet.blamesServer != theirs {
@@ -189,10 +190,10 @@ func TestWhichTimeACallHas(t *testing.T) {
 	}
 }
 
-// quietServer puts a server into the fleet whose one link goes to p.
+// quietServer adds a server with the single port p to the fleet.
 func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	s := newServer(f, cfg, nil)
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port, l.endsPending = p, true
 	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
 	s.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
@@ -202,7 +203,7 @@ func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	return s
 }
 
-// A talkingPort takes requests, and says what it is given of each.
+// A talkingPort accepts requests and sends the given progress for each.
 type talkingPort struct {
 	deafPort
 	taken chan *pendingRequest
@@ -210,18 +211,18 @@ type talkingPort struct {
 }
 
 func (p *talkingPort) startBlocking(f *pendingRequest) {
-	f.claimSend()
+	f.sending.Claim()
 	p.taken <- f
 }
 
 func (p *talkingPort) cancel(f *pendingRequest, _ bool) { p.ended <- f }
 
-func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing.T) {
+func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T) {
 	of := func(id string) string { return `{"progressToken":` + id + `,"progress":1}` }
 	for _, tt := range []struct {
 		name     string
 		obliged  time.Duration
-		progress func(id string) string // each 40s; the params
+		progress func(id string) string // returns the params; sent each 40s
 		after    time.Duration
 		text     string
 		theirs   bool
@@ -236,11 +237,11 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 				f := New(Options{OnePrincipal: true})
 				p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
 				s := quietServer(f, switchboard.Server{ID: "one", MaxTimeout: 5 * time.Minute}, p)
-				c := use("one", "{}")
+				c := echoCall("one", "{}")
 				c.Params = []byte(`{"name":"x","_meta":{"progressToken":"mine"}}`)
 				c.Obligations.Timeout = tt.obliged
 				began := time.Now()
-				call := later(func() error { _, err := f.Call(t.Context(), c); return err })
+				call := startAsync(func() error { _, err := f.Call(t.Context(), c); return err })
 				fl := <-p.taken
 				tick := time.NewTicker(40 * time.Second)
 				defer tick.Stop()
@@ -257,13 +258,13 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 				if got := time.Since(began); got != tt.after {
 					t.Errorf("it ended after %s, want %s", got, tt.after)
 				}
-				e := refused(t, err, switchboard.CodeOutcomeUnknown)
+				e := wantRefusal(t, err, switchboard.CodeOutcomeUnknown)
 				if !strings.Contains(e.Text, tt.text) {
 					t.Errorf("%s\nwant %s", e.Text, tt.text)
 				}
-				blame(t, err, false, tt.theirs)
+				checkBlame(t, err, false, tt.theirs)
 				if <-p.ended != fl {
-					t.Error("the server is not told")
+					t.Error("the server is not notified")
 				}
 				s.cancel()
 				f.Close(t.Context())
@@ -272,7 +273,7 @@ func TestTheTextSaysWhichTimeIsOverAndOnlyProgressOfThatCallExtendsIt(t *testing
 	}
 }
 
-func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
+func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
 		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 10)}
@@ -280,13 +281,13 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 		var order []string
 		var mu sync.Mutex
 		call := func(ctx context.Context, name string, hurried bool) <-chan error {
-			c := use("one", "{}")
+			c := echoCall("one", "{}")
 			c.Params, c.NoWait = fmt.Appendf(nil, `{"name":"x","who":%q}`, name), hurried
-			ended := later(func() error { _, err := f.Call(ctx, c); return err })
+			ended := startAsync(func() error { _, err := f.Call(ctx, c); return err })
 			synctest.Wait()
 			return ended
 		}
-		// under returns the next that has reached the server.
+		// under returns the next request that has reached the server.
 		under := func() *pendingRequest {
 			t.Helper()
 			synctest.Wait()
@@ -299,7 +300,7 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 				order = append(order, string(who))
 				return fl
 			default:
-				t.Fatal("none is under way")
+				t.Fatal("no request is in flight")
 				return nil
 			}
 		}
@@ -318,13 +319,13 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 		}
 		began := time.Now()
 		for _, err := range []<-chan error{call(t.Context(), "too many", false), call(t.Context(), "in a hurry", true)} {
-			refusal := refused(t, <-err, switchboard.CodeOverloaded)
+			refusal := wantRefusal(t, <-err, switchboard.CodeOverloaded)
 			if refusal.RetryAfter <= 0 || time.Since(began) != 0 {
 				t.Errorf("after %s: %+v", time.Since(began), refusal)
 			}
-			blame(t, refusal, true, false)
+			checkBlame(t, refusal, true, false)
 		}
-		leave() // frees its place in the queue at once
+		leave() // leaves its place in the queue at once
 		wantCode(t, <-c, switchboard.CodeNotExecuted)
 		g := call(t.Context(), "g", false)
 		finish(first)
@@ -335,19 +336,19 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 		finish(second)
 		fourth := under()
 		if want := []string{`"a"`, `"b"`, `"d"`, `"e"`}; !slices.Equal(order, want) {
-			t.Errorf("they came in the order %v", order)
+			t.Errorf("their order is %v", order)
 		}
 
-		// The last has waited for as long as it may.
+		// The last call has waited for the longest allowed time.
 		began = time.Now()
 		err := <-g
 		if got := time.Since(began); got != turnTimeout {
-			t.Errorf("it has waited for %s", got)
+			t.Errorf("it waited %s", got)
 		}
 		wantCode(t, err, switchboard.CodeOverloaded)
-		blame(t, err, true, false)
+		checkBlame(t, err, true, false)
 
-		// More places let more in.
+		// A higher limit admits more calls.
 		h := call(t.Context(), "h", false)
 		s.update(switchboard.Server{ID: "one", MaxCalls: 3, MaxWaiting: 3})
 		fifth := under()
@@ -359,25 +360,25 @@ func TestCallsThatWaitAreLetInInTheirOrderAndTheOthersShed(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := s.gate.size(); n != 0 {
-			t.Errorf("%d places are still taken", n)
+		if n := s.gate.inFlight(); n != 0 {
+			t.Errorf("%d slots are still taken", n)
 		}
 		s.cancel()
 		f.Close(t.Context())
 	})
 }
 
-func TestACallThatEndsFreesItsPlaceThoughItsClientIsStillBeingTold(t *testing.T) {
+func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{OnePrincipal: true})
 		p := &talkingPort{taken: make(chan *pendingRequest, 1), ended: make(chan *pendingRequest, 1)}
 		s := quietServer(f, switchboard.Server{ID: "one", MaxCalls: 1}, p)
 		reads := make(chan struct{})
-		c := use("one", "{}")
+		c := echoCall("one", "{}")
 		c.Params = []byte(`{"name":"x","_meta":{"progressToken":"mine"}}`)
 		c.Notify = func(switchboard.Notification) { <-reads }
 		ctx, cancel := context.WithCancel(t.Context())
-		call := later(func() error { _, err := f.Call(ctx, c); return err })
+		call := startAsync(func() error { _, err := f.Call(ctx, c); return err })
 		fl := <-p.taken
 		s.main.current().handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
 		synctest.Wait()
@@ -385,23 +386,23 @@ func TestACallThatEndsFreesItsPlaceThoughItsClientIsStillBeingTold(t *testing.T)
 		synctest.Wait()
 		select {
 		case err := <-call:
-			t.Errorf("it has returned while its client is being told: %v", err)
+			t.Errorf("it returned during a notification: %v", err)
 		default:
 		}
-		if n := s.gate.size(); n != 0 {
-			t.Errorf("%d places are taken", n)
+		if n := s.gate.inFlight(); n != 0 {
+			t.Errorf("%d slots are taken", n)
 		}
 		close(reads)
 		wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
-		if n := s.gate.size(); n != 0 {
-			t.Errorf("it was freed twice: %d", n)
+		if n := s.gate.inFlight(); n != 0 {
+			t.Errorf("its slot was released twice: %d", n)
 		}
 		s.cancel()
 		f.Close(t.Context())
 	})
 }
 
-func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
+func TestAGateNeverExceedsItsLimitAndAdmitsEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &callGate{}
 		g.setLimits(3, 5)
@@ -435,8 +436,8 @@ func TestAGateIsNeverMoreThanFullNorForgetsAnybody(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if most != 3 || g.size() != 0 || g.waitingCount() != 0 || len(g.queues)+len(g.counts) != 0 {
-			t.Errorf("at most %d were inside, %d are left and %d wait", most, g.size(), g.waitingCount())
+		if most != 3 || g.inFlight() != 0 || g.waitingCount() != 0 || len(g.queues)+len(g.counts) != 0 {
+			t.Errorf("at most %d were in flight, %d are left and %d wait", most, g.inFlight(), g.waitingCount())
 		}
 	})
 }

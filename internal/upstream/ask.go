@@ -55,7 +55,7 @@ const (
 // repeats the request.
 const codeURLFirst = -32042
 
-var errTooManyQuestions = errors.New("it asks for too much at once")
+var errTooManyQuestions = errors.New("it has too many open questions")
 
 // capabilityOf maps the methods of questions to the client capability that allows them.
 var capabilityOf = map[string]string{
@@ -155,7 +155,7 @@ func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(),
 	case <-l.done:
 		return nil, asUnsent(l.failure())
 	case <-ctx.Done():
-		return nil, ownError(kindSilent, false, "another call of the same client is still under way")
+		return nil, ownError(kindSilent, false, "another call of the same client is still in flight")
 	}
 }
 
@@ -325,7 +325,7 @@ func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.
 		if c.Client.Ask == nil || !clientOffers(c.Client.Capabilities, method, params) {
 			return nil, &switchboard.Error{
 				Code: switchboard.CodeServerFailed,
-				Text: fmt.Sprintf("the tool asks the client for %.40q, which it has not offered; it was not completed", method),
+				Text: fmt.Sprintf("the tool asks the client for %.40q, which the client does not support; the call was not completed", method),
 			}
 		}
 		if _, named := wire.Field(params, elicitationID); method == wire.MethodElicit && byURL(params) && !named {
@@ -337,7 +337,7 @@ func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.
 		return nil, exchangeErrorf(kindInvalid, true, "it asks the client for %d things at once", len(questions))
 	}
 	if len(questions) == 0 && state == nil {
-		return nil, exchangeErrorf(kindInvalid, true, "it asks for more, but not for what")
+		return nil, exchangeErrorf(kindInvalid, true, "it asks for input, but does not say which")
 	}
 	var asked sync.WaitGroup
 	for _, q := range questions {
@@ -400,7 +400,7 @@ func (l *link) handleElicitationComplete(m wire.Message, via *pendingRequest) {
 		f, _ = l.callOfOneClient()
 	}
 	if f == nil || f.client == nil {
-		l.dropMessage("an elicitation is complete that could be any client's")
+		l.dropMessage("the end of an elicitation of an unknown client")
 		return
 	}
 	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
@@ -409,10 +409,10 @@ func (l *link) handleElicitationComplete(m wire.Message, via *pendingRequest) {
 // noAnswerError is the error of a call if its client did not answer a question.
 func noAnswerError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ownError(kindSilent, true, "the client was asked, and went away")
+		return ownError(kindSilent, true, "the client left while it was being asked")
 	}
 	return &switchboard.Error{
 		Code: switchboard.CodeServerFailed, Cause: err,
-		Text: "the tool asked for input that the client did not give; it was not completed",
+		Text: "the tool asked for input that the client did not give; the call was not completed",
 	}
 }

@@ -2,7 +2,7 @@ package upstream
 
 import "testing"
 
-func TestOnlyWhatAClientHasDeclaredIsOffered(t *testing.T) {
+func TestAClientIsAskedOnlyWhatItHasDeclared(t *testing.T) {
 	for _, tt := range []struct {
 		capabilities, method, params string
 		want                         bool

@@ -33,9 +33,9 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 	turn, err := s.gate.enter(from, !c.NoWait)
 	switch {
 	case errors.Is(err, errShareUsed):
-		return switchboard.Result{}, overloadedError("has as many calls of yours under way as one caller may have there: the other places are for others")
+		return switchboard.Result{}, overloadedError("has as many calls of yours in flight as one caller may have there: the other slots are for other callers")
 	case err != nil:
-		return switchboard.Result{}, overloadedError("has as many calls under way as it may have")
+		return switchboard.Result{}, overloadedError("has as many calls in flight as it may have")
 	}
 	cfg := s.config()
 	quiet, all := limitsOf(c, &cfg)
@@ -45,7 +45,7 @@ func (f *Fleet) Call(ctx context.Context, c *switchboard.Call) (switchboard.Resu
 		// At least half of the call's time is for the server.
 		switch err := s.gate.waitTurn(ctx, turn, min(turnTimeout, quiet.limit/2, all.limit/2)); {
 		case errors.Is(err, errTurnTimeout):
-			return switchboard.Result{}, overloadedError("has had as many calls under way as it may have, and none has ended in time")
+			return switchboard.Result{}, overloadedError("has as many calls in flight as it may have, and none has ended in time")
 		case err != nil:
 			return switchboard.Result{}, callError(ctx, ownError(kindSilent, false, "it waited for its turn"))
 		}
@@ -126,7 +126,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 			}
 		}
 		err := l.roundTrip(ctx, f, c.Notify)
-		*reached = *reached || f.mayBeSent()
+		*reached = *reached || f.sending.MayBeSent()
 		if err != nil {
 			return switchboard.Result{}, err
 		}
@@ -140,11 +140,11 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 					return switchboard.Result{}, gone
 				}
 			}
-			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.json(f.answer.ErrorObject)}
+			return switchboard.Result{}, &switchboard.ServerError{Server: s.id, Modern: l.hello().modern(), Object: s.mask.JSON(f.answer.ErrorObject)}
 		}
 		r := f.result()
 		if len(r.JSON) == 0 || r.JSON[0] != '{' {
-			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is no object")
+			return switchboard.Result{}, exchangeErrorf(kindInvalid, true, "the result is not an object")
 		}
 		if c.Client.TakesQuestions || !l.hello().modern() || !isInputRequest(&r) {
 			if isToolError(&r) {
@@ -167,7 +167,7 @@ func (s *server) sendCall(ctx context.Context, c *switchboard.Call, params *[]by
 
 // maskResult returns the result without the server's secrets.
 func (s *server) maskResult(r switchboard.Result) switchboard.Result {
-	masked := s.mask.json(r.JSON)
+	masked := s.mask.JSON(r.JSON)
 	if len(masked) == len(r.JSON) && &masked[0] == &r.JSON[0] {
 		return r
 	}
@@ -226,7 +226,7 @@ func (s *server) waitForLink(ctx context.Context, sl *connector, hurried bool) (
 
 // unknownStateError answers a call that continues an earlier one with requestState. A legacy server
 // never sends one, and would just execute the call again.
-const unknownStateError = `{"code":-32602,"message":"params.requestState is of no request that waits for an answer: it was used already, has expired, or Switchboard was started again since; make the request again without it"}`
+const unknownStateError = `{"code":-32602,"message":"params.requestState belongs to no request that waits for an answer: it was used already, has expired, or Switchboard was restarted; send the request again without it"}`
 
 // isToolError reports whether the result is an error of the tool itself.
 func isToolError(r *switchboard.Result) bool {

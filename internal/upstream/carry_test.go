@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -13,10 +12,11 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// A heldPort keeps the goroutine of a call until it is let go.
+// A heldPort blocks the goroutine of a call until the test releases it.
 type heldPort struct {
 	deafPort
 	held chan *pendingRequest
@@ -28,17 +28,17 @@ func (p *heldPort) startBlocking(f *pendingRequest) {
 	<-p.free
 }
 
-func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *testing.T) {
+func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *testing.T) {
 	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port = p
 	f := l.newRequest("x", func([]byte) []byte { return nil })
 	var said []string
 	slow := make(chan struct{})
-	ended := later(func() error {
+	ended := startAsync(func() error {
 		return l.roundTrip(t.Context(), f, func(n switchboard.Notification) {
 			<-slow
-			said = append(said, n.Method) // -race says whether it is called concurrently
+			said = append(said, n.Method) // the race detector finds concurrent calls
 		})
 	})
 	<-p.held
@@ -47,14 +47,14 @@ func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *
 		want = append(want, fmt.Sprint(i))
 		l.deliver(f, nil, switchboard.Notification{Method: want[i]})
 	}
-	own := later(func() error {
+	own := startAsync(func() error {
 		for range 100 {
 			l.deliver(f, f, switchboard.Notification{Method: "own"})
 		}
 		return nil
 	})
 	f.finish(f.answer, 0, nil)
-	close(slow) // most is not passed on yet
+	close(slow) // most notifications are not delivered yet
 	if err := <-own; err != nil {
 		t.Fatal(err)
 	}
@@ -72,16 +72,16 @@ func TestWhatIsSaidOnAnotherStreamReachesTheCallInOrderAndNothingAfterItsEnd(t *
 	}
 }
 
-func TestAStreamThatOthersShareDoesNotWaitForASlowClient(t *testing.T) {
+func TestASharedStreamDoesNotWaitForASlowClient(t *testing.T) {
 	p := &heldPort{held: make(chan *pendingRequest), free: make(chan struct{})}
-	l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	l.port = p
 	f := l.newRequest("x", func([]byte) []byte { return nil })
 	hears := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := later(func() error {
+	ended := startAsync(func() error {
 		return l.roundTrip(ctx, f, func(switchboard.Notification) {
-			close(hears) // and it hears no more than one
+			close(hears) // it gets at most one more
 			<-ctx.Done()
 		})
 	})
@@ -101,10 +101,10 @@ func TestAStreamThatOthersShareDoesNotWaitForASlowClient(t *testing.T) {
 	}
 }
 
-func TestAMethodThatIsNoHeaderIsNotSent(t *testing.T) {
+func TestAMethodThatIsNotValidInAHeaderIsNotSent(t *testing.T) {
 	site := newSite(t, EraModern, nil)
-	f := ready(t, Options{}, site.server())
-	c := use("one", "{}")
+	f := readyFleet(t, Options{}, site.server())
+	c := echoCall("one", "{}")
 	c.Method = "x\r\nEvil: 1"
 	_, err := f.Call(t.Context(), c)
 	wantCode(t, err, switchboard.CodeServerProtocol)
@@ -115,15 +115,15 @@ func TestAMethodThatIsNoHeaderIsNotSent(t *testing.T) {
 	}
 }
 
-func TestEveryRequestSaysWhatTheAddressAndTheHeadersSay(t *testing.T) {
+func TestEveryRequestHasTheConfiguredAddressAndHeaders(t *testing.T) {
 	site := newSite(t, EraLegacy, nil)
 	cfg := site.server()
 	cfg.URL = strings.Replace(site.URL, "http://", "http://us%20er:pa%2Fss@", 1) + "/a%2Fb/mcp?q=1&r=%20#fragment"
 	cfg.Headers = map[string]switchboard.Secret{
 		"host": switchboard.NewSecret("other.example"), "user-agent": switchboard.NewSecret("Content-Length: 0"), "X-One": switchboard.NewSecret("é\t1"),
 	}
-	f := ready(t, Options{}, cfg)
-	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+	f := readyFleet(t, Options{}, cfg)
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, "it is asked for a stream", func() bool { return len(site.requests(http.MethodGet)) > 0 })
@@ -136,33 +136,19 @@ func TestEveryRequestSaysWhatTheAddressAndTheHeadersSay(t *testing.T) {
 	}
 }
 
-func TestAHeaderThatHTTPCannotCarryIsRefusedAtOnce(t *testing.T) {
+func TestAHeaderThatIsNotValidInHTTPIsRefusedAtOnce(t *testing.T) {
 	site := newSite(t, EraModern, nil)
 	for name, value := range map[string]string{"X": "a\r\nEvil: 1", "X\r\nEvil": "1", "": "1", "X Y": "1", "Y": "a\x00"} {
 		cfg := site.server()
 		cfg.Headers = map[string]switchboard.Secret{name: switchboard.NewSecret(value)}
 		if _, err := newHTTPPort(&link{}, &cfg, newHTTPClients(cfg.URL)); err == nil {
-			t.Errorf("%q: %q is taken", name, value)
+			t.Errorf("%q: %q is accepted", name, value)
 		}
 	}
 }
 
-func TestAHostIsDialledAsDNSKnowsIt(t *testing.T) {
-	for in, want := range map[string]string{
-		"http://bücher.example/x": "xn--bcher-kva.example:80", "https://Example.com": "Example.com:443", "https://[::1]:8/": "[::1]:8", "http://[fe80::1%25eth0]/": "[fe80::1%eth0]:80",
-	} {
-		u, err := url.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := newPool(u).address; got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestACallEndsInTimeThoughItsAnswerKeepsComing(t *testing.T) {
-	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
+func TestACallEndsInTimeWhileItsAnswerKeepsComing(t *testing.T) {
+	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, _ *msg) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", "1000000")
 		tick := time.NewTicker(10 * time.Millisecond)
@@ -175,25 +161,25 @@ func TestACallEndsInTimeThoughItsAnswerKeepsComing(t *testing.T) {
 	}))
 	cfg := site.server()
 	cfg.Timeout = time.Second
-	f := ready(t, Options{}, cfg)
-	_, err := f.Call(t.Context(), use("one", "{}"))
+	f := readyFleet(t, Options{}, cfg)
+	_, err := f.Call(t.Context(), echoCall("one", "{}"))
 	wantCode(t, err, switchboard.CodeOutcomeUnknown)
 }
 
-func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
+func TestACallDoesNotWaitForItsStreamToEndAfterTheAnswer(t *testing.T) {
 	for _, lasting := range []bool{false, true} {
 		t.Run(fmt.Sprint(lasting), func(t *testing.T) {
-			site := newSite(t, EraModern, calls(func(w http.ResponseWriter, r *http.Request, m *msg) {
-				event(w, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
+			site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, r *http.Request, m *msg) {
+				writeEvent(w, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
 				if lasting {
 					<-r.Context().Done()
 				}
 			}))
-			f := ready(t, Options{}, site.server())
-			took := time.Hour // at best: a machine that is busy holds up some
+			f := readyFleet(t, Options{}, site.server())
+			took := time.Hour // the best of several, because the machine may be busy
 			for range 5 {
 				began := time.Now()
-				if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+				if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 					t.Fatal(err)
 				}
 				if took = min(took, time.Since(began)); took < drainTimeout {
@@ -202,29 +188,25 @@ func TestACallDoesNotWaitForTheEndOfAStreamThatHasSaidAll(t *testing.T) {
 			}
 			if lasting {
 				if took >= drainTimeout {
-					t.Errorf("the calls have waited for %v", took)
+					t.Errorf("the calls waited %v", took)
 				}
 				return
 			}
 			p := f.server("one").httpClients.pool
-			wait.Until(t, "the connection is kept", func() bool {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				return len(p.idle) > 0
-			})
+			wait.Until(t, "the connection is kept", func() bool { return p.TakeIdle() != nil })
 		})
 	}
 }
 
 func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
 	called := make(chan struct{})
-	site := newSite(t, EraModern, calls(func(_ http.ResponseWriter, r *http.Request, _ *msg) {
+	site := newSite(t, EraModern, onCalls(func(_ http.ResponseWriter, r *http.Request, _ *msg) {
 		close(called)
 		<-r.Context().Done()
 	}))
-	f := ready(t, Options{}, site.server())
-	ended := later(func() error {
-		_, err := f.Call(t.Context(), use("one", "{}"))
+	f := readyFleet(t, Options{}, site.server())
+	ended := startAsync(func() error {
+		_, err := f.Call(t.Context(), echoCall("one", "{}"))
 		return err
 	})
 	<-called
@@ -234,13 +216,13 @@ func TestInAHurryCallsOverHTTPAreCutOff(t *testing.T) {
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
 }
 
-func TestACallDoesNotReturnWhileItsClientIsBeingTold(t *testing.T) {
+func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLink(slog.New(slog.DiscardHandler), &secretMask{}, nil, "", nil)
+		l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 		l.port = deafPort{}
 		f := l.newRequest("x", func([]byte) []byte { return nil })
 		told := make(chan struct{})
-		ended := later(func() error {
+		ended := startAsync(func() error {
 			return l.roundTrip(t.Context(), f, func(switchboard.Notification) { <-told })
 		})
 		synctest.Wait()
@@ -277,7 +259,7 @@ func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
 		}
 		var long pendingRequest
 		if !long.allowNotification(900, 1000) || long.allowNotification(101, 1000) || !long.allowNotification(100, 1000) {
-			t.Error("their bytes do not count")
+			t.Error("their bytes are not counted")
 		}
 	})
 }

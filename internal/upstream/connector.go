@@ -181,7 +181,7 @@ func notReadyError(err error) error {
 	if err == nil {
 		return exchangeErrorf(kindSilent, false, "it has not answered yet since it was started")
 	}
-	return exchangeErrorf(kindSilent, false, "it is not back: %s", err)
+	return exchangeErrorf(kindSilent, false, "it is still down: %s", err)
 }
 
 // pauseLeft returns how long the next attempt must still wait. The caller holds s.mu.

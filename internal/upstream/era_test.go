@@ -29,7 +29,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 		}
 	}
 	result := func(text string) func(w http.ResponseWriter, m *msg) {
-		return func(w http.ResponseWriter, m *msg) { reply(w, m, text) }
+		return func(w http.ResponseWriter, m *msg) { writeResult(w, m, text) }
 	}
 	for _, tt := range []struct {
 		name     string
@@ -72,7 +72,7 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 				tt.discover(w, m)
 				return true
 			})
-			f := open(t, Options{}, site.server())
+			f := openFleet(t, Options{}, site.server())
 			f.Ready(t.Context())
 			s := status(t, f, "one")
 			if s.Era != tt.era {
@@ -91,12 +91,12 @@ func TestAnEraIsFoundFromWhateverAServerAnswers(t *testing.T) {
 	}
 }
 
-func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T) {
+func TestDiscoverRetriesOnceWithAVersionThatTheServerNames(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		supported string
-		refuses   int // so many times, or more often than is asked
-		asked     int // in the first attempt
+		refuses   int // number of refusals, which may exceed the number of requests
+		asked     int // requests in the first attempt
 		ready     bool
 	}{
 		{"once", `["2031-01-01","2026-07-28"]`, 1, 2, true},
@@ -114,20 +114,20 @@ func TestAServerThatRefusesAVersionIsAskedOnceMoreInOneThatItNames(t *testing.T)
 				_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no","data":{"supported":%s}}}`, m.ID, tt.supported)
 				return true
 			})
-			f := open(t, Options{}, site.server())
+			f := openFleet(t, Options{}, site.server())
 			f.Ready(t.Context())
 			asked := len(site.requests("server/discover"))
 			if s := status(t, f, "one"); (s.State == StateReady) != tt.ready {
 				t.Errorf("%s: %+v", s.State, s.LastFailure)
 			}
 			if asked != tt.asked || len(site.requests("initialize")) != 0 {
-				t.Errorf("it was asked %d times", asked)
+				t.Errorf("it got %d requests", asked)
 			}
 		})
 	}
 }
 
-// A logBook keeps what is logged.
+// A logBook stores the log output.
 type logBook struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -150,24 +150,24 @@ func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
 	var logs logBook
 	eras := map[switchboard.ServerID]Era{
 		"at-once": EraModern,
-		"starts":  EraModern, // what it has not read counts as no silence
+		"starts":  EraModern, // time before it has read the request is no silence
 		"late":    EraLegacy,
 		"reverse": EraLegacy,
 	}
 	if runtime.GOOS != "linux" {
 		eras["starts"] = EraLegacy
 	}
-	f := open(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
-		child("at-once", "speaks-both"), child("starts", "speaks-both-but-starts-late"),
-		child("late", "speaks-both-late"), child("reverse", "speaks-both-late-and-legacy-first"))
+	f := openFleet(t, Options{Log: slog.New(slog.NewTextHandler(&logs, nil))},
+		stdioFake("at-once", "speaks-both"), stdioFake("starts", "speaks-both-but-starts-late"),
+		stdioFake("late", "speaks-both-late"), stdioFake("reverse", "speaks-both-late-and-legacy-first"))
 	f.Ready(t.Context())
 	for id, era := range eras {
 		for range 3 {
 			if err := f.Probe(t.Context(), id); err != nil {
-				t.Errorf("%s: a probe: %v", id, err)
+				t.Errorf("%s: probe: %v", id, err)
 			}
 		}
-		if _, err := f.Call(t.Context(), use(string(id), "{}")); err != nil {
+		if _, err := f.Call(t.Context(), echoCall(string(id), "{}")); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 		if s := status(t, f, id); s.Era != era || s.Restarts != 0 || s.Dropped != 0 {
@@ -179,8 +179,8 @@ func TestAServerOfBothErasStaysUpHoweverLateItAnswers(t *testing.T) {
 	}
 }
 
-func TestAProbeThatTheErasOfAConnectionCannotAnswerMakesANewConnection(t *testing.T) {
-	f := ready(t, Options{}, child("one", "discovers-once"))
+func TestAProbeThatTheEraOfTheConnectionCannotAnswerOpensANewConnection(t *testing.T) {
+	f := readyFleet(t, Options{}, stdioFake("one", "discovers-once"))
 	for range 3 {
 		if err := f.Probe(t.Context(), "one"); err != nil {
 			t.Errorf("a probe: %v", err)
@@ -190,9 +190,9 @@ func TestAProbeThatTheErasOfAConnectionCannotAnswerMakesANewConnection(t *testin
 
 func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 	site := newSite(t, EraLegacy, nil)
-	f := ready(t, Options{}, site.server())
+	f := readyFleet(t, Options{}, site.server())
 	site.forget()
-	if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+	if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 		t.Fatalf("a client notices: %v", err)
 	}
 	calls := site.requests("tools/call")
@@ -210,17 +210,17 @@ func TestTheEraIsRememberedWhenASessionIsForgotten(t *testing.T) {
 		return s.State == StateReady && s.LastFailure == nil && !s.Stale
 	})
 
-	// A server that forgets each session at once is not asked for ever.
+	// A server that forgets each session at once does not cause an endless loop.
 	site.set(func(_ http.ResponseWriter, _ *http.Request, m *msg) bool {
 		if m != nil && m.Method == "tools/call" {
 			site.forget()
 		}
 		return false
 	})
-	_, err := f.Call(t.Context(), use("one", "{}"))
+	_, err := f.Call(t.Context(), echoCall("one", "{}"))
 	wantCode(t, err, switchboard.CodeServerUnreachable)
 	if n := len(site.requests("tools/call")); n != 4 {
-		t.Errorf("it was asked %d times", n-2)
+		t.Errorf("it got %d requests", n-2)
 	}
 }
 
@@ -242,19 +242,19 @@ func TestASessionIsAlsoForgottenByServersThatSayBadRequest(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 				return true
 			})
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 
-			// One request that it does not like is no reason to give up.
-			_, err := f.Call(t.Context(), use("one", `{"refuse":true}`))
+			// A single refused request does not end the session.
+			_, err := f.Call(t.Context(), echoCall("one", `{"refuse":true}`))
 			if err == nil {
 				t.Fatal("no error")
 			}
 			if n := len(site.requests("initialize")); n != 1 || len(site.requests("tools/call")) != 1 {
-				t.Errorf("%d sessions for one refusal", n)
+				t.Errorf("%d sessions after one refusal", n)
 			}
 
 			site.forget()
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 				t.Errorf("a client notices: %v", err)
 			}
 			if n := len(site.requests("initialize")); n != 2 {
@@ -269,25 +269,25 @@ func TestAServerThatWasReplacedByOneOfTheOtherEraIsFoundAgain(t *testing.T) {
 		t.Run("was "+string(era), func(t *testing.T) {
 			t.Parallel()
 			site := newSite(t, era, nil)
-			f := ready(t, Options{}, site.server())
+			f := readyFleet(t, Options{}, site.server())
 			other := map[Era]Era{EraLegacy: EraModern, EraModern: EraLegacy}[era]
 			site.mu.Lock()
 			site.era = other
 			site.mu.Unlock()
 			site.forget()
-			site.CloseClientConnections() // its streams end, so that it is looked at
+			site.CloseClientConnections() // its streams end, so that the server is listed again
 			wait.Until(t, "it is ready in the other era", func() bool {
 				s := status(t, f, "one")
 				return s.Era == other && s.State == StateReady
 			})
-			if _, err := f.Call(t.Context(), use("one", "{}")); err != nil {
+			if _, err := f.Call(t.Context(), echoCall("one", "{}")); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func TestAServerThatWasReplacedBeforeItHadBegunItsStreamIsFoundAgain(t *testing.T) {
+func TestAServerReplacedBeforeItOpenedItsStreamIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	replaced := make(chan struct{})
 	site := newSite(t, EraLegacy, func(_ http.ResponseWriter, r *http.Request, _ *msg) bool {
@@ -296,7 +296,7 @@ func TestAServerThatWasReplacedBeforeItHadBegunItsStreamIsFoundAgain(t *testing.
 		}
 		return false
 	})
-	f := ready(t, Options{}, site.server()) // which waits for the stream, though not for ever
+	f := readyFleet(t, Options{}, site.server()) // waits for the stream, but not without a limit
 	site.mu.Lock()
 	site.era = EraModern
 	site.mu.Unlock()

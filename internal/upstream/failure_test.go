@@ -14,9 +14,9 @@ import (
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
 
-// blame checks whether a refusal says that the call was not sent, and that the
-// server has failed.
-func blame(t *testing.T, err error, unsent, theirs bool) {
+// checkBlame checks whether an error says that the call was not sent, and that the server has
+// failed.
+func checkBlame(t *testing.T, err error, unsent, theirs bool) {
 	t.Helper()
 	e, ok := errors.AsType[*switchboard.Error](err)
 	if !ok {
@@ -27,7 +27,7 @@ func blame(t *testing.T, err error, unsent, theirs bool) {
 	}
 }
 
-func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
+func TestEachErrorSaysWhoFailedAndWhetherTheCallWasSent(t *testing.T) {
 	lasting := context.Background()
 	ended := func(why error) context.Context {
 		ctx, cancel := context.WithCancelCause(lasting)
@@ -39,7 +39,7 @@ func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
 		ctx    context.Context
 		kind   errorKind
 		status int
-		sent   [2]bool // whether the server has failed, where the call was not sent and where it was
+		sent   [2]bool // whether the server has failed: if the call was not sent, and if it was
 	}{
 		{"no connection", lasting, kindUnreachable, 0, [2]bool{true, true}},
 		{"the connection broke", lasting, kindLost, 0, [2]bool{true, true}},
@@ -65,7 +65,7 @@ func TestEachFaultSaysWhoseItWasAndWhetherTheCallWasSent(t *testing.T) {
 			}
 			f.ours = true
 			if callError(tt.ctx, f).ServerFailed {
-				t.Errorf("%s, sent %v: the server is blamed for what is our doing", tt.name, sent)
+				t.Errorf("%s, sent %v: the server is blamed for our error", tt.name, sent)
 			}
 		}
 	}
@@ -86,70 +86,70 @@ func TestWhoFailedOnPipesAndWhetherTheCallWasSent(t *testing.T) {
 		call           *switchboard.Call
 		unsent, theirs bool
 	}{
-		{"it dies", child("one", "calls"), do("die"), false, true},
-		{"it answers nonsense", child("one", "calls"), do("no-object"), false, true},
-		{"it answers too much", child("one", "calls"), do("large"), false, true},
-		{"it floods", child("one", "calls"), do("flood-answers"), false, true},
-		{"it hangs", brief(child("one", "calls")), do("never"), false, true},
-		{"policy gave it no time", child("one", "calls"), bound(do("never")), false, false},
-		{"it never starts", child("one", "hang"), use("one", "{}"), true, true},
-		{"it never starts, and there is somewhere else to go", child("one", "hang"), hurried(use("one", "{}")), true, true},
-		{"it cannot be started", switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}}, use("one", "{}"), true, true},
-		{"there is none", child("other", "legacy"), use("one", "{}"), true, false},
+		{"it dies", stdioFake("one", "calls"), doCall("die"), false, true},
+		{"it answers nonsense", stdioFake("one", "calls"), doCall("no-object"), false, true},
+		{"it answers too much", stdioFake("one", "calls"), doCall("large"), false, true},
+		{"it floods", stdioFake("one", "calls"), doCall("flood-answers"), false, true},
+		{"it hangs", brief(stdioFake("one", "calls")), doCall("never"), false, true},
+		{"policy gave it no time", stdioFake("one", "calls"), bound(doCall("never")), false, false},
+		{"it never starts", stdioFake("one", "hang"), echoCall("one", "{}"), true, true},
+		{"it never starts, and there is somewhere else to go", stdioFake("one", "hang"), hurried(echoCall("one", "{}")), true, true},
+		{"it cannot be started", switchboard.Server{ID: "one", Transport: switchboard.TransportStdio, Command: []string{"no-such-program-here"}}, echoCall("one", "{}"), true, true},
+		{"there is none", stdioFake("other", "legacy"), echoCall("one", "{}"), true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := open(t, Options{StartDeadline: time.Second, StartWait: time.Second}, tt.server)
+			f := openFleet(t, Options{StartDeadline: time.Second, StartWait: time.Second}, tt.server)
 			if !tt.unsent {
-				await(t, f, "one", StateReady)
+				awaitState(t, f, "one", StateReady)
 			}
 			_, err := f.Call(t.Context(), tt.call)
-			blame(t, err, tt.unsent, tt.theirs)
+			checkBlame(t, err, tt.unsent, tt.theirs)
 		})
 	}
 }
 
 func TestWhoFailedWhenManyCallsMeet(t *testing.T) {
 	t.Run("the server has as many as it may", func(t *testing.T) {
-		f := ready(t, Options{MaxInFlight: 1}, child("one", "calls"))
+		f := readyFleet(t, Options{MaxInFlight: 1}, stdioFake("one", "calls"))
 		ctx, cancel := context.WithCancel(t.Context())
-		first := later(func() error { _, err := f.Call(ctx, do("never")); return err })
-		wait.Until(t, "one is under way", func() bool { return underWay(f, "one") == 1 })
-		_, err := f.Call(t.Context(), do("anything"))
-		blame(t, err, true, false)
+		first := startAsync(func() error { _, err := f.Call(ctx, doCall("never")); return err })
+		wait.Until(t, "one is under way", func() bool { return pendingCount(f, "one") == 1 })
+		_, err := f.Call(t.Context(), doCall("anything"))
+		checkBlame(t, err, true, false)
 		cancel()
-		blame(t, <-first, false, false)
+		checkBlame(t, <-first, false, false)
 	})
 	t.Run("as many clients", func(t *testing.T) {
-		s := child("one", "calls")
+		s := stdioFake("one", "calls")
 		s.Share = switchboard.SharePrincipal
-		f := ready(t, Options{MaxConnections: 1}, s)
-		_, err := f.Call(t.Context(), do("anything"))
-		blame(t, err, true, false)
+		f := readyFleet(t, Options{MaxConnections: 1}, s)
+		_, err := f.Call(t.Context(), doCall("anything"))
+		checkBlame(t, err, true, false)
 	})
 	t.Run("the pipe is full", func(t *testing.T) {
-		s := child("one", "deaf")
+		s := stdioFake("one", "deaf")
 		s.Timeout = time.Second
-		f := ready(t, Options{}, s)
-		first := later(func() error {
-			_, err := f.Call(t.Context(), use("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
+		f := readyFleet(t, Options{}, s)
+		first := startAsync(func() error {
+			_, err := f.Call(t.Context(), echoCall("one", `{"x":"`+strings.Repeat("x", 1<<20)+`"}`))
 			return err
 		})
-		wait.Until(t, "the first is being written", func() bool { return underWay(f, "one") == 1 })
+		wait.Until(t, "the first is being written", func() bool { return pendingCount(f, "one") == 1 })
 		ctx, cancel := context.WithCancel(t.Context())
-		second := later(func() error { _, err := f.Call(ctx, use("one", `{}`)); return err })
+		second := startAsync(func() error { _, err := f.Call(ctx, echoCall("one", `{}`)); return err })
 		wait.Until(t, "the second is there", func() bool { return status(t, f, "one").InFlight == 2 })
 		cancel()
-		blame(t, <-second, true, false)
-		blame(t, <-first, false, true) // a part of it has left
+		checkBlame(t, <-second, true, false)
+		checkBlame(t, <-first, false, true) // a part of it was sent
 	})
 	t.Run("we close", func(t *testing.T) {
-		f := ready(t, Options{}, child("one", "calls"))
-		call := later(func() error { _, err := f.Call(t.Context(), do("never")); return err })
-		wait.Until(t, "it is under way", func() bool { return underWay(f, "one") == 1 })
+		f := readyFleet(t, Options{}, stdioFake("one", "calls"))
+		call := startAsync(func() error { _, err := f.Call(t.Context(), doCall("never")); return err })
+		wait.Until(t, "it is under way", func() bool { return pendingCount(f, "one") == 1 })
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.Close(now)
-		blame(t, <-call, false, false)
+		checkBlame(t, <-call, false, false)
 	})
 }
 
@@ -186,79 +186,79 @@ func TestWhoFailedOverHTTPAndWhetherTheCallWasSent(t *testing.T) {
 		{"302", EraModern, says(302), true},
 		{"202", EraModern, says(202), true},
 		{"each session is forgotten", EraLegacy, says(404), true},
-		{"too large", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { reply(w, m, `"`+xs+`"`) }, true},
+		{"too large", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) { writeResult(w, m, `"`+xs+`"`) }, true},
 		{"more is asked than was offered", EraModern, func(w http.ResponseWriter, _ *http.Request, m *msg) {
-			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f := ready(t, Options{}, newSite(t, tt.era, calls(tt.answer)).server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
-			blame(t, err, false, tt.theirs)
+			f := readyFleet(t, Options{}, newSite(t, tt.era, onCalls(tt.answer)).server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			checkBlame(t, err, false, tt.theirs)
 		})
 	}
 	t.Run("no header can say what is asked for", func(t *testing.T) {
-		f := ready(t, Options{}, newSite(t, EraModern, nil).server())
-		c := use("one", "{}")
+		f := readyFleet(t, Options{}, newSite(t, EraModern, nil).server())
+		c := echoCall("one", "{}")
 		c.Method = "x\r\nEvil: 1"
 		_, err := f.Call(t.Context(), c)
-		blame(t, err, true, false)
+		checkBlame(t, err, true, false)
 	})
 	t.Run("nobody listens any more", func(t *testing.T) {
 		site := newSite(t, EraModern, nil)
-		f := ready(t, Options{}, site.server())
+		f := readyFleet(t, Options{}, site.server())
 		site.down()
-		_, err := f.Call(t.Context(), use("one", "{}"))
-		blame(t, err, true, true)
+		_, err := f.Call(t.Context(), echoCall("one", "{}"))
+		checkBlame(t, err, true, true)
 	})
 	t.Run("nobody listens any more when the client has answered", func(t *testing.T) {
-		site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
 			w.Header().Set("Connection", "close")
-			reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+			writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 		}))
-		f := ready(t, Options{}, site.server())
-		c := use("one", "{}")
+		f := readyFleet(t, Options{}, site.server())
+		c := echoCall("one", "{}")
 		c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
 			site.down()
 			return []byte("{}"), nil
 		}}
 		_, err := f.Call(t.Context(), c)
-		blame(t, err, false, true)
+		checkBlame(t, err, false, true)
 		wantCode(t, err, switchboard.CodeOutcomeUnknown)
 	})
 }
 
-// A question runs beside the call, where a panic would end the process.
-func TestAPanicWhileAClientIsAskedIsThatCallsAlone(t *testing.T) {
-	site := newSite(t, EraModern, calls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
-		reply(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
+// A question runs on a goroutine of its own, where a panic would end the process.
+func TestAPanicInAQuestionFailsOnlyItsCall(t *testing.T) {
+	site := newSite(t, EraModern, onCalls(func(w http.ResponseWriter, _ *http.Request, m *msg) {
+		writeResult(w, m, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{}}}}`)
 	}))
-	f := ready(t, Options{}, site.server())
-	c := use("one", "{}")
+	f := readyFleet(t, Options{}, site.server())
+	c := echoCall("one", "{}")
 	c.Client = switchboard.Client{Capabilities: []byte(`{"elicitation":{}}`), Ask: func(context.Context, string, []byte) ([]byte, error) {
 		panic("a bug of ours")
 	}}
 	if _, err := f.Call(t.Context(), c); err == nil {
-		t.Error("the call went well")
+		t.Error("the call succeeded")
 	}
 }
 
 func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
 	law.Hold(t, law.NeverTwice)
-	says := func(code int) func(*older, *visit, http.ResponseWriter) {
-		return func(_ *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(code) }
+	says := func(code int) func(*sseSite, *sseStream, http.ResponseWriter) {
+		return func(_ *sseSite, _ *sseStream, w http.ResponseWriter) { w.WriteHeader(code) }
 	}
 	for _, tt := range []struct {
 		name   string
-		answer func(o *older, v *visit, w http.ResponseWriter)
+		answer func(o *sseSite, v *sseStream, w http.ResponseWriter)
 		theirs bool
 	}{
 		{"each session is forgotten", says(404), true},
 		{"400", says(400), false},
 		{"429", says(429), false},
 		{"500", says(500), true},
-		{"the stream ends", func(o *older, _ *visit, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
-		{"a flood", func(_ *older, v *visit, w http.ResponseWriter) {
+		{"the stream ends", func(o *sseSite, _ *sseStream, w http.ResponseWriter) { w.WriteHeader(202); o.end() }, true},
+		{"a flood", func(_ *sseSite, v *sseStream, w http.ResponseWriter) {
 			w.WriteHeader(202)
 			for range maxJunk + 1 {
 				v.say("no message")
@@ -266,19 +266,19 @@ func TestWhoFailedOverSSEAndWhetherTheCallWasSent(t *testing.T) {
 		}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := newOlder(t)
-			site.special = olderCalls(func(v *visit, w http.ResponseWriter, _ *http.Request, _ *msg) { tt.answer(site, v, w) })
-			f := ready(t, Options{}, site.server())
-			_, err := f.Call(t.Context(), use("one", "{}"))
-			blame(t, err, false, tt.theirs)
+			site := newSSESite(t)
+			site.special = onSSECalls(func(v *sseStream, w http.ResponseWriter, _ *http.Request, _ *msg) { tt.answer(site, v, w) })
+			f := readyFleet(t, Options{}, site.server())
+			_, err := f.Call(t.Context(), echoCall("one", "{}"))
+			checkBlame(t, err, false, tt.theirs)
 		})
 	}
 	t.Run("nobody takes what is posted", func(t *testing.T) {
-		site := newOlder(t)
-		f := ready(t, Options{StartDeadline: time.Second}, site.server())
+		site := newSSESite(t)
+		f := readyFleet(t, Options{StartDeadline: time.Second}, site.server())
 		_ = site.Listener.Close()
 		site.CloseClientConnections()
-		_, err := f.Call(t.Context(), use("one", "{}"))
-		blame(t, err, true, true)
+		_, err := f.Call(t.Context(), echoCall("one", "{}"))
+		checkBlame(t, err, true, true)
 	})
 }

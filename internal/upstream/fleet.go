@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
@@ -118,7 +119,7 @@ const changeDelay = 50 * time.Millisecond
 type Fleet struct {
 	opts       Options
 	clientInfo clientInfo
-	spawner    *spawner
+	spawner    *process.Spawner
 	changed    chan struct{} // holds one signal when an offer has changed
 	hurry      chan struct{}
 
@@ -143,7 +144,7 @@ func New(o Options) *Fleet {
 	}
 	f.opts.hurry = f.hurry
 	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
-	f.spawner = newSpawner(o.Guard)
+	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.run(f.maintain)
 	return f
@@ -371,6 +372,6 @@ func (f *Fleet) Close(ctx context.Context) {
 	if !stop() {
 		<-f.hurry
 	}
-	f.spawner.close()
+	f.spawner.Close()
 	close(f.closed)
 }

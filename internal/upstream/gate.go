@@ -14,9 +14,9 @@ import (
 const turnTimeout = 5 * time.Second
 
 var (
-	errTurnTimeout = errors.New("as many calls are under way as there may be, and none has ended meanwhile")
-	errGateFull    = errors.New("as many calls are under way as there may be")
-	errShareUsed   = errors.New("it has its share of the calls that may be under way")
+	errTurnTimeout = errors.New("all slots are taken, and none was released in time")
+	errGateFull    = errors.New("all slots are taken")
+	errShareUsed   = errors.New("the caller has its share of the slots")
 )
 
 // A callerKey says which tenant and principal a call counts for.

@@ -9,14 +9,14 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A crowd is the calls at a gate, as a test has seen them come and go.
-type crowd struct {
+// A gateModel counts the calls at a gate as the test sees them.
+type gateModel struct {
 	g       *callGate
 	inside  []callerKey
 	waiting []*waitingTurn
 }
 
-func (c *crowd) has(in func(callerKey) bool) (n int) {
+func (c *gateModel) has(in func(callerKey) bool) (n int) {
 	for _, who := range c.inside {
 		if in(who) {
 			n++
@@ -25,12 +25,12 @@ func (c *crowd) has(in func(callerKey) bool) (n int) {
 	return n
 }
 
-func (c *crowd) of(t switchboard.TenantID) int {
+func (c *gateModel) of(t switchboard.TenantID) int {
 	return c.has(func(who callerKey) bool { return who.tenant == t })
 }
 
-// settle takes those in whose turn has come.
-func (c *crowd) settle() (came []*waitingTurn) {
+// settle moves admitted calls from waiting to in flight.
+func (c *gateModel) settle() (came []*waitingTurn) {
 	waiting := c.waiting[:0:0]
 	for _, t := range c.waiting {
 		select {
@@ -45,12 +45,12 @@ func (c *crowd) settle() (came []*waitingTurn) {
 	return came
 }
 
-// RX-10: whatever calls come and go, in whatever order.
+// RX-10: for any calls in any order.
 func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		most, room := rapid.IntRange(1, 20).Draw(t, "most"), rapid.IntRange(0, 10).Draw(t, "room")
-		c := &crowd{g: &callGate{}}
+		c := &gateModel{g: &callGate{}}
 		c.g.setLimits(most, room)
 		someone := rapid.Custom(func(t *rapid.T) callerKey {
 			tenant := rapid.SampledFrom([]switchboard.TenantID{"a", "b", "c"}).Draw(t, "tenant")
@@ -62,7 +62,7 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 				who := someone.Draw(t, "who")
 				turn, err := c.g.enter(who, rapid.Bool().Draw(t, "waits"))
 				if c.of(who.tenant) == 0 && len(c.inside) < most && (turn != nil || err != nil) {
-					t.Fatalf("the only call of %v is not let in, with %d of %d inside", who, len(c.inside), most)
+					t.Fatalf("the only call of %v got no slot, with %d of %d taken", who, len(c.inside), most)
 				}
 				switch {
 				case turn != nil:
@@ -83,7 +83,7 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 				for _, came := range c.settle() {
 					for _, still := range c.waiting {
 						if mine, theirs := before[came.queue.caller.tenant], before[still.queue.caller.tenant]; theirs == 0 && mine > 0 {
-							t.Errorf("a call of a tenant with %d inside is let in, and one of a tenant with none waits", mine)
+							t.Errorf("a call of a tenant with %d in flight got a slot, and one of a tenant with none waits", mine)
 						}
 					}
 				}
@@ -94,25 +94,25 @@ func TestAttack8NoTenantAndNoPrincipalEverHasMoreThanHalfOfTheCallsAtAServer(t *
 				}
 				i := rapid.IntRange(0, len(c.waiting)-1).Draw(t, "call")
 				if err := c.g.waitTurn(t.Context(), c.waiting[i], 0); err == nil {
-					t.Fatal("its turn has come, though nobody left")
+					t.Fatal("it got a slot, though none was released")
 				}
 				c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
 				c.settle()
 			},
 			"": func(t *rapid.T) {
 				if len(c.inside) > most || len(c.inside) != c.g.inside || len(c.waiting) != c.g.waitingCount() {
-					t.Fatalf("%d inside, %d wait; the gate has %d and %d, of at most %d", len(c.inside), len(c.waiting), c.g.inside, c.g.waitingCount(), most)
+					t.Fatalf("%d in flight, %d wait; the gate has %d and %d, of at most %d", len(c.inside), len(c.waiting), c.g.inside, c.g.waitingCount(), most)
 				}
 				half := max(1, most/2)
 				for _, who := range c.inside {
 					all, own := c.of(who.tenant), c.has(func(other callerKey) bool { return other == who })
 					if all > half || own > half {
-						t.Fatalf("%v has %d of %d calls, and its tenant %d", who, own, most, all)
+						t.Fatalf("%v has %d of %d calls, and its tenant has %d", who, own, most, all)
 					}
 				}
 				for _, w := range c.waiting {
 					if c.g.mayEnter(w.queue.caller) {
-						t.Fatalf("%v waits, though there is a place for it", w.queue.caller)
+						t.Fatalf("%v waits, though there is a slot for it", w.queue.caller)
 					}
 				}
 			},
@@ -125,7 +125,7 @@ func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
 	both := Neighbors{Tenants: true, Principals: true}
 	for _, tt := range []struct {
 		most    int
-		callers []callerKey // each makes more calls than there are places
+		callers []callerKey // each makes more calls than there are slots
 		want    []int
 	}{
 		{256, []callerKey{{tenant: "alone"}}, []int{256}},
@@ -147,7 +147,7 @@ func TestAttack8EachLeavesAsManyPlacesAsItTakes(t *testing.T) {
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-			t.Errorf("of %d places, %v have %v, want %v", tt.most, tt.callers, got, tt.want)
+			t.Errorf("with %d slots, %v have %v, want %v", tt.most, tt.callers, got, tt.want)
 		}
 	}
 }

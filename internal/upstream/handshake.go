@@ -11,6 +11,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -31,9 +32,6 @@ const (
 
 	// Over HTTP, a server that accepts the request is up.
 	probeTimeout = 5 * time.Second
-
-	// The first start may have to download a package.
-	startTimeout = 60 * time.Second
 )
 
 // An eraMemory remembers the era of a server across connections.
@@ -106,7 +104,7 @@ func (l *link) discover(ctx context.Context) (serverHello, error) {
 	version := newestModern(raw)
 	capabilities, _ := wire.Field(result, "capabilities")
 	if version == "" || len(capabilities) == 0 || capabilities[0] != '{' {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover is none of a version that we know")
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "its answer to server/discover names no version that we know")
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
@@ -141,7 +139,7 @@ func (l *link) parseHello(version string, capabilities, info, result []byte) ser
 		if removed > 0 {
 			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
 		}
-		h.instructions = l.mask.text(clean)
+		h.instructions = l.mask.Text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
@@ -177,7 +175,7 @@ func (l *link) initialize(ctx context.Context) (serverHello, error) {
 	raw, _ := wire.Field(result, "protocolVersion")
 	version, _ := wire.String(raw)
 	if wire.Modern(version) || !slices.Contains(wire.Versions, version) {
-		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which is none that we know", version)
+		return serverHello{}, exchangeErrorf(kindProtocol, false, "it answered initialize with version %.40q, which we do not know", version)
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
@@ -339,7 +337,7 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 		case a := <-initialized:
 			legacy = &a
 		case <-silence.C:
-			silent = !l.port.(*stdioPort).proc.hasUnread()
+			silent = !l.port.(*stdioPort).proc.HasUnread()
 		case <-ctx.Done():
 			switch {
 			case modern != nil && modern.err == nil:
@@ -368,8 +366,8 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 
 // noAnswerError is the error if a child process does not answer the handshake.
 func (l *link) noAnswerError(initialize bool) error {
-	if l.port.(*stdioPort).proc.hasUnread() {
-		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", startTimeout)
+	if l.port.(*stdioPort).proc.HasUnread() {
+		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}
 	method := wire.MethodDiscover
 	if initialize {

@@ -4,8 +4,8 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -27,7 +27,7 @@ func addProperties(h http.Header, schema, object []byte) {
 			continue
 		}
 		raw, _ := wire.Field(property, paramHeader)
-		if header, ok := wire.String(raw); ok && isToken(header) {
+		if header, ok := wire.String(raw); ok && http1.IsToken(header) {
 			if text, ok := headerText(value); ok {
 				h[http.CanonicalHeaderKey(wire.HeaderParamPrefix+header)] = []string{wire.EncodeHeader(text)}
 			}
@@ -53,10 +53,4 @@ func headerText(value []byte) (string, bool) {
 		return "", false
 	}
 	return strconv.FormatInt(int64(n), 10), true
-}
-
-// isToken reports whether s can be part of a header's name.
-func isToken(s string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
-	return s != "" && strings.Trim(s, letters) == ""
 }

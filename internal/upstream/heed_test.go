@@ -7,11 +7,11 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// Whatever changes before a modern server tells of changes is told by nobody.
-func TestWhatMayHaveChangedBeforeAServerTellsIsAskedForAgain(t *testing.T) {
+// A modern server announces no change that happens before its acknowledgement.
+func TestTheOfferIsListedAgainIfItMayHaveChangedBeforeTheAcknowledgement(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		listed bool // before the first word
+		listed bool // before the acknowledgement
 		acks   int
 		want   int
 	}{
@@ -32,7 +32,7 @@ func TestWhatMayHaveChangedBeforeAServerTellsIsAskedForAgain(t *testing.T) {
 			l.handleAcknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, &pendingRequest{ctx: t.Context(), method: wire.MethodListen, notify: func(switchboard.Notification) {}})
 		}
 		if asked != tt.want {
-			t.Errorf("%s: asked %d times, want %d", tt.name, asked, tt.want)
+			t.Errorf("%s: %d requests, want %d", tt.name, asked, tt.want)
 		}
 	}
 }

@@ -16,21 +16,17 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/http1"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // Limits of HTTP to servers.
 const (
-	maxHeaders    = 64 << 10
 	maxErrorBody  = 64 << 10
 	maxSession    = 1 << 10
-	maxIdleConns  = 256 // to one server
 	deleteTimeout = 2 * time.Second
 	drainTimeout  = time.Second // for the rest of a stream after the answer
-
-	// Servers on Node close a connection after five idle seconds. A request that crosses with that
-	// has an unknown outcome, so we close it earlier.
-	idleConnTimeout = 4 * time.Second
 )
 
 // forbiddenHeaders are headers that a configuration must not set. net/http repeats requests that
@@ -52,10 +48,10 @@ func newClient() *http.Client {
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 			TLSHandshakeTimeout:    dial.Timeout,
 			TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
-			MaxIdleConns:           maxIdleConns,
-			MaxIdleConnsPerHost:    maxIdleConns,
-			IdleConnTimeout:        idleConnTimeout,
-			MaxResponseHeaderBytes: maxHeaders,
+			MaxIdleConns:           http1.MaxIdle,
+			MaxIdleConnsPerHost:    http1.MaxIdle,
+			IdleConnTimeout:        http1.IdleTimeout,
+			MaxResponseHeaderBytes: http1.MaxHead,
 			DisableCompression:     true,
 		},
 	}
@@ -64,13 +60,13 @@ func newClient() *http.Client {
 // httpClients holds the connections to one server. All links to the server share it.
 type httpClients struct {
 	client *http.Client
-	pool   *pool // nil if the server has no HTTP address
+	pool   *http1.Pool // nil if the server has no HTTP address
 }
 
 func newHTTPClients(address string) *httpClients {
 	c := &httpClients{client: newClient()}
 	if u, err := parseAddress(address); err == nil {
-		c.pool = newPool(u)
+		c.pool = http1.NewPool(u)
 	}
 	return c
 }
@@ -79,14 +75,14 @@ func newHTTPClients(address string) *httpClients {
 func (c *httpClients) close() {
 	c.client.CloseIdleConnections()
 	if c.pool != nil {
-		c.pool.close()
+		c.pool.Close()
 	}
 }
 
 func parseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("its URL is none of http or https")
+		return nil, errors.New("its URL does not begin with http or https")
 	}
 	u.Fragment = ""
 	return u, nil
@@ -96,7 +92,7 @@ func parseAddress(address string) (*url.URL, error) {
 type httpPort struct {
 	link    *link
 	client  *http.Client
-	pool    *pool
+	pool    *http1.Pool
 	url     string
 	host    string
 	headers http.Header // of the server's configuration, with its credentials
@@ -130,8 +126,8 @@ func newHTTPPort(l *link, cfg *switchboard.Server, via *httpClients) (*httpPort,
 	}
 	w.onResponse = w.readAnswer
 	for name, secret := range cfg.Headers {
-		if !isToken(name) || !isText(secret.Reveal()) {
-			return nil, errors.New("one of its headers is none that HTTP can carry")
+		if !http1.IsToken(name) || !http1.IsText(secret.Reveal()) {
+			return nil, errors.New("one of its headers is not valid in HTTP")
 		}
 		w.headers[http.CanonicalHeaderKey(name)] = []string{secret.Reveal()}
 	}
@@ -243,29 +239,29 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 	head, modern := w.head, wire.Modern(w.version)
 	w.mu.Unlock()
 	for name, values := range f.paramHeaders {
-		if !isName([]byte(name)) || !isText(values[0]) {
-			f.withdraw()
+		if !http1.IsName([]byte(name)) || !http1.IsText(values[0]) {
+			f.sending.Withdraw()
 			return nil, ownError(kindProtocol, false, "a request to it cannot be made: a header would not be valid")
 		}
 	}
-	if modern && (!isText(f.method) || !isText(f.targetHeader)) {
-		f.withdraw()
-		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is no header")
+	if modern && (!http1.IsText(f.method) || !http1.IsText(f.targetHeader)) {
+		f.sending.Withdraw()
+		return nil, ownError(kindProtocol, false, "a request to it cannot be made: its method or name is not valid in a header")
 	}
-	c := w.pool.takeIdle()
+	c := w.pool.TakeIdle()
 	if c == nil {
 		ctx, cancel := w.requestContext(f)
 		var err error
-		c, err = w.pool.dial(ctx)
+		c, err = w.pool.Dial(ctx)
 		cancel()
 		if err != nil {
-			f.withdraw()
+			f.sending.Withdraw()
 			away := exchangeErrorf(kindUnreachable, false, "no connection: %s", w.errorText(err)).withRemedy(err)
 			away.gone = errors.Is(err, syscall.ECONNREFUSED)
 			return nil, away
 		}
 	}
-	resp, err := c.exchange(f, func(b []byte) []byte {
+	resp, err := c.Exchange(&f.sending, func(b []byte) []byte {
 		b = append(b, head...)
 		if modern {
 			b = appendHeader(b, wire.HeaderMethod, f.method)
@@ -277,9 +273,9 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 			b = appendHeader(b, name, values[0])
 		}
 		return b
-	})
+	}, f.body)
 	if err != nil {
-		return nil, exchangeErrorf(kindLost, !f.withdraw(), "the connection broke: %s", w.errorText(err))
+		return nil, exchangeErrorf(kindLost, !f.sending.Withdraw(), "the connection broke: %s", w.errorText(err))
 	}
 	return resp, nil
 }
@@ -288,7 +284,7 @@ func (w *httpPort) sendRequest(f *pendingRequest) (*http.Response, error) {
 // when f is halted or all work must stop.
 func (w *httpPort) requestContext(f *pendingRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(w.ctx)
-	if !f.setStop(cancel) {
+	if !f.sending.SetStop(cancel) {
 		cancel()
 	}
 	return ctx, cancel
@@ -299,7 +295,7 @@ func (w *httpPort) errorText(err error) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return w.link.mask.line([]byte(err.Error()), maxQuoted, true)
+	return w.link.mask.Line([]byte(err.Error()), mask.MaxQuoted, true)
 }
 
 // start implements port.
@@ -309,7 +305,7 @@ func (w *httpPort) start(f *pendingRequest) { go w.startBlocking(f) }
 // the call.
 func (w *httpPort) startBlocking(f *pendingRequest) {
 	if !w.tasks.enter() {
-		f.withdraw()
+		f.sending.Withdraw()
 		f.finish(wire.Message{}, 0, ownError(kindLost, false, "the connection was just closed"))
 		return
 	}
@@ -341,7 +337,7 @@ func (w *httpPort) exchange(f *pendingRequest) error {
 		return err
 	}
 	err = w.onResponse(f, resp)
-	if body, ok := resp.Body.(*body); ok && err == nil && !body.atEnd() && w.tasks.run(func() { drainStream(f, body) }) {
+	if body, ok := resp.Body.(*http1.Body); ok && err == nil && !body.AtEnd() && w.tasks.run(func() { drainStream(f, body) }) {
 		return nil
 	}
 	_ = resp.Body.Close()
@@ -351,7 +347,7 @@ func (w *httpPort) exchange(f *pendingRequest) error {
 // drainStream reads the rest of a stream after the answer, so that the connection can be used
 // again. No request waits for that.
 func drainStream(f *pendingRequest, stream io.ReadCloser) {
-	timer := time.AfterFunc(drainTimeout, f.halt)
+	timer := time.AfterFunc(drainTimeout, f.sending.Halt)
 	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, stream, maxErrorBody)
 	_ = stream.Close()
@@ -364,7 +360,7 @@ func (w *httpPort) cancel(f *pendingRequest, sent bool) {
 	if sent && !wire.Modern(version) && !f.isHandshake() {
 		w.post(cancelNotification(f))
 	}
-	f.halt()
+	f.sending.Halt()
 }
 
 // post implements port.
@@ -396,7 +392,7 @@ func (w *httpPort) sendOutbox() {
 		w.mu.Unlock()
 		ctx, cancel := context.WithTimeout(w.ctx, cancelTimeout)
 		if err := w.postAndWait(ctx, message); err != nil {
-			w.link.log.Debug("a server took no notification", "error", err)
+			w.link.log.Debug("a notification was not sent to a server", "error", err)
 		}
 		cancel()
 	}

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // Limits of what a server may send. A message beyond them is dropped, or its connection is closed.
 const (
-	maxMessage = 16 << 20 // bytes of one message, unless the server is configured otherwise
-
 	floodWindow     = 10 * time.Second
 	maxJunk         = 1_000   // lines that are no message, in a window
 	maxJunkBytes    = 8 << 20 // bytes of such lines
@@ -93,7 +93,7 @@ func (h *serverHello) modern() bool { return wire.Modern(h.version) }
 // address. It matches responses with requests.
 type link struct {
 	log    *slog.Logger
-	mask   *secretMask
+	mask   *mask.Mask
 	port   port
 	ours   clientInfo
 	madeAt time.Time
@@ -152,9 +152,9 @@ func (l *link) hello() *serverHello {
 	return &serverHello{}
 }
 
-func newLink(log *slog.Logger, m *secretMask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
+func newLink(log *slog.Logger, m *mask.Mask, ours clientInfo, asks string, relist func(switchboard.Kinds)) *link {
 	return &link{
-		log: log, mask: m, ours: ours, maxBytes: maxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
+		log: log, mask: m, ours: ours, maxBytes: frame.MaxMessage, askable: asks, madeAt: time.Now(), onListChanged: relist,
 		pending: map[string]*pendingRequest{}, abandoned: map[string]struct{}{}, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), asking: make(chan struct{}), questions: map[string]context.CancelFunc{},
 		subscribers: map[*resourceSubscriber]struct{}{}, subscriptions: map[string]int{},
@@ -188,7 +188,7 @@ func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
 	if f.answer.ErrorObject == nil {
 		return f.answer.Result, nil
 	}
-	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.line(f.answer.ErrorObject, maxQuoted, true))
+	e := exchangeErrorf(kindRefused, true, "it answered %s with the error %s", f.method, l.mask.Line(f.answer.ErrorObject, mask.MaxQuoted, true))
 	e.object, e.code, e.status = f.answer.ErrorObject, errorCode(f.answer.ErrorObject), f.status
 	return nil, e
 }
@@ -198,7 +198,7 @@ func (l *link) resultOf(f *pendingRequest) ([]byte, error) {
 func (l *link) roundTrip(ctx context.Context, f *pendingRequest, notify func(switchboard.Notification)) error {
 	f.ctx, f.notify = ctx, notify
 	if ctx.Err() != nil {
-		return exchangeErrorf(kindSilent, false, "no time for %s", f.method)
+		return exchangeErrorf(kindSilent, false, "no time left for %s", f.method)
 	}
 	if err := l.register(f); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (l *link) ping(ctx context.Context) error {
 	result, err := l.request(ctx, wire.MethodPing, nil)
 	if err == nil {
 		if len(result) == 0 || result[0] != '{' {
-			return exchangeErrorf(kindInvalid, true, "its answer to %s is no object", wire.MethodPing)
+			return exchangeErrorf(kindInvalid, true, "its answer to %s is not an object", wire.MethodPing)
 		}
 		return nil
 	}
@@ -268,14 +268,10 @@ func (l *link) failTooLong(id []byte, n int, whole bool) {
 	if !whole {
 		size += " or more"
 	}
-	if f == nil || !f.mayBeSent() || !f.finish(wire.Message{}, 0, l.tooLargeError(size)) {
+	if f == nil || !f.sending.MayBeSent() || !f.finish(wire.Message{}, 0, l.tooLargeError(size)) {
 		l.dropMessage("it is too long")
 	}
 }
-
-// maxSkip limits how many bytes of a message that is too long are skipped. If a server writes more,
-// its connection is closed.
-func (l *link) maxSkip() int { return max(maxSkipped, 2*l.maxBytes) }
 
 // send sends the request and does not wait.
 func (l *link) send(f *pendingRequest) error {
@@ -288,7 +284,7 @@ func (l *link) send(f *pendingRequest) error {
 
 // abandon finishes f, because its caller no longer waits.
 func (l *link) abandon(f *pendingRequest) {
-	sent := !f.withdraw()
+	sent := !f.sending.Withdraw()
 	if f.allowance != nil {
 		f.allowance.freeSlot() // even if a notification to its client still blocks
 	}
@@ -327,7 +323,7 @@ func (l *link) fail(err error) {
 	close(l.done)
 	for _, f := range flights {
 		gone := *asExchangeError(err)
-		gone.sent = !f.withdraw()
+		gone.sent = !f.sending.Withdraw()
 		f.finish(wire.Message{}, 0, &gone)
 	}
 }
@@ -337,7 +333,7 @@ func (l *link) haltPending() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, f := range l.pending {
-		f.halt()
+		f.sending.Halt()
 	}
 }
 
@@ -368,7 +364,7 @@ func (l *link) dropMessage(why string) {
 // dispatch handles a message of the server. via is the request that has m on its own stream, or nil
 // for a shared stream. lent is the buffer that holds the message, if it must be released. dispatch
 // reports whether the message is the response to a pending request.
-func (l *link) dispatch(lent lentBuffer, m wire.Message, via *pendingRequest) (answered bool) {
+func (l *link) dispatch(lent frame.Buffer, m wire.Message, via *pendingRequest) (answered bool) {
 	switch m.Kind {
 	case wire.Response:
 		f := via
@@ -377,14 +373,14 @@ func (l *link) dispatch(lent lentBuffer, m wire.Message, via *pendingRequest) (a
 			f = l.pending[string(m.ID)]
 			l.mu.Unlock()
 		}
-		if f != nil && string(f.id) == string(m.ID) && f.mayBeSent() && f.finishWith(lent, m, 0, nil) {
+		if f != nil && string(f.id) == string(m.ID) && f.sending.MayBeSent() && f.finishWith(lent, m, 0, nil) {
 			return true
 		}
 		if via == nil && l.takeAbandoned(m.ID) {
 			l.log.Debug("a server answered too late", "id", string(m.ID))
 			return false
 		}
-		l.dropMessage("it answers nothing that was asked")
+		l.dropMessage("a response to no pending request")
 	case wire.Notification:
 		l.handleNotification(m, via)
 	case wire.Request:
@@ -473,7 +469,7 @@ func (l *link) handleProgress(m wire.Message, via *pendingRequest) {
 	f := l.pending[string(token)]
 	l.mu.Unlock()
 	if f == nil || f.progressToken == nil || via != nil && f != via {
-		l.dropMessage("progress of a call that is not under way")
+		l.dropMessage("progress of a call that is not in flight")
 		return
 	}
 	f.allowance.resetSilence()
@@ -490,7 +486,7 @@ func (l *link) handleLogMessage(m wire.Message, via *pendingRequest) {
 		f = l.onlyCall()
 	}
 	if f == nil {
-		l.dropMessage("a log message that could be any call's")
+		l.dropMessage("a log message of an unknown call")
 		return
 	}
 	raw, _ := wire.Field(m.Params, "level")
@@ -534,7 +530,7 @@ func (l *link) deliver(f, via *pendingRequest, n switchboard.Notification) {
 // handleRequest answers a request of the server.
 func (l *link) handleRequest(m wire.Message, via *pendingRequest) {
 	if l.hello().modern() {
-		l.dropMessage("a request, which servers of this protocol do not make")
+		l.dropMessage("a request, which modern servers must not send")
 		return
 	}
 	if m.Method == wire.MethodPing {
@@ -617,9 +613,9 @@ func (w *floodMeter) add(junk, junkBytes, chatter int) string {
 	w.chatter += chatter
 	switch {
 	case w.junk > maxJunk:
-		return "it writes lines that are no messages, without end"
+		return "it writes lines that are not messages, without end"
 	case w.junkBytes > maxJunkBytes:
-		return "it writes text that is no message, without end"
+		return "it writes text that is not a message, without end"
 	case w.chatter > maxChatter:
 		return "it sends notifications without end"
 	}

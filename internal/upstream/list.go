@@ -98,12 +98,12 @@ func (l *link) listItems(ctx context.Context, k switchboard.Kind) (items [][]byt
 		next, ok := wire.Field(result, "nextCursor")
 		if !ok || string(next) == "null" {
 			if odd > 0 {
-				note = fmt.Sprintf("%d of its %s are left out: readers could take each for two things, or it is too deep", odd, k)
+				note = fmt.Sprintf("%d of its %s are left out, because two readers could understand them differently or they are too deep", odd, k)
 			}
 			return items, note, nil
 		}
 		if _, ok := wire.String(next); !ok {
-			return nil, "", exchangeErrorf(kindInvalid, true, "its answer to %s has a cursor that is no string", shelf.method)
+			return nil, "", exchangeErrorf(kindInvalid, true, "its answer to %s has a cursor that is not a string", shelf.method)
 		}
 		// An empty cursor is as good as any other, so it is followed once.
 		if seen[string(next)] {

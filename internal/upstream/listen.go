@@ -45,7 +45,7 @@ func (l *link) listenModern() {
 		params := l.withMeta(append(append([]byte(`{"notifications":`), l.hello().listenFilter()...), '}'), l.hello().version)
 		_, err := l.request(ctx, wire.MethodListen, params)
 		if err != nil && asExchangeError(err).code != 0 {
-			l.log.Debug("a server does not tell when what it offers changes", "error", err)
+			l.log.Debug("a server does not announce changes of its offer", "error", err)
 			if fails > 0 { // it worked before, so the server may have been replaced
 				l.onListChanged(switchboard.AllKinds)
 			}

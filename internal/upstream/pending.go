@@ -4,11 +4,12 @@ import (
 	"context"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/time/rate"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/sent"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -16,13 +17,6 @@ import (
 const (
 	maxQueued      = 10_000
 	maxQueuedBytes = 4 << 20
-)
-
-// Whether a request has been sent.
-const (
-	notSent     int32 = iota // and still can be
-	sendClaimed              // it may have been sent
-	neverSent                // it never will be
 )
 
 // A pendingRequest is a request of ours that is not answered yet.
@@ -41,7 +35,7 @@ type pendingRequest struct {
 	progressToken []byte // the client's, as spelled; nil means none
 	minLogLevel   int    // lowest rank of log messages that the client wants; 0 means none
 
-	sendState atomic.Int32
+	sending sent.State
 
 	notifyMu sync.Mutex     // held while notify is called
 	delivery sync.WaitGroup // the goroutine that runs deliverQueue
@@ -57,11 +51,8 @@ type pendingRequest struct {
 	done          chan struct{} // closed when it is finished; nil while nothing waits for that
 	answer        wire.Message
 	err           error
-	status        int        // of the HTTP response
-	buffer        lentBuffer // holds the answer; its last reader may release it, but need not
-
-	stopPort func() // stops what the port does for it now; nil means that it does nothing
-	halted   bool
+	status        int          // of the HTTP response
+	buffer        frame.Buffer // holds the answer; its last reader may release it, but need not
 }
 
 // How many notifications a call may send at once, and then per second.
@@ -87,11 +78,11 @@ func (f *pendingRequest) allowNotification(bytes, most int) bool {
 
 // finish ends the request and reports whether it did. Only the first finish counts.
 func (f *pendingRequest) finish(answer wire.Message, status int, err error) bool {
-	return f.finishWith(lentBuffer{}, answer, status, err)
+	return f.finishWith(frame.Buffer{}, answer, status, err)
 }
 
 // finishWith is finish with an answer at the start of the buffer lent.
-func (f *pendingRequest) finishWith(lent lentBuffer, answer wire.Message, status int, err error) bool {
+func (f *pendingRequest) finishWith(lent frame.Buffer, answer wire.Message, status int, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.finished {
@@ -111,9 +102,9 @@ func (f *pendingRequest) finishWith(lent lentBuffer, answer wire.Message, status
 // answer, so that the bytes behind the result are spare room.
 func (f *pendingRequest) result() switchboard.Result {
 	m := &f.answer
-	r := switchboard.Result{JSON: m.Result, Outline: m.Outline, Release: f.buffer.releaseOnce()}
-	if end := m.At + len(m.Result); end <= len(f.buffer.bytes) {
-		r.JSON, r.Spare = f.buffer.bytes[m.At:end], len(f.buffer.bytes)-end
+	r := switchboard.Result{JSON: m.Result, Outline: m.Outline, Release: f.buffer.ReleaseOnce()}
+	if end := m.At + len(m.Result); end <= len(f.buffer.Bytes) {
+		r.JSON, r.Spare = f.buffer.Bytes[m.At:end], len(f.buffer.Bytes)-end
 	}
 	return r
 }
@@ -210,41 +201,9 @@ func (f *pendingRequest) queueDelivered() <-chan struct{} {
 	return calm
 }
 
-// setStop sets the function that stops what the port does for the request; nil means that it does
-// nothing. It returns false if the request was halted already.
-func (f *pendingRequest) setStop(stop func()) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stopPort = stop
-	return !f.halted
-}
-
-// halt stops what the port does for the request, now and later.
-func (f *pendingRequest) halt() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.halted = true
-	if f.stopPort != nil {
-		f.stopPort()
-	}
-}
-
 // isHandshake reports whether the request is part of the handshake. Such requests are not
 // cancelled: the protocol forbids it for initialize, and a server that was only probed would not
 // understand it.
 func (f *pendingRequest) isHandshake() bool {
 	return f.method == wire.MethodInitialize || f.method == wire.MethodDiscover
 }
-
-// claimSend must be called before the first byte is sent. It returns false if the request was
-// withdrawn.
-func (f *pendingRequest) claimSend() bool { return f.sendState.CompareAndSwap(notSent, sendClaimed) }
-
-// withdraw makes sure that an unsent request is never sent. It reports whether the request has
-// provably not been sent.
-func (f *pendingRequest) withdraw() bool {
-	return f.sendState.CompareAndSwap(notSent, neverSent) || f.sendState.Load() == neverSent
-}
-
-// mayBeSent reports whether the request may have reached the server.
-func (f *pendingRequest) mayBeSent() bool { return f.sendState.Load() == sendClaimed }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -37,12 +38,12 @@ func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
 		return w.readRefusal(f, resp)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return exchangeErrorf(kindInvalid, true, "its answer is compressed, which was not asked for")
+		return exchangeErrorf(kindInvalid, true, "its answer is compressed, which we do not accept")
 	}
 	if f.method == wire.MethodInitialize {
 		id := resp.Header.Get(wire.HeaderSessionID)
 		if !validSessionID(id) {
-			return exchangeErrorf(kindProtocol, true, "the id of its session is no id")
+			return exchangeErrorf(kindProtocol, true, "the id of its session is not valid")
 		}
 		w.setSession(id)
 	}
@@ -138,58 +139,24 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	if resp.ContentLength > int64(w.link.maxBytes) {
 		return w.link.tooLargeError(fmt.Sprintf(" of %d bytes", resp.ContentLength))
 	}
-	body, lent, err := readAll(resp.Body, int(resp.ContentLength), w.link.maxBytes)
+	body, lent, err := frame.ReadAll(resp.Body, int(resp.ContentLength), w.link.maxBytes)
 	switch {
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, frame.ErrTooLarge):
 		return w.link.tooLargeError("")
 	case err != nil:
 		return exchangeErrorf(kindLost, true, "its answer broke off: %s", w.errorText(err))
 	}
 	m, err := wire.ParseEnvelope(body)
 	if err != nil {
-		w.link.dropMessage("its answer is no message")
-		return exchangeErrorf(kindInvalid, true, "its answer is no message of JSON-RPC")
+		w.link.dropMessage("its answer is not a message")
+		return exchangeErrorf(kindInvalid, true, "its answer is not a JSON-RPC message")
 	}
 	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
 		w.link.dropMessage("it answers something else")
-		return exchangeErrorf(kindInvalid, true, "it answered something else than what was asked")
+		return exchangeErrorf(kindInvalid, true, "it answered a different request")
 	}
 	f.finishWith(lent, m, resp.StatusCode, nil)
 	return nil
-}
-
-var errTooLarge = errors.New("too large")
-
-// spareRoom is how many more bytes are allocated for an answer than it needs: one byte to detect
-// its end, and room for bytes that are appended for the client.
-const spareRoom = 256
-
-// readAll reads at most limit bytes into a lent buffer. size is the expected number, or -1.
-func readAll(r io.Reader, size, limit int) ([]byte, lentBuffer, error) {
-	const first, most = 4 << 10, 2 << 20
-	if size < 0 {
-		size = first
-	}
-	l, n := borrowBuffer(min(size, most)+spareRoom), 0 // size is only a promise
-	for {
-		more, err := r.Read(l.bytes[n:])
-		n += more
-		switch {
-		case n > limit:
-			err = errTooLarge
-		case errors.Is(err, io.EOF):
-			return l.bytes[:n], l, nil
-		case err == nil && n == len(l.bytes):
-			bigger := borrowBuffer(max(2*n, min(size, limit)+spareRoom))
-			copy(bigger.bytes, l.bytes)
-			l.release()
-			l = bigger
-		}
-		if err != nil {
-			l.release()
-			return nil, lentBuffer{}, err
-		}
-	}
 }
 
 // readStream reads a response that is a stream of events. If a legacy server ended the stream early
@@ -248,9 +215,9 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		case errors.Is(err, wire.ErrEventTooLong) && f != nil:
 			return "", 0, w.link.tooLargeError("")
 		case errors.Is(err, wire.ErrEventTooLong): // on a shared stream
-			var s idScanner
-			n, err := events.Skip(s.feed, w.link.maxSkip())
-			w.link.failTooLong(s.responseID(), n, err == nil)
+			var s frame.IDScanner
+			n, err := events.Skip(s.Feed, frame.MaxSkip(w.link.maxBytes))
+			w.link.failTooLong(s.ResponseID(), n, err == nil)
 			too := own.add(1, 0, 0)
 			switch {
 			case errors.Is(err, wire.ErrEventTooLong):
@@ -272,9 +239,9 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		junk, chatter := 0, 0
 		switch {
 		case err != nil:
-			w.link.dropMessage("an event is no message")
+			w.link.dropMessage("an event is not a message")
 			junk = 1
-		case !w.link.dispatch(lentBuffer{}, m, f):
+		case !w.link.dispatch(frame.Buffer{}, m, f):
 			chatter = 1
 		}
 		if f != nil && f.isFinished() {
@@ -306,7 +273,7 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream with something else")
+		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
 	return nil, statusError(resp)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // When a changed list is requested again.
@@ -25,11 +27,11 @@ const (
 type server struct {
 	id          switchboard.ServerID
 	opts        *Options
-	spawn       *spawner
+	spawn       *process.Spawner
 	httpClients *httpClients
 	log         *slog.Logger
-	mask        *secretMask
-	stderrLog   *stderrLog
+	mask        *mask.Mask
+	stderrLog   *process.StderrLog
 	clientInfo  clientInfo
 	onChange    func()          // called when the offer has changed
 	startAfter  <-chan struct{} // no link is opened before it is closed; nil means no wait
@@ -57,7 +59,7 @@ type server struct {
 	unlisted switchboard.Kinds
 
 	mu         sync.Mutex
-	ownStderr  *stderrReader // of the last process of the main link; nil means none
+	ownStderr  *process.StderrReader // of the last process of the main link; nil means none
 	cfg        switchboard.Server
 	connectors map[linkScope]*connector
 	serverFacts
@@ -88,7 +90,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 	s := &server{
 		id: cfg.ID, opts: &f.opts, spawn: f.spawner, clientInfo: f.clientInfo, onChange: f.signalChange, cfg: cfg,
 		log:         f.opts.Log.With("server", string(cfg.ID)),
-		mask:        newSecretMask(&cfg),
+		mask:        mask.New(&cfg),
 		era:         &eraMemory{},
 		httpClients: newHTTPClients(cfg.URL),
 		firstTried:  make(chan struct{}),
@@ -98,7 +100,7 @@ func newServer(f *Fleet, cfg switchboard.Server, old *server) *server {
 		listingDone: make(chan struct{}),
 	}
 	s.reportLink = func(up bool, why *Failure) { f.reportLink(s, up, why) }
-	s.stderrLog = newStderrLog(s.log, s.mask)
+	s.stderrLog = process.NewStderrLog(s.log, s.mask)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.connect = s.open
 	s.update(cfg)
@@ -134,7 +136,7 @@ func (s *server) addConnector(o linkScope) *connector {
 				return nil, ownError(kindLost, false, "it is being closed")
 			}
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, startTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, process.StartTimeout)
 		defer cancel()
 		return s.connect(ctx, o)
 	})
@@ -177,9 +179,9 @@ func (s *server) open(ctx context.Context, o linkScope) (*link, error) {
 // because it was probed.
 func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
 	s.setOwnStderr(o, nil)
-	proc, err := s.spawn.start(cfg)
+	proc, err := s.spawn.Start(cfg)
 	if err != nil {
-		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.text(err.Error()), remedy: startRemedy(cfg)}
+		return nil, &exchangeError{kind: kindUnreachable, gone: true, text: s.mask.Text(err.Error()), remedy: process.StartRemedy(cfg)}
 	}
 	l := s.newLink(o)
 	s.setOwnStderr(o, newStdioPort(l, proc, s.stderrLog).stderr)
@@ -193,7 +195,7 @@ func (s *server) openProcess(ctx context.Context, cfg *switchboard.Server, o lin
 
 // setOwnStderr stores the stderr of the main link's process for Status, and ignores that of other
 // processes.
-func (s *server) setOwnStderr(o linkScope, says *stderrReader) {
+func (s *server) setOwnStderr(o linkScope, says *process.StderrReader) {
 	if !o.own {
 		return
 	}
@@ -322,7 +324,7 @@ func (s *server) listOffer(l *link, kinds switchboard.Kinds) error {
 	s.mu.Unlock()
 	s.unlisted = failed
 	if note := now.String(); note != "" && now != said {
-		s.log.Warn("not all that a server offers is known", "note", note)
+		s.log.Warn("the offer of a server is incomplete", "note", note)
 	}
 	if changed {
 		s.onChange()
@@ -432,16 +434,16 @@ func (s *server) recordDown(stage Stage, err error, wait time.Duration) {
 func (s *server) recordFailure(stage Stage, err error) {
 	remedy := asExchangeError(err).remedy
 	if stage == StageConnect && asExchangeError(err).kind == kindSilent {
-		remedy = slowStartRemedy(s.config().Command)
+		remedy = process.SlowStartRemedy(s.config().Command)
 	}
-	message, remedy := s.mask.text(err.Error()), s.mask.text(remedy)
+	message, remedy := s.mask.Text(err.Error()), s.mask.Text(remedy)
 	s.mu.Lock()
 	repeated := s.failure != nil && s.failure.Stage == stage && s.failure.Message == message
 	since := time.Now()
 	if s.failure != nil {
 		since = s.failure.Since
 	}
-	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asExchangeError(err).gone, Remedy: remedy, Stderr: s.ownStderr.lastLines()}
+	s.failure = &Failure{Stage: stage, Message: message, Since: since, Gone: asExchangeError(err).gone, Remedy: remedy, Stderr: s.ownStderr.LastLines()}
 	changed := s.offer != nil && !s.offer.Stale
 	if changed {
 		stale := *s.offer
@@ -464,7 +466,7 @@ func (s *server) recordFailure(stage Stage, err error) {
 // probe checks that the server answers. If the server has forgotten the session, opening a new one
 // is the answer.
 func (s *server) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, process.StartTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for again := false; ; again = true {
@@ -499,7 +501,7 @@ func (s *server) probePath(ctx context.Context, path string) error {
 	}
 	resp, err := s.httpClients.client.Do(req)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "%s cannot be asked for: %s", path, s.mask.text(err.Error())).withRemedy(err)
+		return exchangeErrorf(kindUnreachable, false, "%s has no answer: %s", path, s.mask.Text(err.Error())).withRemedy(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -132,15 +133,15 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 func (p *ssePort) setEndpoint(endpoint string) error {
 	base, err := url.Parse(p.url)
 	if err != nil {
-		return exchangeErrorf(kindUnreachable, false, "its URL is none")
+		return exchangeErrorf(kindUnreachable, false, "its URL is not valid")
 	}
 	u, err := base.Parse(strings.TrimSpace(endpoint))
 	switch {
 	case err != nil || len(endpoint) > maxEndpoint || u.User != nil:
-		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is no address")
+		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is not a valid address")
 	case origin(u) != origin(base):
 		return exchangeErrorf(kindProtocol, false, "the endpoint that it names is at %s and not at %s, so that nothing is sent there",
-			p.link.mask.line([]byte(origin(u)), maxQuoted, true), origin(base))
+			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
 	p.url = u.String()
@@ -176,7 +177,7 @@ func (p *ssePort) start(f *pendingRequest) {
 	p.httpPort.start(f)
 	if f.ctx != nil {
 		// The response comes on the stream. The server need not have answered the POST by then.
-		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainTimeout, f.halt) })
+		context.AfterFunc(f.ctx, func() { time.AfterFunc(drainTimeout, f.sending.Halt) })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 )
 
 // A State is the state of a server's main connection.
@@ -122,8 +123,8 @@ func (s *server) status() ServerStatus {
 			Stage:   StageConnect,
 			Message: fmt.Sprintf("it was started %s ago and has not answered yet", age.Round(100*time.Millisecond)),
 			Since:   s.attemptBegan,
-			Remedy:  s.mask.text(slowStartRemedy(s.cfg.Command)),
-			Stderr:  s.ownStderr.lastLines(),
+			Remedy:  s.mask.Text(process.SlowStartRemedy(s.cfg.Command)),
+			Stderr:  s.ownStderr.LastLines(),
 		}
 	}
 	for _, sl := range s.connectors {
@@ -136,7 +137,7 @@ func (s *server) status() ServerStatus {
 		st.Connections++
 		st.Dropped += l.dropped.Load()
 		if p, ok := l.port.(*stdioPort); ok {
-			st.PIDs = append(st.PIDs, p.proc.pid)
+			st.PIDs = append(st.PIDs, p.proc.PID)
 		}
 	}
 	slices.Sort(st.PIDs)

@@ -8,14 +8,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // stdioPort is the port to a child process: each message is a line.
 type stdioPort struct {
 	link   *link
-	proc   *process
-	stderr *stderrReader
+	proc   *process.Process
+	stderr *process.StderrReader
 
 	mu      sync.Mutex
 	backlog []outgoingMessage
@@ -31,9 +34,9 @@ type outgoingMessage struct {
 }
 
 // newStdioPort starts to serve the process's pipes. The link fails when they end.
-func newStdioPort(l *link, proc *process, v *stderrLog) *stdioPort {
+func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
 	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	s.stderr = readStderr(v, proc.stderr)
+	s.stderr = process.ReadStderr(v, proc.Stderr)
 	l.port, l.endsPending = s, true
 	go s.write()
 	go s.serve()
@@ -93,16 +96,16 @@ func (s *stdioPort) write() {
 		s.backlog = nil
 		s.mu.Unlock()
 		for _, o := range batch {
-			if o.request != nil && !o.request.claimSend() {
+			if o.request != nil && !o.request.sending.Claim() {
 				continue
 			}
 			// We own the text and the capacity behind it.
-			n, err := s.proc.stdin.Write(append(wire.OneLine(o.text), '\n'))
+			n, err := s.proc.Stdin.Write(append(wire.OneLine(o.text), '\n'))
 			if err == nil {
 				continue
 			}
 			if n == 0 && o.request != nil {
-				o.request.sendState.Store(neverSent) // the pipe took no byte
+				o.request.sending.NothingLeft() // the pipe took no byte
 			}
 			waitFor(s.readDone, time.Second) // the reader has a better reason for the end
 			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
@@ -117,10 +120,10 @@ func (s *stdioPort) serve() {
 	err := s.readLines()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The process has ended or is about to be ended.
-		waitFor(s.proc.programEnded, time.Second)
+		waitFor(s.proc.Ended, time.Second)
 		f := exchangeErrorf(kindLost, true, "%s", s.endText())
 		f.gone = true
-		f.remedy = exitRemedy(s.proc.exitStatus(), s.stderr.lastLines())
+		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
 		err = f
 	}
 	s.link.fail(asExchangeError(err))
@@ -129,11 +132,11 @@ func (s *stdioPort) serve() {
 // endText says how the process ended, with its last line of stderr. Status shows more lines.
 func (s *stdioPort) endText() string {
 	text := "it closed its output"
-	if how := s.proc.exitStatus(); how != "" {
+	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
-		waitFor(s.stderr.done, 100*time.Millisecond)
+		waitFor(s.stderr.Done, 100*time.Millisecond)
 	}
-	if words := s.stderr.lastLines(); len(words) > 0 {
+	if words := s.stderr.LastLines(); len(words) > 0 {
 		text += ", its last words: " + words[len(words)-1]
 	}
 	return text
@@ -141,12 +144,12 @@ func (s *stdioPort) endText() string {
 
 // readLines handles lines until reading fails.
 func (s *stdioPort) readLines() error {
-	lines := newLineReader(s.proc.stdout, s.link.maxBytes)
+	lines := frame.NewLineReader(s.proc.Stdout, s.link.maxBytes)
 	for {
-		ln, err := lines.next()
-		if errors.Is(err, errEndlessLine) {
-			s.link.failTooLong(ln.id, ln.long, false)
-			return exchangeErrorf(kindLost, true, "%s", errEndlessLine)
+		ln, err := lines.Next()
+		if errors.Is(err, frame.ErrEndlessLine) {
+			s.link.failTooLong(ln.ID, ln.Long, false)
+			return exchangeErrorf(kindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
 			return err
@@ -158,23 +161,23 @@ func (s *stdioPort) readLines() error {
 }
 
 // handleLine handles one line. It returns the reason to close the connection, or "".
-func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
+func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
-	if ln.long > 0 {
-		l.failTooLong(ln.id, ln.long, true)
+	if ln.Long > 0 {
+		l.failTooLong(ln.ID, ln.Long, true)
 		return l.flood.add(1, 0, 0)
 	}
-	text := bytes.TrimSpace(ln.text)
+	text := bytes.TrimSpace(ln.Text)
 	if len(text) == 0 {
 		return l.flood.add(0, 1, 0)
 	}
-	m, err := wire.ParseEnvelope(ln.text)
+	m, err := wire.ParseEnvelope(ln.Text)
 	if err != nil {
-		l.dropMessage("a line is no message")
-		l.log.Debug("a line that is no message", "line", l.mask.line(text, maxQuoted, true), "why", err)
+		l.dropMessage("a line is not a message")
+		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
 		return l.flood.add(1, len(text), 0)
 	}
-	if l.dispatch(ln.lent, m, nil) {
+	if l.dispatch(ln.Lent, m, nil) {
 		return ""
 	}
 	return l.flood.add(0, 0, 1)
@@ -182,15 +185,15 @@ func (s *stdioPort) handleLine(ln messageLine) (tooMuch string) {
 
 // shutDown implements port.
 func (s *stdioPort) shutDown(hurry <-chan struct{}) {
-	if !s.proc.stop(hurry) {
-		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.pid)
+	if !s.proc.Stop(hurry) {
+		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}
 	// A process that left the group may hold the pipes open. We do not wait for it.
 	waitFor(s.readDone, time.Second)
-	_ = s.proc.stdout.Close()
-	_ = s.proc.stderr.Close()
+	_ = s.proc.Stdout.Close()
+	_ = s.proc.Stderr.Close()
 	<-s.readDone
-	<-s.stderr.done
+	<-s.stderr.Done
 }
 
 // waitFor waits until c is closed, but at most d.

@@ -128,7 +128,7 @@ func noLinkError(ctx context.Context, err error) error {
 }
 
 // errNoUpdates is the error for a server that does not send updates of the resource.
-var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not tell when it is updated")
+var errNoUpdates = switchboard.Refuse(switchboard.CodeServerFailed, "the resource's server does not send updates of it")
 
 func memberIsTrue(obj []byte, name string) bool {
 	value, _ := wire.Field(obj, name)
@@ -162,7 +162,7 @@ func (s *resourceSubscriber) listenOnce(ctx context.Context, l *link, uri []byte
 	case err != nil:
 		return l.subscribeError(ctx, err)
 	case f.answer.ErrorObject != nil:
-		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.json(f.answer.ErrorObject)}
+		return &switchboard.ServerError{Server: s.call.Server, Modern: true, Object: l.mask.JSON(f.answer.ErrorObject)}
 	}
 	return l.subscribeError(ctx, exchangeErrorf(kindLost, true, "it has ended the subscription"))
 }
@@ -186,7 +186,7 @@ func (l *link) subscribeError(ctx context.Context, err error) error {
 	case !ok:
 		return err
 	case f.object != nil:
-		return &switchboard.ServerError{Object: l.mask.json(f.object), Modern: l.hello().modern()}
+		return &switchboard.ServerError{Object: l.mask.JSON(f.object), Modern: l.hello().modern()}
 	}
 	return callError(ctx, f)
 }
@@ -217,12 +217,12 @@ func updatedURI(params []byte) (uri string, ok bool) {
 func (l *link) handleUpdated(m wire.Message, via *pendingRequest) {
 	uri, ok := updatedURI(m.Params)
 	if !ok {
-		l.dropMessage("an update of no resource")
+		l.dropMessage("an update without a URI")
 		return
 	}
 	if l.hello().modern() {
 		if f := l.subscriptionOf(m, via); f == nil || f.method != wire.MethodListen || !f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params}) {
-			l.dropMessage("an update that nobody asked for")
+			l.dropMessage("an update without a subscription")
 		}
 		return
 	}
@@ -286,6 +286,6 @@ func (l *link) unsubscribe(uri string, spelt []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
 	if _, err := l.request(ctx, wire.MethodUnsubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
-		l.log.Debug("a subscription was not ended", "error", l.mask.text(err.Error()))
+		l.log.Debug("a subscription was not ended", "error", l.mask.Text(err.Error()))
 	}
 }
