@@ -19,6 +19,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -86,7 +87,7 @@ func (p *policyTestCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 // readSources returns the layers to test.
 func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*author.Sources, error) {
 	if len(p.Paths) > 0 {
-		return app.PolicySourcesAt(p.Paths)
+		return policysource.At(p.Paths)
 	}
 	if _, err := os.Stat(p.Config); os.IsNotExist(err) && p.MCPConfig == "" {
 		return nil, fmt.Errorf(`there is no %s here. Test policies in one of these ways:
@@ -97,7 +98,7 @@ func (p *policyTestCmd) readSources(ctx context.Context, log *slog.Logger) ([]*a
 	if err != nil {
 		return nil, err
 	}
-	return app.PolicySources(c), nil
+	return policysource.Of(c), nil
 }
 
 // addFaults appends err to all if it is Faults. Any other error it returns.
@@ -193,7 +194,7 @@ func (p *policyCheckCmd) Run(ctx context.Context, io streams, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	sources := app.PolicySources(c)
+	sources := policysource.Of(c)
 	layers := make([]*policy.Layer, len(sources))
 	var faults switchboard.Faults
 	names := false
@@ -378,7 +379,7 @@ func (p *policyEvalCmd) Run(ctx context.Context, io streams, log *slog.Logger) e
 		return err
 	}
 	var layers []*policy.Layer
-	for _, s := range app.PolicySources(c) {
+	for _, s := range policysource.Of(c) {
 		if s.Tenant != "" && s.Tenant != id {
 			continue
 		}

@@ -25,11 +25,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
-	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/idempotency"
@@ -37,6 +37,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/surface"
@@ -107,7 +109,8 @@ type App struct {
 	engine   *policy.Engine
 	fleet    *upstream.Fleet
 	health   *health.Monitor
-	ledger   *ledger
+	ledger   *receipt.Ledger
+	recorder *replay.Recorder
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
@@ -126,7 +129,7 @@ type App struct {
 	building sync.Mutex
 	state    atomic.Pointer[servingState]
 	ready    chan struct{} // closed once state holds the servers' first offers
-	starting atomic.Pointer[startingServers]
+	binder   *bind.Binder
 
 	keysChanged chan struct{} // holds one signal when the keys may have changed
 
@@ -143,17 +146,10 @@ type App struct {
 	answeredServers  *changedServers // to be kept in the store
 	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
 	toolSearch       toolSearch // for operators' searches
-	tieLog           tieLog     // which ties were logged
 
 	grace *gracePeriod
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-}
-
-// startingServers are the servers that runs wait for.
-type startingServers struct {
-	servers  []switchboard.ServerID
-	replaced chan struct{} // closed when a newer startingServers has replaced this one
 }
 
 // reloadFault says why the last reload was refused, when, and since when every reload was refused.
@@ -195,7 +191,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if a.cluster, err = openCluster(a.store, o, c, a.metrics.Hopped); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if a.ledger, err = openLedger(ctx, o, c, a.store); err != nil {
+	if err := a.openLedger(ctx, c); err != nil {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
@@ -213,7 +209,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
 		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
-			n.Tenants, n.Principals = a.state.Load().ring.Neighbors(p)
+			n.Tenants, n.Principals = a.state.Load().Ring.Neighbors(p)
 			return n
 		},
 		Guard:   o.Guard,
@@ -249,9 +245,18 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})
 	a.serverInfo = gateway.ServerInfo(o.Name, o.Version)
 	a.emptySurface = surface.New(surface.Input{Own: []*switchboard.Tool{gateway.Status}, Info: a.serverInfo})
-	a.runs = run.New(a, a.emptySurface, a.store)
+	starting := make([]switchboard.ServerID, len(c.Servers))
+	for i := range c.Servers {
+		starting[i] = c.Servers[i].ID
+	}
+	slices.Sort(starting)
+	a.binder = bind.New(bind.Options{
+		State: func() *bind.State { return a.state.Load().State },
+		Unfit: a.health.Unfit, Record: a.recorder.Decision, Bound: a.freeMemorySoon, ServerInfo: a.serverInfo, Log: o.Log,
+	}, starting)
+	a.runs = run.New(a.binder, a.emptySurface, a.store)
 	limits := constraint.NewLimiter(a.store, func(id switchboard.TenantID) []switchboard.Limit {
-		if t := a.state.Load().tenants[id]; t != nil {
+		if t := a.state.Load().Tenants[id]; t != nil {
 			return t.Limits
 		}
 		return nil
@@ -261,12 +266,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	}
 	// A client that reads the rest of a kept result needs the same permission as for a call.
 	approved := func(next switchboard.Caller) switchboard.Caller { return guard(constraint.Approve(next)) }
-	cached := cache.New(a.store, a.cacheTerms, a.ledger.digests.Arguments, a.metrics.Cached)
+	cached := cache.New(a.store, a.cacheTerms, a.ledger.Digests().Arguments, a.metrics.Cached)
 	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(a.countTokens)
-	a.keys = idempotency.New(a.store, guard, a.ledger.digests.Arguments, a.metrics.Keyed, o.Log)
+	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
 	chain := &callChain{
-		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
+		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
 	}
 	a.gateway = gateway.New(gateway.Options{
@@ -275,13 +280,13 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Results:       results,
 		Meter:         a.meter,
 		WholeResults:  o.WholeResults,
-		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.sessionKey},
+		Sessions:      gateway.SessionOptions{Store: a.store, Cluster: a.cluster, Key: a.ledger.Key("sessions")},
 		Authenticator: front{a},
 		Servers:       front{a},
 		Tasks:         front{a},
 		Operators:     front{a},
 		Recorder:      front{a},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.permitEntries, Check: a.checkArguments, Record: a.recordExpansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: &a.toolSearch.docs, Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
@@ -291,13 +296,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.logWarnings(r)
 	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
-	starting := make([]switchboard.ServerID, len(c.Servers))
-	for i := range c.Servers {
-		starting[i] = c.Servers[i].ID
-	}
-	slices.Sort(starting)
 	a.state.Store(a.newState(r, nil, starting, nil))
-	a.starting.Store(&startingServers{starting, make(chan struct{})})
 	if err := a.health.Join(ctx); err != nil {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
@@ -313,8 +312,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	a.work.Go(func() { a.sweepExpired(ctx) })
 	a.work.Go(func() { a.meter.Run(ctx) })
 	a.work.Go(func() { a.publishOffers(ctx) })
-	a.work.Go(func() { a.ledger.trimExpired(ctx) })
-	a.work.Go(func() { a.ledger.followChain(ctx) })
+	a.work.Go(func() { a.ledger.Trim(ctx) })
+	a.work.Go(func() { a.ledger.Follow(ctx) })
 	a.work.Go(func() { a.runs.Follow(ctx) })
 	a.work.Go(func() { a.gateway.Follow(ctx) })
 	a.cluster.Serve(a.gateway)
@@ -404,7 +403,7 @@ func (a *App) followClock(ctx context.Context) {
 func (a *App) followKeys(ctx context.Context) {
 	for {
 		var due <-chan time.Time
-		if end := a.state.Load().ring.NextEnd(time.Now()); !end.IsZero() {
+		if end := a.state.Load().Ring.NextEnd(time.Now()); !end.IsZero() {
 			due = time.After(min(time.Until(end), clockInterval)) // also if the clock is set meanwhile
 		}
 		select {
@@ -430,16 +429,16 @@ func (a *App) rebuildState(ctx context.Context) {
 func (a *App) swapState(ctx context.Context, s *servingState) {
 	was := a.state.Swap(s)
 	a.freeMemorySoon()
-	if was.catalog.Digest() != s.catalog.Digest() {
-		a.log.Info("catalog", "digest", s.catalog.Digest(), "tools", len(s.catalog.Tools()), "faults", len(s.catalog.Faults()))
-		for _, f := range s.catalog.Faults() {
+	if was.Catalog.Digest() != s.Catalog.Digest() {
+		a.log.Info("catalog", "digest", s.Catalog.Digest(), "tools", len(s.Catalog.Tools()), "faults", len(s.Catalog.Faults()))
+		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
 		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
-	if faults := s.equivalentFaults(""); !slices.Equal(was.equivalentFaults(""), faults) {
+	if faults := s.EquivalentFaults(""); !slices.Equal(was.EquivalentFaults(""), faults) {
 		for _, f := range faults {
 			a.log.Warn("not an equivalent", "why", f.Error())
 		}
@@ -452,7 +451,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	}
 	a.runs.Rebind(ctx)
 	a.runs.Leave(ctx, a.lostServers) // another server may be able to serve now
-	close(a.starting.Swap(&startingServers{s.starting, make(chan struct{})}).replaced)
+	a.binder.Started(s.Starting)
 	for _, r := range a.runs.All() {
 		if err := r.Err(); err != nil && !errors.As(err, new(*run.Starting)) {
 			a.log.Warn("a run shows nothing: its task cannot be met now", "tenant", r.Principal().Tenant, "principal", r.Principal().ID, "task", r.Task(), "err", err)
@@ -476,7 +475,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 		differs()
 	}
 	if err != nil {
-		a.ledger.recordReload("", "", err)
+		a.recorder.Reload("", "", err)
 		f := &reloadFault{err: err, when: time.Now()}
 		f.since = f.when
 		if was := a.reloadFault.Load(); was != nil {
@@ -500,7 +499,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
-	a.tieLog.clear()
+	a.binder.Reconfigured()
 	starting := a.fleet.Starting() // read before the offers, as in rebuildState
 	a.swapState(ctx, a.newState(r, a.fleet.Offers(), starting, was))
 	a.setServers(c.Servers)
@@ -508,7 +507,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.logWarnings(r)
 	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
 	changed := changedBy(was.config, c)
-	a.ledger.recordReload(r.digest, changed, nil)
+	a.recorder.Reload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
 
@@ -541,7 +540,7 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
 	case reflect.DeepEqual(c, was.config):
 		return was.loadedConfig, nil
-	case c.Keyless() != was.ring.Keyless():
+	case c.Keyless() != was.Ring.Keyless():
 		return nil, errors.New("the first key was added or the last one removed: who shares which server changes with that; restart Switchboard")
 	}
 	r.inheritTimes(was.loadedConfig)
@@ -555,7 +554,7 @@ func (a *App) configurationKey() []byte {
 	if key := a.cluster.Key(configurationKeyPurpose); key != nil {
 		return key
 	}
-	return []byte(a.ledger.offerKey.Reveal())
+	return []byte(a.ledger.Key("offers").Reveal())
 }
 
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
@@ -618,52 +617,6 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 		return nil
 	}
 	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
-}
-
-// Resolve implements run.Binder.
-func (a *App) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return a.state.Load().resolveTask(p, task)
-}
-
-// Bind implements run.Binder. It does not wait for servers.
-func (a *App) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	switch {
-	case was.Declared != nil:
-		task = was.Declared.ID
-	case task == "":
-		return a.state.Load().unboundSurface(p, a.serverInfo), nil
-	}
-	st := a.state.Load()
-	s, err := st.bindTask(ctx, p, task, was, a.unfitTools(was), a.serverInfo, func(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
-		if len(t.ownServers(st.starting)) == 0 { // otherwise another tool may still rank first
-			a.logTies(d)
-		}
-		return a.ledger.recordDecision(t, d, refused)
-	})
-	a.freeMemorySoon()
-	if err != nil && s == nil {
-		a.log.Warn("task not bound", "tenant", p.Tenant, "principal", p.ID, "task", task, "err", err)
-	}
-	return s, err
-}
-
-// Starting implements run.Binder.
-func (a *App) Starting(id switchboard.TenantID) ([]switchboard.ServerID, <-chan struct{}) {
-	w := a.starting.Load()
-	if len(w.servers) == 0 {
-		return nil, w.replaced
-	}
-	t := a.state.Load().tenants[id]
-	if t == nil {
-		return nil, w.replaced
-	}
-	return t.ownServers(w.servers), w.replaced
-}
-
-// Lasts implements run.Binder.
-func (a *App) Lasts(id switchboard.TenantID) bool {
-	p := a.state.Load().policies[id]
-	return p == nil || !p.ReadsClock()
 }
 
 // freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,
@@ -782,7 +735,7 @@ func (a *App) drainNotice() time.Duration {
 // ServeStdio answers MCP on in and out for the local principal of the tenant, until in ends or ctx
 // is done.
 func (a *App) ServeStdio(ctx context.Context, in io.Reader, out io.Writer, task switchboard.TaskID) error {
-	local := func() switchboard.Principal { return a.state.Load().ring.Local() }
+	local := func() switchboard.Principal { return a.state.Load().Ring.Local() }
 	return a.gateway.ServeStdio(ctx, gateway.Stdio{In: in, Out: out, Principal: local, Task: task, Grace: a.grace.endOfCalls})
 }
 
@@ -801,7 +754,8 @@ func (a *App) Stop() {
 	a.fleet.Close(a.grace.ctx)
 	a.work.Wait()
 	a.keys.Close()
-	if err := a.ledger.close(a.grace.ctx); err != nil {
+	a.recorder.Close()
+	if err := a.ledger.Close(a.grace.ctx); err != nil {
 		a.log.Warn("the last receipts were not written", "err", err)
 	}
 	if err := a.store.Close(); err != nil {

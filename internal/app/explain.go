@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/contract"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -165,22 +166,22 @@ type TokenBill struct {
 // the task may not start: see Explanation.Refused. It does not wait for servers: see
 // Explanation.Starting.
 func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQuery) (*Explanation, error) {
-	starting, _ := a.Starting(p.Tenant) // read before the state, which may hold more answers
+	starting, _ := a.binder.Starting(p.Tenant) // read before the state, which may hold more answers
 	st := a.state.Load()
-	task, err := st.resolveTask(p, ask.Task)
+	task, err := st.ResolveTask(p, ask.Task)
 	if err != nil {
 		return nil, err
 	}
 	if task == "" {
 		err := switchboard.Refuse(switchboard.CodeNoSuchTask, "tenant %q has no default task; name one", p.Tenant)
-		if p, known := st.currentPrincipal(p); known == nil && st.tenants[p.Tenant] != nil {
-			if mine := st.tenants[p.Tenant].taskNames(p); len(mine) > 0 {
+		if p, known := st.CurrentPrincipal(p); known == nil && st.Tenants[p.Tenant] != nil {
+			if mine := st.Tenants[p.Tenant].TaskNames(p); len(mine) > 0 {
 				err.Hint = "its tasks are " + strings.Join(mine, ", ")
 			}
 		}
 		return nil, err
 	}
-	d, err := st.decideConfigured(ctx, p, task, a.unfitTools(run.Before{}), time.Now())
+	d, err := st.DecideConfigured(ctx, p, task, a.binder.Unfit(run.Before{}), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQ
 		}
 		return x, nil
 	}
-	shown, err := st.makeSurface(d, nil, nil, ask.Budget, nil)
+	shown, err := st.MakeSurface(d, nil, nil, ask.Budget, nil)
 	if err != nil {
 		if !errors.As(err, &x.Refused) {
 			return nil, err
@@ -241,7 +242,7 @@ func (a *App) Explain(ctx context.Context, p switchboard.Principal, ask ExplainQ
 		x.Bill.Whole += x.Instructions
 		x.Bill.Left = max(0, x.Bill.Budget-x.Bill.Listed)
 	}
-	for _, o := range st.wholeOffers(p.Tenant, d) {
+	for _, o := range st.WholeOffers(p.Tenant, d) {
 		if len(o.Resources)+len(o.Templates)+len(o.Prompts) > 0 {
 			x.Whole = append(x.Whole, o.Server)
 		}
@@ -267,8 +268,8 @@ func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide
 		}
 		all = append(all, ServerHealth{id, st})
 	}
-	for _, id := range st.tenants[d.Tenant].Servers {
-		if _, heard := st.offers[id]; !heard {
+	for _, id := range st.Tenants[d.Tenant].Servers {
+		if _, heard := st.Offers[id]; !heard {
 			meet(id)
 		}
 	}
@@ -288,14 +289,14 @@ func (a *App) ailingServers(st *servingState, p switchboard.Principal, d *decide
 
 func (s *servingState) explainOutcome(ctx context.Context, d *decide.Decision, o *decide.Outcome) ExplainedRequirement {
 	x := ExplainedRequirement{Requirement: o.Requirement.String(), Optional: o.Requirement.Optional}
-	group := s.tenants[d.Tenant].equivalents.Among(passedPolicy(o))
+	group := s.Tenants[d.Tenant].Equivalents.Among(bind.PassedPolicy(o))
 	for _, c := range o.Selected {
 		x.Selected = append(x.Selected, s.explainCandidate(c, d, group))
 	}
 	for _, c := range o.Others {
 		x.Others = append(x.Others, s.explainCandidate(c, d, group))
 	}
-	x.Tied, x.Warning = findTie(o)
+	x.Tied, x.Warning = bind.FindTie(o)
 	rules, unknown := s.explainPolicy(ctx, d, o)
 	x.Unknown = unknown
 	for _, c := range o.Dropped {
@@ -324,7 +325,7 @@ func (s *servingState) explainPolicy(ctx context.Context, d *decide.Decision, o 
 		came = append(came, c.Tool)
 	}
 	slices.SortFunc(came, func(a, b *switchboard.Tool) int { return a.ID.Compare(b.ID) })
-	p := s.tenants[d.Tenant].policy
+	p := s.Tenants[d.Tenant].Rules
 	q := &policy.Question{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
@@ -348,7 +349,7 @@ func (s *servingState) explainCandidate(c decide.Candidate, d *decide.Decision, 
 // explainDeclared says why the server's own declaration that a tool is readonly counts in the
 // decision. It returns "" if the declaration does not count, or is not needed.
 func (s *servingState) explainDeclared(t *switchboard.Tool, d *decide.Decision) string {
-	tenant := s.tenants[d.Tenant]
+	tenant := s.Tenants[d.Tenant]
 	own := slices.ContainsFunc(slices.Concat(t.Capabilities, t.Kept), func(c switchboard.Capability) bool {
 		return c.Carries(switchboard.ReadOnly) && !t.Vouched(c.Source)
 	})
@@ -407,13 +408,13 @@ func explainRepeat(c *switchboard.Contract) (harmless bool, why string) {
 // taskFaults returns the faults of servers that the task could use, in the order of the catalog.
 // Faults in the tenant's own overlays come last.
 func (s *servingState) taskFaults(id switchboard.TenantID, task *switchboard.Task) (found []ToolFault) {
-	t := s.tenants[id]
-	for _, f := range slices.Concat(s.catalog.Faults(), t.view.Faults()) {
-		if t.mayUseServer(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Server) }) {
+	t := s.Tenants[id]
+	for _, f := range slices.Concat(s.Catalog.Faults(), t.View.Faults()) {
+		if t.MayUseServer(f.Server) && slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Server) }) {
 			found = append(found, ToolFault{f.Server, f.Tool, f.Error()})
 		}
 	}
-	for _, f := range s.equivalentFaults(id) {
+	for _, f := range s.EquivalentFaults(id) {
 		if slices.ContainsFunc(task.Requirements, func(r switchboard.Requirement) bool { return couldServe(&r, f.Tool.Server) }) {
 			found = append(found, ToolFault{f.Tool.Server, f.Tool.Name, f.Error()})
 		}

@@ -62,12 +62,12 @@ func (f front) Operate(by switchboard.Principal, head http.Header, id switchboar
 
 // Denied, Refused and ShowsReceipts implement gateway.Recorder.
 func (f front) Denied(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string) {
-	return f.a.recordDeniedCall(p, r, name, code)
+	return f.a.recorder.DeniedCall(p, r, name, code)
 }
 
 func (f front) Refused(code switchboard.Code) { f.a.metrics.Refused(code) }
 
 func (f front) ShowsReceipts(id switchboard.TenantID) bool {
-	t := f.a.state.Load().tenants[id]
+	t := f.a.state.Load().Tenants[id]
 	return t != nil && t.ReceiptIDs
 }

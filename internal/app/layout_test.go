@@ -15,8 +15,9 @@ import (
 // plan is the import plan: a line for each package, with those of our packages that it may import. A new edge changes the design:
 // add it here, and give the reason in the review.
 const plan = `
-cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policy/author internal/receipt internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
+cmd/switchboard: internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream/process internal/wire tenants
 internal/archive: internal/canonical internal/store internal/switchboard
+internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/switchboard internal/wire
 internal/canonical: internal/switchboard
 internal/catalog: internal/canonical internal/switchboard internal/wire
@@ -34,12 +35,14 @@ internal/lazyexpand: internal/decide internal/run internal/search internal/surfa
 internal/matcher: internal/decide internal/switchboard
 internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
 internal/policy/author: internal/policy internal/switchboard
+internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
 internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
+internal/replay: internal/archive internal/bind internal/canonical internal/catalog internal/config internal/decide internal/identity internal/lazyexpand internal/policy internal/policysource internal/receipt internal/run internal/switchboard internal/wire
 internal/run: internal/store internal/surface internal/switchboard
 internal/sample:
 internal/scan: internal/switchboard internal/wire

@@ -17,14 +17,14 @@ func (a *App) scrapeMetrics(p switchboard.Principal, accept http.Header) (conten
 	for _, s := range health.States {
 		v.States = append(v.States, string(s))
 	}
-	mine := st.tenants[p.Tenant]
-	for _, t := range st.catalog.Tools() {
-		if v.All || mine != nil && mine.mayUseServer(t.ID.Server) {
+	mine := st.Tenants[p.Tenant]
+	for _, t := range st.Catalog.Tools() {
+		if v.All || mine != nil && mine.MayUseServer(t.ID.Server) {
 			v.Tools++
 		}
 	}
 	for _, s := range a.fleet.Status() {
-		if !v.All && (mine == nil || !mine.mayUseServer(s.ID)) {
+		if !v.All && (mine == nil || !mine.MayUseServer(s.ID)) {
 			continue
 		}
 		fit, _ := a.health.Status(s.ID)
@@ -37,7 +37,7 @@ func (a *App) scrapeMetrics(p switchboard.Principal, accept http.Header) (conten
 	v.Sessions, v.Streams = a.gateway.Open()
 	v.TakenOver, v.Restored = a.gateway.TakenOver(), a.runs.Restored()
 	v.Evaluations, v.Unjudged, v.RanOver, v.Overdue = a.engine.Counts()
-	if r := a.ledger.status(); r != nil {
+	if r := a.recordStatus(); r != nil {
 		v.Unrecorded = r.Receipts.Lost + int64(r.Archive.Lost)
 		v.Unwritten = r.Receipts.Waiting
 	}

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -43,27 +45,27 @@ func (a *App) operateServer(by switchboard.Principal, head http.Header, id switc
 		return nil, switchboard.Refuse(switchboard.CodeServerUnknown, "there is no server %.40q here; \"switchboard server list\" shows the servers", id)
 	}
 	note, err := a.doWithReceipts(receipt.Receipt{
-		Tenant: by.Tenant, Principal: receiptPrincipal(by), Server: id, Method: what, Note: reason,
+		Tenant: by.Tenant, Principal: replay.ReceiptPrincipal(by), Server: id, Method: what, Note: reason,
 	}, func() (string, error) { return operations[what](a, by, id, reason) })
 	if err != nil {
 		return nil, err
 	}
 	now, _ := a.health.Status(id)
 	a.log.Info("operator", "did", what, "server", id, "by", by.ID, "reason", reason, "was", was.State, "is", now.State)
-	return encodeJSON(OperationResult{id, string(now.State), note}), nil
+	return canonical.Encode(OperationResult{id, string(now.State), note}), nil
 }
 
 // doWithReceipts performs an operator's action after the receipt r, its intent, is durable. If r
 // cannot be written, the action is refused (SB-RCPT-001). A second receipt records the result.
 func (a *App) doWithReceipts(r receipt.Receipt, do func() (string, error)) (string, error) {
-	if a.ledger.addReceipt == nil {
+	if !a.ledger.Durable() {
 		return do()
 	}
 	r.Kind = receipt.Admin
 	ctx, cancel := context.WithTimeout(a.grace.ctx, operateTimeout)
 	defer cancel()
 	intent := r
-	id, err := a.ledger.chain.Load().Write(ctx, &intent)
+	id, err := a.ledger.Write(ctx, &intent)
 	if err != nil {
 		return "", err
 	}
@@ -75,20 +77,7 @@ func (a *App) doWithReceipts(r receipt.Receipt, do func() (string, error)) (stri
 			r.Code = own.Code
 		}
 	}
-	return note, switchboard.Receipted(err, a.ledger.addReceipt(&r))
-}
-
-// recordReload writes a receipt of a reload: the digest of the new configuration and what has
-// changed, or the error that refused it. It is not known who changed the files.
-func (r *recorder) recordReload(digest switchboard.Digest, changed string, err error) {
-	if r.addReceipt == nil {
-		return
-	}
-	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK, Configuration: digest, Note: changed}
-	if err != nil {
-		own.Outcome, own.Code = receipt.Refused, switchboard.CodeConfig
-	}
-	r.addReceipt(own)
+	return note, switchboard.Receipted(err, a.ledger.Add(&r))
 }
 
 // disableServer takes a server out of service.

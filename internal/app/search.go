@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"sync"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/search"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -54,8 +55,8 @@ func (e *toolSearch) index(c *catalog.Snapshot) *search.Index {
 // tenant or task may use them. It does not wait for servers: see SearchResult.Starting.
 func (a *App) Search(query string) *SearchResult {
 	s := a.state.Load()
-	c := s.catalog
-	f := &SearchResult{Tools: []FoundTool{}, Of: len(c.Tools()), Starting: s.starting}
+	c := s.Catalog
+	f := &SearchResult{Tools: []FoundTool{}, Of: len(c.Tools()), Starting: s.Starting}
 	for _, m := range a.toolSearch.index(c).Search(query, search.MaxMatches) {
 		t, _ := c.Tool(m.ID)
 		f.Tools = append(f.Tools, FoundTool{m.ID.Server, m.ID.Name, m.Score, description(t)})
@@ -69,7 +70,7 @@ func (a *App) inspectSearch(_ context.Context, p switchboard.Principal, q url.Va
 	if p.Auth != switchboard.AuthLocal {
 		return nil, switchboard.Refuse(switchboard.CodeNotAuthorized, "only the operator, on the machine of Switchboard and while no key exists, may search the tools of all servers")
 	}
-	return encodeJSON(a.Search(q.Get("query"))), nil
+	return canonical.Encode(a.Search(q.Get("query"))), nil
 }
 
 // description returns the tool's own description, or "" if that is not a string.

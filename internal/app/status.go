@@ -3,13 +3,13 @@ package app
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
 	"strconv"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
@@ -127,10 +127,10 @@ func (a *App) Status(id switchboard.TenantID) StatusReport {
 		for _, w := range st.config.Warnings {
 			s.Warnings = append(s.Warnings, w.String())
 		}
-		if !identity.KnowsPeers && st.ring.Keyless() && a.listener != nil {
+		if !identity.KnowsPeers && st.Ring.Keyless() && a.listener != nil {
 			s.Warnings = append(s.Warnings, "no key exists, and this system does not say which user a connection of this machine belongs to: every local user can call; make a key with \"switchboard key new\"")
 		}
-		s.Records = a.ledger.status()
+		s.Records = a.recordStatus()
 		kept := a.store.Status()
 		s.Store = &kept
 		ctx, cancel := context.WithTimeout(a.grace.ctx, othersTimeout)
@@ -148,33 +148,33 @@ func (a *App) Status(id switchboard.TenantID) StatusReport {
 	}
 	s.Faulty = st.faultyParts(id)
 	mine := func(server switchboard.ServerID) bool {
-		return id == "" || st.tenants[id] != nil && st.tenants[id].mayUseServer(server)
+		return id == "" || st.Tenants[id] != nil && st.Tenants[id].MayUseServer(server)
 	}
-	s.Catalog.Digest = st.catalog.Digest()
-	if t := st.tenants[id]; t != nil {
-		s.Catalog.Digest = t.view.Digest()
+	s.Catalog.Digest = st.Catalog.Digest()
+	if t := st.Tenants[id]; t != nil {
+		s.Catalog.Digest = t.View.Digest()
 	}
 	served := map[switchboard.ServerID]int{}
-	for _, t := range st.catalog.Tools() {
+	for _, t := range st.Catalog.Tools() {
 		served[t.ID.Server]++
 		if mine(t.ID.Server) {
 			s.Catalog.Tools++
 		}
 	}
-	for _, f := range st.catalog.Faults() {
+	for _, f := range st.Catalog.Faults() {
 		if mine(f.Server) {
 			s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 		}
 	}
 	s.Catalog.Faults = append(s.Catalog.Faults, st.probeFaults(mine)...)
-	for _, f := range st.equivalentFaults(id) {
+	for _, f := range st.EquivalentFaults(id) {
 		s.Catalog.Faults = append(s.Catalog.Faults, f.Error())
 	}
 	for _, server := range a.fleet.Status() {
 		if mine(server.ID) {
 			n := served[server.ID]
 			fit, _ := a.health.Status(server.ID)
-			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.offers[server.ID].Tools) - n})
+			s.Servers = append(s.Servers, ServerStatus{server, fit, n, len(st.Offers[server.ID].Tools) - n})
 		}
 	}
 	s.Tasks = a.taskStatuses(id)
@@ -216,7 +216,7 @@ func (a *App) readiness() (ready bool, text []byte) {
 	if kept := a.store.Status(); kept.Fault != "" {
 		f.Store = &storeOutage{kept.Since, kept.Lost} // still ready: calls that need no store are served
 	}
-	return f.Ready, encodeJSON(f)
+	return f.Ready, canonical.Encode(f)
 }
 
 type storeOutage struct {
@@ -229,7 +229,7 @@ type reloadAge struct {
 }
 
 // statusText is switchboard_status: the status that a principal may know.
-func (a *App) statusText(p switchboard.Principal) []byte { return encodeJSON(a.statusFor(p)) }
+func (a *App) statusText(p switchboard.Principal) []byte { return canonical.Encode(a.statusFor(p)) }
 
 // statusFor is Status as a client of p may see it. Only the operator sees the messages of failures,
 // because they hold texts of servers and of the system. Only the operator's own commands show
@@ -260,7 +260,7 @@ func (a *App) statusFor(p switchboard.Principal) StatusReport {
 // inspectStatus is Status over HTTP. The local principal is the operator.
 func (a *App) inspectStatus(_ context.Context, p switchboard.Principal, _ url.Values) ([]byte, error) {
 	if p.Auth == switchboard.AuthLocal {
-		return encodeJSON(a.Status("")), nil
+		return canonical.Encode(a.Status("")), nil
 	}
 	return a.statusText(p), nil
 }
@@ -278,15 +278,21 @@ func (a *App) inspectExplain(ctx context.Context, p switchboard.Principal, q url
 	if err != nil {
 		return nil, err
 	}
-	return encodeJSON(x), nil
+	return canonical.Encode(x), nil
 }
 
-// encodeJSON returns v's JSON. v consists of our own types, which always encode, and always in the
-// same way: maps are sorted.
-func encodeJSON(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic("encode: " + err.Error())
+// Offered returns the tools that a tenant may use, and the servers that have not listed their offer
+// yet.
+func (a *App) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, silent []switchboard.ServerID) {
+	s := a.state.Load()
+	t := s.Tenants[id]
+	if t == nil {
+		return nil, nil
 	}
-	return text
+	for _, server := range t.Servers {
+		if s.Offers[server].Tools == nil {
+			silent = append(silent, server)
+		}
+	}
+	return t.View.Named("*/*"), silent
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/identity"
+	"github.com/summit-switchboard/switchboard/internal/receipt"
+	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -59,10 +61,10 @@ func checkPrivate(dir string) error {
 // plainGroups are the groups of the store that are not sealed, because a forged value in them
 // changes no answer and no call. docs/threats.md says what it can do.
 var plainGroups = []string{
-	archive.Groups, // each text is checked against the digest that a receipt names
-	cluster.Group,  // replicas prove to each other by TLS that they have the secret
-	health.Group,   // the health of servers, and which ones an operator has disabled: only the presence of a value counts
-	groupChains,    // which process writes which chain of receipts: only the presence of a value counts
+	archive.Groups,      // each text is checked against the digest that a receipt names
+	cluster.Group,       // replicas prove to each other by TLS that they have the secret
+	health.Group,        // the health of servers, and which ones an operator has disabled: only the presence of a value counts
+	receipt.GroupChains, // which process writes which chain of receipts: only the presence of a value counts
 }
 
 // SealStore returns the store with its values sealed by the secret that all replicas share. A store
@@ -102,6 +104,23 @@ func storePath(o Options, c config.Store) string {
 	return strings.TrimPrefix(StoreURL(o.Data, c), "file:")
 }
 
+// openLedger opens the receipts, and the archive that they refer to.
+func (a *App) openLedger(ctx context.Context, c *config.Config) (err error) {
+	if a.ledger, err = receipt.OpenLedger(ctx, receipt.LedgerOptions{
+		Store: a.store, Folder: filepath.Dir(storePath(a.options, c.Store)), Secret: c.Cluster.Secret, Lease: cluster.Lease,
+		Retention: receipt.Retention{MaxAge: c.Receipts.Keep, MaxBytes: c.Receipts.MaxSize}, Anchor: c.Receipts.Anchor,
+		Version: a.options.Version, Log: a.log,
+	}); err != nil {
+		return err
+	}
+	if !a.ledger.Durable() {
+		a.recorder = replay.NewRecorder(nil, nil, a.ledger.Digests())
+		return nil
+	}
+	a.recorder = replay.NewRecorder(a.ledger.Add, archive.New(a.store, c.Receipts.Keep, a.log), a.ledger.Digests())
+	return nil
+}
+
 // openCluster connects to the other replicas, if the store can be shared.
 func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcome string)) (*cluster.Cluster, error) {
 	if !c.Store.Shared() || !o.Replica {
@@ -117,11 +136,35 @@ func openCluster(st store.Store, o Options, c *config.Config, hopped func(outcom
 func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
 	s := a.state.Load()
 	if p, ok := cluster.Principal(r); ok {
-		return s.currentPrincipal(p)
+		return s.CurrentPrincipal(p)
 	}
-	p, err := s.ring.Authenticate(r)
+	p, err := s.Ring.Authenticate(r)
 	if err == nil {
 		markKnown(r.Context())
 	}
 	return p, err
+}
+
+// RecordStatus is the status of receipts and of their archive.
+type RecordStatus struct {
+	Receipts receipt.Status `json:"receipts"`
+	Archive  archive.Status `json:"archive"`
+}
+
+// Fault says why receipts, their anchor or their archive cannot be written, or "".
+func (s *RecordStatus) Fault() string {
+	for _, why := range []string{s.Receipts.Fault, s.Receipts.Anchor, s.Archive.Fault} {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// recordStatus returns nil if there are no receipts.
+func (a *App) recordStatus() *RecordStatus {
+	if !a.ledger.Durable() {
+		return nil
+	}
+	return &RecordStatus{*a.ledger.Status(), a.recorder.Status()}
 }

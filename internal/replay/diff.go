@@ -1,4 +1,12 @@
-package app
+// Package replay records decisions, makes them again and compares.
+//
+// A Recorder writes a receipt of each decision, and archives the texts that it was made from: its basis.
+// Compare makes recorded decisions again from these texts. Under the recorded rules they must come out
+// the same to the byte. Under a Proposal, such as a changed policy, the Diff says what would change.
+//
+// Package bind makes the decisions, package receipt keeps the receipts, and package archive keeps the
+// texts.
+package replay
 
 import (
 	"bytes"
@@ -14,6 +22,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/decide"
 	"github.com/summit-switchboard/switchboard/internal/policy"
@@ -110,9 +119,9 @@ func Compare(ctx context.Context, records Records, since time.Time, tenant switc
 	return compareRecords(ctx, records, entries, damaged, since, p, progress)
 }
 
-// Replay makes the decisions of one receipt again. Each must come out the same to the byte. The
+// CompareReceipt makes the decisions of one receipt again. Each must come out the same to the byte. The
 // error receipt.ErrNone says that there is no such receipt.
-func Replay(ctx context.Context, records Records, id string) (*Diff, error) {
+func CompareReceipt(ctx context.Context, records Records, id string) (*Diff, error) {
 	e, err := receipt.Find(ctx, records, id)
 	if err != nil {
 		return nil, err
@@ -291,8 +300,8 @@ func (c *comparison) newReplayer(ctx context.Context, a *basisReader, e *decisio
 
 // A replayer makes decisions again, under the recorded rules and under the proposed ones.
 type replayer struct {
-	before, after *servedTenant // after is nil if the proposal removes the tenant
-	proposed      *servingState // of after, if the proposal changes the principals too
+	before, after *bind.Tenant // after is nil if the proposal removes the tenant
+	proposed      *bind.State  // of after, if the proposal changes the principals too
 }
 
 // replayDecision replays the decision for a task.
@@ -313,7 +322,7 @@ func (c *comparison) replayDecision(ctx context.Context, a *basisReader, r *repl
 		c.skipDecisions("its task is not among those of the archived tenant", e.kind, 1)
 		return
 	}
-	was, err := r.before.runPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
+	was, err := r.before.RunPipeline(ctx, of.Principal, task, of.Unfit, of.Now)
 	var text []byte
 	if err == nil {
 		text = was.Canonical()
@@ -350,22 +359,22 @@ func (r *replayer) decideProposed(ctx context.Context, of *decide.Recorded, was 
 		return nil, errGone
 	}
 	if r.proposed == nil {
-		if r.after.snapshot == r.before.snapshot {
+		if r.after.Snapshot == r.before.Snapshot {
 			return was, nil
 		}
-		task, err := r.after.allowedTask(was.Task)
+		task, err := r.after.AllowedTask(was.Task)
 		if err != nil {
 			return nil, err
 		}
-		return r.after.runPipeline(ctx, of.Principal, task, of.Unfit, when)
+		return r.after.RunPipeline(ctx, of.Principal, task, of.Unfit, when)
 	}
 	if of.Task == switchboard.DeclaredTask {
-		return r.proposed.decideTask(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
+		return r.proposed.DecideTask(ctx, of.Principal, of.Task, was.Task, of.Unfit, when)
 	}
-	if _, err := r.proposed.resolveTask(of.Principal, of.Task); err != nil {
+	if _, err := r.proposed.ResolveTask(of.Principal, of.Task); err != nil {
 		return nil, err
 	}
-	return r.proposed.decideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
+	return r.proposed.DecideConfigured(ctx, of.Principal, of.Task, of.Unfit, when)
 }
 
 var errGone = errors.New("the proposed configuration does not have the tenant")
@@ -468,9 +477,11 @@ func describeObligations(o switchboard.Obligations) string {
 		add("one each %v, %d at once", o.Rate.Every, o.Rate.Burst)
 	}
 	add("%s", joinIfAny("redact ", o.Redact))
-	if len(o.Detect) > 0 {
-		add("redact each %s", joinNames(o.Detect))
+	kinds := make([]string, len(o.Detect))
+	for i, kind := range o.Detect {
+		kinds[i] = string(kind)
 	}
+	add("%s", joinIfAny("redact each ", kinds))
 	add("%s", joinIfAny("notify ", o.Notify))
 	if o.Log != "" {
 		add("log %s", o.Log)

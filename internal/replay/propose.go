@@ -1,4 +1,4 @@
-package app
+package replay
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/identity"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -35,14 +36,14 @@ type Proposal struct {
 
 // ReadProposal reads the proposal at the path:
 //
-//   - a folder with a switchboard.yaml is a whole configuration, which load reads;
+//   - a folder with a switchboard.yaml is a whole configuration, which load reads and checks;
 //   - a folder with policies/ or tenants/<id>/policies/ has those policies;
 //   - any other folder is a folder of policies, and a file belongs to one. If its
 //     path is in tenants/<id>/policies, it is the layer of that tenant. Otherwise
 //     its package says which layer it is, the operator's or that of tenant.
 //
 // The error is switchboard.Faults if the proposal can be read and has faults.
-func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string, o config.Options) (*config.Config, error)) (*Proposal, error) {
+func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID, load func(ctx context.Context, file string) (*config.Config, error)) (*Proposal, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -51,8 +52,8 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 	if !info.IsDir() {
 		return p, p.readFile(path, tenant)
 	}
-	if file := filepath.Join(path, "switchboard.yaml"); fileExists(file) {
-		p.config, err = Check(ctx, func(ctx context.Context, o config.Options) (*config.Config, error) { return load(ctx, file, o) })
+	if file := filepath.Join(path, "switchboard.yaml"); exists(file) {
+		p.config, err = load(ctx, file)
 		return p, err
 	}
 	if err := p.readFolders(path); err != nil {
@@ -66,14 +67,14 @@ func ReadProposal(ctx context.Context, path string, tenant switchboard.TenantID,
 	return p, p.checkPolicies()
 }
 
-func fileExists(path string) bool {
+func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
 // readFolders reads policies/ and tenants/<id>/policies/ of a folder.
 func (p *Proposal) readFolders(path string) (err error) {
-	if folder := filepath.Join(path, "policies"); fileExists(folder) {
+	if folder := filepath.Join(path, "policies"); exists(folder) {
 		if p.operator, err = config.Policies(folder); err != nil {
 			return err
 		}
@@ -84,10 +85,10 @@ func (p *Proposal) readFolders(path string) (err error) {
 	}
 	for _, t := range tenants {
 		home := filepath.Join(path, "tenants", t.Name())
-		if fileExists(filepath.Join(home, "tenant.yaml")) {
+		if exists(filepath.Join(home, "tenant.yaml")) {
 			return fmt.Errorf("%s: a tenant.yaml can only be checked together with the servers; copy the whole configuration, with its switchboard.yaml, and change it there", home)
 		}
-		if folder := filepath.Join(home, "policies"); fileExists(folder) {
+		if folder := filepath.Join(home, "policies"); exists(folder) {
 			if p.tenantPolicies[switchboard.TenantID(t.Name())], err = config.Policies(folder); err != nil {
 				return err
 			}
@@ -106,7 +107,7 @@ func (p *Proposal) readLoose(path string, tenant switchboard.TenantID) error {
 	if at < 0 {
 		return fmt.Errorf("%s: it has neither a switchboard.yaml, nor policies/, nor tenants/<id>/policies/, nor policies (.rego)", path)
 	}
-	of, err := layerOwner(files[at], path, tenant)
+	of, err := policysource.LayerOwner(files[at], path, tenant)
 	if err != nil {
 		return err
 	}
@@ -125,60 +126,15 @@ func (p *Proposal) readFile(path string, tenant switchboard.TenantID) error {
 		return err
 	}
 	p.file = &switchboard.PolicyFile{Name: path, Path: filepath.Base(path), Data: text}
-	if before, rel, ok := cutLast(slashPath(path), "/policies/"); ok {
+	if before, rel, ok := policysource.CutLast(policysource.SlashPath(path), "/policies/"); ok {
 		p.file.Path, path = rel, before+"/policies"
 	} else if filepath.Ext(path) != ".rego" {
 		return fmt.Errorf("%s: a data file belongs in a folder of policies; put it there, or give the folder", path)
 	}
-	if filepath.Ext(p.file.Path) == ".rego" || tenantOfFolder(path) != "" {
-		p.fileOwner, err = layerOwner(*p.file, path, tenant)
+	if filepath.Ext(p.file.Path) == ".rego" || policysource.TenantOfFolder(path) != "" {
+		p.fileOwner, err = policysource.LayerOwner(*p.file, path, tenant)
 	}
 	return err
-}
-
-// layerOwner returns the tenant of the layer that the file in the folder belongs to; "" means the
-// operator.
-func layerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
-	if t := tenantOfFolder(folder); t != "" {
-		return t, nil
-	}
-	if _, err := policy.Parse(policy.Operator, f); err == nil {
-		return "", nil
-	}
-	if _, err := policy.Parse(policy.Tenant, f); err != nil {
-		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // for its error
-		return "", err
-	}
-	if tenant == "" {
-		return "", fmt.Errorf("%s: it belongs to a tenant's layer; name the tenant with --tenant", f.Name)
-	}
-	return tenant, nil
-}
-
-// tenantOfFolder returns the tenant of a folder tenants/<id>/policies, or "" if the path has
-// another form.
-func tenantOfFolder(folder string) switchboard.TenantID {
-	parts := strings.Split(slashPath(folder), "/")
-	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
-		return switchboard.TenantID(parts[n-2])
-	}
-	return ""
-}
-
-// slashPath returns the absolute path of a file, with slashes.
-func slashPath(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	return filepath.ToSlash(path)
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // checkPolicies compiles the layers that the proposal replaces.
@@ -222,7 +178,7 @@ func (p *Proposal) apply(was *archivedBasis) *archivedBasis {
 		now.tenant, now.taxonomy = t, c.Taxonomy
 		now.tools = p.toolsFor(was.tools, t)
 		if now.operator = c.Policies; now.operator == nil {
-			now.operator = shippedPolicies()
+			now.operator = policysource.Shipped()
 		}
 		now.own = c.TenantPolicies[id]
 	}
@@ -276,10 +232,10 @@ func (p *Proposal) toolsFor(was []*switchboard.Tool, t *switchboard.Tenant) (now
 }
 
 // resolver returns the state that resolves principals and tasks under the proposed configuration.
-func (p *Proposal) resolver(t *servedTenant) *servingState {
+func (p *Proposal) resolver(t *bind.Tenant) *bind.State {
 	keys := make([]identity.Key, len(p.config.Keys))
 	for i, k := range p.config.Keys {
 		keys[i] = identity.Key(k)
 	}
-	return &servingState{ring: identity.New(keys, t.Tenant, len(keys) == 0), tenants: map[switchboard.TenantID]*servedTenant{t.ID: t}}
+	return &bind.State{Config: p.config, Ring: identity.New(keys, t.Tenant, len(keys) == 0), Tenants: map[switchboard.TenantID]*bind.Tenant{t.ID: t}}
 }

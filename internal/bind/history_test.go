@@ -1,4 +1,4 @@
-package app
+package bind
 
 import (
 	"context"
@@ -50,7 +50,7 @@ var definitions = []string{
 }
 
 // loadAllConfigs loads a configuration for every edit with every need.
-func loadAllConfigs(t *testing.T) (all []*loadedConfig) {
+func loadAllConfigs(t *testing.T) (all []Input) {
 	t.Helper()
 	for _, edit := range tenantEdits {
 		for _, need := range taskNeeds {
@@ -63,11 +63,7 @@ func loadAllConfigs(t *testing.T) (all []*loadedConfig) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, r)
+			all = append(all, inputOf(t, c, 0))
 		}
 	}
 	return all
@@ -79,11 +75,11 @@ var histories = flag.Int("histories", 2500, "how many random histories TestNames
 // A world is a configuration, servers and their health. It is a run.Binder, as App is.
 type world struct {
 	*rand.Rand
-	all     []*loadedConfig
-	current *loadedConfig
+	all     []Input
+	current Input
 	offers  map[switchboard.ServerID]map[string]string // definitions by tool
 	ailing  map[switchboard.ToolID]health.State
-	state   *servingState
+	state   *State
 }
 
 var localUser = switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
@@ -98,7 +94,9 @@ func (w *world) rebuild() {
 		}
 		offers = append(offers, o)
 	}
-	w.state = newServingState(w.current, "acme", offers, nil, w.state)
+	in := w.current
+	in.Offers = offers
+	w.state = NewState(in, w.state)
 }
 
 // changeOffer gives the server a new random offer.
@@ -113,12 +111,12 @@ func (w *world) changeOffer(id switchboard.ServerID) {
 }
 
 func (w *world) Resolve(p switchboard.Principal, task switchboard.TaskID) (switchboard.TaskID, error) {
-	return w.state.resolveTask(p, task)
+	return w.state.ResolveTask(p, task)
 }
 
 func (w *world) Bind(ctx context.Context, p switchboard.Principal, task switchboard.TaskID, was run.Before) (*surface.Surface, error) {
-	return w.state.bindTask(ctx, p, task, was, unfitForRun(w.ailing, was), nil, func(*servedTenant, *decide.Decision, error) func() lastRecord {
-		return func() lastRecord { return lastRecord{} }
+	return w.state.bindTask(ctx, p, task, was, UnfitTools(w.ailing, was), nil, func(*Tenant, *decide.Decision, error) func() Record {
+		return func() Record { return Record{} }
 	})
 }
 
@@ -153,7 +151,7 @@ func (w *world) change(ctx context.Context, g *run.Registry) {
 			w.ailing = map[switchboard.ToolID]health.State{}
 		}
 		g.Leave(ctx, func(s *surface.Surface) []switchboard.ServerID {
-			return findLostServers(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
+			return LostServers(w.ailing, func(id switchboard.ToolID) bool { return w.ailing[switchboard.ToolID{Server: id.Server}] == "" }, s)
 		})
 		return
 	default:
@@ -296,7 +294,7 @@ func (w *world) call(t *testing.T, g *run.Registry, r *run.Run, v *listClient, c
 			}
 		}
 	case surface.Unknown:
-		d, err := w.state.decideConfigured(t.Context(), localUser, "t", nil, time.Now())
+		d, err := w.state.DecideConfigured(t.Context(), localUser, "t", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +305,7 @@ func (w *world) call(t *testing.T, g *run.Registry, r *run.Run, v *listClient, c
 				t.Errorf("%s was shown for %s and is unknown, although policy lets the tool serve %s", name, o.Tool.ID, out.Requirement)
 			}
 		}
-		if bound := !slices.Contains(w.state.tenants["acme"].Servers, o.Tool.ID.Server); !denied && !bound {
+		if bound := !slices.Contains(w.state.Tenants["acme"].Servers, o.Tool.ID.Server); !denied && !bound {
 			t.Errorf("%s was shown for %s and is unknown, although neither policy nor the tenant's bound has removed the tool", name, o.Tool.ID)
 		}
 	}

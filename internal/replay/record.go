@@ -1,4 +1,4 @@
-package app
+package replay
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/catalog"
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -37,23 +38,19 @@ const (
 // basisTexts are the texts that a tenant's decisions are made from, by name.
 type basisTexts map[string]archive.Text
 
-// basisTexts returns the texts with their digests. Each is encoded again when it has to be written:
-// most are in the archive already.
-func (r *loadedConfig) basisTexts(t *servedTenant) basisTexts {
-	files := r.config.Policies
-	if files == nil {
-		files = shippedPolicies()
-	}
+// basisTextsOf returns the texts of a tenant with their digests. Each is encoded again when it has to
+// be written: most are in the archive already.
+func basisTextsOf(t *bind.Tenant) basisTexts {
 	out := basisTexts{}
 	add := func(name string, data func() []byte) {
 		out[name] = archive.Text{Digest: canonical.Sum(data()), Data: data}
 	}
-	add(textCatalog, func() []byte { return encodeJSON(archivedTools(t.view.Named("*/*"))) })
-	add(textTenant, func() []byte { return encodeJSON(t.Tenant) })
-	add(textTaxonomy, func() []byte { return encodeJSON(taxonomyTerms(r.config.Taxonomy)) })
-	add(textOperator, func() []byte { return encodeJSON(withoutTests(files)) })
-	if own, ok := r.config.TenantPolicies[t.ID]; ok {
-		add(textTenantPolicy, func() []byte { return encodeJSON(withoutTests(own)) })
+	add(textCatalog, func() []byte { return canonical.Encode(archivedTools(t.View.Named("*/*"))) })
+	add(textTenant, func() []byte { return canonical.Encode(t.Tenant) })
+	add(textTaxonomy, func() []byte { return canonical.Encode(bind.TaxonomyTerms(t.Taxonomy)) })
+	add(textOperator, func() []byte { return canonical.Encode(withoutTests(t.OperatorFiles)) })
+	if t.OwnFiles != nil {
+		add(textTenantPolicy, func() []byte { return canonical.Encode(withoutTests(t.OwnFiles)) })
 	}
 	return out
 }
@@ -109,18 +106,46 @@ const recordInterval = 24 * time.Hour
 // record of.
 const maxRecorded = 1 << 15
 
-// A recorder writes receipts of decisions, and archives what they were made from. It is safe for
-// concurrent use.
-type recorder struct {
+// A Recorder writes receipts of decisions, and archives what they were made from. Use NewRecorder. It
+// is safe for concurrent use.
+type Recorder struct {
 	addReceipt func(*receipt.Receipt) (id string) // nil if there are no receipts and no archive
 	archive    *archive.Archive
+	digests    *receipt.Digests
 
 	mu     sync.Mutex
 	latest map[switchboard.Digest]lastRecord // by the digest of the subject
 
+	basisMu sync.Mutex
+	bases   map[switchboard.TenantID]tenantBasis // of the states of the present configuration
+
 	closeMu sync.Mutex // guards closed; nothing is added to pending after that
 	closed  bool
 	pending sync.WaitGroup // records that are being written
+}
+
+// A tenantBasis is the basis of the decisions of a tenant.
+type tenantBasis struct {
+	tenant *bind.Tenant
+	texts  func() basisTexts
+}
+
+// NewRecorder returns a Recorder that writes receipts with add, which returns the id of each. If add
+// is nil, the Recorder does nothing.
+func NewRecorder(add func(*receipt.Receipt) (id string), a *archive.Archive, digests *receipt.Digests) *Recorder {
+	return &Recorder{addReceipt: add, archive: a, digests: digests, latest: map[switchboard.Digest]lastRecord{}, bases: map[switchboard.TenantID]tenantBasis{}}
+}
+
+// basisOf returns the basis of the tenant's decisions. It makes the texts once for each state.
+func (r *Recorder) basisOf(t *bind.Tenant) basisTexts {
+	r.basisMu.Lock()
+	known := r.bases[t.ID]
+	if known.tenant != t {
+		known = tenantBasis{t, sync.OnceValue(func() basisTexts { return basisTextsOf(t) })}
+		r.bases[t.ID] = known
+	}
+	r.basisMu.Unlock()
+	return known.texts()
 }
 
 // lastRecord is the latest record of a subject.
@@ -132,7 +157,7 @@ type lastRecord struct {
 
 // recordOnce archives e, and writes own if it is not nil, unless the latest record of the same
 // subject has the same content. It returns the latest record.
-func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was lastRecord) {
+func (r *Recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was lastRecord) {
 	of := canonical.Sum([]byte(e.subject))
 	r.mu.Lock()
 	was = r.latest[of]
@@ -155,21 +180,22 @@ func (r *recorder) recordOnce(e *decisionRecord, own *receipt.Receipt) (was last
 	return was
 }
 
-// recordDecision records a decision in the background. refused is the error that refused it, or
-// nil. The function that it returns waits for the record and returns it.
-func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused error) func() lastRecord {
+// Decision records a decision in the background. refused is the error that refused it, or
+// nil. The function that it returns waits for the record and returns it. It is a bind.RecordDecision.
+func (r *Recorder) Decision(t *bind.Tenant, d *decide.Decision, refused error) func() bind.Record {
 	if r.addReceipt == nil {
-		return func() lastRecord { return lastRecord{} }
+		return func() bind.Record { return bind.Record{} }
 	}
 	when := time.Now()
-	once := sync.OnceValue(func() lastRecord {
-		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: receiptPrincipal(d.Principal), Outcome: receipt.OK}
-		e := t.newDecisionRecord(d, when)
+	once := sync.OnceValue(func() bind.Record {
+		own := &receipt.Receipt{Kind: receipt.Decision, Tenant: d.Tenant, Task: d.Task.ID, Principal: ReceiptPrincipal(d.Principal), Outcome: receipt.OK}
+		e := newDecisionRecord(r.basisOf(t), d, when)
 		if err, ok := errors.AsType[*switchboard.Error](refused); ok {
 			own.Outcome, own.Code = receipt.Refused, err.Code
 			e.content = canonical.Sum(append([]byte(e.content), err.Code...)) // its surface may be refused although the decision stays the same
 		}
-		return r.recordOnce(e, own)
+		was := r.recordOnce(e, own)
+		return bind.Record{Decision: was.digest, Basis: was.basis, Receipt: was.receipt}
 	})
 	r.closeMu.Lock()
 	defer r.closeMu.Unlock()
@@ -181,8 +207,11 @@ func (r *recorder) recordDecision(t *servedTenant, d *decide.Decision, refused e
 	return once
 }
 
-// close waits for records that are being written, and for the archive.
-func (r *recorder) close() {
+// Close waits for records that are being written, and for the archive.
+func (r *Recorder) Close() {
+	if r.addReceipt == nil {
+		return
+	}
 	r.closeMu.Lock()
 	r.closed = true
 	r.closeMu.Unlock()
@@ -190,36 +219,39 @@ func (r *recorder) close() {
 	r.archive.Close()
 }
 
-// receiptPrincipal returns the principal as receipts name it.
-func receiptPrincipal(p switchboard.Principal) receipt.Principal {
+// Status returns the status of the archive.
+func (r *Recorder) Status() archive.Status { return r.archive.Status() }
+
+// ReceiptPrincipal returns the principal as receipts name it.
+func ReceiptPrincipal(p switchboard.Principal) receipt.Principal {
 	return receipt.Principal{ID: p.ID, Auth: p.Auth, Mode: p.Mode.Narrower(switchboard.Autopilot)}
 }
 
-// recordDeniedCall writes a receipt of a call that was refused because its client has no tool of
+// DeniedCall writes a receipt of a call that was refused because its client has no tool of
 // that name, and returns the receipt's id. The receipt holds the requested name, whether or not
 // there is such a tool, so that guessing of names is visible.
-func (a *App) recordDeniedCall(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
-	if a.ledger.addReceipt == nil {
+func (r *Recorder) DeniedCall(p switchboard.Principal, of *run.Run, name string, code switchboard.Code) string {
+	if r.addReceipt == nil {
 		return ""
 	}
 	own := &receipt.Receipt{
 		Kind: receipt.Call, Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Method: wire.MethodToolsCall,
-		Principal: receiptPrincipal(p), Outcome: receipt.Refused, Code: code,
+		Principal: ReceiptPrincipal(p), Outcome: receipt.Refused, Code: code,
 	}
-	own.Tool = a.ledger.digests.Name(p.Tenant, name)
+	own.Tool = r.digests.Name(p.Tenant, name)
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.ledger.addReceipt(own)
+	return r.addReceipt(own)
 }
 
-// recordExpansion writes a receipt of tools that a client expanded or collapsed, or tried to, and
+// Expansion writes a receipt of tools that a client expanded or collapsed, or tried to, and
 // returns the receipt's id.
-func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
-	if a.ledger.addReceipt == nil {
+func (r *Recorder) Expansion(of *run.Run, did lazyexpand.Deed) string {
+	if r.addReceipt == nil {
 		return ""
 	}
 	p := of.Principal()
 	own := &receipt.Receipt{
-		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: receiptPrincipal(p), Outcome: receipt.OK,
+		Kind: receipt.Kind(did.Action), Tenant: p.Tenant, Task: of.Task(), Run: of.ID(), Principal: ReceiptPrincipal(p), Outcome: receipt.OK,
 		Note: "group " + did.Group,
 	}
 	for _, id := range did.Tools {
@@ -232,11 +264,27 @@ func (a *App) recordExpansion(of *run.Run, did lazyexpand.Deed) string {
 		own.Outcome, own.Code = receipt.Refused, did.Err.Code
 	}
 	own.Decision, own.Basis = of.Peek().Decided()
-	return a.ledger.addReceipt(own)
+	return r.addReceipt(own)
+}
+
+// Reload writes a receipt of a reload: the digest of the new configuration and what has
+// changed, or the error that refused it. It is not known who changed the files.
+func (r *Recorder) Reload(digest switchboard.Digest, changed string, err error) {
+	r.basisMu.Lock()
+	clear(r.bases) // tenants may be gone
+	r.basisMu.Unlock()
+	if r.addReceipt == nil {
+		return
+	}
+	own := &receipt.Receipt{Kind: receipt.Admin, Method: "reload", Outcome: receipt.OK, Configuration: digest, Note: changed}
+	if err != nil {
+		own.Outcome, own.Code = receipt.Refused, switchboard.CodeConfig
+	}
+	r.addReceipt(own)
 }
 
 // newDecisionRecord makes the record of a decision of the tenant.
-func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *decisionRecord {
+func newDecisionRecord(texts basisTexts, d *decide.Decision, when time.Time) *decisionRecord {
 	text := d.Canonical()
 	timeless := *d
 	timeless.Now = time.Time{}
@@ -245,16 +293,16 @@ func (t *servedTenant) newDecisionRecord(d *decide.Decision, when time.Time) *de
 		text: text, digest: canonical.Sum(text),
 	}
 	if d.Task.ID == switchboard.DeclaredTask {
-		return t.addBasis(e, encodeJSON(d.Task))
+		return addBasis(texts, e, canonical.Encode(d.Task))
 	}
-	return t.addBasis(e, nil)
+	return addBasis(texts, e, nil)
 }
 
 // addBasis adds the basis of a decision to its record. task is a task that a client declared, or
 // nil.
-func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord {
+func addBasis(texts basisTexts, e *decisionRecord, task []byte) *decisionRecord {
 	e.refs = map[string]switchboard.Digest{}
-	for name, text := range t.basisTexts() {
+	for name, text := range texts {
 		e.refs[name] = text.Digest
 		e.texts = append(e.texts, text)
 	}
@@ -263,7 +311,7 @@ func (t *servedTenant) addBasis(e *decisionRecord, task []byte) *decisionRecord 
 		e.refs[textTask] = own.Digest
 		e.texts = append(e.texts, own)
 	}
-	basis := archive.Of(encodeJSON(e.refs)) // a map is encoded in sorted order
+	basis := archive.Of(canonical.Encode(e.refs)) // a map is encoded in sorted order
 	e.basis = basis.Digest
 	e.texts = append(e.texts, basis)
 	return e
@@ -420,9 +468,9 @@ func (t *archivedTerms) UnmarshalJSON(text []byte) error {
 
 // rebuildTenant rebuilds the tenant that p describes. which picks the cache of compiled layers: 0
 // for recorded policies, 1 for the proposal's.
-func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant, error) {
+func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*bind.Tenant, error) {
 	layer := func(kind policy.Kind, of *lastMade[switchboard.Digest, *policy.Layer], files []switchboard.PolicyFile) (*policy.Layer, error) {
-		return of.get(digestJSON(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
+		return of.get(canonical.SumOf(files), func() (*policy.Layer, error) { return policy.Compile(kind, files) })
 	}
 	operator, err := layer(policy.Operator, &a.operatorLayers[which], p.operator)
 	if err != nil {
@@ -439,7 +487,7 @@ func (a *basisReader) rebuildTenant(p *archivedBasis, which int) (*servedTenant,
 		return nil, err
 	}
 	rules = rules.Recalling()
-	return newServedTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, digestJSON(taxonomyTerms(p.taxonomy)), rules), nil
+	return bind.NewTenant(p.tenant, catalog.ViewOf(p.tools, p.taxonomy), p.taxonomy, canonical.SumOf(bind.TaxonomyTerms(p.taxonomy)), rules), nil
 }
 
 // compareByBasis orders decisions so that those with the same basis follow each other.

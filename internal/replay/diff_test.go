@@ -1,4 +1,4 @@
-package app
+package replay
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
 	"github.com/summit-switchboard/switchboard/internal/config"
-	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/store"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
@@ -168,11 +167,7 @@ func drawOffers(t *rapid.T) (offers []switchboard.Offer) {
 // decideAndRecord makes decisions for every tenant and task at several times, records them, and
 // returns their number.
 func decideAndRecord(t *rapid.T, in *memoryRecords, c *config.Config, offers []switchboard.Offer) int {
-	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := newServingState(r, "acme", offers, nil, nil)
+	st := newState(t, c, offers)
 	n := 0
 	for _, p := range []switchboard.Principal{
 		{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal},
@@ -182,11 +177,11 @@ func decideAndRecord(t *rapid.T, in *memoryRecords, c *config.Config, offers []s
 	} {
 		for _, task := range []switchboard.TaskID{"a", "b"} {
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			d, err := st.decideConfigured(t.Context(), p, task, nil, at)
+			d, err := st.DecideConfigured(t.Context(), p, task, nil, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			in.add(st.tenants[p.Tenant].newDecisionRecord(d, at))
+			in.add(recordOf(st.Tenants[p.Tenant], d, at))
 			n++
 		}
 	}
@@ -234,16 +229,12 @@ func TestAReplayReproducesEveryDecisionToTheByte(t *testing.T) {
 func TestALostServerDoesNotChangeTheArchivedCatalog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, offers := drawConfig(t), drawOffers(t)
-		r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var digests []switchboard.Digest
 		for _, away := range []bool{false, true} {
 			for i := range offers {
 				offers[i].Stale = away
 			}
-			digests = append(digests, newServingState(r, "acme", offers, nil, nil).tenants["acme"].basisTexts()[textCatalog].Digest)
+			digests = append(digests, basisTextsOf(newState(t, c, offers).Tenants["acme"])[textCatalog].Digest)
 		}
 		if digests[0] != digests[1] {
 			t.Fatalf("archived twice: %s", digests)

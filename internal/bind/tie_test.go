@@ -1,4 +1,4 @@
-package app
+package bind
 
 import (
 	"context"
@@ -70,7 +70,7 @@ func TestToolsTieIfOnlyTheirNamesOrderThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tied, warning := findTie(&d.Outcomes[0])
+			tied, warning := FindTie(&d.Outcomes[0])
 			if !slices.Equal(tied, tt.tied) || (warning == "") != (tied == nil) {
 				t.Errorf("tied are %q, want %q: %s", tied, tt.tied, warning)
 			}

@@ -1,4 +1,4 @@
-package app
+package bind
 
 import (
 	"fmt"
@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/config"
-	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
 // threeServers returns a state with the trusted servers a, b and c. Each has one of the given
 // tools.
-func threeServers(t *testing.T, rego string, tools ...string) *servingState {
+func threeServers(t *testing.T, rego string, tools ...string) *State {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a], trust: operator}, b: {transport: stdio, command: [b], trust: operator}, c: {transport: stdio, command: [c], trust: operator}}\npolicies: {veto: task}\ntenants: {acme: {servers: [a, b, c], allow: [by_name]}}\n")},
@@ -24,15 +23,11 @@ func threeServers(t *testing.T, rego string, tools ...string) *servingState {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := compilePolicies(c, policy.NewEngine(time.Minute, 0), newCompiledLayers(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var offers []switchboard.Offer
+	in := inputOf(t, c, time.Minute)
 	for i, id := range []switchboard.ServerID{"a", "b", "c"} {
-		offers = append(offers, switchboard.Offer{Server: id, Tools: [][]byte{[]byte(tools[i])}})
+		in.Offers = append(in.Offers, switchboard.Offer{Server: id, Tools: [][]byte{[]byte(tools[i])}})
 	}
-	return newServingState(r, "acme", offers, nil, nil)
+	return NewState(in, nil)
 }
 
 // When a call moves to another tool, policy judges it for every requirement that this tool could
@@ -48,20 +43,20 @@ func TestNames13AVetoForTheWholeTaskCountsWhereACallMoves(t *testing.T) {
 	s := threeServers(t, "package switchboard\nallowed_tools contains c.id if some c in input.candidate_tools\ndeny[c.id] contains \"no\" if {\n"+
 		"\tinput.phase == \"call\"\n\tsome c in input.candidate_tools\n\tinput.requirement.verb == \"read\"\n\tc.server == \"b\"\n}\n",
 		tool("search", "search"), tool("search", "search", "read"), tool("reader", "read"))
-	p, err := s.currentPrincipal(switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal})
+	p, err := s.CurrentPrincipal(switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.decideConfigured(t.Context(), p, "work", nil, time.Now())
+	d, err := s.DecideConfigured(t.Context(), p, "work", nil, time.Now())
 	if err != nil || d.Err() != nil {
 		t.Fatal(err, d.Err())
 	}
-	own, moves := s.tenants["acme"], 0
+	own, moves := s.Tenants["acme"], 0
 	for _, sel := range own.withEquivalents(d) {
 		for _, e := range sel.Equivalents {
 			moves++
 			call := &switchboard.Call{Principal: p, Task: "work", Server: e.Tool.ID.Server, Method: "tools/call", Tool: e.Tool, Judgments: e.Judgments, Params: []byte(`{"name":"x","arguments":{}}`)}
-			if r := own.policy.Rule(t.Context(), call, time.Now()); (r.Err != nil) != (e.Tool.ID.Server == "b") {
+			if r := own.Rules.Rule(t.Context(), call, time.Now()); (r.Err != nil) != (e.Tool.ID.Server == "b") {
 				t.Errorf("a call of %s that moves to %s: %v", sel.Tool.ID, e.Tool.ID, r.Err)
 			}
 		}

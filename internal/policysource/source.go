@@ -1,4 +1,9 @@
-package app
+// Package policysource finds the files of policy layers: those of a configuration, those at paths, and
+// the shipped ones.
+//
+// It decides to which layer a file belongs. It leaves it to package policy to compile the files, and to
+// package config to read a whole configuration.
+package policysource
 
 import (
 	"fmt"
@@ -14,14 +19,15 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/policies"
 )
 
-// PolicySources returns the files of all layers of a configuration: first the operator's layer,
+// Of returns the files of all layers of a configuration: first the operator's layer,
 // then those of the tenants by id.
-func PolicySources(c *config.Config) []*author.Sources {
+func Of(c *config.Config) []*author.Sources {
 	operator := &author.Sources{Kind: policy.Operator, Name: "policies", Files: c.Policies}
 	if c.Policies == nil {
-		operator = &author.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: shippedPolicies(), Shipped: true}
+		operator = &author.Sources{Kind: policy.Operator, Name: "policies (shipped)", Files: Shipped(), Shipped: true}
 	}
 	all := []*author.Sources{operator}
 	for _, id := range slices.Sorted(maps.Keys(c.TenantPolicies)) {
@@ -32,11 +38,11 @@ func PolicySources(c *config.Config) []*author.Sources {
 	return all
 }
 
-// PolicySourcesAt returns the layers of the policies at the paths, without a configuration. A path
+// At returns the layers of the policies at the paths, without a configuration. A path
 // is a file, or a folder with all files below it. The folder of a configuration means its folders
 // of policies. The files in tenants/<id>/policies are the layer of that tenant. All other files are
 // one layer; the package that they declare says of which kind.
-func PolicySourcesAt(paths []string) ([]*author.Sources, error) {
+func At(paths []string) ([]*author.Sources, error) {
 	var all []*author.Sources
 	for _, given := range paths {
 		rules := false
@@ -73,8 +79,8 @@ func PolicySourcesAt(paths []string) ([]*author.Sources, error) {
 // tenants or of one tenant. It returns any other path unchanged.
 func policyFolders(at string) []string {
 	var patterns []string
-	switch whole := slashPath(at); {
-	case fileExists(filepath.Join(at, "switchboard.yaml")) || fileExists(filepath.Join(at, "tenants")):
+	switch whole := SlashPath(at); {
+	case exists(filepath.Join(at, "switchboard.yaml")) || exists(filepath.Join(at, "tenants")):
 		patterns = []string{"policies", "tenants/*/policies"}
 	case path.Base(whole) == "tenants":
 		patterns = []string{"*/policies"}
@@ -103,11 +109,11 @@ func isRego(f switchboard.PolicyFile) bool { return path.Ext(f.Path) == ".rego" 
 // tenantOfPath returns the tenant of the last folder tenants/<id>/policies in a path, or "" if
 // there is no such folder.
 func tenantOfPath(at string) switchboard.TenantID {
-	before, _, ok := cutLast(slashPath(at)+"/", "/policies/")
+	before, _, ok := CutLast(SlashPath(at)+"/", "/policies/")
 	if !ok {
 		return ""
 	}
-	return tenantOfFolder(before + "/policies")
+	return TenantOfFolder(before + "/policies")
 }
 
 // layerAt returns the tenant's layer among all. If there is none, it adds one.
@@ -143,18 +149,69 @@ func layerKind(files []switchboard.PolicyFile) (policy.Kind, error) {
 	return "", fmt.Errorf("%s is in the operator's package and %s in a tenant's; a layer is tested alone, so give the files of one layer", first[policy.Operator], first[policy.Tenant])
 }
 
-// Offered returns the tools that a tenant may use, and the servers that have not listed their offer
-// yet.
-func (a *App) Offered(id switchboard.TenantID) (tools []*switchboard.Tool, silent []switchboard.ServerID) {
-	s := a.state.Load()
-	t := s.tenants[id]
-	if t == nil {
-		return nil, nil
+// LayerOwner returns the tenant of the layer that the file in the folder belongs to; "" means the
+// operator.
+func LayerOwner(f switchboard.PolicyFile, folder string, tenant switchboard.TenantID) (switchboard.TenantID, error) {
+	if t := TenantOfFolder(folder); t != "" {
+		return t, nil
 	}
-	for _, server := range t.Servers {
-		if s.offers[server].Tools == nil {
-			silent = append(silent, server)
+	if _, err := policy.Parse(policy.Operator, f); err == nil {
+		return "", nil
+	}
+	if _, err := policy.Parse(policy.Tenant, f); err != nil {
+		_, err = policy.Compile(policy.Operator, []switchboard.PolicyFile{f}) // for its error
+		return "", err
+	}
+	if tenant == "" {
+		return "", fmt.Errorf("%s: it belongs to a tenant's layer; name the tenant with --tenant", f.Name)
+	}
+	return tenant, nil
+}
+
+// TenantOfFolder returns the tenant of a folder tenants/<id>/policies, or "" if the path has
+// another form.
+func TenantOfFolder(folder string) switchboard.TenantID {
+	parts := strings.Split(SlashPath(folder), "/")
+	if n := len(parts); n >= 3 && parts[n-1] == "policies" && parts[n-3] == "tenants" {
+		return switchboard.TenantID(parts[n-2])
+	}
+	return ""
+}
+
+// SlashPath returns the absolute path of a file, with slashes.
+func SlashPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return filepath.ToSlash(path)
+}
+
+// CutLast cuts s around the last sep.
+func CutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Shipped returns the files of the operator's layer for a configuration that has none.
+func Shipped() (files []switchboard.PolicyFile) {
+	names, err := fs.Glob(policies.Shipped, "*")
+	if err != nil {
+		panic(err) // the pattern is constant
+	}
+	for _, name := range names {
+		text, err := policies.Shipped.ReadFile(name)
+		if err != nil {
+			panic(err) // the file is embedded
 		}
+		files = append(files, switchboard.PolicyFile{Name: "policies/" + name, Path: name, Data: text})
 	}
-	return t.view.Named("*/*"), silent
+	return files
 }

@@ -1,4 +1,4 @@
-package app
+package bind
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/test/law"
 )
 
 // stateOf returns the state of a configuration with one server and no offers.
-func stateOf(t *testing.T, bound, tenant string) *servingState {
+func stateOf(t *testing.T, bound, tenant string) *State {
 	t.Helper()
 	c, err := config.Load(t.Context(), "switchboard.yaml", config.Options{FS: fstest.MapFS{
 		"switchboard.yaml":             {Data: []byte("servers: {a: {transport: stdio, command: [a]}}\ntenants: {acme: {servers: [a], " + bound + "}}\n")},
@@ -25,11 +26,27 @@ func stateOf(t *testing.T, bound, tenant string) *servingState {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
+	return NewState(inputOf(t, c, 0), nil)
+}
+
+// inputOf compiles the policies of the configuration. Limit is the time for an evaluation; 0 means the usual one.
+func inputOf(t *testing.T, c *config.Config, limit time.Duration) Input {
+	t.Helper()
+	in := Input{Config: c, Operator: c.Policies, Policies: map[switchboard.TenantID]*policy.Policy{}, Local: "acme", StatusTool: &switchboard.Tool{}}
+	if in.Operator == nil {
+		in.Operator = policysource.Shipped()
+	}
+	operator, err := policy.Compile(policy.Operator, in.Operator)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newServingState(r, "acme", nil, nil, nil)
+	engine := policy.NewEngine(limit, 0)
+	for id, tenant := range c.Tenants {
+		if in.Policies[id], err = engine.New(tenant, operator, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return in
 }
 
 // A run is bound again by what its principal may do now, not by the rights that it had when the run
@@ -74,7 +91,7 @@ func TestDecisionsUseThePresentRightsOfThePrincipal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(t, tt.bound, tt.tenant)
-			task, err := s.resolveTask(tt.was, "work")
+			task, err := s.ResolveTask(tt.was, "work")
 			if tt.code != "" {
 				if got := codeOf(err); got != tt.code {
 					t.Errorf("resolve = %q, %v; want %s", task, err, tt.code)
@@ -84,14 +101,14 @@ func TestDecisionsUseThePresentRightsOfThePrincipal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := s.decideConfigured(context.Background(), tt.was, task, nil, time.Now())
+			d, err := s.DecideConfigured(context.Background(), tt.was, task, nil, time.Now())
 			if err != nil || !reflect.DeepEqual(d.Principal, tt.want) {
 				t.Errorf("decided for %+v (%v), want %+v", d.Principal, err, tt.want)
 			}
 		})
 	}
 	gone := switchboard.Principal{Tenant: "acme", ID: "ci", Auth: switchboard.AuthAPIKey}
-	if _, err := stateOf(t, "", "").decideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
+	if _, err := stateOf(t, "", "").DecideConfigured(t.Context(), gone, "work", nil, time.Now()); codeOf(err) != switchboard.CodeNotAuthenticated {
 		t.Errorf("a decision for a removed key: %v", err)
 	}
 }

@@ -1,7 +1,8 @@
-package app
+package bind
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -13,9 +14,9 @@ import (
 // maxTied limits the tools that the warning of a tie names.
 const maxTied = 5
 
-// findTie returns the tools that the ranking does not order behind the one tool of "select: tool",
+// FindTie returns the tools that the ranking does not order behind the one tool of "select: tool",
 // and a warning that says how to choose. It returns nothing if there are none.
-func findTie(o *decide.Outcome) (tied []string, warning string) {
+func FindTie(o *decide.Outcome) (tied []string, warning string) {
 	behind := o.Tied()
 	if len(behind) == 0 {
 		return nil, ""
@@ -77,18 +78,17 @@ func (t *tieLog) clear() {
 	t.logged = nil
 }
 
-// logTies logs the ties of the decision, each once, and again after a change of the tie or of the
-// configuration.
-func (a *App) logTies(d *decide.Decision) {
+// log logs the ties of the decision, each once, and again after a change of the tie or a clear.
+func (t *tieLog) log(log *slog.Logger, d *decide.Decision) {
 	for i := range d.Outcomes {
 		o := &d.Outcomes[i]
-		_, warning := findTie(o)
+		_, warning := FindTie(o)
 		if warning == "" {
 			continue
 		}
 		need := o.Requirement.String()
-		if a.tieLog.addNew(tieKey{d.Tenant, d.Task.ID, need, warning}) {
-			a.log.Warn("a name alone decides which tool serves a requirement", "tenant", d.Tenant, "task", d.Task.ID, "requirement", need, "why", warning)
+		if t.addNew(tieKey{d.Tenant, d.Task.ID, need, warning}) {
+			log.Warn("a name alone decides which tool serves a requirement", "tenant", d.Tenant, "task", d.Task.ID, "requirement", need, "why", warning)
 		}
 	}
 }

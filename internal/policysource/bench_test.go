@@ -1,4 +1,4 @@
-package app
+package policysource_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -26,7 +27,7 @@ const allSettings = `{
 // BenchmarkSettings asks the shipped policies about 100 candidates, with all of the example's
 // settings, within business hours: for their selection, and for a call of one of them.
 func BenchmarkSettings(b *testing.B) {
-	operator, err := policy.Compile(policy.Operator, shippedPolicies())
+	operator, err := policy.Compile(policy.Operator, policysource.Shipped())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package app
+package replay
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/decide"
@@ -82,7 +83,7 @@ func (r *recordedItem) lacksURI(p *policy.Policy) bool {
 }
 
 // recordItem returns the recorded form of the item of a call, or nil for a tool's call.
-func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedItem {
+func recordItem(t *bind.Tenant, c *switchboard.Call, hide []string) *recordedItem {
 	if c.Tool != nil || c.Item.Kind == "" {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (t *servedTenant) recordItem(c *switchboard.Call, hide []string) *recordedI
 	if out.Kind == switchboard.KindResource {
 		out.Name = ""
 	}
-	if t.RecordInputs && (t.policy.ReadsURI() || out.Kind == switchboard.KindResource) && !holdsSecret(encodeJSON(c.Item.URI), hide) {
+	if t.RecordInputs && (t.Rules.ReadsURI() || out.Kind == switchboard.KindResource) && !holdsSecret(canonical.Encode(c.Item.URI), hide) {
 		out.URI = c.Item.URI
 	}
 	return out
@@ -111,26 +112,26 @@ type archivedRuling struct {
 	Ruling json.RawMessage    `json:"ruling"`
 }
 
-// recordRuling records policy's ruling on a call. It is a policy.Note.
-func (a *App) recordRuling(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling) {
-	s := a.state.Load()
-	t := s.tenants[c.Principal.Tenant]
-	if t == nil || a.ledger.addReceipt == nil {
+// Ruling records policy's ruling on a call, in the present state.
+func (r *Recorder) Ruling(s *bind.State, c *switchboard.Call, p *policy.Policy, now time.Time, ruling policy.Ruling) {
+	t := s.Tenants[c.Principal.Tenant]
+	if t == nil || r.addReceipt == nil {
 		return
 	}
 	var hide []string
 	if t.RecordInputs {
-		hide = serverSecrets(s.config)
+		hide = serverSecrets(s.Config)
 	}
-	c.Trail.Ruled(a.ledger.recordOnce(t.newRulingRecord(c, p, now, r, a.ledger.digests.Asked(c), hide), nil).digest)
+	e := newRulingRecord(t, r.basisOf(t), c, p, now, ruling, r.digests.Asked(c), hide)
+	c.Trail.Ruled(r.recordOnce(e, nil).digest)
 }
 
 // newRulingRecord makes the record of policy's ruling on a call. arguments is the digest of the
 // call's arguments.
-func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *decisionRecord {
-	own := t.newCallRuling(c, now, r)
-	own.Mixed = r.Mixed || t.policy != p || !t.knowsJudged(c)
-	own.Arguments, own.Item = t.recordArguments(argumentsOf(c), hide), t.recordItem(c, hide)
+func newRulingRecord(t *bind.Tenant, texts basisTexts, c *switchboard.Call, p *policy.Policy, now time.Time, r policy.Ruling, arguments string, hide []string) *decisionRecord {
+	own := newCallRuling(t, c, now, r)
+	own.Mixed = r.Mixed || t.Rules != p || !knowsJudged(t, c)
+	own.Arguments, own.Item = recordArguments(t, argumentsOf(c), hide), recordItem(t, c, hide)
 	own.Arguments.Digest = arguments
 	if own.Arguments.Values == nil && len(p.Arguments()) > 0 || own.Item.lacksURI(p) {
 		own.Why, own.Asks = "", nil // they may contain arguments
@@ -143,23 +144,23 @@ func (t *servedTenant) newRulingRecord(c *switchboard.Call, p *policy.Policy, no
 		same = canonical.Sum(timeless.canonical())
 	}
 	of := []string{"call", string(own.Tenant), own.Principal.ID, string(own.Task), own.Method, string(own.Server), own.Tool, arguments}
-	e := t.addBasis(&decisionRecord{kind: kindCall, when: now, subject: strings.Join(of, "/"), content: same}, nil)
-	e.text = encodeJSON(archivedRuling{e.basis, text})
+	e := addBasis(texts, &decisionRecord{kind: kindCall, when: now, subject: strings.Join(of, "/"), content: same}, nil)
+	e.text = canonical.Encode(archivedRuling{e.basis, text})
 	e.digest = canonical.Sum(e.text)
 	return e
 }
 
 // newCallRuling returns policy's ruling on a call, without its arguments.
-func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r policy.Ruling) callRuling {
+func newCallRuling(t *bind.Tenant, c *switchboard.Call, now time.Time, r policy.Ruling) callRuling {
 	p := c.Principal
 	own := callRuling{
-		V: rulingVersion, Tenant: p.Tenant, Task: c.Task, Snapshot: t.snapshot, Method: c.Method, Server: c.Server,
+		V: rulingVersion, Tenant: p.Tenant, Task: c.Task, Snapshot: t.Snapshot, Method: c.Method, Server: c.Server,
 		Principal: recordedPrincipal{p.Auth, p.ID, p.Mode.Narrower(switchboard.Autopilot), p.Roles, p.Tier},
 	}
 	if c.Tool != nil {
 		own.Tool = c.Tool.ID.String()
 	}
-	if t.policy.ReadsClock() {
+	if t.Rules.ReadsClock() {
 		own.Now = now.UTC()
 	}
 	for _, j := range c.Judgments {
@@ -182,9 +183,9 @@ func (t *servedTenant) newCallRuling(c *switchboard.Call, now time.Time, r polic
 }
 
 // knowsJudged reports whether all tools that the call was judged with belong to this state.
-func (t *servedTenant) knowsJudged(c *switchboard.Call) bool {
+func knowsJudged(t *bind.Tenant, c *switchboard.Call) bool {
 	return !slices.ContainsFunc(c.Judgments, func(j *switchboard.Judgment) bool {
-		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.view.Tool(tool.ID); return now != tool })
+		return slices.ContainsFunc(j.Candidates, func(tool *switchboard.Tool) bool { now, _ := t.View.Tool(tool.ID); return now != tool })
 	})
 }
 
@@ -201,8 +202,8 @@ func argumentsOf(c *switchboard.Call) []byte {
 }
 
 // recordArguments returns the recorded form of a call's arguments, without their digest.
-func (t *servedTenant) recordArguments(raw []byte, hide []string) (out recordedArguments) {
-	paths := t.policy.Arguments()
+func recordArguments(t *bind.Tenant, raw []byte, hide []string) (out recordedArguments) {
+	paths := t.Rules.Arguments()
 	if !t.RecordInputs || len(paths) == 0 {
 		return out
 	}
@@ -271,7 +272,7 @@ func (r *callRuling) canonical() []byte { return canonicalOf(r) }
 
 // canonicalOf returns the canonical form of v.
 func canonicalOf(v any) []byte {
-	text, err := canonical.Append(nil, encodeJSON(v))
+	text, err := canonical.Append(nil, canonical.Encode(v))
 	if err != nil {
 		panic("canonical form: " + err.Error()) // its parts were parsed strictly
 	}
@@ -304,7 +305,7 @@ func (a *recordedArguments) covers(p *policy.Policy) bool {
 
 // ruleAgain asks t's policy about the recorded call, made by the principal who. The error says why
 // the call is no longer possible.
-func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
+func ruleAgain(t *bind.Tenant, ctx context.Context, r *callRuling, who switchboard.Principal, when time.Time) (*switchboard.Call, policy.Ruling, error) {
 	task := t.Tasks[r.Task]
 	if task == nil {
 		return nil, policy.Ruling{}, errors.New("its task does not exist any more")
@@ -322,7 +323,7 @@ func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchb
 			continue
 		}
 		n := &task.Requirements[at]
-		candidates, err := t.policyCandidates(ctx, who, task, n)
+		candidates, err := policyCandidates(t, ctx, who, task, n)
 		if err != nil {
 			return nil, policy.Ruling{}, err
 		}
@@ -338,14 +339,14 @@ func (t *servedTenant) ruleAgain(ctx context.Context, r *callRuling, who switchb
 	if len(c.Judgments) < len(r.Needs) {
 		return nil, policy.Ruling{}, errors.New("the tool no longer meets its requirement")
 	}
-	return c, t.policy.Rule(ctx, c, when), nil
+	return c, t.Rules.Rule(ctx, c, when), nil
 }
 
 // policyCandidates returns the tools that policy is asked about for a requirement.
-func (t *servedTenant) policyCandidates(ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
+func policyCandidates(t *bind.Tenant, ctx context.Context, who switchboard.Principal, task *switchboard.Task, r *switchboard.Requirement) ([]*switchboard.Tool, error) {
 	q := &decide.Question{Tenant: t.Tenant, Principal: who, Task: task, Requirement: r}
 	var in []decide.Candidate
-	for _, s := range t.pipeline {
+	for _, s := range t.Pipeline {
 		if s.Name() == policy.StageName {
 			break
 		}
@@ -378,17 +379,17 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 	case was.Mixed:
 		c.skipDecisions(whyMixed, e.kind, 1)
 		return
-	case !was.Arguments.covers(r.before.policy):
+	case !was.Arguments.covers(r.before.Rules):
 		c.skipDecisions(whyNoArguments, e.kind, 1)
 		return
-	case was.Item.lacksURI(r.before.policy):
+	case was.Item.lacksURI(r.before.Rules):
 		c.skipDecisions(whyNoURI, e.kind, 1)
 		return
 	}
-	again, now, err := r.before.ruleAgain(ctx, &was, was.principal(), was.Now)
+	again, now, err := ruleAgain(r.before, ctx, &was, was.principal(), was.Now)
 	var text []byte
 	if err == nil {
-		same := r.before.newCallRuling(again, was.Now, now)
+		same := newCallRuling(r.before, again, was.Now, now)
 		same.Arguments, same.Item = was.Arguments, was.Item
 		text = same.canonical()
 	}
@@ -396,7 +397,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 		c.countDifference(e, text, BrokenReplay{Tenant: was.Tenant, Task: was.Task})
 		return
 	}
-	if r.after != nil && r.after.snapshot != r.before.snapshot && !was.Arguments.covers(r.after.policy) {
+	if r.after != nil && r.after.Snapshot != r.before.Snapshot && !was.Arguments.covers(r.after.Rules) {
 		c.skipDecisions(whyArguments, e.kind, 1)
 		return
 	}
@@ -406,7 +407,7 @@ func (c *comparison) replayCall(ctx context.Context, r *replayer, e *decisionRec
 // callChanges returns the changes that the proposal makes to the ruling on a call.
 func (r *replayer) callChanges(ctx context.Context, was *callRuling, when time.Time) map[DecisionChange]bool {
 	out := changeSet{DecisionChange{Tenant: was.Tenant, Of: kindCall}, map[DecisionChange]bool{}}
-	if r.after != nil && r.proposed == nil && r.after.snapshot == r.before.snapshot {
+	if r.after != nil && r.proposed == nil && r.after.Snapshot == r.before.Snapshot {
 		return nil
 	}
 	now, err := r.ruleProposed(ctx, was, when)
@@ -432,18 +433,18 @@ func (r *replayer) ruleProposed(ctx context.Context, was *callRuling, when time.
 	}
 	who := was.principal()
 	if r.proposed != nil {
-		if _, err := r.proposed.resolveTask(who, was.Task); err != nil {
+		if _, err := r.proposed.ResolveTask(who, was.Task); err != nil {
 			return now, err
 		}
-		if who, err = r.proposed.currentPrincipal(who); err != nil {
+		if who, err = r.proposed.CurrentPrincipal(who); err != nil {
 			return now, err
 		}
 	}
-	c, said, err := r.after.ruleAgain(ctx, was, who, when)
+	c, said, err := ruleAgain(r.after, ctx, was, who, when)
 	if err != nil {
 		return now, err
 	}
-	return r.after.newCallRuling(c, when, said), nil
+	return newCallRuling(r.after, c, when, said), nil
 }
 
 func (r *callRuling) obligations() (o switchboard.Obligations) {

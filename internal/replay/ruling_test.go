@@ -1,4 +1,4 @@
-package app
+package replay
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
@@ -29,18 +30,14 @@ var callArguments = []string{
 // callAndRecord calls every tool that the configuration shows, and records policy's rulings. It
 // returns the number of records, and how many of them can be replayed.
 func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []switchboard.Offer) (n, replayable int) {
-	r, err := compilePolicies(c, policy.NewEngine(0, 0), newCompiledLayers(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := newServingState(r, "acme", offers, nil, nil)
+	st := newState(t, c, offers)
 	for _, p := range []switchboard.Principal{{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, {Tenant: "umbrella", ID: "ci", Auth: switchboard.AuthAPIKey}} {
-		p, err := st.currentPrincipal(p)
+		p, err := st.CurrentPrincipal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := st.tenants[p.Tenant]
-		d, err := st.decideConfigured(t.Context(), p, "a", nil, time.Now())
+		own := st.Tenants[p.Tenant]
+		d, err := st.DecideConfigured(t.Context(), p, "a", nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,14 +50,14 @@ func callAndRecord(t *rapid.T, dir *memoryRecords, c *config.Config, offers []sw
 				call.Tool, call.Method = nil, "prompts/get"
 			}
 			at := time.Now().Add(-time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(t, "ago")))
-			ruling := own.policy.Rule(t.Context(), call, at)
+			ruling := own.Rules.Rule(t.Context(), call, at)
 			if !ruling.Asked && ruling.Err == nil {
 				continue
 			}
-			made := own.newRulingRecord(call, own.policy, at, ruling, argumentDigest(call), nil)
+			made := newRulingRecord(own, basisTextsOf(own), call, own.Rules, at, ruling, argumentDigest(call), nil)
 			dir.add(made)
 			n++
-			if own.RecordInputs || len(own.policy.Arguments()) == 0 {
+			if own.RecordInputs || len(own.Rules.Arguments()) == 0 {
 				replayable++
 			} else if bytes.Contains(made.text, []byte("/etc")) {
 				t.Fatalf("arguments are recorded although the tenant does not want them: %s", made.text)
@@ -108,7 +105,7 @@ func TestAReplayReproducesEveryRulingOnACallToTheByte(t *testing.T) {
 
 // newPathCaller returns a tenant whose policy is rego, and a function that calls its tool a/x with
 // arguments and records policy's ruling.
-func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (*servedTenant, func(arguments string, secrets ...string) *decisionRecord) {
+func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (*bind.Tenant, func(arguments string, secrets ...string) *decisionRecord) {
 	t.Helper()
 	tax, err := switchboard.NewTaxonomy(nil, nil)
 	if err != nil {
@@ -117,20 +114,16 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (
 	file := func(text string) []switchboard.PolicyFile {
 		return []switchboard.PolicyFile{{Name: "p.rego", Path: "p.rego", Data: []byte("package switchboard\n\nallowed_tools contains c.id if some c in input.candidate_tools\n" + text)}}
 	}
-	r, err := compilePolicies(&config.Config{
+	st := newState(t, &config.Config{
 		Taxonomy: tax, Servers: []switchboard.Server{{ID: "a"}}, Policies: file(rego),
 		Tenants: map[switchboard.TenantID]*switchboard.Tenant{"acme": {
 			ID: "acme", Servers: []switchboard.ServerID{"a"}, ByName: true, RecordInputs: inputs,
 			Tasks: map[switchboard.TaskID]*switchboard.Task{"all": {ID: "all", Requirements: []switchboard.Requirement{{Tools: []string{"a/*"}}}}},
 		}},
-	}, policy.NewEngine(0, 0), newCompiledLayers(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := newServingState(r, "acme", []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}}, nil, nil)
-	own := st.tenants["acme"]
+	}, []switchboard.Offer{{Server: "a", Tools: [][]byte{[]byte(`{"name":"x","inputSchema":{"type":"object"}}`)}}})
+	own := st.Tenants["acme"]
 	who := switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}
-	d, err := own.runPipeline(t.Context(), who, own.Tasks["all"], nil, time.Now())
+	d, err := own.RunPipeline(t.Context(), who, own.Tasks["all"], nil, time.Now())
 	if err != nil || len(d.Selected) != 1 {
 		t.Fatal(d, err)
 	}
@@ -141,7 +134,7 @@ func newPathCaller(t testing.TB, dir *memoryRecords, rego string, inputs bool) (
 			Params: []byte(`{"name":"x","arguments":` + arguments + `}`),
 		}
 		now := time.Now()
-		made := own.newRulingRecord(c, own.policy, now, own.policy.Rule(t.Context(), c, now), argumentDigest(c), secrets)
+		made := newRulingRecord(own, basisTextsOf(own), c, own.Rules, now, own.Rules.Rule(t.Context(), c, now), argumentDigest(c), secrets)
 		dir.add(made)
 		return made
 	}
@@ -246,7 +239,7 @@ func TestOnlyTheArgumentsThatPoliciesReadAreRecorded(t *testing.T) {
 func TestACallDuringAReloadIsNotReplayed(t *testing.T) {
 	dir := newMemoryRecords(t)
 	own, _ := newPathCaller(t, dir, pathRule, true)
-	d, err := own.runPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
+	d, err := own.RunPipeline(t.Context(), switchboard.Principal{Tenant: "acme", ID: "local", Auth: switchboard.AuthLocal}, own.Tasks["all"], nil, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,10 +248,10 @@ func TestACallDuringAReloadIsNotReplayed(t *testing.T) {
 	stranger := *c
 	stranger.Judgments = []*switchboard.Judgment{policy.Judged(own.Tasks["all"], c.Judgments[0].Requirement, []*switchboard.Tool{{ID: c.Tool.ID}})}
 	for name, made := range map[string]*decisionRecord{
-		"by another policy than is in force":    own.newRulingRecord(c, other.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
-		"selected under another":                own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true, Mixed: true}, argumentDigest(c), nil),
-		"of a tool that is not the same":        own.newRulingRecord(&stranger, own.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
-		"of what is known, which is no mixture": own.newRulingRecord(c, own.policy, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
+		"by another policy than is in force":    newRulingRecord(own, basisTextsOf(own), c, other.Rules, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
+		"selected under another":                newRulingRecord(own, basisTextsOf(own), c, own.Rules, time.Now(), policy.Ruling{Asked: true, Mixed: true}, argumentDigest(c), nil),
+		"of a tool that is not the same":        newRulingRecord(own, basisTextsOf(own), &stranger, own.Rules, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
+		"of what is known, which is no mixture": newRulingRecord(own, basisTextsOf(own), c, own.Rules, time.Now(), policy.Ruling{Asked: true}, argumentDigest(c), nil),
 	} {
 		dir := newMemoryRecords(t)
 		dir.add(made)

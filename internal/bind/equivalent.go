@@ -1,4 +1,4 @@
-package app
+package bind
 
 import (
 	"maps"
@@ -13,12 +13,12 @@ import (
 // withEquivalents returns the selected tools of the decision, each with its equivalents: the
 // candidates of the same requirements to which its calls may move. Candidates that were fit to
 // serve come first, in order.
-func (t *servedTenant) withEquivalents(d *decide.Decision) []decide.Selected {
+func (t *Tenant) withEquivalents(d *decide.Decision) []decide.Selected {
 	groups := make([]*contract.Group, len(d.Outcomes))
 	others := make([][]switchboard.ToolID, len(d.Outcomes))
 	for i := range d.Outcomes {
-		candidates := passedPolicy(&d.Outcomes[i])
-		groups[i] = t.equivalents.Among(candidates)
+		candidates := PassedPolicy(&d.Outcomes[i])
+		groups[i] = t.Equivalents.Among(candidates)
 		if !d.Outcomes[i].Requirement.ByName() {
 			others[i] = otherServers(candidates)
 		}
@@ -68,8 +68,8 @@ func otherServers(candidates []switchboard.Equivalent) (others []switchboard.Too
 	return others
 }
 
-// passedPolicy returns the candidates that policy allows.
-func passedPolicy(o *decide.Outcome) []switchboard.Equivalent {
+// PassedPolicy returns the candidates that policy allows.
+func PassedPolicy(o *decide.Outcome) []switchboard.Equivalent {
 	n := o.Considered()
 	list := make([]switchboard.Equivalent, 0, n)
 	judged := make([]*switchboard.Judgment, 0, n)
@@ -95,19 +95,19 @@ func passedPolicy(o *decide.Outcome) []switchboard.Equivalent {
 	return list
 }
 
-// equivalentFaults returns the faults of the equivalents that are declared for the tenant; "" means
+// EquivalentFaults returns the faults of the equivalents that are declared for the tenant; "" means
 // all tenants.
-func (s *servingState) equivalentFaults(id switchboard.TenantID) []contract.Fault {
+func (s *State) EquivalentFaults(id switchboard.TenantID) []contract.Fault {
 	var found []contract.Fault
-	t := s.tenants[id]
+	t := s.Tenants[id]
 	for _, f := range s.declaredEquivalents.Faults() {
-		if id == "" || t != nil && t.mayUseServer(f.Tool.Server) {
+		if id == "" || t != nil && t.MayUseServer(f.Tool.Server) {
 			found = append(found, f)
 		}
 	}
-	for _, other := range slices.Sorted(maps.Keys(s.tenants)) {
+	for _, other := range slices.Sorted(maps.Keys(s.Tenants)) {
 		if id == "" || id == other {
-			found = append(found, s.tenants[other].equivalents.Faults()...)
+			found = append(found, s.Tenants[other].Equivalents.Faults()...)
 		}
 	}
 	return found

@@ -1,6 +1,6 @@
 //go:build unix
 
-package app
+package replay
 
 import (
 	"fmt"
@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/archive"
+	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/config"
-	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policysource"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -53,7 +54,7 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		offers = append(offers, o)
 	}
 	own := []switchboard.PolicyFile{{Name: "own.rego", Path: "own.rego", Data: []byte("package switchboard.tenant\n\nallowed_tools contains c.id if {\n\tsome c in input.candidate_tools\n\t" + condition + "\n}\n")}}
-	c.Policies = append(shippedPolicies(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
+	c.Policies = append(policysource.Shipped(), switchboard.PolicyFile{Name: "extra.rego", Path: "extra.rego", Data: []byte("package switchboard\n\ndeny[c.id] contains \"not you\" if {\n\tsome c in input.candidate_tools\n\t" + veto + "\n}\n")})
 	for i := range tenants {
 		id := switchboard.TenantID(fmt.Sprint("tenant-", i))
 		t := &switchboard.Tenant{ID: id, Servers: ids, Tasks: map[switchboard.TaskID]*switchboard.Task{}, Policy: []byte(`{"deny":["*/delete_*"]}`)}
@@ -66,24 +67,21 @@ func benchmarkCompare(b *testing.B, condition, veto string) {
 		}
 		c.Tenants[id], c.TenantPolicies[id] = t, own
 	}
-	reading, err := compilePolicies(c, policy.NewEngine(time.Minute, 0), newCompiledLayers(nil))
-	if err != nil {
-		b.Fatal(err)
+	in := inputOf(b, c, offers)
+	for id, p := range in.Policies {
+		in.Policies[id] = p.Recalling() // the recording is not measured, so it may be fast
 	}
-	for id, p := range reading.policies {
-		reading.policies[id] = p.Recalling() // the recording is not measured, so it may be fast
-	}
-	st := newServingState(reading, "tenant-0", offers, nil, nil)
+	st := bind.NewState(in, nil)
 	dir := newMemoryRecords(b)
-	for id, t := range st.tenants {
+	for id, t := range st.Tenants {
 		for who := range principals {
 			p := switchboard.Principal{Tenant: id, ID: fmt.Sprint("agent-", who), Auth: switchboard.AuthAPIKey, Mode: switchboard.Autopilot}
 			for _, task := range t.Tasks {
-				d, err := t.runPipeline(b.Context(), p, task, nil, time.Now())
+				d, err := t.RunPipeline(b.Context(), p, task, nil, time.Now())
 				if err != nil || d.Err() != nil || d.Outcomes[0].Considered() < 40 {
 					b.Fatal(err, d.Err(), d.Outcomes[0].Considered())
 				}
-				dir.add(t.newDecisionRecord(d, time.Now()))
+				dir.add(recordOf(t, d, time.Now()))
 			}
 		}
 	}
