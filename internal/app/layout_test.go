@@ -108,7 +108,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 // the reason for each.
 var dialsItself = map[string]string{
 	"internal/dial/dial.go":       "it is the check",
-	"internal/upstream/http.go":   "servers, with dial.Context",
+	"internal/upstream/link/http.go":   "servers, with dial.Context",
 	"cmd/switchboard/fetch.go":    "manifests, with dial.Context",
 	"internal/cluster/cluster.go": "replicas, which prove by TLS that they have the secret",
 	"cmd/switchboard/client.go":   "a Switchboard, as the user says",
@@ -149,7 +149,7 @@ func TestSS05NothingDialsAServerWithoutTheCheck(t *testing.T) {
 			t.Errorf("%s opens no connection; take it out of dialsItself", name)
 		}
 	}
-	for _, name := range []string{"internal/upstream/http.go", "cmd/switchboard/fetch.go"} {
+	for _, name := range []string{"internal/upstream/link/http.go", "cmd/switchboard/fetch.go"} {
 		text, _ := os.ReadFile(filepath.Join("../..", name))
 		if n := bytes.Count(text, []byte("http.Transport{")); n != 1 || bytes.Count(text, []byte("dial.Context,")) != n {
 			t.Errorf("%s has %d transports, which must all use dial.Context", name, n)
