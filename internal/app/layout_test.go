@@ -31,8 +31,9 @@ internal/decide: internal/canonical internal/switchboard
 internal/dial:
 internal/document: internal/switchboard
 internal/endpoint: internal/dial internal/switchboard
-internal/gateway: internal/canonical internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
+internal/gateway: internal/cluster internal/lazyexpand internal/preview internal/run internal/session internal/store internal/surface internal/switchboard internal/wire
 internal/health: internal/decide internal/store internal/switchboard internal/wire
+internal/httphead:
 internal/idempotency: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
 internal/identity: internal/switchboard
 internal/importer: internal/config internal/document internal/endpoint internal/switchboard
