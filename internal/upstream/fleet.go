@@ -127,7 +127,7 @@ type Fleet struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  task.Group // the servers, those that are being closed too, and maintain
+	tasks  task.Tracker // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server

@@ -31,7 +31,7 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,
 	} {
-		r := NewLineReader(wrap(strings.NewReader(input)), limit)
+		r := NewMessageReader(wrap(strings.NewReader(input)), limit)
 		for i, w := range want {
 			got, err := r.Next()
 			if err != nil {
@@ -50,7 +50,7 @@ func TestLinesAreReadWholeOrNotAtAll(t *testing.T) {
 type zeros struct{}
 
 func TestALineWithoutEndIsNotReadForEver(t *testing.T) {
-	if _, err := NewLineReader(zeros{}, 1000).Next(); !errors.Is(err, ErrEndlessLine) {
+	if _, err := NewMessageReader(zeros{}, 1000).Next(); !errors.Is(err, ErrEndlessLine) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -54,15 +54,15 @@ func (in *inbox) dispatch(lent frame.Buffer, m wire.Message, via *Request) (answ
 func (in *inbox) handleNotification(m wire.Message, via *Request) {
 	switch m.Method {
 	case wire.MethodToolsChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Tools))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Tools))
 	case wire.MethodResourcesChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Resources).With(switchboard.Templates))
 	case wire.MethodPromptsChanged:
-		in.link.Changes.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
+		in.link.Listener.onChange(switchboard.Kinds(0).With(switchboard.Prompts))
 	case wire.MethodResourceUpdated:
 		in.handleUpdated(m, via)
 	case wire.MethodListenAcknowledged:
-		in.link.Changes.acknowledge(m, in.subscriptionOf(m, via))
+		in.link.Listener.acknowledge(m, in.subscriptionOf(m, via))
 	case wire.MethodCancelled:
 		in.link.Questions.cancel(m.Params)
 	case wire.MethodProgress:

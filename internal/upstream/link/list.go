@@ -166,7 +166,7 @@ func (n *ListNotes) String() string {
 }
 
 // ListOffer requests the lists of the given kinds concurrently. It takes the other lists, with
-// their notes, from was and said. If a list other than that of the tools fails, ListOffer keeps the
+// their notes, from was and said. If another list than the list of tools fails, ListOffer keeps the
 // old one, adds a note, and returns the kind in failed.
 func (l *Link) ListOffer(ctx context.Context, kinds switchboard.Kinds, was *switchboard.Offer, said ListNotes) (o *switchboard.Offer, now ListNotes, failed switchboard.Kinds, err error) {
 	type outcome struct {
