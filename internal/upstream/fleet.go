@@ -134,7 +134,7 @@ type Fleet struct {
 	setAt   time.Time // when Set was called last
 	closed  chan struct{}
 
-	linkMu sync.Mutex // held while OnLink is called
+	onLinkMu sync.Mutex // held while OnLink is called
 }
 
 // New returns a Fleet without servers.
@@ -233,8 +233,8 @@ func (f *Fleet) reportLink(s *server, up bool, why *Failure) {
 	if f.opts.OnLink == nil {
 		return
 	}
-	f.linkMu.Lock()
-	defer f.linkMu.Unlock()
+	f.onLinkMu.Lock()
+	defer f.onLinkMu.Unlock()
 	if f.server(s.id) == s {
 		f.opts.OnLink(s.id, up, why)
 	}

@@ -33,10 +33,10 @@ func NewMessageReader(r io.Reader, limit int) *MessageReader {
 // start of Lent. For a line that is too long there is only its length and, if it is a response, its
 // id.
 type Line struct {
-	Text []byte
-	Lent Buffer
-	Long int
-	ID   []byte
+	Text    []byte
+	Lent    Buffer
+	Skipped int
+	ID      []byte
 }
 
 // Next returns the next line, without its end. A last line without an end is ignored.
@@ -83,11 +83,11 @@ func (l *MessageReader) skip(ended bool, text ...[]byte) (Line, error) {
 		}
 		s.Feed(part)
 		if n += len(part); n > MaxSkip(l.max) {
-			return Line{Long: n, ID: s.ResponseID()}, ErrEndlessLine
+			return Line{Skipped: n, ID: s.ResponseID()}, ErrEndlessLine
 		}
 		ended = err == nil
 	}
-	return Line{Long: n, ID: s.ResponseID()}, nil
+	return Line{Skipped: n, ID: s.ResponseID()}, nil
 }
 
 // An IDScanner scans a message that is not stored, piece by piece, for the id of the request that

@@ -33,8 +33,8 @@ const (
 	MaxHead = 64 << 10 // bytes of a head, together with those of interim responses
 	MaxIdle = 256      // idle connections to one server
 
-	// Servers on Node close a connection after five idle seconds. A request that crosses with that has
-	// an unknown outcome, so we close it earlier.
+	// IdleTimeout is when an idle connection is closed. Servers on Node close it after five seconds. A
+	// request that crosses with that has an unknown outcome, so we close it earlier.
 	IdleTimeout = 4 * time.Second
 
 	readBufferSize = 4 << 10

@@ -14,6 +14,7 @@ import (
 // An ErrorKind classifies what can go wrong between Switchboard and a server.
 type ErrorKind int
 
+// The kinds of errors.
 const (
 	KindUnreachable ErrorKind = iota // no connection, no process
 	KindLost                         // the connection or the process ended
@@ -26,7 +27,7 @@ const (
 	KindSilent                       // no answer in time
 )
 
-// An Error says why an exchange with a server failed. Its text is for operators and
+// An ExchangeError says why an exchange with a server failed. Its text is for operators and
 // contains no secret.
 type ExchangeError struct {
 	Kind ErrorKind

@@ -28,8 +28,8 @@ const (
 
 // Time limits of the handshake.
 const (
-	// If a server on stdio has read server/discover and does not answer within ProbeSilence, it is
-	// also sent initialize.
+	// ProbeSilence is when a server on stdio is also sent initialize, if it has read server/discover
+	// and has not answered.
 	ProbeSilence = 2 * time.Second
 
 	// Over HTTP, a server that accepts the request is up.

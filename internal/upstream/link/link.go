@@ -1,10 +1,10 @@
 // Package link speaks MCP to one server over one connection: over the pipes of a child process, over
 // Streamable HTTP, or over HTTP with SSE, in either era of the protocol.
 //
-// It decides how the handshake finds the era of a server, which request, call or subscriber a message of
-// the server belongs to, and what an error says about the server and about the request: who failed, and
-// whether the request may have been sent. A request is sent at most once. Package upstream decides when
-// links are opened, for which calls, and what follows when one ends.
+// The handshake finds the era of the server. The package decides which request, call or subscriber each
+// message of the server belongs to. Its errors say who failed, and whether the request may have been
+// sent. A request is sent at most once. Package upstream decides when links are opened, for which calls,
+// and what follows when one ends.
 package link
 
 import (
@@ -93,7 +93,7 @@ func (h *Hello) listenFilter() []byte {
 // Modern reports whether the version belongs to the modern era.
 func (h *Hello) Modern() bool { return wire.Modern(h.Version) }
 
-// A link is one connection to a server: a child process, an HTTP session or, in the modern era, an
+// A Link is one connection to a server: a child process, an HTTP session or, in the modern era, an
 // address.
 type Link struct {
 	log        *slog.Logger
@@ -264,7 +264,7 @@ func (l *Link) abandon(f *Request) {
 }
 
 // Fail ends the link because of err.
-func (l *Link) Fail(err error) { l.Requests.end(err) }
+func (l *Link) Fail(err error) { l.Requests.endLink(err) }
 
 // Failure returns why the link ended, or nil while it is open.
 func (l *Link) Failure() error {

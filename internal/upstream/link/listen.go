@@ -27,9 +27,9 @@ type OfferListener struct {
 	offerListed     atomic.Bool // the offer may have been listed already
 }
 
-// open keeps a stream open until the link ends. The server announces changes of its offer on it.
+// openStream keeps a stream open until the link ends. The server announces changes of its offer on it.
 // open does not block. Legacy pipes need no stream.
-func (c *OfferListener) open(w *httpPort) {
+func (c *OfferListener) openStream(w *httpPort) {
 	switch h := c.link.Hello(); {
 	case h.Modern() && h.notifies != 0:
 		go c.listenModern()
@@ -80,7 +80,7 @@ func (c *OfferListener) acknowledge(m wire.Message, f *Request) {
 // server may have been missed.
 func (c *OfferListener) announceMissed() {
 	c.onChange(switchboard.AllKinds)
-	for _, s := range c.link.Subscriptions.all() {
+	for _, s := range c.link.Subscriptions.allSubscriptions() {
 		s.Updated(s.Target)
 	}
 }

@@ -36,9 +36,9 @@ type notificationQueue struct {
 	closed      bool
 }
 
-// allow reports whether the client gets one more notification of that many bytes. All notifications of
+// allowMore reports whether the client gets one more notification of that many bytes. All notifications of
 // a request together may have most bytes, as a result may.
-func (q *notificationQueue) allow(bytes, most int) bool {
+func (q *notificationQueue) allowMore(bytes, most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.limiter == nil {
@@ -51,8 +51,8 @@ func (q *notificationQueue) allow(bytes, most int) bool {
 	return true
 }
 
-// now calls notify and waits for it. allowance may be nil.
-func (q *notificationQueue) now(ctx context.Context, allowance *slot.Allowance, n switchboard.Notification) {
+// notifyNow calls notify and waits for it. allowance may be nil.
+func (q *notificationQueue) notifyNow(ctx context.Context, allowance *slot.Allowance, n switchboard.Notification) {
 	q.notifyMu.Lock()
 	defer q.notifyMu.Unlock()
 	if q.notify == nil || ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
-// A User says who uses a link.
+// A Usage says which calls use a link.
 type Usage struct {
 	Main bool   // Switchboard itself, which lists the offer over it; others may use it too
 	Asks string // the client capabilities that the server is given; "" means none
@@ -35,7 +35,7 @@ type Opener struct {
 	Hurry    <-chan struct{}             // closed when links must close without waiting
 }
 
-// Open opens a link for c: it starts the process or opens the session, and does the handshake.
+// Open opens a link for the usage: it starts the process or opens the session, and does the handshake.
 func (o *Opener) Open(ctx context.Context, c Usage) (*Link, error) {
 	cfg := o.Config()
 	if cfg.Transport == switchboard.TransportHTTP {
@@ -104,7 +104,7 @@ func (o *Opener) handshake(l *Link, c Usage, w *httpPort, handshake func() (Hell
 	l.Listener.MustPoll = w != nil || h.Modern() && h.notifies != h.offers
 	if c.Main || c.Asks != "" {
 		l.Listener.streamOpen = true
-		l.Listener.open(w)
+		l.Listener.openStream(w)
 		if w != nil && !h.Modern() {
 			task.WaitFor(w.streamOpened, listenTimeout) // earlier notifications and requests of the server are lost
 		}

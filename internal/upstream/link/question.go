@@ -199,9 +199,9 @@ func (q *Questioner) announceAsking() (over func()) {
 	}
 }
 
-// handle handles a request of a legacy server. via is the request that has m on its own
+// handleQuestion handles a request of a legacy server. via is the request that has m on its own
 // stream, or nil for a shared stream.
-func (q *Questioner) handle(m wire.Message, via *Request) {
+func (q *Questioner) handleQuestion(m wire.Message, via *Request) {
 	refuse := func() {
 		q.link.inbox.dropped.Add(1)
 		q.link.port.Post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
@@ -255,8 +255,8 @@ func (q *Questioner) handle(m wire.Message, via *Request) {
 	}()
 }
 
-// cancel handles notifications/cancelled of the server.
-func (q *Questioner) cancel(params []byte) {
+// handleCancelled handles notifications/cancelled of the server.
+func (q *Questioner) handleCancelled(params []byte) {
 	id, _ := wire.Field(params, "requestId")
 	q.mu.Lock()
 	defer q.mu.Unlock()

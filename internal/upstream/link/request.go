@@ -105,7 +105,7 @@ func (f *Request) wait() {
 // notifyNow notifies the caller and waits for it. Meanwhile, the call's allowance knows that the
 // client is being notified.
 func (f *Request) notifyNow(n switchboard.Notification) {
-	f.notifications.now(f.ctx, f.allowance, n)
+	f.notifications.notifyNow(f.ctx, f.allowance, n)
 }
 
 // enqueue notifies the caller as soon as possible, without waiting. It returns false if too much is

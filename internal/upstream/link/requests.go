@@ -78,9 +78,9 @@ func (t *RequestTable) takeAbandoned(id []byte) bool {
 	return ok
 }
 
-// end ends the link because of err, unless it has ended before. If endsPending is set, it also finishes
+// endLink ends the link because of err, unless it has ended before. If endsPending is set, it also finishes
 // all pending requests.
-func (t *RequestTable) end(err error) {
+func (t *RequestTable) endLink(err error) {
 	t.mu.Lock()
 	if t.err != nil {
 		t.mu.Unlock()

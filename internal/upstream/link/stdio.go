@@ -149,7 +149,7 @@ func (s *stdioPort) readLines() error {
 	for {
 		ln, err := lines.Next()
 		if errors.Is(err, frame.ErrEndlessLine) {
-			s.link.failTooLong(ln.ID, ln.Long, false)
+			s.link.failTooLong(ln.ID, ln.Skipped, false)
 			return Errorf(KindLost, true, "%s", frame.ErrEndlessLine)
 		}
 		if err != nil {
@@ -164,8 +164,8 @@ func (s *stdioPort) readLines() error {
 // handleLine handles one line. It returns the reason to close the connection, or "".
 func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
-	if ln.Long > 0 {
-		l.failTooLong(ln.ID, ln.Long, true)
+	if ln.Skipped > 0 {
+		l.failTooLong(ln.ID, ln.Skipped, true)
 		return l.inbox.flood.add(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.Text)

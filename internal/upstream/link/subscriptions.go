@@ -45,9 +45,9 @@ func (t *SubscriptionTable) add(s *ResourceSubscription) (stop func(), err error
 	}, nil
 }
 
-// of returns the subscribers that get the update of the URI from a legacy server: those of that
+// receiversOf returns the subscribers that get the update of the URI from a legacy server: those of that
 // resource or, if there are none, those with a URI that the updated one begins with.
-func (t *SubscriptionTable) of(uri string) []*ResourceSubscription {
+func (t *SubscriptionTable) receiversOf(uri string) []*ResourceSubscription {
 	var exactly, whole []*ResourceSubscription
 	t.mu.Lock()
 	for s := range t.subscribers {
@@ -65,22 +65,22 @@ func (t *SubscriptionTable) of(uri string) []*ResourceSubscription {
 	return whole
 }
 
-// all returns all subscribers.
-func (t *SubscriptionTable) all() []*ResourceSubscription {
+// allSubscriptions returns all subscribers.
+func (t *SubscriptionTable) allSubscriptions() []*ResourceSubscription {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Keys(t.subscribers))
 }
 
-// begin subscribes at a legacy server, once for all subscribers of the URI, and opens the
+// beginLegacy subscribes at a legacy server, once for all subscribers of the URI, and opens the
 // stream for its notifications.
-func (t *SubscriptionTable) begin(ctx context.Context, uri string, spelt []byte) error {
+func (t *SubscriptionTable) beginLegacy(ctx context.Context, uri string, spelt []byte) error {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri] == 0 {
 		if w, ok := t.link.port.(*httpPort); ok && !t.link.Listener.streamOpen {
 			t.link.Listener.streamOpen = true
-			t.link.Listener.open(w)
+			t.link.Listener.openStream(w)
 		}
 		if _, err := t.link.request(ctx, wire.MethodSubscribe, append(append([]byte(`{"uri":`), spelt...), '}')); err != nil {
 			return err
@@ -90,8 +90,8 @@ func (t *SubscriptionTable) begin(ctx context.Context, uri string, spelt []byte)
 	return nil
 }
 
-// end undoes one begin.
-func (t *SubscriptionTable) end(uri string, spelt []byte) {
+// endLegacy undoes one begin.
+func (t *SubscriptionTable) endLegacy(uri string, spelt []byte) {
 	t.beginMu.Lock()
 	defer t.beginMu.Unlock()
 	if t.counts[uri]--; t.counts[uri] > 0 {
@@ -127,10 +127,10 @@ func (t *SubscriptionTable) Subscribe(ctx context.Context, s *ResourceSubscripti
 	if t.link.Hello().Modern() {
 		return t.listen(ctx, s, uri, held)
 	}
-	if err := t.begin(ctx, s.Target, uri); err != nil {
+	if err := t.beginLegacy(ctx, s.Target, uri); err != nil {
 		return t.clientError(ctx, err)
 	}
-	defer t.end(s.Target, uri)
+	defer t.endLegacy(s.Target, uri)
 	held()
 	select {
 	case <-t.link.Requests.Done:

@@ -16,7 +16,7 @@ const (
 	defaultMaxTime = time.Hour
 )
 
-// A Limit is a limit on the time of a call, and the error when it has passed.
+// A TimeLimit is a limit on the time of a call, and the error when it has passed.
 type TimeLimit struct {
 	Name         string // "its timeout"
 	Time         time.Duration

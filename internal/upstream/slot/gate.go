@@ -110,8 +110,8 @@ func (g *Gate) Enter(c CallKey, waits bool) (*Turn, error) {
 
 // WaitTurn waits until the call gets its slot. The error is errTurnTimeout or ctx.Err(); the call
 // then has no slot.
-func (g *Gate) WaitTurn(ctx context.Context, t *Turn, patience time.Duration) (err error) {
-	timer := time.NewTimer(patience)
+func (g *Gate) WaitTurn(ctx context.Context, t *Turn, timeout time.Duration) (err error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-t.admitted:
