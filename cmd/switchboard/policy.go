@@ -291,7 +291,7 @@ func (p *policyChecker) askServers(ctx context.Context, c *policyCheckCmd, log *
 	p.offered = map[switchboard.TenantID]tenantOffer{}
 	seen := map[switchboard.ServerID]bool{}
 	for _, t := range p.selectTenants("") {
-		tools, silent := a.Offered(t.ID)
+		tools, silent := a.Reads().Offered(t.ID)
 		p.offered[t.ID] = tenantOffer{tools, silent}
 		for _, id := range silent {
 			if !seen[id] {

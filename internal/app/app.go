@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
@@ -46,6 +47,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -111,12 +113,12 @@ type App struct {
 	health   *health.Monitor
 	ledger   *receipt.Ledger
 	recorder *replay.Recorder
+	reads    *admin.Reader
 	runs     *run.Registry
 	meter    *run.Meter
 	gateway  *gateway.Gateway
 	store    store.Store
 	keys     *idempotency.Keys
-	operator identity.Operator
 	cluster  *cluster.Cluster // the zero value if there are no other replicas
 
 	listener net.Listener // nil if nothing is served over HTTP
@@ -145,7 +147,6 @@ type App struct {
 	changedOffers    *changedServers // to be published to the other replicas
 	answeredServers  *changedServers // to be kept in the store
 	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
-	toolSearch       toolSearch // for operators' searches
 
 	grace *gracePeriod
 	stop  context.CancelFunc
@@ -195,12 +196,6 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.cluster.Close()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	if o.Serves && o.Data != "" {
-		var unknown error
-		if a.operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
-			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
-		}
-	}
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -208,7 +203,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Log:           o.Log,
 		StartDeadline: c.StartDeadline,
 		OnePrincipal:  c.Keyless(),
-		Neighbors: func(p switchboard.Principal) (n upstream.Neighbors) {
+		Neighbors: func(p switchboard.Principal) (n slot.Neighbors) {
 			n.Tenants, n.Principals = a.state.Load().Ring.Neighbors(p)
 			return n
 		},
@@ -270,6 +265,21 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	results := preview.New(preview.Options{Store: a.store, Bound: a.resultBound, Count: a.countTokens, Guard: approved, Log: o.Log})
 	a.meter = run.NewMeter(a.countTokens)
 	a.keys = idempotency.New(a.store, guard, a.ledger.Digests().Arguments, a.metrics.Keyed, o.Log)
+	a.reads = admin.NewReader(admin.ReaderOptions{
+		Configuration: a.served, Binder: a.binder, Runs: a.runs, Meter: a.meter, Fleet: a.fleet, Health: a.health, Store: a.store, Cluster: a.cluster,
+		Ledger: a.ledger, Recorder: a.recorder, Ready: a.ready, Started: a.started, Version: o.Version, Listens: a.listener != nil, Stopping: a.grace.ctx,
+	})
+	scraper := &admin.Scraper{Reader: a.reads, Recorder: &a.metrics, Engine: a.engine}
+	var operator identity.Operator
+	if o.Serves && o.Data != "" {
+		var unknown error
+		if operator, unknown = identity.OpenOperator(o.Data); unknown != nil {
+			o.Log.Warn("operators cannot disable, enable or restart servers: their token cannot be read", "err", unknown)
+		}
+	}
+	operators := &admin.Operators{Reader: a.reads, Scraper: scraper, Actions: admin.NewActions(admin.ActionsOptions{
+		Operator: operator, Fleet: a.fleet, Health: a.health, Ledger: a.ledger, Cluster: a.cluster, Store: a.store, Stopping: a.grace.ctx, Log: o.Log,
+	})}
 	chain := &callChain{
 		previews: results, metrics: &a.metrics, turns: new(turn.Turns), receipts: a.ledger.Wrap, keys: a.keys, health: a.health, guard: guard, cache: cached, limits: limits,
 		inputCheck: a.inputCheck, cleansResults: a.cleansResults, permitQuestion: a.permitQuestion, log: o.Log,
@@ -284,14 +294,15 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		Authenticator: front{a},
 		Servers:       front{a},
 		Tasks:         front{a},
-		Operators:     front{a},
+		Operators:     operators,
 		Recorder:      front{a},
-		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: &a.toolSearch.docs, Log: o.Log}),
+		Desk:          lazyexpand.New(lazyexpand.Options{Permit: a.binder.Permit, Check: a.checkArguments, Record: a.recorder.Expansion, Docs: a.reads.Docs(), Log: o.Log}),
 		Log:           o.Log,
 		Name:          o.Name,
 		Version:       o.Version,
 	})
 	a.gateway.Allow(c.Hosts, c.Origins)
+	scraper.Front = a.gateway
 	a.recallManifests(ctx, c)
 	a.logWarnings(r)
 	r.digest = r.digestWith(a.configurationKey())
@@ -434,7 +445,7 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 		for _, f := range s.Catalog.Faults() {
 			a.log.Warn("tool refused", "why", f.Error())
 		}
-		for _, why := range s.probeFaults(func(switchboard.ServerID) bool { return true }) {
+		for _, why := range admin.ProbeFaults(s.State, func(switchboard.ServerID) bool { return true }) {
 			a.log.Warn("a server is not probed as configured", "why", why)
 		}
 	}
@@ -617,6 +628,19 @@ func checkTenant(c *config.Config, local switchboard.TenantID) error {
 		return nil
 	}
 	return fmt.Errorf("%s: keyless callers belong to tenant %q, which is not configured%s; name one with --tenant, or make keys with \"switchboard key new\"", switchboard.CodeConfig, local, config.Instead(string(local), "tenants", tenantNames(c)))
+}
+
+// Reads returns what answers the operators' reads.
+func (a *App) Reads() *admin.Reader { return a.reads }
+
+// served returns the configuration that is served, for the operators' reads.
+func (a *App) served() admin.Configuration {
+	s := a.state.Load()
+	c := admin.Configuration{State: s.State, Digest: s.digest, Loaded: s.loadedAt, FaultySince: s.faultySince, PolicySince: s.policySince}
+	if f := a.reloadFault.Load(); f != nil {
+		c.Refused = &admin.RefusedReload{When: f.when, Since: f.since, Why: f.err.Error()}
+	}
+	return c
 }
 
 // freeMemorySoon returns memory to the system soon, and at most once a minute. Reading the files,

@@ -3,15 +3,14 @@ package app
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A front answers what the gateway asks: it is its Authenticator, its Servers, Tasks and Operators, and
-// its Recorder.
+// A front answers what the gateway asks: it is its Authenticator, its Servers and Tasks, and its
+// Recorder.
 type front struct{ a *App }
 
 // Authenticate implements gateway.Authenticator.
@@ -35,30 +34,11 @@ func (f front) Declare(ctx context.Context, r *run.Run, args []byte) (lazyexpand
 	return f.a.declareTask(ctx, r, args)
 }
 
-func (f front) Status(p switchboard.Principal, r *run.Run) []byte { return f.a.runStatusText(p, r) }
-
-func (f front) Ready() (ready bool, text []byte) { return f.a.readiness() }
-
-// Read, Metrics and Operate implement gateway.Operators.
-func (f front) Read(path string) func(context.Context, switchboard.Principal, url.Values) ([]byte, error) {
-	switch path {
-	case "/v1/status":
-		return f.a.inspectStatus
-	case "/v1/explain":
-		return f.a.inspectExplain
-	case "/v1/search":
-		return f.a.inspectSearch
-	}
-	return nil
+func (f front) Status(p switchboard.Principal, r *run.Run) []byte {
+	return f.a.reads.RunStatusText(p, r)
 }
 
-func (f front) Metrics(p switchboard.Principal, accept http.Header) (contentType string, text []byte, err error) {
-	return f.a.scrapeMetrics(p, accept)
-}
-
-func (f front) Operate(by switchboard.Principal, head http.Header, id switchboard.ServerID, what, reason string) ([]byte, error) {
-	return f.a.operateServer(by, head, id, what, reason)
-}
+func (f front) Ready() (ready bool, text []byte) { return f.a.reads.Readiness() }
 
 // Denied, Refused and ShowsReceipts implement gateway.Recorder.
 func (f front) Denied(p switchboard.Principal, r *run.Run, name string, code switchboard.Code) (receipt string) {

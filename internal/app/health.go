@@ -33,7 +33,7 @@ func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	if err := a.fleet.Probe(ctx, s.ID); err != nil {
 		return err
 	}
-	tool, _ := a.state.Load().probeTool(s)
+	tool, _ := health.ProbeTool(s, a.state.Load().Catalog.Tool)
 	if tool == nil {
 		return nil
 	}
@@ -53,39 +53,22 @@ func (a *App) probeServer(ctx context.Context, s *switchboard.Server) error {
 	return nil
 }
 
-// probeFaults says which servers are not probed as configured, and why. It covers only servers with
-// a known offer.
-func (s *servingState) probeFaults(concerns func(switchboard.ServerID) bool) (faults []string) {
-	for i := range s.config.Servers {
-		server := &s.config.Servers[i]
-		if _, heard := s.Offers[server.ID]; !heard || !concerns(server.ID) {
-			continue
-		}
-		if _, why := s.probeTool(server); why != "" {
-			faults = append(faults, fmt.Sprintf("server %q: %s", server.ID, why))
-		}
-	}
-	return faults
-}
-
-// probeTool returns the tool that probes the server. If one is configured but may not be used, why
-// says so: only a tool that is readonly on trusted authority may be called for a probe.
-func (s *servingState) probeTool(of *switchboard.Server) (tool *switchboard.Tool, why string) {
-	if of.Probe.Tool == "" {
-		return nil, ""
-	}
-	tool, ok := s.Catalog.Tool(switchboard.ToolID{Server: of.ID, Name: of.Probe.Tool})
-	switch {
-	case !ok:
-		return nil, fmt.Sprintf("health: it has no tool %q", of.Probe.Tool)
-	case !tool.Contract.ReadOnly.Holds || !tool.Contract.ReadOnly.Trusted || tool.Contract.Stateful.Holds:
-		return nil, fmt.Sprintf("health: a probe calls only a tool that changes nothing; declare in an overlay that %q is readonly", of.Probe.Tool)
-	}
-	return tool, ""
-}
-
 // lostServers returns the servers on the surface that cannot serve. Such a server is out of service
 // and has a tool without a fit equivalent, or none of its tools can be called.
 func (a *App) lostServers(s *surface.Surface) []switchboard.ServerID {
 	return bind.LostServers(a.health.Unfit(), a.health.Fit, s)
+}
+
+// countTransition counts a change of the health of a server or of a tool.
+func (a *App) countTransition(t health.Transition) {
+	stage := ""
+	if t.Cause != nil {
+		stage = t.Cause.Stage
+	}
+	a.metrics.Changed(t.Server, t.Tool != "", string(t.To), stage)
+}
+
+// countMovedCall counts a call that was moved.
+func (a *App) countMovedCall(m health.Move) {
+	a.metrics.Moved(m.Tool.Server, m.To.Server)
 }

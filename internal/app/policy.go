@@ -87,17 +87,6 @@ func (r *loadedConfig) inheritTimes(was *loadedConfig) {
 	}
 }
 
-// policyStatuses returns the policies of the tenant; "" means all tenants.
-func (r *loadedConfig) policyStatuses(id switchboard.TenantID) []PolicyStatus {
-	all := []PolicyStatus{}
-	for _, t := range slices.Sorted(maps.Keys(r.policies)) {
-		if id == "" || id == t {
-			all = append(all, PolicyStatus{t, r.policies[t].Digest(), r.policySince[t]})
-		}
-	}
-	return all
-}
-
 // Check loads a configuration and reports every fault in it, also those that affect only one part,
 // and those of its policies. The error is switchboard.Faults.
 func Check(ctx context.Context, load func(context.Context, config.Options) (*config.Config, error)) (*config.Config, error) {

@@ -144,27 +144,3 @@ func (a *App) authenticate(r *http.Request) (switchboard.Principal, error) {
 	}
 	return p, err
 }
-
-// RecordStatus is the status of receipts and of their archive.
-type RecordStatus struct {
-	Receipts receipt.Status `json:"receipts"`
-	Archive  archive.Status `json:"archive"`
-}
-
-// Fault says why receipts, their anchor or their archive cannot be written, or "".
-func (s *RecordStatus) Fault() string {
-	for _, why := range []string{s.Receipts.Fault, s.Receipts.Anchor, s.Archive.Fault} {
-		if why != "" {
-			return why
-		}
-	}
-	return ""
-}
-
-// recordStatus returns nil if there are no receipts.
-func (a *App) recordStatus() *RecordStatus {
-	if !a.ledger.Durable() {
-		return nil
-	}
-	return &RecordStatus{*a.ledger.Status(), a.recorder.Status()}
-}

@@ -100,7 +100,7 @@ func (s *scratch) release() {
 	scratches.Put(s)
 }
 
-// addSelected records that requirement i addSelected cs.
+// addSelected records that requirement i selected cs.
 func (s *scratch) addSelected(i int, cs []Candidate) {
 	before := len(s.tools) // only earlier requirements count, because a requirement selects each tool once
 	for _, c := range cs {

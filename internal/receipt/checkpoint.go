@@ -10,12 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/summit-switchboard/switchboard/internal/canonical"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -35,15 +35,21 @@ type Checkpoint struct {
 func (c *Checkpoint) Line() []byte { return c.append(nil, true) }
 
 func (c *Checkpoint) append(b []byte, signature bool) []byte {
-	b = member(append(b, '{'), "digest", string(c.Digest))
-	b = member(b, "key", c.Key)
-	b = member(b, "node", c.Node)
-	b = number(b, "seq", c.Seq)
+	w := canonical.NewWriter(b)
+	w.BeginObject()
+	writeText(&w, "digest", string(c.Digest))
+	writeText(&w, "key", c.Key)
+	writeText(&w, "node", c.Node)
+	w.Name("seq")
+	w.Uint(c.Seq)
 	if signature {
-		b = member(b, "signature", c.Signature)
+		writeText(&w, "signature", c.Signature)
 	}
-	b = instant(b, "time", c.Time)
-	return append(strconv.AppendInt(append(b, `"v":`...), version, 10), '}')
+	writeTime(&w, "time", c.Time)
+	w.Name("v")
+	w.Int(version)
+	w.EndObject()
+	return w.Bytes()
 }
 
 // verifySignature checks the checkpoint's own signature.

@@ -2,147 +2,22 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/link"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
-	"github.com/summit-switchboard/switchboard/internal/wire"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
-// TestCallParamsChangeNothingElse holds for any arguments, members and _meta: everything arrives
-// unchanged, except what is ours or the protocol's.
-func TestCallParamsChangeNothingElse(t *testing.T) {
-	l := &link{ours: newClientInfo("n", "v")}
-	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
-	value := rapid.SampledFrom([]string{`1`, `1.0`, `"s"`, `{"a":[1e400,{}]}`, `null`, `12345678901234567890`})
-	rapid.Check(t, func(t *rapid.T) {
-		object := func(keys *rapid.Generator[string], label string) string {
-			var b strings.Builder
-			seen := map[string]bool{}
-			for _, k := range rapid.SliceOfN(keys, 0, 5).Draw(t, label) {
-				if seen[k] {
-					continue
-				}
-				if seen[k] = true; len(seen) > 1 {
-					b.WriteString(", ")
-				}
-				fmt.Fprintf(&b, "%q: %s", k, value.Draw(t, "value"))
-			}
-			return "{" + b.String() + "}"
-		}
-		meta := object(key, "meta")
-		if rapid.Bool().Draw(t, "no meta") {
-			meta = "null"
-		}
-		params := fmt.Sprintf(`{"x":1.0,"name":"shown","_meta":%s, "arguments":%s }`, meta, object(rapid.String(), "arguments"))
-		if !json.Valid([]byte(params)) {
-			t.Skip("names that Go quotes as JSON does not")
-		}
-		level := rapid.SampledFrom([]string{"", "debug"}).Draw(t, "level")
-		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
-		l.greeting.Store(&serverHello{version: version})
-		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
-		got, token := l.callParams(c, c.Params, []byte("42"))
-
-		was, is := map[string]string{}, map[string]string{}
-		members := func(into map[string]string, obj []byte) {
-			for k, v := range wire.Members(obj) {
-				into[k] = string(v)
-			}
-		}
-		members(was, []byte(params))
-		members(is, got)
-		if is["name"] != `"own \"name\""` {
-			t.Fatalf("name %s", is["name"])
-		}
-		for k, v := range was {
-			if k != "name" && k != "_meta" && is[k] != v {
-				t.Fatalf("%s is %s, was %s", k, is[k], v)
-			}
-		}
-		wasMeta, isMeta := map[string]string{}, map[string]string{}
-		members(wasMeta, []byte(was["_meta"]))
-		members(isMeta, []byte(is["_meta"]))
-		if string(token) != wasMeta["progressToken"] {
-			t.Fatalf("token %s, was %s", token, wasMeta["progressToken"])
-		}
-		want := map[string]string{}
-		for k, v := range wasMeta {
-			switch {
-			case k == "progressToken":
-				want[k] = "42"
-			case !strings.HasPrefix(k, "io."):
-				want[k] = v
-			}
-		}
-		if wire.Modern(version) {
-			want[wire.MetaProtocolVersion], want[wire.MetaClientCapabilities] = `"2026-07-28"`, `{}`
-			want[wire.MetaClientInfo] = `{"name":"n","version":"v"}`
-			if level != "" {
-				want[wire.MetaLogLevel] = `"debug"`
-			}
-		}
-		if fmt.Sprint(isMeta) != fmt.Sprint(want) {
-			t.Fatalf("_meta %v, want %v", isMeta, want)
-		}
-	})
-}
-
-func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
-	l := &link{}
-	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
-	for in, want := range map[string]string{
-		`{"_meta":{}}`: `{"_meta":{},"name":"n"}`,
-		`{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}`: `{"name":"n"}`,
-		`{"name":"x"}`: `{"name":"n"}`,
-	} {
-		c := &switchboard.Call{Params: []byte(in), Method: wire.MethodToolsCall, Target: "n"}
-		if got, _ := l.callParams(c, c.Params, nil); string(got) != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestTheBackoffDoublesWithJitterUpToALimit(t *testing.T) {
-	for fails, most := range map[int]time.Duration{0: firstDelay, 1: firstDelay, 2: 2 * firstDelay, 5: 16 * firstDelay, 8: 128 * firstDelay, 9: longestWait, 1000: longestWait} {
-		seen := map[time.Duration]bool{}
-		for range 100 {
-			d := backoff(fails)
-			if d < most/2 || d > most {
-				t.Fatalf("after %d failures %s, want %s to %s", fails, d, most/2, most)
-			}
-			seen[d] = true
-		}
-		if len(seen) < 50 {
-			t.Errorf("after %d failures it is always the same", fails)
-		}
-	}
-}
-
-// A deafPort accepts requests and does nothing.
-type deafPort struct{}
-
-func (deafPort) start(*pendingRequest)         {}
-func (deafPort) startBlocking(*pendingRequest) {}
-func (deafPort) cancel(*pendingRequest, bool)  {}
-func (deafPort) post([]byte)                   {}
-func (deafPort) shutDown(<-chan struct{})      {}
-
 func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
-	gone, refused := exchangeErrorf(kindLost, true, "it ended"), exchangeErrorf(kindUnreachable, false, "no")
+	gone, refused := link.Errorf(link.KindLost, true, "it ended"), link.Errorf(link.KindUnreachable, false, "no")
 	for range 20 {
 		r := retrySchedule{}
-		if d := r.nextWait(StageConnect, refused, 0); d < firstDelay/2 {
+		if d := r.nextWait(StageConnect, refused, 0); d < task.FirstDelay/2 {
 			t.Errorf("a server that was never up is retried after %s", d)
 		}
 		away := r.nextWait(StageServe, gone, time.Hour)
@@ -161,10 +36,10 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 			t.Errorf("%d attempts to find it in a minute", looks)
 		}
 		// The port accepts connections again, but the server is not ready.
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
+		if d := r.nextWait(StageConnect, link.Errorf(link.KindBroken, false, "503"), 0); d < task.FirstDelay/2 || d > task.FirstDelay {
 			t.Errorf("after its answer, after %s", d)
 		}
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
+		if d := r.nextWait(StageConnect, link.Errorf(link.KindBroken, false, "503"), 0); d < task.FirstDelay || d > 2*task.FirstDelay {
 			t.Errorf("then after %s", d)
 		}
 		if d := r.nextWait(StageServe, gone, time.Hour); d > firstLookDelay {
@@ -179,8 +54,8 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) {
 	r := retrySchedule{}
 	for i := range 9 {
-		most := min(firstDelay<<i, longestWait)
-		if d := r.nextWait(StageServe, exchangeErrorf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
+		most := min(task.FirstDelay<<i, task.LongestDelay)
+		if d := r.nextWait(StageServe, link.Errorf(link.KindLost, true, "it ended"), time.Second); d < most/2 || d > most {
 			t.Errorf("time %d after %s, want %s to %s", i, d, most/2, most)
 		}
 	}
@@ -189,12 +64,12 @@ func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) 
 func TestAWaitingCallUsesTheConnectionThatAnotherCallHasOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		there := false
-		sl := newConnector(func() (*link, error) {
+		sl := newConnector(func() (*link.Link, error) {
 			if !there {
-				return nil, exchangeErrorf(kindUnreachable, false, "no")
+				return nil, link.Errorf(link.KindUnreachable, false, "no")
 			}
-			l := newLink(nil, &mask.Mask{}, nil, "", nil)
-			l.port = deafPort{}
+			l := link.New(nil, &mask.Mask{}, nil, "", nil)
+			l.Use(deafPort{}, false)
 			return l, nil
 		})
 		for range 5 { // so that calls must wait before they dial
@@ -226,9 +101,9 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link.Link, error) {
 			tries = append(tries, time.Now())
-			return nil, exchangeErrorf(kindUnreachable, false, "no")
+			return nil, link.Errorf(link.KindUnreachable, false, "no")
 		}
 		began := time.Now()
 		go s.run()
@@ -240,7 +115,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 			t.Errorf("the first attempt after %s", first)
 		}
 		for i := 1; i < len(tries); i++ {
-			gap, most := tries[i].Sub(tries[i-1]), min(firstDelay<<min(i-1, 20), longestWait)
+			gap, most := tries[i].Sub(tries[i-1]), min(task.FirstDelay<<min(i-1, 20), task.LongestDelay)
 			if gap < most/2 || gap > most {
 				t.Errorf("attempt %d after %s, want %s to %s", i, gap, most/2, most)
 			}
@@ -254,10 +129,10 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 func TestCallsShareADialAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		sl := newConnector(func() (*link, error) {
+		sl := newConnector(func() (*link.Link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
-			return nil, exchangeErrorf(kindUnreachable, true, "no")
+			return nil, link.Errorf(link.KindUnreachable, true, "no")
 		})
 		began := time.Now()
 		for time.Since(began) < time.Minute {
@@ -269,7 +144,7 @@ func TestCallsShareADialAttempt(t *testing.T) {
 				})
 			}
 			for _, c := range calls {
-				if f := asExchangeError(<-c); f.kind != kindUnreachable || f.sent {
+				if f := link.AsError(<-c); f.Kind != link.KindUnreachable || f.Sent {
 					t.Fatalf("%+v", f)
 				}
 			}
@@ -278,10 +153,10 @@ func TestCallsShareADialAttempt(t *testing.T) {
 			t.Errorf("%d attempts in a minute", tries)
 		}
 
-		sl = newConnector(func() (*link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
+		sl = newConnector(func() (*link.Link, error) { time.Sleep(time.Hour); return nil, errors.New("late") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := sl.get(ctx, waitForPause); asExchangeError(err).kind != kindSilent || asExchangeError(err).sent {
+		if _, err := sl.get(ctx, waitForPause); link.AsError(err).Kind != link.KindSilent || link.AsError(err).Sent {
 			t.Errorf("%+v", err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -290,20 +165,20 @@ func TestCallsShareADialAttempt(t *testing.T) {
 
 func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sl := newConnector(func() (*link, error) {
-			l := newLink(nil, &mask.Mask{}, nil, "", nil)
-			l.port = deafPort{}
+		sl := newConnector(func() (*link.Link, error) {
+			l := link.New(nil, &mask.Mask{}, nil, "", nil)
+			l.Use(deafPort{}, false)
 			return l, nil
 		})
 		for _, tt := range []struct{ lived, wait time.Duration }{
-			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
+			{time.Hour, 0}, {time.Second, 2 * task.FirstDelay}, {time.Second, 4 * task.FirstDelay}, {time.Hour, 0},
 		} {
 			l, err := sl.get(t.Context(), waitForPause)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(tt.lived)
-			l.close()
+			l.Close()
 			began := time.Now()
 			if _, err := sl.get(t.Context(), waitForPause); err != nil {
 				t.Fatal(err)
@@ -313,54 +188,4 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestHeadersRepeatOnlyWhatAHeaderCanHold(t *testing.T) {
-	for in, want := range map[string]string{
-		`"plain"`: "plain", `""`: "", `" x"`: "=?base64?IHg=?=", `true`: "true", `false`: "false", `42`: "42", `-1.0e1`: "-10",
-		`"\u00fc"`: "=?base64?w7w=?=", `"a\r\nB: c"`: "=?base64?YQ0KQjogYw==?=",
-		`1.5`: "-", `null`: "-", `[1]`: "-", `{"a":1}`: "-", `9007199254740993`: "-", `1e400`: "-",
-	} {
-		h := http.Header{}
-		addParamHeaders(h, []byte(`{"inputSchema":{"properties":{"p":{"x-mcp-header":"P"}}}}`), []byte(`{"p":`+in+`}`))
-		got := "-"
-		if v, ok := h["Mcp-Param-P"]; ok {
-			got = v[0]
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var f floodMeter
-		for range 10 * maxJunk {
-			if too := f.add(1, 10, 0); too != "" {
-				t.Fatal(too)
-			}
-			time.Sleep(2 * floodWindow / maxJunk)
-		}
-		n := 0
-		for f.add(0, 0, 1) == "" {
-			n++
-		}
-		if n != maxChatter {
-			t.Errorf("cut after %d", n)
-		}
-	})
-}
-
-func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
-	long := strings.Repeat("1", 127) + "é"
-	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
-		h := newLink(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), clientInfo{}, "", nil).parseHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
-		if h.release != want {
-			t.Errorf("%s is parsed as %q, want %q", said, h.release, want)
-		}
-	}
-	if a, b := (switchboard.Offer{Version: "1"}), (switchboard.Offer{Version: "2"}); sameOffer(&a, &b) || !sameOffer(&a, &a) {
-		t.Error("the offer of an updated server has not changed")
-	}
 }
