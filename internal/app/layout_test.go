@@ -39,8 +39,9 @@ internal/identity: internal/switchboard
 internal/importer: internal/config internal/document internal/endpoint internal/switchboard
 internal/lazyexpand: internal/decide internal/run internal/search internal/surface internal/switchboard internal/wire
 internal/matcher: internal/decide internal/switchboard
-internal/policy: internal/canonical internal/decide internal/redact internal/switchboard internal/wire
-internal/policy/author: internal/policy internal/switchboard
+internal/policy: internal/canonical internal/decide internal/policy/cost internal/redact internal/switchboard internal/wire
+internal/policy/author: internal/policy internal/policy/cost internal/switchboard
+internal/policy/cost:
 internal/policysource: internal/config internal/policy internal/policy/author internal/switchboard policies
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire

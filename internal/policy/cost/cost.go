@@ -1,6 +1,13 @@
-package policy
+// Package cost limits what one evaluation of a policy can take: it refuses builtins that could run
+// too long on their operands, and rules with values that grow too large.
+//
+// It decides how the steps of each builtin are counted and how many are too many. Importing it
+// replaces the builtins of OPA by ones that count; WithMeter counts the steps of one evaluation
+// together. How long an evaluation may take, and what a refusal means, is decided by package policy.
+package cost
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -27,25 +34,29 @@ const (
 	// results.
 	maxTotal = 1 << 26
 
-	// maxPattern limits a regular expression, in bytes.
-	maxPattern = 16 << 10
+	// MaxPattern limits a regular expression, in bytes.
+	MaxPattern = 16 << 10
 
 	// maxProgram limits the instructions of a regular expression.
 	maxProgram = 1 << 16
 
-	// maxDigits limits the operands of arithmetic, in digits.
-	maxDigits = 1024
+	// MaxDigits limits the operands of arithmetic, in digits.
+	MaxDigits = 1024
 )
 
-// A costError says that a builtin was not started, because it could take too long.
-type costError struct {
+// An Error says that a builtin was not started, because it could take too long.
+type Error struct {
 	builtin string
 	why     string
 }
 
-func (e *costError) Error() string {
+// Error names the builtin and the reason.
+func (e *Error) Error() string {
 	return fmt.Sprintf("%s was not started, because it could take too long: %s", e.builtin, e.why)
 }
+
+// ErrTime says that an evaluation was cancelled because of its time limit.
+var ErrTime = errors.New("it took longer than it may")
 
 // A costFunc returns the most steps that a call of a builtin can take. why is set if they are too
 // many.
@@ -62,6 +73,11 @@ func checkSteps(steps float64, format string, args ...any) (float64, string) {
 // A stepMeter counts the steps of one evaluation.
 type stepMeter struct{ steps float64 }
 
+// WithMeter returns a context for one evaluation, which counts its steps.
+func WithMeter(ctx context.Context) context.Context {
+	return context.WithValue(ctx, meterKey{}, &stepMeter{})
+}
+
 // meterKey is the key of the meter in the context of an evaluation.
 type meterKey struct{}
 
@@ -71,17 +87,17 @@ var builtinCosts = map[string]costFunc{}
 
 // clientReachable lists the builtins that a value from a client can make too costly: a message from
 // a client has up to 4 MiB.
-var clientReachable = map[string]ClientReach{}
+var clientReachable = map[string]Reach{}
 
-// A ClientReach says which calls of a builtin are refused.
-type ClientReach struct {
+// A Reach says which calls of a builtin are refused.
+type Reach struct {
 	Refused  string // what is Refused
 	Operands []int  // each of these must come from a client; nil means any operand
 }
 
-// CostlyForClients returns which calls of a builtin are refused for large values; ok is false if
+// ForClients returns which calls of a builtin are refused for large values; ok is false if
 // none are, or if a pattern decides about it.
-func CostlyForClients(builtin string) (reach ClientReach, ok bool) {
+func ForClients(builtin string) (reach Reach, ok bool) {
 	reach, ok = clientReachable[builtin]
 	return reach, ok
 }
@@ -95,7 +111,7 @@ func init() {
 	more := func(c costFunc, beyond, names string, operands ...int) {
 		by(c, names)
 		for name := range strings.FieldsSeq(names) {
-			clientReachable[name] = ClientReach{beyond, operands}
+			clientReachable[name] = Reach{beyond, operands}
 		}
 	}
 	bytes := func(most float64) string { return fmt.Sprintf("operands of more than %.0f bytes", most) }
@@ -123,7 +139,7 @@ func init() {
 		json.patch net.cidr_contains_matches object.subset rego.parse_module`)
 	by(arithmeticCost, `plus minus mul div rem sum round ceil floor abs format_int`)
 	by(productCost, `product`)
-	more(shiftCost, fmt.Sprintf("a shift by more than %d bits", 4*maxDigits), `bits.lsh`, 1)
+	more(shiftCost, fmt.Sprintf("a shift by more than %d bits", 4*MaxDigits), `bits.lsh`, 1)
 	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", MaxSteps), `replace`, 0, 2)
 	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", MaxSteps), `strings.replace_n`, 0, 1)
 	more(formatCost, fmt.Sprintf("a format of more than %d bytes, widths included", MaxSteps), `sprintf`, 0)
@@ -146,6 +162,45 @@ func init() {
 	}
 }
 
+// quickBuiltins lists the builtins with a time proportional to the size of their operands at most,
+// up to a logarithm, and with a result that is not much larger than them.
+var quickBuiltins = map[string]bool{}
+
+func init() {
+	for name := range strings.FieldsSeq(`
+		eq assign equal neq lt lte gt gte internal.member_2 internal.member_3
+		plus minus mul div rem abs round ceil floor
+		count sum max min sort and or intersection union
+		array.concat array.reverse array.slice
+		object.get object.keys object.remove object.filter object.union
+		startswith endswith contains indexof lower upper substring split concat
+		trim trim_left trim_right trim_prefix trim_suffix trim_space strings.reverse
+		strings.any_prefix_match strings.any_suffix_match strings.count format_int
+		is_array is_boolean is_null is_number is_object is_set is_string type_name to_number
+		json.marshal json.unmarshal json.is_valid base64.decode base64.is_valid urlquery.decode
+		net.cidr_contains net.cidr_is_valid units.parse units.parse_bytes
+		time.now_ns time.parse_rfc3339_ns time.parse_duration_ns time.parse_ns
+		time.clock time.date time.weekday time.add_date time.diff time.format
+		rand.intn uuid.rfc4122 uuid.parse crypto.sha256
+		walk`) {
+		quickBuiltins[name] = true
+	}
+}
+
+// IsQuick reports whether a call of a builtin ends soon. A call of another rule counts as soon: that
+// rule is analysed by itself.
+func IsQuick(op ast.Ref, operands []*ast.Term) bool {
+	name := op.String()
+	if name == ast.Sprintf.Name { // a format can ask for any width
+		_, constant := operands[0].Value.(ast.String)
+		return constant
+	}
+	return quickBuiltins[name] || op[0].Equal(ast.DefaultRootDocument)
+}
+
+// IsLimited reports whether the time of a builtin is limited: it is quick or has a cost.
+func IsLimited(builtin string) bool { return quickBuiltins[builtin] || builtinCosts[builtin] != nil }
+
 // withCostCheck wraps a builtin so that it starts only if its cost allows it. A builtin that finds
 // all matches of a pattern is rehearsed first.
 func withCostCheck(name string, c costFunc, next topdown.BuiltinFunc) topdown.BuiltinFunc {
@@ -160,7 +215,7 @@ func withCostCheck(name string, c costFunc, next topdown.BuiltinFunc) topdown.Bu
 			}
 		}
 		if why != "" {
-			return haltEvaluation(b, &costError{name, why})
+			return haltEvaluation(b, &Error{name, why})
 		}
 		if of != nil {
 			if err := of(operands).rehearse(name, b.Cancel); err != nil {
@@ -240,8 +295,8 @@ func arithmeticCost(operands []*ast.Term) (float64, string) {
 		} else {
 			n = longestNumber(t)
 		}
-		if n > maxDigits {
-			return MaxSteps, fmt.Sprintf("a number has %d digits; the most is %d", n, maxDigits)
+		if n > MaxDigits {
+			return MaxSteps, fmt.Sprintf("a number has %d digits; the most is %d", n, MaxDigits)
 		}
 	}
 	return 1, ""
@@ -249,8 +304,8 @@ func arithmeticCost(operands []*ast.Term) (float64, string) {
 
 // productCost limits a product, which has as many digits as all its factors together.
 func productCost(operands []*ast.Term) (float64, string) {
-	if n := sizeOf(operands...); n > 4*maxDigits {
-		return MaxSteps, fmt.Sprintf("its factors have %.0f digits; the most is %d", n, 4*maxDigits)
+	if n := sizeOf(operands...); n > 4*MaxDigits {
+		return MaxSteps, fmt.Sprintf("its factors have %.0f digits; the most is %d", n, 4*MaxDigits)
 	}
 	return sizeOf(operands...), ""
 }
@@ -275,8 +330,8 @@ func longestNumber(t *ast.Term) (n int) {
 // shiftCost limits the bits by which a number may be shifted to the left.
 func shiftCost(operands []*ast.Term) (float64, string) {
 	by, ok := numberOf(operands[1])
-	if ok && by > 4*maxDigits {
-		return MaxSteps, fmt.Sprintf("it shifts by %.0f bits; the most is %d", by, 4*maxDigits)
+	if ok && by > 4*MaxDigits {
+		return MaxSteps, fmt.Sprintf("it shifts by %.0f bits; the most is %d", by, 4*MaxDigits)
 	}
 	return arithmeticCost(operands)
 }
@@ -496,8 +551,8 @@ func programOf(pattern string) *regexProgram {
 }
 
 func newProgram(pattern string) *regexProgram {
-	if len(pattern) > maxPattern {
-		return &regexProgram{why: fmt.Sprintf("a pattern of %d bytes; the most is %d", len(pattern), maxPattern)}
+	if len(pattern) > MaxPattern {
+		return &regexProgram{why: fmt.Sprintf("a pattern of %d bytes; the most is %d", len(pattern), MaxPattern)}
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -512,9 +567,9 @@ func newProgram(pattern string) *regexProgram {
 	return p
 }
 
-// PatternCost returns the most instructions of a regular expression. why is set if it is never
+// Pattern returns the most instructions of a regular expression. why is set if it is never
 // started.
-func PatternCost(pattern string) (instructions float64, why string) {
+func Pattern(pattern string) (instructions float64, why string) {
 	p := programOf(pattern)
 	return p.size, p.why
 }
@@ -556,9 +611,9 @@ func (s regexSearch) rehearse(name string, cancel topdown.Cancel) (err error) {
 		made += len(s.template) + refs*len(match)
 		switch {
 		case cancel != nil && cancel.Cancelled():
-			err = errTime
+			err = ErrTime
 		case made > MaxSteps:
-			err = &costError{name, fmt.Sprintf("its result has more than %d bytes", MaxSteps)}
+			err = &Error{name, fmt.Sprintf("its result has more than %d bytes", MaxSteps)}
 		case found != s.limit:
 			return ""
 		}

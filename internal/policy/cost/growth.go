@@ -1,6 +1,7 @@
-package policy
+package cost
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -27,13 +28,13 @@ type growthFinder struct {
 	known    map[*ast.Rule]float64
 }
 
-// refuseGrowth is a stage of compilation. It runs before the type check, because the type of such a
+// RefuseGrowth is a stage of compilation. It runs before the type check, because the type of such a
 // value is as large as the value. Its error names a rule that grows too much and refers to no other
 // such rule.
-func refuseGrowth(c *ast.Compiler) *ast.Error {
+func RefuseGrowth(c *ast.Compiler) *ast.Error {
 	g := growthFinder{compiler: c, known: map[*ast.Rule]float64{}}
 	var all []*ast.Rule
-	for _, name := range sortedNames(c.Modules) {
+	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
 		ast.WalkRules(c.Modules[name], func(r *ast.Rule) bool {
 			g.ruleGrowth(r)
 			all = append(all, r)
