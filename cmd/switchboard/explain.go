@@ -18,7 +18,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/app"
 	"github.com/summit-switchboard/switchboard/internal/identity"
-	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -220,7 +220,7 @@ func writeExplanation(w io.Writer, x *admin.Explanation) {
 }
 
 // causeLine describes a policy rule that denied a candidate.
-func causeLine(r policy.Cause) string {
+func causeLine(r author.DenialCause) string {
 	s := fmt.Sprintf("  %s:%d: %s ", r.File, r.Line, r.Rule)
 	if r.Rule == "deny" {
 		s += "says " + strconv.Quote(r.Reason)

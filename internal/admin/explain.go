@@ -14,6 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/health"
 	"github.com/summit-switchboard/switchboard/internal/matcher"
 	"github.com/summit-switchboard/switchboard/internal/policy"
+	"github.com/summit-switchboard/switchboard/internal/policy/author"
 	"github.com/summit-switchboard/switchboard/internal/run"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
@@ -117,8 +118,8 @@ type ExplainedDrop struct {
 
 	// Code is the error code of the refusal if it is not SB-CAP-004. Rules are the rules of policies
 	// that had a part in it.
-	Code  switchboard.Code `json:"code,omitempty"`
-	Rules []policy.Cause   `json:"rules,omitempty"`
+	Code  switchboard.Code     `json:"code,omitempty"`
+	Rules []author.DenialCause `json:"rules,omitempty"`
 }
 
 // A ToolFault is a fault in the description of a server or of its tool, in words.
@@ -313,7 +314,7 @@ func explainOutcome(s *bind.State, ctx context.Context, d *decide.Decision, o *d
 
 // explainPolicy asks policy again about the candidates that reached it. It returns the rules that
 // dropped candidates, and the ids that a policy names although they are no candidates.
-func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]policy.Cause, unknown []string) {
+func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *decide.Outcome) (rules map[switchboard.ToolID][]author.DenialCause, unknown []string) {
 	var came []*switchboard.Tool
 	for _, c := range o.Dropped {
 		if c.Stage != decide.StageFilter && c.Stage != matcher.StagePrune {
@@ -328,7 +329,7 @@ func explainPolicy(s *bind.State, ctx context.Context, d *decide.Decision, o *de
 	q := &policy.Question{
 		Phase: policy.PhaseSelect, Principal: d.Principal, Task: d.Task, Requirement: o.Requirement, Candidates: came, Now: d.Now,
 	}
-	return p.Explain(ctx, q), p.Judge(ctx, q).Unknown
+	return author.Explain(ctx, p, q), p.Judge(ctx, q).Unknown
 }
 
 func explainCandidate(s *bind.State, c decide.Candidate, d *decide.Decision, group *contract.Group) ExplainedCandidate {

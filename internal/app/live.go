@@ -14,7 +14,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
-	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // A live answers what the wrappers of calls ask, by the state of the moment. It is safe for
@@ -28,7 +28,7 @@ type live struct {
 func (l live) grace() time.Duration { return l.state.Load().config.Grace }
 
 // neighbors returns who shares servers with the principal.
-func (l live) neighbors(p switchboard.Principal) (n upstream.Neighbors) {
+func (l live) neighbors(p switchboard.Principal) (n slot.Neighbors) {
 	n.Tenants, n.Principals = l.state.Load().Ring.Neighbors(p)
 	return n
 }

@@ -5,7 +5,8 @@
 // that is designed but not built yet. No other package checks the configuration again.
 // docs/configuration.md describes the format; the tests of this package load its examples.
 //
-// LoadMCPServers and Import read the JSON in which other programs keep their MCP servers.
+// Package importer reads the JSON in which other programs keep their MCP servers; package document reads
+// YAML and JSON in general.
 //
 // Package catalog decides what a server offers and whether a manifest fits it. Package policy decides
 // what policies say.
@@ -19,8 +20,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -169,22 +172,23 @@ type Options struct {
 func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 	l := newLoader(file, opts)
 	defer l.close()
-	l.readMainFile()
+	f := mainFile{l}
+	f.read()
 	l.readTaxonomyFile()
-	l.readCeilings()
+	f.readCeilings()
 	l.readOverlays()
 	l.cfg.Policies = l.readPolicies("policies")
 	l.readTenants()
 	l.readManifests(ctx)
 	l.settleParts()
 	l.checkReachable()
-	if l.sink.faulty() {
+	if l.sink.Faulty() {
 		for _, p := range l.parts {
-			l.sink.addAll(p.sink)
+			l.sink.AddAll(p.sink)
 		}
-		return nil, l.sink.sortedErr(file)
+		return nil, l.sink.Err(file)
 	}
-	l.cfg.Warnings = sortFaults(l.sink.warnings)
+	l.cfg.Warnings = document.SortFaults(l.sink.Warnings)
 	slices.Sort(l.cfg.Watch)
 	l.cfg.Watch = slices.Compact(l.cfg.Watch)
 	return l.cfg, nil
@@ -193,7 +197,7 @@ func Load(ctx context.Context, file string, opts Options) (*Config, error) {
 // loader is the state of one Load.
 type loader struct {
 	opts          Options
-	sink          *sink // receives the faults of the part that is being read
+	sink          *document.Sink // receives the faults of the part that is being read
 	cfg           *Config
 	parts         []*partState    // their faults stay in them; in the order of reading
 	tenantFolders []*tenantFolder // of the tenants that have a folder
@@ -213,7 +217,7 @@ type loader struct {
 	// and references are not checked.
 	readable bool
 
-	listen       value // the value of listen, if it is given
+	listen       document.Value // the value of listen, if it is given
 	servers      map[string]*switchboard.Server
 	disabled     map[string]bool // servers with enabled: false
 	serverIDs    []string        // the ids of servers, sorted
@@ -224,29 +228,51 @@ type loader struct {
 	onFull       switchboard.OnFull
 
 	vetoForTask  bool
-	overlaySeen  map[switchboard.ToolID]value
+	overlaySeen  map[switchboard.ToolID]document.Value
 	keyRows      map[[32]byte]keyRow // of all tenants
 	keyClaims    []keyClaim
 	disputedKeys map[[32]byte]bool // keys that several tenants have, and that therefore none may use
 }
 
+// newConfig returns a Config with the defaults and without servers.
+func newConfig() *Config {
+	return &Config{
+		Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
+		Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
+		Manifests: map[switchboard.ServerID]Manifest{},
+		Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
+		Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
+
+		TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
+		Refused:        map[switchboard.TenantID]bool{},
+		good:           newGood(),
+	}
+}
+
+// SingleUser returns the configuration of one local user who has every tool of every server.
+func SingleUser(servers []switchboard.Server) *Config {
+	c := newConfig()
+	c.Implied = true
+	c.Taxonomy, _ = switchboard.NewTaxonomy(nil, nil) // the built-in terms are consistent
+	c.Servers = slices.SortedFunc(slices.Values(servers), func(a, b switchboard.Server) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	tenant := &switchboard.Tenant{
+		ID: DefaultTenant, ByName: true, DefaultTask: LocalTask,
+		Tasks: map[switchboard.TaskID]*switchboard.Task{LocalTask: localTask()},
+	}
+	for _, s := range c.Servers {
+		tenant.Servers = append(tenant.Servers, s.ID)
+	}
+	c.Tenants[DefaultTenant] = tenant
+	return c
+}
+
 func newLoader(file string, opts Options) *loader {
 	l := &loader{
-		opts: opts, sink: &sink{}, file: file, dir: filepath.Dir(file),
-		cfg: &Config{
-			Listen: DefaultListen, StartDeadline: DefaultStartDeadline, Grace: DefaultGrace, Tokenizer: switchboard.Tokenizers[0],
-			Receipts:  Receipts{Keep: DefaultKeep, MaxSize: DefaultMaxSize},
-			Manifests: map[switchboard.ServerID]Manifest{},
-			Overlays:  map[switchboard.ToolID]switchboard.Overlay{},
-			Tenants:   map[switchboard.TenantID]*switchboard.Tenant{},
-
-			TenantPolicies: map[switchboard.TenantID][]switchboard.PolicyFile{},
-			Refused:        map[switchboard.TenantID]bool{},
-			good:           newGood(),
-		},
+		opts: opts, sink: &document.Sink{}, file: file, dir: filepath.Dir(file),
+		cfg:     newConfig(),
 		servers: map[string]*switchboard.Server{}, disabled: map[string]bool{},
 		bounds:      map[string]*bound{},
-		overlaySeen: map[switchboard.ToolID]value{},
+		overlaySeen: map[switchboard.ToolID]document.Value{},
 		keyRows:     map[[32]byte]keyRow{}, disputedKeys: map[[32]byte]bool{},
 	}
 	if l.opts.Env == nil {
@@ -277,7 +303,7 @@ func (l *loader) close() {
 // checkReachable reports a fault if other machines can reach the listen address and no tenant has a
 // key.
 func (l *loader) checkReachable() {
-	if l.listen.sink == nil || !l.cfg.Keyless() {
+	if l.listen.Sink == nil || !l.cfg.Keyless() {
 		return
 	}
 	host, _, err := net.SplitHostPort(l.cfg.Listen)
@@ -287,5 +313,5 @@ func (l *loader) checkReachable() {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
 		return
 	}
-	l.listen.fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.shownValue(), DefaultListen)
+	l.listen.Fault("%s is reachable from other machines, and no tenant has a key; add one (switchboard key new), or listen at %s", l.listen.Shown(), DefaultListen)
 }

@@ -3,13 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/summit-switchboard/switchboard/internal/document"
 )
 
 // maxFiles limits the entries of one folder.
@@ -37,7 +38,7 @@ func (l *loader) watchPath(name string) {
 // readFile returns the content of a file. A relative name is a file in the configuration's folder; an
 // absolute name is any file.
 func (l *loader) readFile(name string, limit int64) ([]byte, error) {
-	return l.readCheckedFile(name, limit, anyFile)
+	return l.readCheckedFile(name, limit, document.AnyFile)
 }
 
 // readCheckedFile is readFile, but calls check with the file's information once the file is open.
@@ -45,13 +46,13 @@ func (l *loader) readCheckedFile(name string, limit int64, check func(fs.FileInf
 	l.watchPath(name)
 	switch {
 	case filepath.IsAbs(name):
-		return readBounded(func() (fs.FileInfo, error) { return os.Stat(name) },
+		return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(name) },
 			func() (fs.File, error) { return os.Open(name) }, limit, check)
 	case l.fsys == nil:
 		return nil, fs.ErrNotExist
 	}
 	fsys, name := l.locate(name)
-	return readBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
+	return document.ReadBounded(func() (fs.FileInfo, error) { return fs.Stat(fsys, name) },
 		func() (fs.File, error) { return fsys.Open(name) }, limit, check)
 }
 
@@ -71,7 +72,7 @@ func (l *loader) enterFolder(folder string) (leave func()) {
 	}
 	root, err := l.root.OpenRoot(filepath.FromSlash(folder))
 	if err != nil {
-		l.fault(folder, "this folder cannot be read: %s", errorText(err))
+		l.fault(folder, "this folder cannot be read: %s", document.ErrorText(err))
 		return func() {}
 	}
 	l.tenantDir, l.tenantFS = folder, root.FS()
@@ -87,69 +88,23 @@ func (l *loader) readMain(limit int64) ([]byte, error) {
 		return l.readFile(filepath.Base(l.file), limit)
 	}
 	l.watchPath(filepath.Base(l.file))
-	return readBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
-		func() (fs.File, error) { return os.Open(l.file) }, limit, anyFile)
-}
-
-// anyFile accepts every file.
-func anyFile(fs.FileInfo) error { return nil }
-
-func readBounded(stat func() (fs.FileInfo, error), open func() (fs.File, error), limit int64, check func(fs.FileInfo) error) ([]byte, error) {
-	// The type is checked before opening, because opening a pipe waits for a writer.
-	if info, err := stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	f, err := open()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it was only read from
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if err := check(info); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("it is larger than %d bytes", limit)
-	}
-	return data, nil
-}
-
-// errorText returns the text of a reading error without the path, which the fault already names.
-func errorText(err error) string {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		err = e.Err
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "there is no such file"
-	case errors.Is(err, fs.ErrPermission):
-		return "we may not read it"
-	}
-	return err.Error()
+	return document.ReadBounded(func() (fs.FileInfo, error) { return os.Stat(l.file) },
+		func() (fs.File, error) { return os.Open(l.file) }, limit, document.AnyFile)
 }
 
 // readDocument reads one YAML file of the configuration's folder. ok is false if it cannot be read;
 // the fault is then recorded.
-func (l *loader) readDocument(name string) (value, bool) {
-	data, err := l.readFile(name, MaxFileBytes)
+func (l *loader) readDocument(name string) (document.Value, bool) {
+	data, err := l.readFile(name, document.MaxFileBytes)
 	if err != nil {
-		l.fault(name, "this cannot be read: %s", errorText(err))
-		return value{}, false
+		l.fault(name, "this cannot be read: %s", document.ErrorText(err))
+		return document.Value{}, false
 	}
-	return readYAML(l.displayPath(name), data, l.sink)
+	return document.ReadYAML(l.displayPath(name), data, l.sink)
 }
 
 func (l *loader) fault(name, format string, args ...any) {
-	l.sink.addFault(Fault{File: l.displayPath(name), Text: fmt.Sprintf(format, args...)})
+	l.sink.Add(Fault{File: l.displayPath(name), Text: fmt.Sprintf(format, args...)})
 }
 
 // exists reports whether the configuration's folder holds a file or folder of the name. If that cannot
@@ -171,7 +126,7 @@ func (l *loader) listFolder(name string) (names []string, ok bool) {
 	}
 	entries, err := fs.ReadDir(l.locate(name))
 	if err != nil {
-		l.fault(name, "this folder cannot be read: %s", errorText(err))
+		l.fault(name, "this folder cannot be read: %s", document.ErrorText(err))
 		return nil, false
 	}
 	if len(entries) > maxFiles {
@@ -195,8 +150,8 @@ func isAside(name string) bool {
 }
 
 // readDocuments reads every *.yaml file of a folder. Any other file in it is a fault.
-func (l *loader) readDocuments(folder string) []value {
-	var out []value
+func (l *loader) readDocuments(folder string) []document.Value {
+	var out []document.Value
 	for _, name := range l.listDocuments(folder) {
 		if v, ok := l.readDocument(name); ok {
 			out = append(out, v)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/summit-switchboard/switchboard/internal/document"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
@@ -43,7 +44,7 @@ func (c *Config) Err() error {
 	if all == nil {
 		return nil
 	}
-	return sortFaults(all)
+	return document.SortFaults(all)
 }
 
 // RecallManifest replaces the unreadable manifest of a server by a copy. The caller must have c to
@@ -84,12 +85,12 @@ type tenantReading struct {
 // partState is the state of reading one part.
 type partState struct {
 	FaultyPart
-	sink    *sink
+	sink    *document.Sink
 	refuses bool // its faults refuse the whole configuration
 }
 
 func (l *loader) newPart(name string, tenant switchboard.TenantID) *partState {
-	p := &partState{FaultyPart: FaultyPart{Name: name, Tenant: tenant}, sink: &sink{}}
+	p := &partState{FaultyPart: FaultyPart{Name: name, Tenant: tenant}, sink: &document.Sink{}}
 	l.parts = append(l.parts, p)
 	return p
 }
@@ -120,14 +121,14 @@ func (l *loader) checkPolicies(t *tenantFolder) {
 			faults = Faults{{File: l.displayPath("tenants"), Text: err.Error()}}
 		}
 		for _, f := range faults {
-			t.part.sink.addFault(f)
+			t.part.sink.Add(f)
 		}
 	}
 }
 
 // A keyRow is the position of a key's row.
 type keyRow struct {
-	value
+	document.Value
 	tenant switchboard.TenantID
 }
 
@@ -143,20 +144,20 @@ type keyClaim struct {
 // belonged to one of them before, that tenant keeps it. Otherwise a tenant could take over or disable
 // another tenant's key by naming its hash. settleKeys decides, after all files are read, whether the
 // earlier owner still has its row.
-func (l *loader) assignKey(hash [32]byte, v value, t *tenantFolder) bool {
+func (l *loader) assignKey(hash [32]byte, v document.Value, t *tenantFolder) bool {
 	owner, owned := l.keyOwner(hash)
 	owned = owned && !l.previous().Refused[t.out.ID] // t may have had the key while its folder could not be read
 	first, again := l.keyRows[hash]
 	switch {
 	case again && first.tenant == t.out.ID:
-		v.fault(keyTwice, first.file, first.line)
+		v.Fault(keyTwice, first.File, first.Line)
 		return false
 	case owned && owner != t.out.ID:
 		l.keyClaims = append(l.keyClaims, keyClaim{keyRow{v, t.out.ID}, hash, owner})
 		return true
 	case again && !owned:
-		v.fault(keyTwice, first.file, first.line)
-		first.fault(keyTwice, v.file, v.line)
+		v.Fault(keyTwice, first.File, first.Line)
+		first.Fault(keyTwice, v.File, v.Line)
 		l.disputedKeys[hash] = true
 		return false
 	}
@@ -184,11 +185,11 @@ func (l *loader) settleKeys() {
 		rival := slices.IndexFunc(l.keyClaims, func(o keyClaim) bool { return o.hash == c.hash && o.tenant != c.tenant })
 		switch {
 		case l.stillOwns(c.owner, c.hash):
-			c.fault("this key is another tenant's; make one for this tenant: switchboard key new")
+			c.Fault("this key is another tenant's; make one for this tenant: switchboard key new")
 		case rival >= 0:
-			c.fault(keyTwice, l.keyClaims[rival].file, l.keyClaims[rival].line)
+			c.Fault(keyTwice, l.keyClaims[rival].File, l.keyClaims[rival].Line)
 		case slices.ContainsFunc(l.keyClaims[:i], func(o keyClaim) bool { return o.hash == c.hash }):
-			c.fault(keyTwice, c.file, c.line)
+			c.Fault(keyTwice, c.File, c.Line)
 		}
 	}
 }
@@ -202,7 +203,7 @@ func (l *loader) stillOwns(id switchboard.TenantID, hash [32]byte) bool {
 	}
 	has := func(keys []Key) bool { return slices.ContainsFunc(keys, func(k Key) bool { return k.Hash == hash }) }
 	t := l.tenantFolders[at]
-	return has(t.keys) || t.part.sink.faulty() && has(l.previous().good.tenants[id].keys)
+	return has(t.keys) || t.part.sink.Faulty() && has(l.previous().good.tenants[id].keys)
 }
 
 // settleParts puts the tenants into the configuration, in their present or their last good state, and
@@ -221,12 +222,12 @@ func (l *loader) settleParts() {
 	for _, p := range l.parts {
 		switch {
 		case p.refuses:
-			l.sink.addAll(p.sink)
-		case p.sink.faulty():
-			p.Faults = sortFaults(p.sink.faults)
+			l.sink.AddAll(p.sink)
+		case p.sink.Faulty():
+			p.Faults = document.SortFaults(p.sink.Faults)
 			l.cfg.Faulty = append(l.cfg.Faulty, p.FaultyPart)
 		default:
-			l.sink.addAll(p.sink) // its warnings
+			l.sink.AddAll(p.sink) // its warnings
 		}
 	}
 	slices.SortFunc(l.cfg.Faulty, func(a, b FaultyPart) int { return cmp.Compare(a.Name, b.Name) })
@@ -235,7 +236,7 @@ func (l *loader) settleParts() {
 func (l *loader) settleTenant(t *tenantFolder) {
 	id := t.out.ID
 	reading := t.tenantReading
-	if t.part.sink.faulty() {
+	if t.part.sink.Faulty() {
 		last, ok := l.previous().good.tenants[id]
 		if !ok || t.bound.rowUnreadable {
 			delete(l.cfg.Tenants, id)

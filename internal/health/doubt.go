@@ -3,39 +3,42 @@ package health
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 )
 
-// A doubt begins when a call fails by the server's own fault, and ends with the probe that follows at once.
-// Meanwhile, new calls that another server could take wait. A single odd answer costs these calls the time of a
-// probe, and a server that hangs or fails gets none of them.
+// A doubt begins when a call fails by the server's own fault, and ends with the probe that follows at once. Meanwhile,
+// new calls that another server could take wait. A single odd answer costs these calls the time of a probe, and a
+// server that hangs or fails gets none of them.
 type doubt struct{ ended chan struct{} }
 
-// startDoubt has the server probed at once, unless it takes no calls already.
-func (s *server) startDoubt() {
-	if s.m.o.Probe != nil && s.bar.Load() == nil && s.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) {
-		s.look()
+// doubts hold the doubt about one server, if there is one.
+type doubts struct{ doubt atomic.Pointer[doubt] }
+
+// begin begins a doubt, and reports whether there was none.
+func (d *doubts) begin() bool { return d.doubt.CompareAndSwap(nil, &doubt{make(chan struct{})}) }
+
+// current returns the doubt; nil for none.
+func (d *doubts) current() *doubt { return d.doubt.Load() }
+
+// end ends the given doubt, which may be nil.
+func (d *doubts) end(ended *doubt) {
+	if ended != nil && d.doubt.CompareAndSwap(ended, nil) {
+		close(ended.ended)
 	}
 }
 
-// endDoubt ends the doubt d, which may be nil.
-func (s *server) endDoubt(d *doubt) {
-	if d != nil && s.doubt.CompareAndSwap(d, nil) {
-		close(d.ended)
-	}
-}
-
-// awaitDoubt waits until there is no doubt about the server, or ctx is done.
-func (s *server) awaitDoubt(ctx context.Context) {
-	d := s.doubt.Load()
-	if d == nil {
+// await waits until there is no doubt, or ctx or the server is done.
+func (d *doubts) await(ctx, server context.Context) {
+	current := d.current()
+	if current == nil {
 		return
 	}
 	select {
-	case <-d.ended:
+	case <-current.ended:
 	case <-ctx.Done():
-	case <-s.ctx.Done():
+	case <-server.Done():
 	}
 }
 

@@ -29,8 +29,8 @@ func (m *Monitor) Fallback(next switchboard.Caller) switchboard.Caller {
 		if s == nil {
 			return next.Call(ctx, c)
 		}
-		s.calls.Add(1)
-		s.budget.earn()
+		s.traffic.calls.Add(1)
+		s.traffic.retries.earn()
 		if len(c.Equivalents) == 0 {
 			return next.Call(ctx, c)
 		}
@@ -56,7 +56,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *server, c *switchboard.Cal
 		}
 		own := *c
 		own.Equivalents, own.NoWait = nil, elsewhere
-		own.Notify, own.Client = heard.notifier(i), s.trackQuestions(c, heard)
+		own.Notify, own.Client = heard.notifier(i), trackQuestions(c, heard)
 		if i >= 0 {
 			if err := redirectCall(&own, &c.Equivalents[i]); err != nil {
 				m.o.Log.Info("an equivalent does not take the call", "call", c.Tool.ID.String(), "equivalent", tool.ID.String(), "err", err)
@@ -91,7 +91,7 @@ func (m *Monitor) callInOrder(ctx context.Context, s *server, c *switchboard.Cal
 			// For example, policy denies this equivalent, and may allow the others.
 		case !refused.Unsent:
 			sent++
-			if heard.asked.Load() || !tool.Contract.Repeatable() || !s.budget.spend() {
+			if heard.asked.Load() || !tool.Contract.Repeatable() || !s.traffic.retries.spend() {
 				return switchboard.Result{}, finalError(first, tried)
 			}
 		}
@@ -184,7 +184,7 @@ func (h *relayedSoFar) notifier(i int) func(switchboard.Notification) {
 }
 
 // trackQuestions returns the call's client with an Ask that records in h that the client was asked.
-func (s *server) trackQuestions(c *switchboard.Call, h *relayedSoFar) switchboard.Client {
+func trackQuestions(c *switchboard.Call, h *relayedSoFar) switchboard.Client {
 	own := c.Client
 	if ask := own.Ask; ask != nil {
 		own.Ask = func(ctx context.Context, method string, params []byte) ([]byte, error) {

@@ -198,13 +198,13 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 	was := *m.servers.Load()
 	next := make(map[switchboard.ServerID]*server, len(servers))
 	for _, cfg := range servers {
-		if old := was[cfg.ID]; old != nil && old.same(&cfg) {
+		if old := was[cfg.ID]; old != nil && old.sameTarget(&cfg) {
 			old.configure(cfg)
 			next[cfg.ID] = old
 			continue
 		}
 		s := newServer(m, cfg)
-		s.inherit(m.stored.disabled[cfg.ID], m.stored.words[s.place])
+		s.inherit(m.stored.disabled[cfg.ID], m.stored.shared(sharedName(&m.o, &cfg)))
 		next[cfg.ID] = s
 	}
 	m.servers.Store(&next)
@@ -212,7 +212,7 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 		if next[id] == old {
 			continue
 		}
-		old.stop()
+		old.cancel()
 		if next[id] == nil {
 			m.resetPublished(id, Healthy)
 		}
@@ -220,7 +220,7 @@ func (m *Monitor) Set(servers []switchboard.Server) {
 	for id, s := range next {
 		if was[id] != s {
 			s.mu.Lock() // calls and reports may arrive already
-			m.resetPublished(id, s.state)
+			m.resetPublished(id, s.state.shown)
 			s.mu.Unlock()
 			m.work.Go(s.run)
 		}
@@ -233,7 +233,7 @@ func (m *Monitor) server(id switchboard.ServerID) *server { return (*m.servers.L
 // lost or could not be made, and why is the reason.
 func (m *Monitor) Link(id switchboard.ServerID, up bool, why Cause) {
 	if s := m.server(id); s != nil {
-		s.linked(up, why)
+		s.reportLink(up, why)
 	}
 }
 
@@ -251,7 +251,7 @@ func (m *Monitor) Enable(ctx context.Context, id switchboard.ServerID) error {
 func (m *Monitor) setDisabled(ctx context.Context, id switchboard.ServerID, off *Cause) error {
 	m.setLock.Lock()
 	defer m.setLock.Unlock()
-	if err := m.keepOff(ctx, id, off); err != nil {
+	if err := m.saveDisabled(ctx, id, off); err != nil {
 		return err
 	}
 	next := maps.Clone(m.stored.disabled)
@@ -317,25 +317,4 @@ func (m *Monitor) resetPublished(id switchboard.ServerID, state State) {
 		next[switchboard.ToolID{Server: id}] = state
 	}
 	m.unfit.Store(&next)
-}
-
-func (s *server) status() Status {
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := Status{
-		State: s.state, Since: s.since, Cause: s.why(),
-		Calls: s.calls.Load(), MovedAway: s.away.Load(), MovedHere: s.here.Load(),
-	}
-	if next, _ := s.plan(now); s.state != Healthy && s.state != Starting && next > 0 {
-		st.NextProbe = now.Add(next)
-	}
-	if tools := s.tools.Load(); tools != nil {
-		for _, name := range slices.Sorted(maps.Keys(*tools)) {
-			if t := (*tools)[name]; t.state != Healthy {
-				st.Tools = append(st.Tools, ToolStatus{name, t.state, t.cause, t.until})
-			}
-		}
-	}
-	return st
 }

@@ -74,9 +74,9 @@ func (q *moveLog) close(tell func(Move)) {
 
 // recordMove records that another tool has served the call.
 func (m *Monitor) recordMove(s *server, c *switchboard.Call, to *switchboard.Moved) {
-	s.away.Add(1)
+	s.traffic.movedAway.Add(1)
 	if other := m.server(to.To.Server); other != nil {
-		other.here.Add(1)
+		other.traffic.movedHere.Add(1)
 	}
 	m.moves.append(Move{time.Now(), c.Principal, c.Task, c.Run, c.Tool.ID, to}, m.reportMove)
 }

@@ -19,9 +19,9 @@ import (
 // idle machine and on a busy one.
 
 const (
-	// maxSteps limits one call of a builtin. A step takes about 8 ns, and 40 ns at worst: half a
+	// MaxSteps limits one call of a builtin. A step takes about 8 ns, and 40 ns at worst: half a
 	// second.
-	maxSteps = 1 << 24
+	MaxSteps = 1 << 24
 
 	// maxTotal limits all calls of one evaluation together. It also limits the memory of their
 	// results.
@@ -53,10 +53,10 @@ type costFunc func(operands []*ast.Term) (steps float64, why string)
 
 // checkSteps returns the steps of a call, and if they are too many a text that explains them.
 func checkSteps(steps float64, format string, args ...any) (float64, string) {
-	if steps <= maxSteps {
+	if steps <= MaxSteps {
 		return steps, ""
 	}
-	return steps, fmt.Sprintf(format, args...) + fmt.Sprintf(", which is %.2g steps; the most is %d", steps, maxSteps)
+	return steps, fmt.Sprintf(format, args...) + fmt.Sprintf(", which is %.2g steps; the most is %d", steps, MaxSteps)
 }
 
 // A stepMeter counts the steps of one evaluation.
@@ -71,12 +71,19 @@ var builtinCosts = map[string]costFunc{}
 
 // clientReachable lists the builtins that a value from a client can make too costly: a message from
 // a client has up to 4 MiB.
-var clientReachable = map[string]clientReach{}
+var clientReachable = map[string]ClientReach{}
 
-// A clientReach says which calls of a builtin are refused.
-type clientReach struct {
-	refused  string // what is refused
-	operands []int  // each of these must come from a client; nil means any operand
+// A ClientReach says which calls of a builtin are refused.
+type ClientReach struct {
+	Refused  string // what is Refused
+	Operands []int  // each of these must come from a client; nil means any operand
+}
+
+// CostlyForClients returns which calls of a builtin are refused for large values; ok is false if
+// none are, or if a pattern decides about it.
+func CostlyForClients(builtin string) (reach ClientReach, ok bool) {
+	reach, ok = clientReachable[builtin]
+	return reach, ok
 }
 
 func init() {
@@ -88,7 +95,7 @@ func init() {
 	more := func(c costFunc, beyond, names string, operands ...int) {
 		by(c, names)
 		for name := range strings.FieldsSeq(names) {
-			clientReachable[name] = clientReach{beyond, operands}
+			clientReachable[name] = ClientReach{beyond, operands}
 		}
 	}
 	bytes := func(most float64) string { return fmt.Sprintf("operands of more than %.0f bytes", most) }
@@ -103,23 +110,23 @@ func init() {
 		uri.is_valid uri.parse urlquery.decode_object urlquery.encode urlquery.encode_object
 		json.marshal json.unmarshal json.is_valid concat array.concat split substring sort union intersection object.union
 		crypto.sha256 base64.decode urlquery.decode strings.reverse upper lower`)
-	more(linearCost(16), bytes(maxSteps/16), `json.filter json.marshal_with_options json.remove object.union_n graph.reachable net.cidr_merge
+	more(linearCost(16), bytes(MaxSteps/16), `json.filter json.marshal_with_options json.remove object.union_n graph.reachable net.cidr_merge
 		yaml.is_valid yaml.marshal yaml.unmarshal io.jwt.decode`)
-	more(linearCost(1024), bytes(maxSteps/1024), `
+	more(linearCost(1024), bytes(MaxSteps/1024), `
 		crypto.parse_private_keys crypto.x509.parse_and_verify_certificates crypto.x509.parse_and_verify_certificates_with_options
 		crypto.x509.parse_certificate_request crypto.x509.parse_certificates crypto.x509.parse_keypair crypto.x509.parse_rsa_private_key
 		io.jwt.decode_verify io.jwt.encode_sign io.jwt.encode_sign_raw io.jwt.verify_eddsa io.jwt.verify_es256 io.jwt.verify_es384
 		io.jwt.verify_es512 io.jwt.verify_hs256 io.jwt.verify_hs384 io.jwt.verify_hs512 io.jwt.verify_ps256 io.jwt.verify_ps384
 		io.jwt.verify_ps512 io.jwt.verify_rs256 io.jwt.verify_rs384 io.jwt.verify_rs512 providers.aws.sign_req`)
-	more(squaredCost, bytes(math.Sqrt(maxSteps)), `
+	more(squaredCost, bytes(math.Sqrt(MaxSteps)), `
 		graphql.is_valid graphql.parse graphql.parse_and_verify graphql.parse_query graphql.parse_schema graphql.schema_is_valid
 		json.patch net.cidr_contains_matches object.subset rego.parse_module`)
 	by(arithmeticCost, `plus minus mul div rem sum round ceil floor abs format_int`)
 	by(productCost, `product`)
 	more(shiftCost, fmt.Sprintf("a shift by more than %d bits", 4*maxDigits), `bits.lsh`, 1)
-	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", maxSteps), `replace`, 0, 2)
-	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", maxSteps), `strings.replace_n`, 0, 1)
-	more(formatCost, fmt.Sprintf("a format of more than %d bytes, widths included", maxSteps), `sprintf`, 0)
+	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", MaxSteps), `replace`, 0, 2)
+	more(replaceCost, fmt.Sprintf("a result of more than %d bytes", MaxSteps), `strings.replace_n`, 0, 1)
+	more(formatCost, fmt.Sprintf("a format of more than %d bytes, widths included", MaxSteps), `sprintf`, 0)
 	more(rangeCost, fmt.Sprintf("a range of more than %d numbers", maxRange), `numbers.range numbers.range_step`)
 	more(expandCost, "a network of more than 2^16 addresses", `net.cidr_expand`)
 	by(globCost, `glob.match`)
@@ -188,8 +195,8 @@ func squaredCost(operands []*ast.Term) (float64, string) {
 
 // byteCount returns a size as text. A size above the limit was not counted to its end.
 func byteCount(n float64) string {
-	if n > maxSteps {
-		return fmt.Sprintf("more than %d bytes", maxSteps)
+	if n > MaxSteps {
+		return fmt.Sprintf("more than %d bytes", MaxSteps)
 	}
 	return fmt.Sprintf("%.0f bytes", n)
 }
@@ -213,7 +220,7 @@ func sizeOf(terms ...*ast.Term) float64 {
 		case ast.Object:
 			v.Until(func(k, t *ast.Term) bool { return add(k) || add(t) })
 		}
-		return n > maxSteps
+		return n > MaxSteps
 	}
 	for _, t := range terms {
 		if add(t) {
@@ -234,7 +241,7 @@ func arithmeticCost(operands []*ast.Term) (float64, string) {
 			n = longestNumber(t)
 		}
 		if n > maxDigits {
-			return maxSteps, fmt.Sprintf("a number has %d digits; the most is %d", n, maxDigits)
+			return MaxSteps, fmt.Sprintf("a number has %d digits; the most is %d", n, maxDigits)
 		}
 	}
 	return 1, ""
@@ -243,7 +250,7 @@ func arithmeticCost(operands []*ast.Term) (float64, string) {
 // productCost limits a product, which has as many digits as all its factors together.
 func productCost(operands []*ast.Term) (float64, string) {
 	if n := sizeOf(operands...); n > 4*maxDigits {
-		return maxSteps, fmt.Sprintf("its factors have %.0f digits; the most is %d", n, 4*maxDigits)
+		return MaxSteps, fmt.Sprintf("its factors have %.0f digits; the most is %d", n, 4*maxDigits)
 	}
 	return sizeOf(operands...), ""
 }
@@ -269,7 +276,7 @@ func longestNumber(t *ast.Term) (n int) {
 func shiftCost(operands []*ast.Term) (float64, string) {
 	by, ok := numberOf(operands[1])
 	if ok && by > 4*maxDigits {
-		return maxSteps, fmt.Sprintf("it shifts by %.0f bits; the most is %d", by, 4*maxDigits)
+		return MaxSteps, fmt.Sprintf("it shifts by %.0f bits; the most is %d", by, 4*maxDigits)
 	}
 	return arithmeticCost(operands)
 }
@@ -338,7 +345,7 @@ func rangeCost(operands []*ast.Term) (float64, string) {
 		}
 	}
 	if n := math.Abs(to-from) / step; ok1 && ok2 && n > maxRange {
-		return maxSteps, fmt.Sprintf("it makes %.0f numbers; the most is %d", n, maxRange)
+		return MaxSteps, fmt.Sprintf("it makes %.0f numbers; the most is %d", n, maxRange)
 	}
 	return math.Abs(to-from) / step, ""
 }
@@ -354,7 +361,7 @@ func expandCost(operands []*ast.Term) (float64, string) {
 		all = 128
 	}
 	if all-n > 16 {
-		return maxSteps, fmt.Sprintf("a network of %d bits has 2^%d addresses; the most is 2^16", n, all-n)
+		return MaxSteps, fmt.Sprintf("a network of %d bits has 2^%d addresses; the most is 2^16", n, all-n)
 	}
 	return math.Pow(2, float64(all-n)), ""
 }
@@ -363,14 +370,20 @@ func expandCost(operands []*ast.Term) (float64, string) {
 // positions for them.
 func globCost(operands []*ast.Term) (float64, string) {
 	pattern, text := stringOf(operands[0]), stringOf(operands[2])
-	stars := countWildcards(pattern)
+	stars := CountWildcards(pattern)
 	steps := float64(len(pattern)+1) * binomial(len(text)+1, stars)
 	return checkSteps(steps, "a pattern with %d wildcards on %d bytes", stars, len(text))
 }
 
-// countWildcards counts the parts of a pattern that match texts of any length, or one of several
+// GlobRefused reports whether glob.match is refused for the pattern on a text of n bytes.
+func GlobRefused(pattern string, n int) bool {
+	_, why := globCost([]*ast.Term{ast.StringTerm(pattern), ast.NullTerm(), ast.StringTerm(strings.Repeat("x", n))})
+	return why != ""
+}
+
+// CountWildcards counts the parts of a pattern that match texts of any length, or one of several
 // texts.
-func countWildcards(pattern string) (n int) {
+func CountWildcards(pattern string) (n int) {
 	for i := range len(pattern) {
 		switch pattern[i] {
 		case '*':
@@ -424,7 +437,7 @@ var searchBuiltins = map[string]func(operands []*ast.Term) regexSearch{
 func limitedSearch(operands []*ast.Term) regexSearch {
 	s := regexSearch{stringOf(operands[0]), stringOf(operands[1]), "", -1}
 	if n, ok := numberOf(operands[2]); ok && n >= 0 {
-		s.limit = int(min(n, maxSteps))
+		s.limit = int(min(n, MaxSteps))
 	}
 	return s
 }
@@ -433,7 +446,7 @@ func limitedSearch(operands []*ast.Term) regexSearch {
 func searchCost(pattern, text string) (float64, string) {
 	p := programOf(pattern)
 	if p.why != "" {
-		return maxSteps, p.why
+		return MaxSteps, p.why
 	}
 	return checkSteps(p.size*float64(len(text)+1), "a pattern of %.0f instructions on %d bytes", p.size, len(text))
 }
@@ -499,6 +512,13 @@ func newProgram(pattern string) *regexProgram {
 	return p
 }
 
+// PatternCost returns the most instructions of a regular expression. why is set if it is never
+// started.
+func PatternCost(pattern string) (instructions float64, why string) {
+	p := programOf(pattern)
+	return p.size, p.why
+}
+
 // countInstructions returns the number of instructions of the compiled pattern, at most: x{n} is n
 // times x.
 func countInstructions(re *syntax.Regexp) float64 {
@@ -537,8 +557,8 @@ func (s regexSearch) rehearse(name string, cancel topdown.Cancel) (err error) {
 		switch {
 		case cancel != nil && cancel.Cancelled():
 			err = errTime
-		case made > maxSteps:
-			err = &costError{name, fmt.Sprintf("its result has more than %d bytes", maxSteps)}
+		case made > MaxSteps:
+			err = &costError{name, fmt.Sprintf("its result has more than %d bytes", MaxSteps)}
 		case found != s.limit:
 			return ""
 		}

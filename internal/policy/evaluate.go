@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
@@ -187,6 +188,32 @@ func (e *Engine) evalBeside(ctx context.Context, s *tenantShare, ask func(topdow
 	}
 }
 
+// JudgeInput asks a layer about an input document and adds its answer to a. The error says why the
+// layer could not be evaluated; then a denies the candidates.
+func (e *Engine) JudgeInput(ctx context.Context, l *Layer, in *ast.Term, candidates []*switchboard.Tool, now time.Time, a *Answer) error {
+	raw, err := e.evalBeside(ctx, e.shareOf(""), func(c topdown.Cancel) (*rawAnswer, error) { return l.evaluate(in, now, c, nil) })
+	if err != nil {
+		a.denyRest(l.kind, err)
+		return err
+	}
+	a.addLayer(l, raw, candidates)
+	return nil
+}
+
+// TraceLayers calls f for each layer, with a function that evaluates the layer for q under a tracer.
+func (p *Policy) TraceLayers(ctx context.Context, q *Question, f func(l *Layer, evaluate func(topdown.QueryTracer) error)) {
+	in, err := p.buildInput(q)
+	if err != nil {
+		return // no layer can be evaluated
+	}
+	for _, v := range p.layers {
+		f(v.Layer, func(t topdown.QueryTracer) error {
+			_, err := p.engine.evalBeside(ctx, p.share, func(c topdown.Cancel) (*rawAnswer, error) { return v.evaluate(in, q.Now, c, t) })
+			return err
+		})
+	}
+}
+
 // awaitOverdue waits while an evaluation of the tenant, or the maximum of all tenants, is overdue,
 // for the time limit at most.
 func (e *Engine) awaitOverdue(ctx context.Context, s *tenantShare) error {
@@ -302,21 +329,33 @@ func (l *Layer) evaluate(in *ast.Term, now time.Time, cancel topdown.Cancel, tra
 	return r, nil
 }
 
+// RuleValue evaluates one rule by its reference. defined is false if the rule has no value for in.
+func (l *Layer) RuleValue(ctx context.Context, ref string, in *ast.Term, now time.Time) (v any, defined bool, err error) {
+	rs, err := rego.New(
+		rego.Query(ref), rego.Compiler(l.compiler), rego.Store(l.store), rego.ParsedInput(in.Value),
+		rego.Time(now), rego.Seed(randomSeed(now)), rego.StrictBuiltinErrors(true),
+	).Eval(ctx)
+	if err != nil || len(rs) == 0 {
+		return nil, false, err
+	}
+	return rs[0].Expressions[0].Value, true, nil
+}
+
 // readAnswers reads the answers from a result. It returns nil if parts of an answer have different
 // shapes.
 func (l *Layer) readAnswers(qr topdown.QueryResult) *rawAnswer {
 	if l.variables == nil {
-		return &rawAnswer{qr[nameAllowed], qr[nameDeny], qr[nameObligations]}
+		return &rawAnswer{qr[AnswerAllowed], qr[AnswerDeny], qr[AnswerObligations]}
 	}
 	all := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 	for _, a := range l.variables {
 		one := &rawAnswer{undefinedAnswer, undefinedAnswer, undefinedAnswer}
 		switch a.answer {
-		case nameAllowed:
+		case AnswerAllowed:
 			one.allowed = qr[a.variable]
-		case nameDeny:
+		case AnswerDeny:
 			one.deny = qr[a.variable]
-		case nameObligations:
+		case AnswerObligations:
 			one.obligations = qr[a.variable]
 		}
 		var ok bool

@@ -126,7 +126,7 @@ func argumentsTerm(raw []byte) (*ast.Term, error) {
 	if len(raw) > MaxArguments {
 		return nil, fmt.Errorf("the arguments have %d bytes; a policy judges up to %d", len(raw), MaxArguments)
 	}
-	v, err := parseValue(raw)
+	v, err := ParseValue(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the arguments %w", err)
 	}
@@ -137,8 +137,8 @@ func argumentsTerm(raw []byte) (*ast.Term, error) {
 // become a number of gigabytes.
 const maxExponent = 3 // digits
 
-// parseValue parses JSON from outside.
-func parseValue(raw []byte) (ast.Value, error) {
+// ParseValue parses JSON from outside.
+func ParseValue(raw []byte) (ast.Value, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw)) // a Buffer is read in place, another Reader is copied
 	v, err := readValue(d)
 	if err == nil {
@@ -246,7 +246,7 @@ func itemTerm(t *switchboard.Tool, kind switchboard.CandidateKind) (*ast.Term, e
 	}
 	annotations := ast.ObjectTerm()
 	if raw, ok := wire.Field(t.Definition, "annotations"); ok && raw[0] == '{' {
-		v, err := parseValue(raw)
+		v, err := ParseValue(raw)
 		if err != nil {
 			return nil, fmt.Errorf("its annotations %w", err)
 		}

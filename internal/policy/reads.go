@@ -25,12 +25,12 @@ const (
 	readsLate = readsPhase | readsCall | readsClock | readsAll
 )
 
-// A compiledRule is one compiled rule, or one else branch, with its dependencies.
-type compiledRule struct {
+// A CompiledRule is one compiled rule, or one else branch, with its dependencies.
+type CompiledRule struct {
 	*ast.Rule
-	answer       string // the answer that it adds to; "" if none
+	Answer       string // the answer that it adds to; "" if none
 	reads        inputSet
-	dependencies []*compiledRule // the rules that it refers to
+	Dependencies []*CompiledRule // the rules that it refers to
 
 	// neededSettings are the paths below input.tenant_policy that must exist for the rule to fire.
 	// The rule reads them before anything that could fail.
@@ -57,17 +57,17 @@ type compiledRule struct {
 // analyseRules finds the dependencies of each rule. A construct that it does not understand counts
 // as a dependency on everything.
 func (l *Layer) analyseRules() {
-	of := map[*ast.Rule]*compiledRule{}
+	of := map[*ast.Rule]*CompiledRule{}
 	for _, name := range sortedNames(l.compiler.Modules) {
 		m := l.compiler.Modules[name]
 		ast.WalkRules(m, func(r *ast.Rule) bool {
 			found := analyseRule(r)
 			if m.Package.Path.Equal(l.kind.rootRef()) {
-				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(answerNames, string(name)) {
-					found.answer = string(name)
+				if name, ok := r.Head.Reference[0].Value.(ast.Var); ok && slices.Contains(AnswerNames, string(name)) {
+					found.Answer = string(name)
 				}
 			}
-			found.judgesAlone = found.judgesAlone && found.answer != ""
+			found.judgesAlone = found.judgesAlone && found.Answer != ""
 			l.rules = append(l.rules, found)
 			of[r] = found
 			return false
@@ -75,7 +75,7 @@ func (l *Layer) analyseRules() {
 	}
 	for _, r := range l.rules {
 		for d := range l.compiler.Graph.Dependencies(r.Rule) {
-			r.dependencies = append(r.dependencies, of[d.(*ast.Rule)])
+			r.Dependencies = append(r.Dependencies, of[d.(*ast.Rule)])
 		}
 	}
 }
@@ -87,6 +87,42 @@ func sortedNames(modules map[string]*ast.Module) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// DisplayName returns the rule's name, as the files of its layer write it.
+func (r *CompiledRule) DisplayName() string {
+	if r.Answer != "" {
+		return r.Answer
+	}
+	return r.Head.Ref().GroundPrefix().String()
+}
+
+// ReadsCall reports whether the rule may depend on the arguments of a call.
+func (r *CompiledRule) ReadsCall() bool { return r.reads&(readsCall|readsAll) != 0 }
+
+// Unreached returns the rules that no answer depends on, for example a veto with a mistyped name.
+func (l *Layer) Unreached() (out []*CompiledRule) {
+	reached := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
+		if !reached[r] {
+			reached[r] = true
+			for _, n := range r.Dependencies {
+				visit(n)
+			}
+		}
+	}
+	for _, r := range l.rules {
+		if r.Answer != "" {
+			visit(r)
+		}
+	}
+	for _, r := range l.rules {
+		if !reached[r] {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // viewFor returns the layer for a tenant with the settings word. It ignores rules that cannot fire
@@ -104,8 +140,8 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 		if r.candidateReads > 0 && !r.judgesAlone || r.reads&readsAll != 0 {
 			v.judgesAlone = false
 		}
-		for _, n := range r.dependencies {
-			if n.answer != "" { // it depends on the answer about other candidates
+		for _, n := range r.Dependencies {
+			if n.Answer != "" { // it depends on the answer about other candidates
 				v.judgesAlone = false
 			}
 		}
@@ -114,10 +150,10 @@ func (l *Layer) viewFor(word ast.Value) layerView {
 }
 
 // liveRules returns the rules that can contribute to an answer.
-func (l *Layer) liveRules(word ast.Value) map[*compiledRule]bool {
-	var all []*compiledRule
+func (l *Layer) liveRules(word ast.Value) map[*CompiledRule]bool {
+	var all []*CompiledRule
 	for _, r := range l.rules {
-		if r.answer != "" {
+		if r.Answer != "" {
 			all = append(all, r)
 		}
 	}
@@ -125,15 +161,15 @@ func (l *Layer) liveRules(word ast.Value) map[*compiledRule]bool {
 }
 
 // liveRules returns the given rules that can fire, and the rules they refer to.
-func liveRules(word ast.Value, rules ...*compiledRule) map[*compiledRule]bool {
-	found := map[*compiledRule]bool{}
-	var visit func(r *compiledRule)
-	visit = func(r *compiledRule) {
+func liveRules(word ast.Value, rules ...*CompiledRule) map[*CompiledRule]bool {
+	found := map[*CompiledRule]bool{}
+	var visit func(r *CompiledRule)
+	visit = func(r *CompiledRule) {
 		if found[r] || r.needsAsk || r.cannotFire(word) {
 			return
 		}
 		found[r] = true
-		for _, n := range r.dependencies {
+		for _, n := range r.Dependencies {
 			visit(n)
 		}
 	}
@@ -144,7 +180,7 @@ func liveRules(word ast.Value, rules ...*compiledRule) map[*compiledRule]bool {
 }
 
 // cannotFire reports whether the rule needs a setting that the tenant does not have.
-func (r *compiledRule) cannotFire(word ast.Value) bool {
+func (r *CompiledRule) cannotFire(word ast.Value) bool {
 	return slices.ContainsFunc(r.neededSettings, func(path []*ast.Term) bool {
 		v := word
 		for _, key := range path {
@@ -165,8 +201,8 @@ func (r *compiledRule) cannotFire(word ast.Value) bool {
 }
 
 // analyseRule finds the dependencies of one rule.
-func analyseRule(r *ast.Rule) *compiledRule {
-	found := &compiledRule{Rule: r, quick: true}
+func analyseRule(r *ast.Rule) *CompiledRule {
+	found := &CompiledRule{Rule: r, quick: true}
 	call := func(op ast.Ref, operands []*ast.Term) {
 		found.reads |= builtinReads(op)
 		found.quick = found.quick && isQuick(op, operands)
@@ -293,6 +329,9 @@ func inputReads(ref ast.Ref) inputSet {
 	}
 	return 0
 }
+
+// ReadsCall reports whether a reference into input may read the call.
+func ReadsCall(ref ast.Ref) bool { return inputReads(ref)&(readsCall|readsAll) != 0 }
 
 var (
 	keyRoles = ast.InternedTerm("roles")
@@ -425,7 +464,7 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	var one *ast.Term // the candidate
 	for _, e := range r.Body {
-		a, b, ok := equationSides(e)
+		a, b, ok := EquationSides(e)
 		if !ok {
 			continue
 		}
@@ -452,13 +491,14 @@ func judgesOne(r *ast.Rule, vars map[ast.Var]int) bool {
 	}
 	id := ast.Ref{one, keyID}
 	return slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
-		a, b, ok := equationSides(e)
+		a, b, ok := EquationSides(e)
 		is := func(t *ast.Term) bool { ref, ok := t.Value.(ast.Ref); return ok && ref.Equal(id) }
 		return ok && (a.Equal(key) && is(b) || b.Equal(key) && is(a))
 	})
 }
 
-func equationSides(e *ast.Expr) (a, b *ast.Term, ok bool) {
+// EquationSides returns both sides of an equation or assignment that is not negated.
+func EquationSides(e *ast.Expr) (a, b *ast.Term, ok bool) {
 	t, ok := e.Terms.([]*ast.Term)
 	if !ok || !e.IsEquality() || e.Negated || len(t) != 3 {
 		return nil, nil, false

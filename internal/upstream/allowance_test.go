@@ -14,118 +14,36 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// inFlight returns how many calls have a slot.
-func (g *callGate) inFlight() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.inside
-}
-
 // allowanceFor returns the allowance of a call that has the only slot of a gate, and a minute of
 // silence.
-func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *callAllowance) {
-	g := &callGate{}
-	g.setLimits(1, 0)
-	_, _ = g.enter(callerKey{}, false)
-	ctx, a := newAllowance(ctx, timeLimit{"quiet", time.Minute, true}, timeLimit{"all", all, true}, g, callerKey{})
-	a.takeSlot()
+func allowanceFor(ctx context.Context, all time.Duration) (context.Context, *slot.Allowance) {
+	g := &slot.Gate{}
+	g.SetLimits(1, 0)
+	_, _ = g.Enter(slot.Caller{}, false)
+	ctx, a := slot.NewAllowance(ctx, slot.Limit{Name: "quiet", Time: time.Minute, BlamesServer: true}, slot.Limit{Name: "all", Time: all, BlamesServer: true}, g, slot.Caller{})
+	a.TakeSlot()
 	return ctx, a
 }
 
 // wantEndedBy checks which time limit has ended a call.
 func wantEndedBy(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
-	if over, ok := errors.AsType[*timeLimit](context.Cause(ctx)); !ok || over.name != want {
+	if over, ok := errors.AsType[*slot.Limit](context.Cause(ctx)); !ok || over.Name != want {
 		t.Errorf("ended by %v, want %s", context.Cause(ctx), want)
 	}
-}
-
-func TestTheTimeOfACallStopsWhileItsClientIsAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allowanceFor(t.Context(), time.Hour)
-		defer a.close()
-		time.Sleep(40 * time.Second)
-		first := a.pause()
-		time.Sleep(10 * time.Minute)
-		second := a.pause() // two open questions
-		if n := a.gate.inFlight(); n != 0 {
-			t.Errorf("%d calls count while the client is asked", n)
-		}
-		first()
-		first() // counts once
-		time.Sleep(59 * time.Minute)
-		if ctx.Err() != nil {
-			t.Fatalf("it ended while the client was asked: %v", context.Cause(ctx))
-		}
-		second()
-		if n := a.gate.inFlight(); n != 1 {
-			t.Errorf("%d calls count after that", n)
-		}
-		time.Sleep(19 * time.Second)
-		if ctx.Err() != nil {
-			t.Errorf("it lost time while the client was asked")
-		}
-		time.Sleep(2 * time.Second)
-		wantEndedBy(t, ctx, "quiet")
-	})
-}
-
-func TestProgressGivesACallMoreTimeUpToABound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, a := allowanceFor(t.Context(), 10*time.Minute)
-		defer a.close()
-		for range 5 {
-			time.Sleep(59 * time.Second)
-			a.resetSilence()
-		}
-		began := time.Now()
-		<-ctx.Done()
-		if got := time.Since(began); got != time.Minute {
-			t.Errorf("it ended %s after the last sign of life", got)
-		}
-		wantEndedBy(t, ctx, "quiet")
-
-		ctx, a = allowanceFor(t.Context(), 10*time.Minute)
-		defer a.close()
-		began = time.Now()
-		for ctx.Err() == nil {
-			a.resetSilence()
-			_ = sleep(ctx, time.Second)
-		}
-		if got := time.Since(began); got != 10*time.Minute {
-			t.Errorf("with signs of life it ended after %s", got)
-		}
-		wantEndedBy(t, ctx, "all")
-
-		// The time of questions does not count in the total either.
-		ctx, a = allowanceFor(t.Context(), 2*time.Minute)
-		defer a.close()
-		time.Sleep(30 * time.Second)
-		resume := a.pause()
-		time.Sleep(time.Hour)
-		a.resetSilence()
-		resume()
-		time.Sleep(59 * time.Second)
-		a.resetSilence()
-		time.Sleep(30 * time.Second)
-		if ctx.Err() != nil {
-			t.Error("the time of the client was counted")
-		}
-		time.Sleep(2 * time.Second)
-		wantEndedBy(t, ctx, "all")
-	})
 }
 
 func TestAClientThatReadsNothingIsNotTheServersFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allowanceFor(t.Context(), time.Hour)
-		defer a.close()
-		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { <-ctx.Done() }}
+		defer a.Close()
+		f := &pendingRequest{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { <-ctx.Done() }}}
 		f.notifyNow(switchboard.Notification{})
-		if !errors.Is(context.Cause(ctx), errNotTaken) {
+		if !errors.Is(context.Cause(ctx), slot.ErrNotTaken) {
 			t.Errorf("%v", context.Cause(ctx))
 		}
 		if e := callError(ctx, exchangeErrorf(kindSilent, true, "x")); e.ServerFailed {
@@ -137,8 +55,8 @@ func TestAClientThatReadsNothingIsNotTheServersFailure(t *testing.T) {
 func TestAServerThatNotifiesWithoutEndAndNeverAnswersIsBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, a := allowanceFor(t.Context(), time.Hour)
-		defer a.close()
-		f := &pendingRequest{ctx: ctx, allowance: a, notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}
+		defer a.Close()
+		f := &pendingRequest{ctx: ctx, allowance: a, notifications: notifier{notify: func(switchboard.Notification) { time.Sleep(7 * time.Millisecond) }}}
 		for ctx.Err() == nil {
 			f.notifyNow(switchboard.Notification{})
 		}
@@ -149,54 +67,13 @@ func TestAServerThatNotifiesWithoutEndAndNeverAnswersIsBlamed(t *testing.T) {
 	})
 }
 
-func TestTheTimeLimitsOfACall(t *testing.T) {
-	const s = time.Second
-	for _, tt := range []struct {
-		name                        string
-		server, most, tool, obliged time.Duration
-		quiet, all                  time.Duration
-		quietOf, allOf              string
-		theirs                      bool // of the total
-	}{
-		{"none is configured", 0, 0, 0, 0, 60 * s, 600 * s, "its server's timeout", "its server's max_timeout", true},
-		{"the server's", 5 * s, 0, 0, 0, 5 * s, 50 * s, "its server's timeout", "its server's max_timeout", true},
-		{"at most an hour", 1800 * s, 0, 0, 0, 1800 * s, 3600 * s, "its server's timeout", "its server's max_timeout", true},
-		{"the tool's wins", 5 * s, 0, 30 * s, 0, 30 * s, 300 * s, "its timeout", "its server's max_timeout", true},
-		{"also over the server's most", 5 * s, 20 * s, 30 * s, 0, 30 * s, 30 * s, "its timeout", "its server's max_timeout", true},
-		{"the server's most", 5 * s, 20 * s, 3 * s, 0, 3 * s, 20 * s, "its timeout", "its server's max_timeout", true},
-		{"policy's is for the whole", 5 * s, 0, 0, 7 * s, 5 * s, 7 * s, "its server's timeout", "the time limit that policy sets", false},
-		{"policy's is the shortest", 5 * s, 0, 0, s, 5 * s, s, "its server's timeout", "the time limit that policy sets", false},
-		{"policy does not give more", 5 * s, 0, 0, 60 * s, 5 * s, 50 * s, "its server's timeout", "its server's max_timeout", true},
-	} {
-		c := &switchboard.Call{Tool: &switchboard.Tool{}}
-		c.Tool.Contract.Timeout, c.Obligations.Timeout = tt.tool, tt.obliged
-		quiet, all := limitsOf(c, &switchboard.Server{Timeout: tt.server, MaxTimeout: tt.most})
-		if want := (timeLimit{tt.quietOf, tt.quiet, true}); quiet != want {
-			t.Errorf("%s: %+v, want %+v", tt.name, quiet, want)
-		}
-		if want := (timeLimit{tt.allOf, tt.all, tt.theirs}); all != want {
-			t.Errorf("%s: %+v, want %+v", tt.name, all, want)
-		}
-	}
-	// If only a tenant's limit passes, the server has not failed.
-	for tool, theirs := range map[time.Duration]bool{4 * s: false, 6 * s: true} {
-		c := &switchboard.Call{Tool: &switchboard.Tool{Contract: switchboard.Contract{Timeout: tool, Hurried: true}}}
-		if quiet, _ := limitsOf(c, &switchboard.Server{Timeout: 5 * s}); quiet.limit != tool || quiet.blamesServer != theirs {
-			t.Errorf("a tenant's %s: %+v", tool, quiet)
-		}
-	}
-	if quiet, _ := limitsOf(&switchboard.Call{}, &switchboard.Server{}); quiet.limit != time.Minute {
-		t.Errorf("without a tool: %+v", quiet)
-	}
-}
-
 // quietServer adds a server with the single port p to the fleet.
 func quietServer(f *Fleet, cfg switchboard.Server, p port) *server {
 	s := newServer(f, cfg, nil)
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
-	l.port, l.endsPending = p, true
+	l.port, l.requests.endsPending = p, true
 	l.greeting.Store(&serverHello{version: wire.LatestLegacy})
-	s.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
+	s.connectors.connect = func(context.Context, linkScope) (*link, error) { return l, nil }
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.servers = map[switchboard.ServerID]*server{cfg.ID: s}
@@ -251,7 +128,7 @@ func TestTheErrorNamesTheTimeLimitAndOnlyItsOwnProgressExtendsACall(t *testing.T
 					case err = <-call:
 					case <-tick.C:
 						if tt.progress != nil {
-							s.main.current().handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
+							s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(tt.progress(string(fl.id)))}, nil)
 						}
 					}
 				}
@@ -342,7 +219,7 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 		// The last call has waited for the longest allowed time.
 		began = time.Now()
 		err := <-g
-		if got := time.Since(began); got != turnTimeout {
+		if got := time.Since(began); got != slot.TurnTimeout {
 			t.Errorf("it waited %s", got)
 		}
 		wantCode(t, err, switchboard.CodeOverloaded)
@@ -360,7 +237,7 @@ func TestWaitingCallsGetSlotsInOrderAndFurtherCallsAreRefused(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := s.gate.inFlight(); n != 0 {
+		if n := s.gate.InFlight(); n != 0 {
 			t.Errorf("%d slots are still taken", n)
 		}
 		s.cancel()
@@ -380,7 +257,7 @@ func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		call := startAsync(func() error { _, err := f.Call(ctx, c); return err })
 		fl := <-p.taken
-		s.main.current().handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
+		s.connectors.main.current().inbox.handleNotification(wire.Message{Method: wire.MethodProgress, Params: []byte(`{"progressToken":` + string(fl.id) + `}`)}, nil)
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
@@ -389,55 +266,15 @@ func TestACallThatEndsReleasesItsSlotWhileANotificationBlocks(t *testing.T) {
 			t.Errorf("it returned during a notification: %v", err)
 		default:
 		}
-		if n := s.gate.inFlight(); n != 0 {
+		if n := s.gate.InFlight(); n != 0 {
 			t.Errorf("%d slots are taken", n)
 		}
 		close(reads)
 		wantCode(t, <-call, switchboard.CodeOutcomeUnknown)
-		if n := s.gate.inFlight(); n != 0 {
+		if n := s.gate.InFlight(); n != 0 {
 			t.Errorf("its slot was released twice: %d", n)
 		}
 		s.cancel()
 		f.Close(t.Context())
-	})
-}
-
-func TestAGateNeverExceedsItsLimitAndAdmitsEveryCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &callGate{}
-		g.setLimits(3, 5)
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		most, inside := 0, 0
-		for i := range 1000 {
-			wg.Go(func() {
-				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				c := callerKey{"acme", fmt.Sprint(i % 3), Neighbors{Principals: i%3 > 0}}
-				turn, err := g.enter(c, i%7 != 0)
-				if err != nil {
-					return
-				}
-				if turn != nil {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%13)*time.Millisecond)
-					defer cancel()
-					if g.waitTurn(ctx, turn, 8*time.Millisecond) != nil {
-						return
-					}
-				}
-				mu.Lock()
-				inside++
-				most = max(most, inside)
-				mu.Unlock()
-				time.Sleep(time.Duration(i%5) * time.Millisecond)
-				mu.Lock()
-				inside--
-				mu.Unlock()
-				g.leave(c)
-			})
-		}
-		wg.Wait()
-		if most != 3 || g.inFlight() != 0 || g.waitingCount() != 0 || len(g.queues)+len(g.counts) != 0 {
-			t.Errorf("at most %d were in flight, %d are left and %d wait", most, g.inFlight(), g.waitingCount())
-		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -137,85 +138,108 @@ func requestCapabilities(c *switchboard.Client) []byte {
 // errOtherAsking says that the call that has the turn waits for its client.
 var errOtherAsking = errors.New("another call waits for its client")
 
+// An askFunc asks a client, like switchboard.Client.Ask.
+type askFunc = func(ctx context.Context, method string, params []byte) (result []byte, err error)
+
+// A questioner asks the clients of a link's calls what the server wants to know.
+type questioner struct {
+	link    *link
+	askable string        // the client capabilities that the server was given; "" means none
+	turn    chan struct{} // held by the one call that may use the link; see takeTurn
+
+	mu         sync.Mutex
+	asking     chan struct{}                 // closed while a client is being asked
+	askCount   int                           // number of clients that are being asked
+	open       map[string]context.CancelFunc // open questions of the server, by id as spelled
+	rootsAsker askFunc                       // asks the client for its roots outside a call; nil until the roots change
+}
+
+func newQuestioner(askable string) questioner {
+	return questioner{
+		askable: askable, turn: make(chan struct{}, 1),
+		asking: make(chan struct{}), open: map[string]context.CancelFunc{},
+	}
+}
+
 // takeTurn waits until the call may use the link. leave ends the turn. A legacy child process does
 // not say which call a question belongs to. If clients share its link, it gets one call at a time.
 // The error is errOtherAsking if the wait could last as long as a person needs to answer.
-func (l *link) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
-	if !l.endsPending || l.askable == "" || c.Client.Session != "" || l.hello().modern() {
+func (q *questioner) takeTurn(ctx context.Context, c *switchboard.Call) (leave func(), err error) {
+	if !q.link.requests.endsPending || q.askable == "" || c.Client.Session != "" || q.link.hello().modern() {
 		return func() {}, nil
 	}
-	l.mu.Lock()
-	yields := l.asking
-	l.mu.Unlock()
+	q.mu.Lock()
+	yields := q.asking
+	q.mu.Unlock()
 	select {
-	case l.turn <- struct{}{}:
-		return func() { <-l.turn }, nil
+	case q.turn <- struct{}{}:
+		return func() { <-q.turn }, nil
 	case <-yields:
 		return nil, errOtherAsking
-	case <-l.done:
-		return nil, asUnsent(l.failure())
+	case <-q.link.requests.done:
+		return nil, asUnsent(q.link.failure())
 	case <-ctx.Done():
 		return nil, ownError(kindSilent, false, "another call of the same client is still in flight")
 	}
 }
 
 // announceAsking makes takeTurn of other calls return errOtherAsking until over is called.
-func (l *link) announceAsking() (over func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.askCount++; l.askCount == 1 {
-		close(l.asking)
+func (q *questioner) announceAsking() (over func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.askCount++; q.askCount == 1 {
+		close(q.asking)
 	}
 	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.askCount--; l.askCount == 0 {
-			l.asking = make(chan struct{})
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.askCount--; q.askCount == 0 {
+			q.asking = make(chan struct{})
 		}
 	}
 }
 
-// handleQuestion handles a request of a legacy server. via is the request that has m on its own
+// handle handles a request of a legacy server. via is the request that has m on its own
 // stream, or nil for a shared stream.
-func (l *link) handleQuestion(m wire.Message, via *pendingRequest) {
+func (q *questioner) handle(m wire.Message, via *pendingRequest) {
 	refuse := func() {
-		l.dropped.Add(1)
-		l.port.post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
+		q.link.inbox.dropped.Add(1)
+		q.link.port.post(wire.AppendError(nil, m.ID, wire.CodeMethodNotFound, "the client offers no such method", nil))
 	}
-	if !clientOffers([]byte(l.askable), m.Method, m.Params) {
+	if !clientOffers([]byte(q.askable), m.Method, m.Params) {
 		refuse()
 		return
 	}
-	ctx, cancel := l.lifetime()
+	ctx, cancel := q.link.lifetime()
 	id := string(m.ID)
-	l.mu.Lock()
-	crowded := len(l.questions) >= maxQuestions || l.questions[id] != nil
+	q.mu.Lock()
+	crowded := len(q.open) >= maxQuestions || q.open[id] != nil
 	if !crowded {
-		l.questions[id] = cancel
+		q.open[id] = cancel
 	}
-	l.mu.Unlock()
+	q.mu.Unlock()
 	if crowded {
 		cancel()
-		l.dropped.Add(1)
-		l.port.post(responseTo(m.ID, nil, errTooManyQuestions))
+		q.link.inbox.dropped.Add(1)
+		q.link.port.post(responseTo(m.ID, nil, errTooManyQuestions))
 		return
 	}
 	go func() {
 		defer cancel()
 		defer func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			delete(l.questions, id)
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			delete(q.open, id)
 		}()
 		f := via
 		if f == nil || f.client == nil {
-			f = l.findCall(ctx, m.Method)
+			f = q.findCall(ctx, m.Method)
 		}
 		var result []byte
 		var err error
-		switch aside := l.rootsAskerFor(m.Method); {
+		switch aside := q.rootsAskerFor(m.Method); {
 		case f != nil && f.client.Ask != nil:
-			result, err = l.askClient(ctx, f, m.Method, m.Params)
+			result, err = q.askClient(ctx, f, m.Method, m.Params)
 			if err != nil && f.ctx.Err() != nil && aside != nil { // the call has ended, and the question did not belong to it
 				result, err = aside(ctx, m.Method, m.Params)
 			}
@@ -226,17 +250,17 @@ func (l *link) handleQuestion(m wire.Message, via *pendingRequest) {
 			return
 		}
 		if ctx.Err() == nil { // otherwise the link has ended, or the server has cancelled the question
-			l.port.post(responseTo(m.ID, result, err))
+			q.link.port.post(responseTo(m.ID, result, err))
 		}
 	}()
 }
 
-// cancelQuestion handles notifications/cancelled of the server.
-func (l *link) cancelQuestion(params []byte) {
+// cancel handles notifications/cancelled of the server.
+func (q *questioner) cancel(params []byte) {
 	id, _ := wire.Field(params, "requestId")
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if cancel := l.questions[string(id)]; cancel != nil {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if cancel := q.open[string(id)]; cancel != nil {
 		cancel()
 	}
 }
@@ -256,40 +280,23 @@ func responseTo(id, result []byte, err error) []byte {
 // findCall returns a call in flight that a question of the server belongs to, if that is certain:
 // it is the only call, or all calls belong to one client. If there is no call yet, findCall waits
 // for one, unless the client can be asked outside a call.
-func (l *link) findCall(ctx context.Context, method string) *pendingRequest {
+func (q *questioner) findCall(ctx context.Context, method string) *pendingRequest {
 	for deadline := time.Now().Add(callSearchTimeout); time.Now().Before(deadline); {
-		if f, sure := l.callOfOneClient(); f != nil || !sure || l.rootsAskerFor(method) != nil {
+		if f, sure := q.link.requests.callOfOneClient(); f != nil || !sure || q.rootsAskerFor(method) != nil {
 			return f
 		}
-		if sleep(ctx, callSearchEvery) != nil {
+		if task.Sleep(ctx, callSearchEvery) != nil {
 			return nil
 		}
 	}
 	return nil
 }
 
-// callOfOneClient returns a call in flight if all calls belong to one client. sure is false if they
-// do not.
-func (l *link) callOfOneClient() (one *pendingRequest, sure bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, f := range l.pending {
-		if f.client == nil {
-			continue
-		}
-		if one != nil && (f.client.Session == "" || f.client.Session != one.client.Session) {
-			return nil, false
-		}
-		one = f
-	}
-	return one, true
-}
-
 // askClient asks the client of f. The time of the call stops meanwhile.
-func (l *link) askClient(ctx context.Context, f *pendingRequest, method string, params []byte) (answer []byte, err error) {
+func (q *questioner) askClient(ctx context.Context, f *pendingRequest, method string, params []byte) (answer []byte, err error) {
 	defer func() { // it runs in goroutines of its own, where no caller recovers
 		if p := recover(); p != nil {
-			l.log.Error("panic while a client is asked", "method", method, "panic", p, "stack", string(debug.Stack()))
+			q.link.log.Error("panic while a client is asked", "method", method, "panic", p, "stack", string(debug.Stack()))
 			answer, err = nil, errors.New("internal error")
 		}
 	}()
@@ -297,18 +304,18 @@ func (l *link) askClient(ctx context.Context, f *pendingRequest, method string, 
 	defer cancel()
 	defer context.AfterFunc(f.ctx, cancel)()
 	select {
-	case <-f.queueDelivered(): // earlier notifications of the server come first
+	case <-f.notifications.allDelivered(): // earlier notifications of the server come first
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer f.allowance.pause()()
-	defer l.announceAsking()()
+	defer f.allowance.Pause()()
+	defer q.announceAsking()()
 	return f.client.Ask(ctx, method, params)
 }
 
 // askInputs asks the client for the inputs that a modern result requests. It returns the params for
 // the next round. given are the params of the last one.
-func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.Call, given, result []byte) ([]byte, error) {
+func (q *questioner) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.Call, given, result []byte) ([]byte, error) {
 	wanted, _ := wire.Field(result, inputAsked)
 	state, _ := wire.Field(result, inputState)
 	type question struct {
@@ -340,16 +347,16 @@ func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.
 		return nil, exchangeErrorf(kindInvalid, true, "it asks for input, but does not say which")
 	}
 	var asked sync.WaitGroup
-	for _, q := range questions {
-		asked.Go(func() { q.answer, q.err = l.askClient(ctx, f, q.method, q.params) })
+	for _, one := range questions {
+		asked.Go(func() { one.answer, one.err = q.askClient(ctx, f, one.method, one.params) })
 	}
 	asked.Wait()
 	var edits []wire.Edit
-	for _, q := range questions {
-		if q.err != nil {
-			return nil, noAnswerError(ctx, q.err)
+	for _, one := range questions {
+		if one.err != nil {
+			return nil, noAnswerError(ctx, one.err)
 		}
-		edits = append(edits, wire.Edit{Name: q.key, Value: q.answer})
+		edits = append(edits, wire.Edit{Name: one.key, Value: one.answer})
 	}
 	answers := wire.Edit{Name: inputAnswers, Value: wire.Rewrite(nil, nil, edits...)}
 	return wire.Rewrite(nil, given, answers, wire.Edit{Name: inputState, Value: state}), nil
@@ -358,8 +365,8 @@ func (l *link) askInputs(ctx context.Context, f *pendingRequest, c *switchboard.
 // askToVisit handles an error of a legacy server that asks the client to visit URLs first. It
 // returns true if the client was asked and agreed, so that the call can be sent again. Only modern
 // clients are asked: a legacy client understands the error itself.
-func (l *link) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard.Call, object []byte) bool {
-	if l.hello().modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
+func (q *questioner) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard.Call, object []byte) bool {
+	if q.link.hello().modern() || !c.Client.TakesQuestions || c.Client.Ask == nil || errorCode(object) != codeURLFirst {
 		return false
 	}
 	data, _ := wire.Field(object, "data")
@@ -378,7 +385,7 @@ func (l *link) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard
 	var asked sync.WaitGroup
 	for i, params := range urls {
 		asked.Go(func() {
-			answer, err := l.askClient(ctx, f, wire.MethodElicit, params)
+			answer, err := q.askClient(ctx, f, wire.MethodElicit, params)
 			if err != nil {
 				return
 			}
@@ -391,21 +398,6 @@ func (l *link) askToVisit(ctx context.Context, f *pendingRequest, c *switchboard
 	return !slices.Contains(agreed, false)
 }
 
-// handleElicitationComplete passes on that the user has finished at a URL. The notification need
-// not come on the stream of a call.
-func (l *link) handleElicitationComplete(m wire.Message, via *pendingRequest) {
-	f := via
-	if (f == nil || f.client == nil) && l.askable != "" {
-		via = nil
-		f, _ = l.callOfOneClient()
-	}
-	if f == nil || f.client == nil {
-		l.dropMessage("the end of an elicitation of an unknown client")
-		return
-	}
-	l.deliver(f, via, switchboard.Notification{Method: m.Method, Params: m.Params})
-}
-
 // noAnswerError is the error of a call if its client did not answer a question.
 func noAnswerError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -415,4 +407,28 @@ func noAnswerError(ctx context.Context, err error) error {
 		Code: switchboard.CodeServerFailed, Cause: err,
 		Text: "the tool asked for input that the client did not give; the call was not completed",
 	}
+}
+
+// notifyRootsChanged notifies the server unless it is modern: modern servers request the roots in
+// each call.
+func (q *questioner) notifyRootsChanged(ask askFunc) {
+	roots, _ := wire.Field([]byte(q.askable), capRoots)
+	if q.link.hello().modern() || !memberIsTrue(roots, capChanges) {
+		return
+	}
+	q.mu.Lock()
+	q.rootsAsker = ask
+	q.mu.Unlock()
+	q.link.port.post(wire.AppendNotification(nil, wire.MethodRootsChanged, nil))
+}
+
+// rootsAskerFor returns the function that asks the client outside a call. It is nil for methods
+// other than roots/list.
+func (q *questioner) rootsAskerFor(method string) askFunc {
+	if method != wire.MethodRootsList {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.rootsAsker
 }

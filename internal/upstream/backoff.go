@@ -3,26 +3,9 @@ package upstream
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
-
-// How long to wait before something that failed is tried again.
-const (
-	firstDelay  = 200 * time.Millisecond
-	longestWait = 30 * time.Second
-
-	// steadyTime is how long something must work before its next failure counts as the first one.
-	steadyTime = 10 * time.Second
-)
-
-// backoff returns the wait after that many failures in a row. It doubles with each failure. Half of
-// it is random, so that servers that failed together are not retried together.
-func backoff(fails int) time.Duration {
-	d := longestWait
-	if fails <= 8 {
-		d = min(firstDelay<<max(fails-1, 0), longestWait)
-	}
-	return d/2 + rand.N(d/2+1)
-}
 
 // firstLookDelay is the wait before the first look for a server that was up and is gone.
 const firstLookDelay = 50 * time.Millisecond
@@ -32,10 +15,10 @@ const firstLookDelay = 50 * time.Millisecond
 // quarter of the wait is random. After two dozen attempts it stays at longestWait.
 func lookDelay(looks int) time.Duration {
 	d := firstLookDelay
-	for i := 1; i < looks && d < longestWait; i++ {
+	for i := 1; i < looks && d < task.LongestDelay; i++ {
 		d += d / 3
 	}
-	d = min(d, longestWait)
+	d = min(d, task.LongestDelay)
 	return d - d/4 + rand.N(d/4+1)
 }
 
@@ -52,7 +35,7 @@ type retrySchedule struct {
 func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) time.Duration {
 	r.served = r.served || stage == StageServe
 	kind := asExchangeError(err).kind
-	steady := stage == StageServe && took >= steadyTime
+	steady := stage == StageServe && took >= task.SteadyTime
 	if r.served && (steady || stage == StageConnect) && (kind == kindUnreachable || kind == kindLost) {
 		r.lookups++
 		if steady {
@@ -65,14 +48,5 @@ func (r *retrySchedule) nextWait(stage Stage, err error, took time.Duration) tim
 	if r.fails++; steady {
 		r.fails = 1
 	}
-	return backoff(r.fails)
-}
-
-// failsInRow returns the number of failures in a row, including that of something that began at the
-// given time.
-func failsInRow(fails int, began time.Time) int {
-	if time.Since(began) >= steadyTime {
-		return 1
-	}
-	return fails + 1
+	return task.Backoff(r.fails)
 }

@@ -171,13 +171,13 @@ func TestNoCallWaitsForAServerThatDoesNotSetItsLevel(t *testing.T) {
 // pendingCount returns how many requests were sent to the server and are not answered.
 func pendingCount(f *Fleet, id switchboard.ServerID) int {
 	s := f.server(id)
-	s.main.mu.Lock()
-	l := s.main.link
-	s.main.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	s.connectors.main.mu.Lock()
+	l := s.connectors.main.link
+	s.connectors.main.mu.Unlock()
+	l.requests.mu.Lock()
+	defer l.requests.mu.Unlock()
 	n := 0
-	for _, fl := range l.pending {
+	for _, fl := range l.requests.pending {
 		if fl.method == "tools/call" && fl.sending.MayBeSent() {
 			n++
 		}
@@ -202,7 +202,7 @@ func testCancelling(t *testing.T, kind string) {
 	wait.Until(t, "the call is under way", func() bool { return pendingCount(f, "one") == 1 })
 	cancel()
 	wantCode(t, <-ended, switchboard.CodeOutcomeUnknown)
-	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.inFlight() != 0 {
+	if s := status(t, f, "one"); s.InFlight != 0 || f.server("one").gate.InFlight() != 0 {
 		t.Errorf("%d calls are still counted", s.InFlight)
 	}
 	wait.Until(t, "the server is told", func() bool {

@@ -45,15 +45,15 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 	var want []string
 	for i := range 1000 {
 		want = append(want, fmt.Sprint(i))
-		l.deliver(f, nil, switchboard.Notification{Method: want[i]})
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: want[i]})
 	}
 	own := startAsync(func() error {
 		for range 100 {
-			l.deliver(f, f, switchboard.Notification{Method: "own"})
+			l.inbox.deliver(f, f, switchboard.Notification{Method: "own"})
 		}
 		return nil
 	})
-	f.finish(f.answer, 0, nil)
+	f.finish(f.response.answer, 0, nil)
 	close(slow) // most notifications are not delivered yet
 	if err := <-own; err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestNotificationsOnAnotherStreamReachTheCallInOrderAndNoneAfterItsEnd(t *te
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	l.deliver(f, nil, switchboard.Notification{Method: "late"})
+	l.inbox.deliver(f, nil, switchboard.Notification{Method: "late"})
 	if n := len(said); n != 1100 {
 		t.Errorf("%d notifications", n)
 	}
@@ -86,12 +86,12 @@ func TestASharedStreamDoesNotWaitForASlowClient(t *testing.T) {
 		})
 	})
 	<-p.held
-	l.deliver(f, nil, switchboard.Notification{Method: "first"})
+	l.inbox.deliver(f, nil, switchboard.Notification{Method: "first"})
 	<-hears
 	for range maxQueued + 100 {
-		l.deliver(f, nil, switchboard.Notification{Method: "x"})
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: "x"})
 	}
-	if n := l.dropped.Load(); n != 100 {
+	if n := l.inbox.dropped.Load(); n != 100 {
 		t.Errorf("%d were dropped", n)
 	}
 	cancel()
@@ -192,7 +192,7 @@ func TestACallDoesNotWaitForItsStreamToEndAfterTheAnswer(t *testing.T) {
 				}
 				return
 			}
-			p := f.server("one").httpClients.pool
+			p := f.server("one").opener.httpClients.pool
 			wait.Until(t, "the connection is kept", func() bool { return p.TakeIdle() != nil })
 		})
 	}
@@ -226,8 +226,8 @@ func TestACallDoesNotReturnDuringANotification(t *testing.T) {
 			return l.roundTrip(t.Context(), f, func(switchboard.Notification) { <-told })
 		})
 		synctest.Wait()
-		l.deliver(f, nil, switchboard.Notification{Method: "x"})
-		f.finish(f.answer, 0, nil)
+		l.inbox.deliver(f, nil, switchboard.Notification{Method: "x"})
+		f.finish(f.response.answer, 0, nil)
 		synctest.Wait()
 		if len(ended) > 0 {
 			t.Error("it has returned")
@@ -244,21 +244,21 @@ func TestAttack10TheNotificationsOfACallHaveABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f pendingRequest
 		told := 0
-		for f.allowNotification(1, 1<<20) {
+		for f.notifications.allow(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst {
 			t.Errorf("%d at once", told)
 		}
 		time.Sleep(time.Second)
-		for f.allowNotification(1, 1<<20) {
+		for f.notifications.allow(1, 1<<20) {
 			told++
 		}
 		if told != notifyBurst+notifyRate {
 			t.Errorf("%d after a second", told)
 		}
 		var long pendingRequest
-		if !long.allowNotification(900, 1000) || long.allowNotification(101, 1000) || !long.allowNotification(100, 1000) {
+		if !long.notifications.allow(900, 1000) || long.notifications.allow(101, 1000) || !long.notifications.allow(100, 1000) {
 			t.Error("their bytes are not counted")
 		}
 	})

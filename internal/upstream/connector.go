@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // A linkScope says which calls share a link. Two scopes never share one.
@@ -155,19 +156,12 @@ func (s *connector) current() *link {
 	return s.link
 }
 
-// asUnsent returns err as an error from before anything of the caller was sent.
-func asUnsent(err error) *exchangeError {
-	e := *asExchangeError(err)
-	e.sent = false
-	return &e
-}
-
 // recordEnd removes a link that has ended. A short life counts as a failure, unless the server has
 // only forgotten the session. The caller holds s.mu.
 func (s *connector) recordEnd() {
-	s.err, s.endedAt = s.link.failure(), s.link.endedAt()
+	s.err, s.endedAt = s.link.requests.failure()
 	switch {
-	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= steadyTime:
+	case asExchangeError(s.err).kind == kindGone || s.endedAt.Sub(s.link.madeAt) >= task.SteadyTime:
 		s.fails = 0
 	default:
 		s.fails++
@@ -189,7 +183,7 @@ func (s *connector) pauseLeft() time.Duration {
 	if s.fails == 0 {
 		return 0
 	}
-	return min(callRedialPause, firstDelay<<min(s.fails, 8)) - time.Since(s.endedAt)
+	return min(callRedialPause, task.FirstDelay<<min(s.fails, 8)) - time.Since(s.endedAt)
 }
 
 func (s *connector) runDial(a *dialAttempt) {
@@ -249,7 +243,7 @@ func (s *connector) haltLink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
-		s.link.haltPending()
+		s.link.requests.halt()
 	}
 }
 

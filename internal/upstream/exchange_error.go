@@ -8,6 +8,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/dial"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 )
 
 // An errorKind classifies what can go wrong between Switchboard and a server.
@@ -96,8 +97,8 @@ func asExchangeError(err error) *exchangeError {
 // caused f.
 func callError(ctx context.Context, f *exchangeError) *switchboard.Error {
 	e := &switchboard.Error{Cause: f, RetryAfter: f.after, Unsent: !f.sent, ServerFailed: f.blamesServer(), Lost: f.kind == kindLost}
-	over, timed := errors.AsType[*timeLimit](context.Cause(ctx))
-	if ctx.Err() != nil && (!timed || !over.blamesServer) {
+	over, timed := errors.AsType[*slot.Limit](context.Cause(ctx))
+	if ctx.Err() != nil && (!timed || !over.BlamesServer) {
 		e.ServerFailed = false // the client left, or its time was shorter than the server's
 	}
 	which := "" // the limit that has passed
@@ -145,4 +146,11 @@ func callError(ctx context.Context, f *exchangeError) *switchboard.Error {
 		e.Text = "the tool's server failed during the call; it may have been executed: check before you repeat the call"
 	}
 	return e
+}
+
+// asUnsent returns err as an error from before anything of the caller was sent.
+func asUnsent(err error) *exchangeError {
+	e := *asExchangeError(err)
+	e.sent = false
+	return &e
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
 	"github.com/summit-switchboard/switchboard/test/law"
 	"github.com/summit-switchboard/switchboard/test/wait"
 )
@@ -51,8 +52,8 @@ func TestEachErrorSaysWhoFailedAndWhetherTheCallWasSent(t *testing.T) {
 		{"no valid answer", lasting, kindInvalid, 0, [2]bool{true, true}},
 		{"no protocol", lasting, kindProtocol, 0, [2]bool{true, true}},
 		{"silence", lasting, kindSilent, 0, [2]bool{true, true}},
-		{"the server's own time is over", ended(&timeLimit{blamesServer: true}), kindSilent, 0, [2]bool{true, true}},
-		{"a policy's time is over", ended(&timeLimit{}), kindSilent, 0, [2]bool{false, false}},
+		{"the server's own time is over", ended(&slot.Limit{BlamesServer: true}), kindSilent, 0, [2]bool{true, true}},
+		{"a policy's time is over", ended(&slot.Limit{}), kindSilent, 0, [2]bool{false, false}},
 		{"the client went away", ended(context.Canceled), kindSilent, 0, [2]bool{false, false}},
 		{"the client's time is over", ended(context.DeadlineExceeded), kindLost, 0, [2]bool{false, false}},
 	} {

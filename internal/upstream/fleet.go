@@ -22,6 +22,8 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/slot"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 )
 
 // Options are the settings of a Fleet. The zero Options work.
@@ -47,7 +49,7 @@ type Options struct {
 
 	// Neighbors says which other users share the servers with a principal. nil means that there are
 	// none.
-	Neighbors func(switchboard.Principal) Neighbors
+	Neighbors func(switchboard.Principal) slot.Neighbors
 
 	// OnChange is called some time after the offer of a server has changed or become stale. One
 	// call may stand for several changes. Calls do not overlap. nil means no call.
@@ -125,7 +127,7 @@ type Fleet struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  taskGroup // the servers, those that are being closed too, and maintain
+	tasks  task.Group // the servers, those that are being closed too, and maintain
 
 	mu      sync.Mutex
 	servers map[switchboard.ServerID]*server
@@ -146,7 +148,7 @@ func New(o Options) *Fleet {
 	f.clientInfo = newClientInfo(f.opts.Name, f.opts.Version)
 	f.spawner = process.NewSpawner(o.Guard)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.tasks.run(f.maintain)
+	f.tasks.Run(f.maintain)
 	return f
 }
 
@@ -171,11 +173,11 @@ func (f *Fleet) Set(servers []switchboard.Server) {
 		}
 		s := newServer(f, cfg, old)
 		next[cfg.ID] = s
-		s.linkTasks.run(s.run)
+		s.tasks.Run(s.run)
 	}
 	for id, old := range f.servers {
 		if next[id] != old {
-			f.tasks.run(func() { old.drain(0) })
+			f.tasks.Run(func() { old.drain(0) })
 		}
 	}
 	f.servers, f.setAt = next, time.Now()
@@ -201,13 +203,13 @@ func (f *Fleet) Restart(id switchboard.ServerID) error {
 	}
 	s := newServer(f, old.config(), old)
 	ended := make(chan struct{})
-	s.startAfter = ended
+	s.connectors.startAfter = ended
 	f.servers[id] = s
-	f.tasks.run(func() {
+	f.tasks.Run(func() {
 		defer close(ended)
 		old.drain(restartGrace)
 	})
-	s.linkTasks.run(s.run)
+	s.tasks.Run(s.run)
 	f.signalChange()
 	return nil
 }
@@ -256,10 +258,10 @@ func (f *Fleet) maintain() {
 			return
 		case <-idle.C:
 			for _, s := range f.sortedServers() {
-				s.closeIdle(f.opts.IdleAfter)
+				s.connectors.closeIdle(f.opts.IdleAfter)
 			}
 		case <-f.changed:
-			if sleep(f.ctx, changeDelay) != nil {
+			if task.Sleep(f.ctx, changeDelay) != nil {
 				return
 			}
 			select {
@@ -300,7 +302,7 @@ func (f *Fleet) Relist(id switchboard.ServerID) {
 // The session has ended.
 func (f *Fleet) Forget(session string) {
 	for _, s := range f.sortedServers() {
-		s.closeSession(session)
+		s.connectors.closeSession(session)
 	}
 }
 
@@ -316,7 +318,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 	defer cancel()
 	for _, s := range servers {
 		select {
-		case <-s.firstTried:
+		case <-s.facts.tried:
 		case <-ctx.Done():
 			return
 		}
@@ -327,7 +329,7 @@ func (f *Fleet) Ready(ctx context.Context) {
 // id. Each server answers or fails within a minute.
 func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 	for _, s := range f.sortedServers() {
-		if s.awaitsOffer() {
+		if s.facts.awaitsOffer() {
 			ids = append(ids, s.id)
 		}
 	}
@@ -340,11 +342,9 @@ func (f *Fleet) Starting() (ids []switchboard.ServerID) {
 func (f *Fleet) Offers() []switchboard.Offer {
 	var offers []switchboard.Offer
 	for _, s := range f.sortedServers() {
-		s.mu.Lock()
-		if s.offer != nil {
-			offers = append(offers, *s.offer)
+		if offer, _ := s.facts.current(); offer != nil {
+			offers = append(offers, *offer)
 		}
-		s.mu.Unlock()
 	}
 	return offers
 }
@@ -361,14 +361,14 @@ func (f *Fleet) Close(ctx context.Context) {
 	}
 	f.closed = make(chan struct{})
 	for _, s := range f.servers {
-		f.tasks.run(func() { s.drain(0) })
+		f.tasks.Run(func() { s.drain(0) })
 	}
 	f.servers = nil
 	f.mu.Unlock()
 	f.cancel()
 
 	stop := context.AfterFunc(ctx, func() { close(f.hurry) })
-	<-f.tasks.close()
+	<-f.tasks.Close()
 	if !stop() {
 		<-f.hurry
 	}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/scan"
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
@@ -76,6 +78,13 @@ func (m *eraMemory) setShy() {
 	m.shy = true
 }
 
+// restore sets what an earlier process remembered.
+func (m *eraMemory) restore(era Era, sse, shy bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.era, m.sse, m.shy = era, sse, shy
+}
+
 // errorCode returns the code of a JSON-RPC error object, or 0.
 func errorCode(object []byte) int {
 	raw, _ := wire.Field(object, "code")
@@ -89,11 +98,11 @@ func errorCode(object []byte) int {
 // discover sends server/discover. The error is an *exchangeError. The answer must name a modern
 // version that we know. If the server refuses the version of the request, discover tries once more
 // with one that the server names.
-func (l *link) discover(ctx context.Context) (serverHello, error) {
+func discover(ctx context.Context, l *link) (serverHello, error) {
 	result, err := l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), wire.Latest))
 	if v := newestModern(supportedVersions(err)); v != "" {
 		if w, ok := l.port.(*httpPort); ok {
-			w.setVersion(v)
+			w.endpoint.setVersion(v)
 		}
 		result, err = l.request(ctx, wire.MethodDiscover, l.withMeta([]byte("{}"), v))
 	}
@@ -108,7 +117,7 @@ func (l *link) discover(ctx context.Context) (serverHello, error) {
 	}
 	meta, _ := wire.Field(result, "_meta")
 	info, _ := wire.Field(meta, wire.MetaServerInfo)
-	return l.parseHello(version, capabilities, info, result), nil
+	return parseHello(l.log, l.mask, version, capabilities, info, result), nil
 }
 
 // newestModern returns the newest modern version in a JSON list that we speak too, or "".
@@ -131,15 +140,17 @@ func supportedVersions(err error) []byte {
 	return list
 }
 
-func (l *link) parseHello(version string, capabilities, info, result []byte) serverHello {
+// parseHello returns what a server said about itself in result, without deceptive characters and
+// secrets.
+func parseHello(log *slog.Logger, m *mask.Mask, version string, capabilities, info, result []byte) serverHello {
 	h := serverHello{version: version}
 	if raw, _ := wire.Field(result, "instructions"); len(raw) > 0 && len(raw) <= maxInstructions {
 		text, _ := wire.String(raw)
 		clean, removed := scan.Clean(text)
 		if removed > 0 {
-			l.log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
+			log.Warn("characters that deceive were removed from a server's instructions", "removed", removed)
 		}
-		h.instructions = l.mask.Text(clean)
+		h.instructions = m.Text(clean)
 	}
 	text := func(name string) string {
 		raw, _ := wire.Field(info, name)
@@ -167,8 +178,8 @@ func (l *link) parseHello(version string, capabilities, info, result []byte) ser
 }
 
 // initialize opens a legacy session.
-func (l *link) initialize(ctx context.Context) (serverHello, error) {
-	result, err := l.request(ctx, wire.MethodInitialize, l.ours.initializeParams(l.askable))
+func initialize(ctx context.Context, l *link) (serverHello, error) {
+	result, err := l.request(ctx, wire.MethodInitialize, l.clientInfo.initializeParams(l.questions.askable))
 	if err != nil {
 		return serverHello{}, err
 	}
@@ -179,7 +190,7 @@ func (l *link) initialize(ctx context.Context) (serverHello, error) {
 	}
 	capabilities, _ := wire.Field(result, "capabilities")
 	info, _ := wire.Field(result, "serverInfo")
-	return l.parseHello(version, capabilities, info, result), nil
+	return parseHello(l.log, l.mask, version, capabilities, info, result), nil
 }
 
 // initializedNotification returns the notification that ends the handshake of a legacy session.
@@ -224,14 +235,14 @@ func modernOnly(err error) bool {
 // greetHTTP does the handshake with a server over HTTP, in the era that the server speaks.
 func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (serverHello, error) {
 	if era, _ := known.get(); era != EraLegacy {
-		w.setVersion(wire.Latest)
+		w.endpoint.setVersion(wire.Latest)
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
-		h, err := l.discover(probe)
+		h, err := discover(probe, l)
 		cancel()
 		switch {
 		case err == nil:
 			known.setEra(EraModern)
-			w.setVersion(h.version)
+			w.endpoint.setVersion(h.version)
 			return h, nil
 		case leavesEraOpen(err) || ctx.Err() != nil:
 			return serverHello{}, err
@@ -240,8 +251,8 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 			return serverHello{}, err
 		}
 	}
-	w.setVersion("")
-	h, err := l.initialize(ctx)
+	w.endpoint.setVersion("")
+	h, err := initialize(ctx, l)
 	if err != nil {
 		if !leavesEraOpen(err) {
 			known.setEra("") // the server may have changed: probe next time
@@ -249,7 +260,7 @@ func greetHTTP(ctx context.Context, l *link, w *httpPort, known *eraMemory) (ser
 		return serverHello{}, err
 	}
 	known.setEra(EraLegacy)
-	w.setVersion(h.version)
+	w.endpoint.setVersion(h.version)
 	return h, w.postAndWait(ctx, initializedNotification())
 }
 
@@ -259,11 +270,11 @@ func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, 
 	var found Era
 	switch {
 	case era == EraModern:
-		h, found, err = l.discoverFirst(ctx)
+		h, found, err = discoverFirst(ctx, l)
 	case era == EraLegacy || shy:
-		h, found, err = l.initializeFirst(ctx)
+		h, found, err = initializeFirst(ctx, l)
 	default:
-		h, found, err = l.probeEra(ctx)
+		h, found, err = probeEra(ctx, l)
 		if err != nil && l.failure() != nil {
 			known.setShy()
 		}
@@ -284,48 +295,48 @@ func greetStdio(ctx context.Context, l *link, known *eraMemory) (h serverHello, 
 
 // initializeFirst does the handshake with a server that is legacy, or that ends if another request
 // comes first.
-func (l *link) initializeFirst(ctx context.Context) (serverHello, Era, error) {
-	h, err := l.initialize(ctx)
+func initializeFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+	h, err := initialize(ctx, l)
 	if err == nil || asExchangeError(err).code == 0 {
 		return h, EraLegacy, err
 	}
 	// It answers, but not initialize: it may be modern.
-	if h, again := l.discover(ctx); again == nil {
+	if h, again := discover(ctx, l); again == nil {
 		return h, EraModern, nil
 	}
 	return serverHello{}, "", err
 }
 
 // discoverFirst does the handshake with a server that was modern last time.
-func (l *link) discoverFirst(ctx context.Context) (serverHello, Era, error) {
-	h, err := l.discover(ctx)
+func discoverFirst(ctx context.Context, l *link) (serverHello, Era, error) {
+	h, err := discover(ctx, l)
 	if err == nil || asExchangeError(err).code != wire.CodeMethodNotFound {
 		return h, EraModern, err
 	}
-	h, err = l.initialize(ctx)
+	h, err = initialize(ctx, l)
 	return h, EraLegacy, err
 }
 
 // probeEra sends server/discover first. It sends initialize after an error, and after probeSilence,
 // because some legacy servers do not answer unknown methods. If a server answers both, this
 // connection is legacy: servers of both eras fix the era of a connection when they read initialize.
-func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
+func probeEra(ctx context.Context, l *link) (serverHello, Era, error) {
 	type answer struct {
 		hello serverHello
 		err   error
 	}
-	ask := func(method func(context.Context) (serverHello, error)) <-chan answer {
+	ask := func(method func(context.Context, *link) (serverHello, error)) <-chan answer {
 		answered := make(chan answer, 1)
 		// A late answer must still find its request. The end of the link ends the request.
 		ctx := context.WithoutCancel(ctx)
 		go func() {
-			h, err := method(ctx)
+			h, err := method(ctx, l)
 			answered <- answer{h, err}
 		}()
 		return answered
 	}
 	var modern, legacy *answer // nil until the answer is there
-	discovered, initialized := ask(l.discover), (<-chan answer)(nil)
+	discovered, initialized := ask(discover), (<-chan answer)(nil)
 	silence := time.NewTicker(probeSilence)
 	defer silence.Stop()
 	for {
@@ -345,7 +356,7 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 			case legacy != nil:
 				return serverHello{}, "", legacy.err
 			}
-			return serverHello{}, "", l.noAnswerError(initialized != nil)
+			return serverHello{}, "", unansweredError(l, initialized != nil)
 		}
 		discovers := modern != nil && modern.err == nil
 		switch {
@@ -359,13 +370,13 @@ func (l *link) probeEra(ctx context.Context) (serverHello, Era, error) {
 		case modern != nil && (leavesEraOpen(modern.err) || modernOnly(modern.err)):
 			return serverHello{}, "", modern.err
 		case modern != nil || silent:
-			initialized = ask(l.initialize)
+			initialized = ask(initialize)
 		}
 	}
 }
 
-// noAnswerError is the error if a child process does not answer the handshake.
-func (l *link) noAnswerError(initialize bool) error {
+// unansweredError is the error if a child process does not answer the handshake.
+func unansweredError(l *link, initialize bool) error {
 	if l.port.(*stdioPort).proc.HasUnread() {
 		return exchangeErrorf(kindSilent, false, "its program has not read its first message within %v; it may still be downloading a package: run its command by hand once, to see what it waits for", process.StartTimeout)
 	}

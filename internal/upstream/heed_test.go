@@ -25,11 +25,11 @@ func TestTheOfferIsListedAgainIfItMayHaveChangedBeforeTheAcknowledgement(t *test
 				asked++
 			}
 		})
-		l.offerListed.Store(tt.listed)
+		l.changes.offerListed.Store(tt.listed)
 		for range tt.acks {
 			ours := &pendingRequest{method: wire.MethodListen}
-			l.handleAcknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
-			l.handleAcknowledged(wire.Message{Method: wire.MethodListenAcknowledged}, &pendingRequest{ctx: t.Context(), method: wire.MethodListen, notify: func(switchboard.Notification) {}})
+			l.changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, ours)
+			l.changes.acknowledge(wire.Message{Method: wire.MethodListenAcknowledged}, &pendingRequest{ctx: t.Context(), method: wire.MethodListen, notifications: notifier{notify: func(switchboard.Notification) {}}})
 		}
 		if asked != tt.want {
 			t.Errorf("%s: %d requests, want %d", tt.name, asked, tt.want)

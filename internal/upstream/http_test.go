@@ -331,7 +331,7 @@ func TestALegacyServerIsNotifiedOfEachOfManyCancelledCalls(t *testing.T) {
 	wait.Until(t, "all are under way", func() bool { return len(site.requests("tools/call")) == n })
 	cancel()
 	wg.Wait()
-	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.inFlight() != 0 || pendingCount(f, "one") != 0 {
+	if st := status(t, f, "one"); st.InFlight != 0 || f.server("one").gate.InFlight() != 0 || pendingCount(f, "one") != 0 {
 		t.Errorf("%+v", st)
 	}
 	wait.Until(t, "it is told of each", func() bool {

@@ -49,7 +49,7 @@ func isListMethod(method string) bool {
 
 // listItems requests all pages of a list. The items are the server's own bytes. note says what was
 // left out.
-func (l *link) listItems(ctx context.Context, k switchboard.Kind) (items [][]byte, note string, err error) {
+func listItems(ctx context.Context, l *link, k switchboard.Kind) (items [][]byte, note string, err error) {
 	patience := toolListTimeout
 	if k != switchboard.Tools {
 		patience = otherListTimeout // the list of the tools waits for these
@@ -182,7 +182,7 @@ func (l *link) listOffer(ctx context.Context, kinds switchboard.Kinds, was *swit
 			got[k].items, got[k].note = was.List(k), said[k]
 		case k == switchboard.Tools || l.hello().declares(listKinds[k].capability):
 			asking.Go(func() {
-				items, note, err := l.listItems(ctx, k)
+				items, note, err := listItems(ctx, l, k)
 				items, removed := cleanItems(k, items)
 				got[k] = outcome{items, strings.Join(slices.DeleteFunc([]string{note, removed}, func(s string) bool { return s == "" }), "; "), err}
 			})

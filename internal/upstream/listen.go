@@ -2,59 +2,86 @@ package upstream
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
-// openListenStream keeps a stream open, until the link ends, on which the server announces changes
+// A changeListener notices that the server's offer has changed.
+type changeListener struct {
+	link     *link
+	onChange func(switchboard.Kinds) // called with the kinds that must be listed again
+
+	// mustPoll says that the offer must be listed from time to time, because the server may not
+	// announce changes.
+	mustPoll bool
+
+	streamOpen      bool          // a stream for notifications and requests of the server is open
+	acknowledged    chan struct{} // closed once a modern server has acknowledged subscriptions/listen
+	acknowledgeOnce sync.Once
+	offerListed     atomic.Bool // the offer may have been listed already
+}
+
+// open keeps a stream open, until the link ends, on which the server announces changes
 // of its offer. It does not block. Legacy pipes need no stream.
-func (l *link) openListenStream(w *httpPort) {
-	switch h := l.hello(); {
+func (c *changeListener) open(w *httpPort) {
+	switch h := c.link.hello(); {
 	case h.modern() && h.notifies != 0:
-		go l.listenModern()
+		go c.listenModern()
 	case !h.modern() && w != nil:
-		w.tasks.run(w.listenLegacy)
+		w.tasks.Run(w.listenLegacy)
 	}
 }
 
-// lifetime returns a context that ends with the link.
-func (l *link) lifetime() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer cancel()
-		select {
-		case <-l.done:
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
-}
-
 // listenModern sends subscriptions/listen, again whenever the stream ends.
-func (l *link) listenModern() {
-	ctx, cancel := l.lifetime()
+func (c *changeListener) listenModern() {
+	ctx, cancel := c.link.lifetime()
 	defer cancel()
 	for fails := 0; ctx.Err() == nil; {
 		opened := time.Now()
-		params := l.withMeta(append(append([]byte(`{"notifications":`), l.hello().listenFilter()...), '}'), l.hello().version)
-		_, err := l.request(ctx, wire.MethodListen, params)
+		params := c.link.withMeta(append(append([]byte(`{"notifications":`), c.link.hello().listenFilter()...), '}'), c.link.hello().version)
+		_, err := c.link.request(ctx, wire.MethodListen, params)
 		if err != nil && asExchangeError(err).code != 0 {
-			l.log.Debug("a server does not announce changes of its offer", "error", err)
+			c.link.log.Debug("a server does not announce changes of its offer", "error", err)
 			if fails > 0 { // it worked before, so the server may have been replaced
-				l.onListChanged(switchboard.AllKinds)
+				c.onChange(switchboard.AllKinds)
 			}
 			return
 		}
-		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return
 		}
-		l.onListChanged(switchboard.AllKinds) // earlier changes were missed
+		c.onChange(switchboard.AllKinds) // earlier changes were missed
+	}
+}
+
+// acknowledge passes the acknowledgement m of subscriptions/listen to its request f, which may be nil.
+// For our own stream it lists the offer again if changes may have been missed before.
+func (c *changeListener) acknowledge(m wire.Message, f *pendingRequest) {
+	if f == nil {
+		return
+	}
+	if f.method == wire.MethodListen && f.notifications.notify == nil {
+		first := false
+		c.acknowledgeOnce.Do(func() { close(c.acknowledged); first = true })
+		if !first || c.offerListed.Load() {
+			c.onChange(switchboard.AllKinds)
+		}
+	}
+	f.enqueue(switchboard.Notification{Method: m.Method, Params: m.Params})
+}
+
+// announceMissed lists the offer again and notifies all subscribers, because notifications of the
+// server may have been missed.
+func (c *changeListener) announceMissed() {
+	c.onChange(switchboard.AllKinds)
+	for _, s := range c.link.subscriptions.all() {
+		s.updated(s.target)
 	}
 }
 
@@ -79,16 +106,16 @@ func (w *httpPort) listenLegacy() {
 				last = "" // the server may have forgotten that event, or not noticed yet that our last stream ended
 			case f.kind == kindRefused:
 				if f.status == http.StatusBadRequest || f.status == http.StatusNotFound {
-					w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
+					w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server has forgotten the session
 				}
 				return // the server offers no stream
 			}
 		} else {
 			switch opens++; {
 			case opens > 1 && last == "":
-				w.link.announceMissed()
+				w.link.changes.announceMissed()
 			case opens > 1: // a server that stores events sends the missed ones now
-				w.link.onListChanged(switchboard.AllKinds)
+				w.link.changes.onChange(switchboard.AllKinds)
 			}
 			var next string
 			var retry time.Duration
@@ -98,44 +125,15 @@ func (w *httpPort) listenLegacy() {
 			if err != nil && ctx.Err() == nil {
 				w.link.log.Warn("a server's stream was closed", "error", err)
 			}
-			if sleep(ctx, retry) != nil {
+			if task.Sleep(ctx, retry) != nil {
 				return
 			}
 		}
 		if err != nil {
-			w.link.onListChanged(switchboard.AllKinds) // the listing finds out whether the server is down
+			w.link.changes.onChange(switchboard.AllKinds) // the listing finds out whether the server is down
 		}
-		if fails = failsInRow(fails, opened); sleep(ctx, backoff(fails)) != nil {
+		if fails = task.FailsInRow(fails, opened); task.Sleep(ctx, task.Backoff(fails)) != nil {
 			return
 		}
 	}
-}
-
-// staleKinds are the kinds that must be listed again. Use newStaleKinds.
-type staleKinds struct {
-	ready chan struct{} // holds one signal when kinds are requested
-	kinds *atomic.Uint32
-}
-
-func newStaleKinds() staleKinds { return staleKinds{make(chan struct{}, 1), &atomic.Uint32{}} }
-
-// record adds kinds for the next takeAll.
-func (c staleKinds) record(ks switchboard.Kinds) { c.kinds.Or(uint32(ks)) }
-
-// request adds kinds and signals ready.
-func (c staleKinds) request(ks switchboard.Kinds) {
-	c.record(ks)
-	select {
-	case c.ready <- struct{}{}:
-	default:
-	}
-}
-
-// takeAll returns the kinds and forgets them.
-func (c staleKinds) takeAll() switchboard.Kinds {
-	select {
-	case <-c.ready:
-	default:
-	}
-	return switchboard.Kinds(c.kinds.Swap(0))
 }

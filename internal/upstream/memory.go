@@ -18,21 +18,19 @@ func (f *Fleet) Remembered(id switchboard.ServerID) (cfg switchboard.Server, m M
 	if s == nil {
 		return cfg, m, false
 	}
-	s.era.mu.Lock()
-	m.Era, m.SSE, m.Shy = s.era.era, s.era.sse, s.era.shy
-	s.era.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.offer == nil || s.offer.Stale {
+	m.Era, m.Shy = s.opener.era.get()
+	m.SSE = s.opener.era.usesSSE()
+	offer, _ := s.facts.current()
+	if offer == nil || offer.Stale {
 		return cfg, m, false
 	}
-	m.Offer = *s.offer
-	return s.cfg, m, true
+	m.Offer = *offer
+	return s.config(), m, true
 }
 
 // restore sets the server's offer and era from m. They are valid until the server answers.
 func (s *server) restore(m Memory) {
-	s.era.era, s.era.sse, s.era.shy = m.Era, m.SSE, m.Shy
-	m.Offer.Server, m.Offer.Stale = s.id, true
-	s.offer = &m.Offer
+	s.opener.era.restore(m.Era, m.SSE, m.Shy)
+	m.Offer.Server = s.id
+	s.facts.restore(&m.Offer)
 }

@@ -50,7 +50,7 @@ func (l *link) withMeta(own []byte, version string) []byte {
 	if !wire.Modern(version) {
 		return own
 	}
-	meta := wire.Rewrite(nil, nil, l.ours.modernMeta(version, "", nil)...)
+	meta := wire.Rewrite(nil, nil, l.clientInfo.modernMeta(version, "", nil)...)
 	return wire.Rewrite(nil, own, wire.Edit{Name: "_meta", Value: meta})
 }
 
@@ -65,19 +65,19 @@ var targetMembers = map[string]string{
 // client's params, with its answers in later rounds. callParams replaces the name, our and the
 // protocol's members of _meta, and the progress token, which becomes id. Everything else stays as
 // the client sent it, byte for byte.
-func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token []byte) {
+func (who clientInfo) callParams(h *serverHello, c *switchboard.Call, given, id []byte) (params, token []byte) {
 	var target []byte
 	member := targetMembers[c.Method]
 	if member != "" {
 		target = wire.AppendString(nil, c.Target)
 	}
 	had, named := false, false
-	room := make([]byte, 0, len(given)+len(l.ours)+len(target)+metaRoom)
+	room := make([]byte, 0, len(given)+len(who)+len(target)+metaRoom)
 	params = wire.Map(room, given, func(name, value []byte) []byte {
 		switch {
 		case string(name) == wire.MemberMeta:
 			had = true
-			value, token = l.callMeta(c, value, id)
+			value, token = who.callMeta(h, c, value, id)
 		case member != "" && string(name) == member:
 			named = true
 			return target
@@ -85,8 +85,8 @@ func (l *link) callParams(c *switchboard.Call, given, id []byte) (params, token 
 		return value
 	})
 	var missing []wire.Edit
-	if !had && l.hello().modern() {
-		meta, _ := l.callMeta(c, nil, id)
+	if !had && h.modern() {
+		meta, _ := who.callMeta(h, c, nil, id)
 		missing = append(missing, wire.Edit{Name: wire.MemberMeta, Value: meta})
 	}
 	if !named && member != "" {
@@ -104,16 +104,16 @@ const metaRoom = 256
 
 // callMeta returns the _meta for this server, or nil for none. was is the _meta that the client
 // sent.
-func (l *link) callMeta(c *switchboard.Call, was, id []byte) (meta, token []byte) {
+func (who clientInfo) callMeta(h *serverHello, c *switchboard.Call, was, id []byte) (meta, token []byte) {
 	if len(was) == 0 || was[0] != '{' {
 		was = nil // no reader would accept it as _meta
 	}
 	var ours []wire.Edit
-	if l.hello().modern() {
-		ours = l.ours.modernMeta(l.hello().version, c.LogLevel, requestCapabilities(&c.Client))
+	if h.modern() {
+		ours = who.modernMeta(h.version, c.LogLevel, requestCapabilities(&c.Client))
 	}
 	members, left := 0, len(ours)
-	meta = wire.Map(make([]byte, 0, len(was)+len(l.ours)+metaRoom), was, func(name, value []byte) []byte {
+	meta = wire.Map(make([]byte, 0, len(was)+len(who)+metaRoom), was, func(name, value []byte) []byte {
 		members++
 		switch {
 		case string(name) == wire.MetaProgressToken:

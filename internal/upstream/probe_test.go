@@ -140,7 +140,7 @@ func TestAProbeReconnectsButRespectsThePause(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
 			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
@@ -171,7 +171,7 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		tries, answer := 0, error(nil)
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries++
 			time.Sleep(100 * time.Millisecond)
 			if answer != nil {
@@ -192,9 +192,9 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 				t.Errorf("%+v", err)
 			}
 		}
-		own := s.addConnector(linkScope{principal: "ann"})
+		own := s.connectors.add(linkScope{principal: "ann"})
 		try(own, 0, 0, true) // it has never answered
-		s.state = StateReady
+		s.facts.state = StateReady
 		answer = exchangeErrorf(kindUnreachable, false, "no")
 		try(own, 100*time.Millisecond, 1, true) // one attempt
 		try(own, 0, 0, true)                    // not again so soon
@@ -204,8 +204,8 @@ func TestACallWithNoWaitDoesNotWaitForAConnection(t *testing.T) {
 		l := own.current()
 		l.fail(exchangeErrorf(kindGone, true, "forgotten"))
 		try(own, 100*time.Millisecond, 1, false) // the server is up
-		s.state, s.failure = StateRetrying, &Failure{Message: "it has ended"}
-		try(s.addConnector(linkScope{principal: "bob"}), 0, 0, true)
+		s.facts.state, s.facts.failure = StateRetrying, &Failure{Message: "it has ended"}
+		try(s.connectors.add(linkScope{principal: "bob"}), 0, 0, true)
 		s.cancel()
 		f.Close(t.Context())
 	})
@@ -272,7 +272,7 @@ func TestARequestIsUnsentIfThePipeTookNoByte(t *testing.T) {
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	close(s.readDone)
 	go s.write()
 	f := l.newRequest("x", func([]byte) []byte { return nil })
@@ -290,7 +290,7 @@ func TestARequestMayBeSentIfThePipeTookAPart(t *testing.T) {
 	defer ours.Close() //nolint:errcheck // it is broken already
 	l := newLink(slog.New(slog.DiscardHandler), &mask.Mask{}, nil, "", nil)
 	s := &stdioPort{link: l, proc: &process.Process{Stdin: ours}, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	close(s.readDone)
 	go s.write()
 	f := l.newRequest("x", func([]byte) []byte { return []byte(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`) })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -26,7 +27,7 @@ const (
 // readAnswer reads the response to f and the notifications before it. It returns nil if f is
 // finished, and an *exchangeError otherwise.
 func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
-	version, session := w.protocolState()
+	version, session := w.endpoint.state()
 	legacy := !wire.Modern(version)
 	switch {
 	case resp.StatusCode == http.StatusNotFound && legacy && session != "":
@@ -45,7 +46,7 @@ func (w *httpPort) readAnswer(f *pendingRequest, resp *http.Response) error {
 		if !validSessionID(id) {
 			return exchangeErrorf(kindProtocol, true, "the id of its session is not valid")
 		}
-		w.setSession(id)
+		w.endpoint.setSession(id)
 	}
 	kind := resp.Header.Get("Content-Type")
 	if kind != "application/json" { // most servers spell it so
@@ -89,7 +90,7 @@ func (w *httpPort) readRefusal(f *pendingRequest, resp *http.Response) error {
 // executed f. It should say so with 404. Many servers say 400 without a request id instead, and do
 // the same for a ping.
 func (w *httpPort) sessionForgotten(f *pendingRequest) bool {
-	version, session := w.protocolState()
+	version, session := w.endpoint.state()
 	if session == "" || wire.Modern(version) || f.method == wire.MethodPing || f.isHandshake() {
 		return false
 	}
@@ -105,7 +106,7 @@ func (w *httpPort) sessionForgotten(f *pendingRequest) bool {
 		s := asExchangeError(err).status
 		return s == http.StatusBadRequest || s == http.StatusNotFound
 	}
-	return ping.status == http.StatusBadRequest && len(ping.answer.ID) == 0
+	return ping.response.status == http.StatusBadRequest && len(ping.response.answer.ID) == 0
 }
 
 // statusError returns the error for a status other than 2xx.
@@ -148,11 +149,11 @@ func (w *httpPort) readMessage(f *pendingRequest, resp *http.Response) error {
 	}
 	m, err := wire.ParseEnvelope(body)
 	if err != nil {
-		w.link.dropMessage("its answer is not a message")
+		w.link.inbox.drop("its answer is not a message")
 		return exchangeErrorf(kindInvalid, true, "its answer is not a JSON-RPC message")
 	}
 	if m.Kind != wire.Response || string(m.ID) != string(f.id) && (m.ErrorObject == nil || len(m.ID) > 0) {
-		w.link.dropMessage("it answers something else")
+		w.link.inbox.drop("it answers something else")
 		return exchangeErrorf(kindInvalid, true, "it answered a different request")
 	}
 	f.finishWith(lent, m, resp.StatusCode, nil)
@@ -179,7 +180,7 @@ func (w *httpPort) resumeStream(f *pendingRequest, last string, retry time.Durat
 	for idle, fails := 0, 0; err == nil && !f.isFinished(); {
 		// The server may end each stream before it has the answer. So we continue as long as the
 		// call may take.
-		if sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
+		if task.Sleep(ctx, max(retry, min(time.Duration(idle)*resumeStep, resumeDelay))) != nil {
 			return exchangeErrorf(kindLost, true, "its stream ended without an answer")
 		}
 		idle++ // counts each stream, because some servers begin each with an event
@@ -239,9 +240,9 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 		junk, chatter := 0, 0
 		switch {
 		case err != nil:
-			w.link.dropMessage("an event is not a message")
+			w.link.inbox.drop("an event is not a message")
 			junk = 1
-		case !w.link.dispatch(frame.Buffer{}, m, f):
+		case !w.link.inbox.dispatch(frame.Buffer{}, m, f):
 			chatter = 1
 		}
 		if f != nil && f.isFinished() {
@@ -255,7 +256,7 @@ func (w *httpPort) followEvents(events *wire.EventReader, f *pendingRequest) (la
 
 // openStream opens a stream with GET, after the event last.
 func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response, error) {
-	req, err := w.newRequest(ctx, http.MethodGet, nil)
+	req, err := w.endpoint.newRequest(ctx, http.MethodGet, nil)
 	if err != nil {
 		return nil, exchangeErrorf(kindLost, true, "%s", w.errorText(err))
 	}
@@ -276,16 +277,4 @@ func (w *httpPort) openStream(ctx context.Context, last string) (*http.Response,
 		return nil, exchangeErrorf(kindRefused, true, "it answered a request for a stream, but not with a stream")
 	}
 	return nil, statusError(resp)
-}
-
-// sleep waits for d. It returns the error of ctx if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

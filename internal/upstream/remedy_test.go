@@ -66,7 +66,7 @@ func TestALongStartDeadlineHidesNoSlowServer(t *testing.T) {
 		defer f.Close(t.Context())
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		defer s.cancel()
-		s.recordAttempt(time.Now())
+		s.facts.recordAttempt(time.Now())
 		time.Sleep(slowStartTime)
 		if why := s.status().LastFailure; why != nil {
 			t.Errorf("within %s it is called slow: %+v", slowStartTime, why)

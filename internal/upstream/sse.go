@@ -36,25 +36,25 @@ type ssePort struct {
 
 // openHTTP connects to a server over HTTP, with either transport. As the protocol demands, it tries
 // the old transport if the server refused the new one.
-func (s *server) openHTTP(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
-	if s.era.usesSSE() {
-		l, err := s.openSSE(ctx, cfg, o)
+func (o *linkOpener) openHTTP(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
+	if o.era.usesSSE() {
+		l, err := o.openSSE(ctx, cfg, c)
 		if err == nil || leavesEraOpen(err) {
 			return l, err
 		}
-		s.era.setEra("") // the server may have changed
+		o.era.setEra("") // the server may have changed
 	}
-	l := s.newLink(o)
-	w, err := newHTTPPort(l, cfg, s.httpClients)
+	l := o.newLink(c)
+	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
 	}
-	got, err := s.handshake(l, o, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, s.era) })
+	got, err := o.handshake(l, c, w, func() (serverHello, error) { return greetHTTP(ctx, l, w, o.era) })
 	if err == nil || !refusesPosts(err) {
 		return got, err
 	}
-	got, old := s.openSSE(ctx, cfg, o)
-	if old != nil && !s.era.usesSSE() {
+	got, old := o.openSSE(ctx, cfg, c)
+	if old != nil && !o.era.usesSSE() {
 		return nil, err // it has neither transport
 	}
 	return got, old
@@ -72,16 +72,16 @@ func refusesPosts(err error) bool {
 
 // openSSE connects to a server over HTTP with SSE. It remembers that transport when the server has
 // named its endpoint.
-func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o linkScope) (*link, error) {
-	l := s.newLink(o)
-	w, err := newHTTPPort(l, cfg, s.httpClients)
+func (o *linkOpener) openSSE(ctx context.Context, cfg *switchboard.Server, c linkUser) (*link, error) {
+	l := o.newLink(c)
+	w, err := newHTTPPort(l, cfg, o.httpClients)
 	if err != nil {
 		return nil, exchangeErrorf(kindUnreachable, false, "%s", err)
 	}
 	p := &ssePort{httpPort: w, readDone: make(chan struct{})}
 	endpoint, err := p.openEndpoint(ctx)
 	if err == nil {
-		s.era.setSSE()
+		o.era.setSSE()
 		err = p.setEndpoint(endpoint)
 	}
 	if err != nil {
@@ -92,10 +92,10 @@ func (s *server) openSSE(ctx context.Context, cfg *switchboard.Server, o linkSco
 		return nil, err
 	}
 	w.onResponse = p.checkAccepted
-	l.port, l.endsPending = p, true
+	l.port, l.requests.endsPending = p, true
 	go p.serveStream()
-	return s.handshake(l, o, nil, func() (serverHello, error) {
-		h, err := l.initialize(ctx)
+	return o.handshake(l, c, nil, func() (serverHello, error) {
+		h, err := initialize(ctx, l)
 		if err != nil {
 			return serverHello{}, err
 		}
@@ -131,7 +131,7 @@ func (p *ssePort) openEndpoint(ctx context.Context) (string, error) {
 // setEndpoint sets the address for POSTs. They carry our credentials, so the address must have the
 // origin that the credentials were configured for.
 func (p *ssePort) setEndpoint(endpoint string) error {
-	base, err := url.Parse(p.url)
+	base, err := url.Parse(p.endpoint.url)
 	if err != nil {
 		return exchangeErrorf(kindUnreachable, false, "its URL is not valid")
 	}
@@ -144,8 +144,7 @@ func (p *ssePort) setEndpoint(endpoint string) error {
 			p.link.mask.Line([]byte(origin(u)), mask.MaxQuoted, true), origin(base))
 	}
 	u.Fragment = ""
-	p.url = u.String()
-	if err := p.buildHead(); err != nil {
+	if err := p.endpoint.setURL(u.String()); err != nil {
 		return exchangeErrorf(kindProtocol, false, "%s", err)
 	}
 	return nil
@@ -202,6 +201,6 @@ func (p *ssePort) checkAccepted(_ *pendingRequest, resp *http.Response) error {
 // shutDown implements port. No pending request can be answered any more.
 func (p *ssePort) shutDown(<-chan struct{}) {
 	p.stop()
-	<-p.tasks.close()
+	<-p.tasks.Close()
 	<-p.readDone
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/upstream/frame"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
 	"github.com/summit-switchboard/switchboard/internal/upstream/process"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
@@ -37,7 +38,7 @@ type outgoingMessage struct {
 func newStdioPort(l *link, proc *process.Process, v *process.StderrLog) *stdioPort {
 	s := &stdioPort{link: l, proc: proc, wake: make(chan struct{}, 1), readDone: make(chan struct{})}
 	s.stderr = process.ReadStderr(v, proc.Stderr)
-	l.port, l.endsPending = s, true
+	l.port, l.requests.endsPending = s, true
 	go s.write()
 	go s.serve()
 	return s
@@ -88,7 +89,7 @@ func (s *stdioPort) write() {
 	for {
 		select {
 		case <-s.wake:
-		case <-s.link.done:
+		case <-s.link.requests.done:
 			return
 		}
 		s.mu.Lock()
@@ -107,7 +108,7 @@ func (s *stdioPort) write() {
 			if n == 0 && o.request != nil {
 				o.request.sending.NothingLeft() // the pipe took no byte
 			}
-			waitFor(s.readDone, time.Second) // the reader has a better reason for the end
+			task.WaitFor(s.readDone, time.Second) // the reader has a better reason for the end
 			s.link.fail(exchangeErrorf(kindLost, true, "it does not read what is sent to it"))
 			return
 		}
@@ -120,7 +121,7 @@ func (s *stdioPort) serve() {
 	err := s.readLines()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		// The process has ended or is about to be ended.
-		waitFor(s.proc.Ended, time.Second)
+		task.WaitFor(s.proc.Ended, time.Second)
 		f := exchangeErrorf(kindLost, true, "%s", s.endText())
 		f.gone = true
 		f.remedy = process.ExitRemedy(s.proc.ExitStatus(), s.stderr.LastLines())
@@ -134,7 +135,7 @@ func (s *stdioPort) endText() string {
 	text := "it closed its output"
 	if how := s.proc.ExitStatus(); how != "" {
 		text = "its process ended (" + how + ")"
-		waitFor(s.stderr.Done, 100*time.Millisecond)
+		task.WaitFor(s.stderr.Done, 100*time.Millisecond)
 	}
 	if words := s.stderr.LastLines(); len(words) > 0 {
 		text += ", its last words: " + words[len(words)-1]
@@ -165,22 +166,22 @@ func (s *stdioPort) handleLine(ln frame.Line) (tooMuch string) {
 	l := s.link
 	if ln.Long > 0 {
 		l.failTooLong(ln.ID, ln.Long, true)
-		return l.flood.add(1, 0, 0)
+		return l.inbox.flood.add(1, 0, 0)
 	}
 	text := bytes.TrimSpace(ln.Text)
 	if len(text) == 0 {
-		return l.flood.add(0, 1, 0)
+		return l.inbox.flood.add(0, 1, 0)
 	}
 	m, err := wire.ParseEnvelope(ln.Text)
 	if err != nil {
-		l.dropMessage("a line is not a message")
+		l.inbox.drop("a line is not a message")
 		l.log.Debug("a line that is not a message", "line", l.mask.Line(text, mask.MaxQuoted, true), "why", err)
-		return l.flood.add(1, len(text), 0)
+		return l.inbox.flood.add(1, len(text), 0)
 	}
-	if l.dispatch(ln.Lent, m, nil) {
+	if l.inbox.dispatch(ln.Lent, m, nil) {
 		return ""
 	}
-	return l.flood.add(0, 0, 1)
+	return l.inbox.flood.add(0, 0, 1)
 }
 
 // shutDown implements port.
@@ -189,19 +190,9 @@ func (s *stdioPort) shutDown(hurry <-chan struct{}) {
 		s.link.log.Error("a server's process does not end, even when killed", "pid", s.proc.PID)
 	}
 	// A process that left the group may hold the pipes open. We do not wait for it.
-	waitFor(s.readDone, time.Second)
+	task.WaitFor(s.readDone, time.Second)
 	_ = s.proc.Stdout.Close()
 	_ = s.proc.Stderr.Close()
 	<-s.readDone
 	<-s.stderr.Done
-}
-
-// waitFor waits until c is closed, but at most d.
-func waitFor(c <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-	case <-timer.C:
-	}
 }

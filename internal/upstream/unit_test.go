@@ -16,13 +16,14 @@ import (
 
 	"github.com/summit-switchboard/switchboard/internal/switchboard"
 	"github.com/summit-switchboard/switchboard/internal/upstream/mask"
+	"github.com/summit-switchboard/switchboard/internal/upstream/task"
 	"github.com/summit-switchboard/switchboard/internal/wire"
 )
 
 // TestCallParamsChangeNothingElse holds for any arguments, members and _meta: everything arrives
 // unchanged, except what is ours or the protocol's.
 func TestCallParamsChangeNothingElse(t *testing.T) {
-	l := &link{ours: newClientInfo("n", "v")}
+	l := &link{clientInfo: newClientInfo("n", "v")}
 	key := rapid.SampledFrom([]string{"traceparent", "progressToken", "com.example/x", "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/new", "io.switchboard/run", "a b"})
 	value := rapid.SampledFrom([]string{`1`, `1.0`, `"s"`, `{"a":[1e400,{}]}`, `null`, `12345678901234567890`})
 	rapid.Check(t, func(t *rapid.T) {
@@ -52,7 +53,7 @@ func TestCallParamsChangeNothingElse(t *testing.T) {
 		version := rapid.SampledFrom([]string{wire.LatestLegacy, wire.Latest}).Draw(t, "version")
 		l.greeting.Store(&serverHello{version: version})
 		c := &switchboard.Call{Params: []byte(params), LogLevel: level, Method: wire.MethodToolsCall, Target: `own "name"`}
-		got, token := l.callParams(c, c.Params, []byte("42"))
+		got, token := l.clientInfo.callParams(l.hello(), c, c.Params, []byte("42"))
 
 		was, is := map[string]string{}, map[string]string{}
 		members := func(into map[string]string, obj []byte) {
@@ -107,24 +108,8 @@ func TestAnEmptyMetaIsPassedOnAndAMetaOfOnlyOurMembersIsNot(t *testing.T) {
 		`{"name":"x"}`: `{"name":"n"}`,
 	} {
 		c := &switchboard.Call{Params: []byte(in), Method: wire.MethodToolsCall, Target: "n"}
-		if got, _ := l.callParams(c, c.Params, nil); string(got) != want {
+		if got, _ := l.clientInfo.callParams(l.hello(), c, c.Params, nil); string(got) != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
-		}
-	}
-}
-
-func TestTheBackoffDoublesWithJitterUpToALimit(t *testing.T) {
-	for fails, most := range map[int]time.Duration{0: firstDelay, 1: firstDelay, 2: 2 * firstDelay, 5: 16 * firstDelay, 8: 128 * firstDelay, 9: longestWait, 1000: longestWait} {
-		seen := map[time.Duration]bool{}
-		for range 100 {
-			d := backoff(fails)
-			if d < most/2 || d > most {
-				t.Fatalf("after %d failures %s, want %s to %s", fails, d, most/2, most)
-			}
-			seen[d] = true
-		}
-		if len(seen) < 50 {
-			t.Errorf("after %d failures it is always the same", fails)
 		}
 	}
 }
@@ -142,7 +127,7 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 	gone, refused := exchangeErrorf(kindLost, true, "it ended"), exchangeErrorf(kindUnreachable, false, "no")
 	for range 20 {
 		r := retrySchedule{}
-		if d := r.nextWait(StageConnect, refused, 0); d < firstDelay/2 {
+		if d := r.nextWait(StageConnect, refused, 0); d < task.FirstDelay/2 {
 			t.Errorf("a server that was never up is retried after %s", d)
 		}
 		away := r.nextWait(StageServe, gone, time.Hour)
@@ -161,10 +146,10 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 			t.Errorf("%d attempts to find it in a minute", looks)
 		}
 		// The port accepts connections again, but the server is not ready.
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay/2 || d > firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < task.FirstDelay/2 || d > task.FirstDelay {
 			t.Errorf("after its answer, after %s", d)
 		}
-		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < firstDelay || d > 2*firstDelay {
+		if d := r.nextWait(StageConnect, exchangeErrorf(kindBroken, false, "503"), 0); d < task.FirstDelay || d > 2*task.FirstDelay {
 			t.Errorf("then after %s", d)
 		}
 		if d := r.nextWait(StageServe, gone, time.Hour); d > firstLookDelay {
@@ -179,7 +164,7 @@ func TestAServerThatIsGoneIsLookedForAndFoundSoonAfterItIsBack(t *testing.T) {
 func TestAServerThatEndsAsSoonAsItServesIsStartedLessAndLessOften(t *testing.T) {
 	r := retrySchedule{}
 	for i := range 9 {
-		most := min(firstDelay<<i, longestWait)
+		most := min(task.FirstDelay<<i, task.LongestDelay)
 		if d := r.nextWait(StageServe, exchangeErrorf(kindLost, true, "it ended"), time.Second); d < most/2 || d > most {
 			t.Errorf("time %d after %s, want %s to %s", i, d, most/2, most)
 		}
@@ -226,7 +211,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 		f := New(Options{})
 		s := newServer(f, switchboard.Server{ID: "one"}, nil)
 		var tries []time.Time
-		s.connect = func(context.Context, linkScope) (*link, error) {
+		s.connectors.connect = func(context.Context, linkScope) (*link, error) {
 			tries = append(tries, time.Now())
 			return nil, exchangeErrorf(kindUnreachable, false, "no")
 		}
@@ -240,7 +225,7 @@ func TestAServerThatCannotBeReachedIsTriedLessAndLessOften(t *testing.T) {
 			t.Errorf("the first attempt after %s", first)
 		}
 		for i := 1; i < len(tries); i++ {
-			gap, most := tries[i].Sub(tries[i-1]), min(firstDelay<<min(i-1, 20), longestWait)
+			gap, most := tries[i].Sub(tries[i-1]), min(task.FirstDelay<<min(i-1, 20), task.LongestDelay)
 			if gap < most/2 || gap > most {
 				t.Errorf("attempt %d after %s, want %s to %s", i, gap, most/2, most)
 			}
@@ -296,7 +281,7 @@ func TestALinkThatLivedLongIsRedialledAtOnce(t *testing.T) {
 			return l, nil
 		})
 		for _, tt := range []struct{ lived, wait time.Duration }{
-			{time.Hour, 0}, {time.Second, 2 * firstDelay}, {time.Second, 4 * firstDelay}, {time.Hour, 0},
+			{time.Hour, 0}, {time.Second, 2 * task.FirstDelay}, {time.Second, 4 * task.FirstDelay}, {time.Hour, 0},
 		} {
 			l, err := sl.get(t.Context(), waitForPause)
 			if err != nil {
@@ -355,7 +340,7 @@ func TestFloodsAreCutInTheirWindowOnly(t *testing.T) {
 func TestTheVersionOfAServerIsPartOfItsOfferAndBounded(t *testing.T) {
 	long := strings.Repeat("1", 127) + "é"
 	for said, want := range map[string]string{`"1.0.0"`: "1.0.0", `"` + long + `"`: long[:127], `1`: "", `null`: ""} {
-		h := newLink(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), clientInfo{}, "", nil).parseHello("2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
+		h := parseHello(slog.New(slog.DiscardHandler), mask.New(&switchboard.Server{}), "2025-11-25", []byte(`{}`), []byte(`{"name":"x","version":`+said+`}`), []byte(`{}`))
 		if h.release != want {
 			t.Errorf("%s is parsed as %q, want %q", said, h.release, want)
 		}
