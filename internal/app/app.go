@@ -23,11 +23,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/summit-switchboard/switchboard/internal/admin"
 	"github.com/summit-switchboard/switchboard/internal/bind"
 	"github.com/summit-switchboard/switchboard/internal/cache"
 	"github.com/summit-switchboard/switchboard/internal/cluster"
 	"github.com/summit-switchboard/switchboard/internal/config"
+	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/constraint"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/health"
@@ -36,6 +39,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/policy"
 	"github.com/summit-switchboard/switchboard/internal/preview"
+	"github.com/summit-switchboard/switchboard/internal/recall"
 	"github.com/summit-switchboard/switchboard/internal/receipt"
 	"github.com/summit-switchboard/switchboard/internal/replay"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -45,6 +49,7 @@ import (
 	"github.com/summit-switchboard/switchboard/internal/telemetry"
 	"github.com/summit-switchboard/switchboard/internal/turn"
 	"github.com/summit-switchboard/switchboard/internal/upstream"
+	"github.com/summit-switchboard/switchboard/internal/watch"
 )
 
 // DefaultTenant is the tenant of keyless callers if no other tenant is named.
@@ -129,16 +134,14 @@ type App struct {
 	keysChanged chan struct{} // holds one signal when the keys may have changed
 
 	reloadFault atomic.Pointer[reloadFault]
-	loadedFiles atomic.Pointer[map[string]fileStamp] // the files and folders that the last load read, each with a digest
-	startFolder string                               // the working directory at the start
+	files       *watch.Files
 
 	memory memoryFreer
 
 	metrics telemetry.Recorder
 
-	changedOffers    *changedServers // to be published to the other replicas
-	answeredServers  *changedServers // to be kept in the store
-	rememberedOffers atomic.Pointer[map[switchboard.ServerID]rememberedOffer]
+	changedOffers *recall.ServerSet // to be published to the other replicas
+	recall        *recall.Memory
 
 	grace *gracePeriod
 	stop  context.CancelFunc
@@ -157,8 +160,8 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	if o.Tenant == "" {
 		o.Tenant = DefaultTenant
 	}
-	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: newChangedServers(), answeredServers: newChangedServers()}
-	a.startFolder, _ = os.Getwd() // on an error, relative paths stay relative
+	a := &App{options: o, log: o.Log, started: time.Now(), ready: make(chan struct{}), keysChanged: make(chan struct{}, 1), engine: policy.NewEngine(0, 0), changedOffers: recall.NewServerSet()}
+	a.files = watch.NewFiles(o.Log)
 	r, err := a.loadConfig(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -189,6 +192,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		return nil, errors.Join(err, a.store.Close())
 	}
 	a.live = live{&a.state, a.recorder}
+	a.recall = recall.New(a.store, a.ledger.Key("offers"), o.Log)
 	ctx, a.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changed := make(chan struct{}, 1)
 	moved := make(chan struct{}, 1) // the health of a server has changed
@@ -206,9 +210,9 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 			default:
 			}
 		},
-		OnOffer:  a.changedOffers.add,
-		OnAnswer: a.answeredServers.add,
-		Recall:   a.recallOffer,
+		OnOffer:  a.changedOffers.Add,
+		OnAnswer: a.recall.Answered,
+		Recall:   a.recall.Offer,
 		OnLink:   func(id switchboard.ServerID, up bool, why *upstream.Failure) { reportLink(a.health, id, up, why) },
 	})
 	a.grace = newGracePeriod(a.live.grace, o.Hurry)
@@ -287,7 +291,7 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 	})
 	a.gateway.Allow(c.Hosts, c.Origins)
 	scraper.Front = a.gateway
-	a.recallManifests(ctx, c)
+	a.recall.RecallManifests(ctx, c)
 	r.logWarnings(o.Log)
 	r.digest = r.digestWith(a.configurationKey())
 	a.cluster.Serving(r.digest)
@@ -296,12 +300,12 @@ func New(ctx context.Context, o Options) (_ *App, err error) {
 		a.Stop()
 		return nil, fmt.Errorf("%s: which servers are out of service cannot be read: %w", switchboard.CodeConfig, err)
 	}
-	a.recallOffers(ctx)
+	a.recall.ReadOffers(ctx)
 	a.setServers(c.Servers)
 	a.rebuildState(ctx)
 	a.work.Go(func() { a.followServers(ctx, changed, moved) })
-	a.work.Go(func() { a.keepAnsweredOffers(ctx) })
-	a.work.Go(func() { a.keepManifests(ctx, c, nil) })
+	a.work.Go(func() { a.recall.KeepOffers(ctx, a.fleet) })
+	a.work.Go(func() { a.recall.KeepManifests(ctx, c, nil) })
 	a.work.Go(func() { a.followClock(ctx) })
 	a.work.Go(func() { a.followKeys(ctx) })
 	a.work.Go(func() { a.sweepExpired(ctx) })
@@ -460,6 +464,14 @@ func (a *App) swapState(ctx context.Context, s *servingState) {
 	}
 }
 
+// Watch reloads whenever one of the configuration's files changes, reload receives, or another replica
+// publishes a reload, until ctx is done; see watch.Run.
+func (a *App) Watch(ctx context.Context, reload <-chan os.Signal) { a.watch(ctx, reload, nil) }
+
+func (a *App) watch(ctx context.Context, reload <-chan os.Signal, newWatcher func() (*fsnotify.Watcher, error)) {
+	watch.Run(ctx, watch.Options{Files: a.files, Store: a.store, Log: a.log, Reload: a.reload, NewWatcher: newWatcher}, reload)
+}
+
 // reload reads the configuration again. Every step that can fail happens before anything live is
 // changed: on an error the running state stays, and Status reports the error. New servers get the
 // start deadline to answer before decisions use them. Calls in flight finish with the state that
@@ -496,7 +508,7 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	c := r.config
 	a.building.Lock()
 	defer a.building.Unlock()
-	a.recallOffers(ctx)
+	a.recall.ReadOffers(ctx)
 	a.setServers(withRemoved(c.Servers, was.config.Servers))
 	a.fleet.Ready(ctx)
 	a.gateway.Allow(c.Hosts, c.Origins)
@@ -506,8 +518,8 @@ func (a *App) reload(ctx context.Context, differs func()) {
 	a.setServers(c.Servers)
 	a.cluster.Serving(r.digest)
 	r.logWarnings(a.log)
-	a.work.Go(func() { a.keepManifests(ctx, c, was.config) })
-	changed := changedBy(was.config, c)
+	a.work.Go(func() { a.recall.KeepManifests(ctx, c, was.config) })
+	changed := config.Changes(was.config, c)
 	a.recorder.Reload(r.digest, changed, nil)
 	a.log.Info("reloaded", "configuration", r.digest, "changed", changed)
 }
@@ -520,7 +532,7 @@ func (a *App) rereadConfig(ctx context.Context, was *servingState) (*loadedConfi
 		return nil, err
 	}
 	c := r.config
-	a.recallManifests(ctx, c)
+	a.recall.RecallManifests(ctx, c)
 	switch {
 	case !reflect.DeepEqual([]any{c.Store, c.Cluster}, []any{was.config.Store, was.config.Cluster}):
 		return nil, errors.New("store, durability or cluster was changed, which is read once: restart Switchboard")
@@ -546,19 +558,15 @@ func (a *App) configurationKey() []byte {
 // loadConfig reads the configuration and notes which files to watch. Faulty parts keep the content
 // that they have in was, which is nil at the start.
 func (a *App) loadConfig(ctx context.Context, was *loadedConfig) (*loadedConfig, error) {
-	seen := map[string]fileStamp{}
-	o := config.Options{Watch: func(path string) {
-		if path = a.absolutePath(path); seen[path] == (fileStamp{}) {
-			seen[path] = stampFile(path) // before the file is read, so that a later change is noticed
-		}
-	}}
+	note, done := a.files.Begin()
+	defer done()
+	o := config.Options{Watch: note}
 	l := newCompiledLayers(nil)
 	if was != nil {
 		o.Was, l = was.config, newCompiledLayers(was.layers)
 	}
 	o.CheckPolicies = l.check
 	c, err := a.options.Load(ctx, o)
-	a.loadedFiles.Store(&seen)
 	if err != nil {
 		return nil, err
 	}
@@ -670,7 +678,7 @@ func (a *App) Serve(ctx context.Context) error {
 		DisableGeneralOptionsHandler: true,
 
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return withConn(identity.WithConn(ctx, c), c)
+			return connlimit.WithConn(identity.WithConn(ctx, c), c)
 		},
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -678,7 +686,7 @@ func (a *App) Serve(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(newConnLimiter(a.listener)) }()
+	go func() { served <- s.Serve(connlimit.New(a.listener)) }()
 	select {
 	case err := <-served:
 		return err

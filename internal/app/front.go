@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/summit-switchboard/switchboard/internal/cluster"
+	"github.com/summit-switchboard/switchboard/internal/connlimit"
 	"github.com/summit-switchboard/switchboard/internal/gateway"
 	"github.com/summit-switchboard/switchboard/internal/lazyexpand"
 	"github.com/summit-switchboard/switchboard/internal/run"
@@ -28,7 +29,7 @@ func (f front) Authenticate(r *http.Request) (switchboard.Principal, error) {
 	}
 	p, err := s.Ring.Authenticate(r)
 	if err == nil {
-		markKnown(r.Context())
+		connlimit.MarkKnown(r.Context())
 	}
 	return p, err
 }

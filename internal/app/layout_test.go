@@ -17,7 +17,7 @@ import (
 const plan = `
 cmd/switchboard: internal/admin internal/app internal/config internal/decide internal/dial internal/health internal/identity internal/importer internal/policy internal/policy/author internal/policysource internal/receipt internal/replay internal/sample internal/scan internal/store internal/switchboard internal/upstream internal/upstream/process internal/wire tenants
 internal/admin: internal/archive internal/bind internal/canonical internal/catalog internal/cluster internal/contract internal/decide internal/health internal/identity internal/matcher internal/policy internal/policy/author internal/receipt internal/replay internal/run internal/search internal/store internal/switchboard internal/telemetry internal/upstream
-internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/constraint internal/contract internal/gateway internal/health internal/idempotency internal/identity internal/lazyexpand internal/policy internal/policysource internal/preview internal/question internal/receipt internal/replay internal/run internal/scan internal/store internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/wire
+internal/app: internal/admin internal/archive internal/bind internal/cache internal/canonical internal/cluster internal/config internal/connlimit internal/constraint internal/contract internal/gateway internal/health internal/idempotency internal/identity internal/lazyexpand internal/policy internal/policysource internal/preview internal/question internal/recall internal/receipt internal/replay internal/run internal/scan internal/store internal/store/feed internal/surface internal/switchboard internal/telemetry internal/turn internal/upstream internal/upstream/slot internal/watch internal/wire
 internal/archive: internal/canonical internal/store internal/switchboard
 internal/bind: internal/canonical internal/catalog internal/config internal/contract internal/decide internal/health internal/identity internal/lazyexpand internal/matcher internal/policy internal/preview internal/ranking internal/run internal/surface internal/switchboard internal/token
 internal/cache: internal/store internal/store/feed internal/store/lease internal/switchboard internal/wire
@@ -25,6 +25,7 @@ internal/canonical: internal/switchboard internal/wire
 internal/catalog: internal/canonical internal/switchboard internal/wire
 internal/cluster: internal/store internal/store/lease internal/switchboard
 internal/config: internal/dial internal/document internal/endpoint internal/switchboard
+internal/connlimit: internal/gateway
 internal/constraint: internal/store internal/switchboard
 internal/contract: internal/canonical internal/switchboard internal/wire
 internal/decide: internal/canonical internal/switchboard
@@ -46,6 +47,7 @@ internal/policysource: internal/config internal/policy internal/policy/author in
 internal/preview: internal/store internal/switchboard internal/wire
 internal/question: internal/scan internal/switchboard internal/wire
 internal/ranking: internal/decide internal/switchboard
+internal/recall: internal/canonical internal/config internal/store internal/switchboard internal/upstream
 internal/receipt: internal/canonical internal/store internal/switchboard internal/wire
 internal/redact: internal/redact/detect internal/switchboard internal/wire
 internal/redact/detect: internal/switchboard
@@ -72,6 +74,7 @@ internal/upstream/process: internal/switchboard internal/upstream/mask
 internal/upstream/sent:
 internal/upstream/slot: internal/switchboard
 internal/upstream/task:
+internal/watch: internal/config
 internal/wire: internal/switchboard
 policies:
 tenants:
